@@ -1,0 +1,178 @@
+// Package identity computes the effective identity settings of a workload,
+// once, for every function that needs them: defaults < RenderConfig <
+// TokenExchange and AgentTrace < the workload's annotations. Ports, users,
+// exclusions and components can therefore never disagree between the pod and
+// its ConfigMaps.
+package identity
+
+// Names of the five components in the order of 001, "Injected Identity
+// Infrastructure Components".
+const (
+	ProxyInit          = "proxy-init"
+	SpiffeHelper       = "spiffe-helper"
+	ClientRegistration = "client-registration"
+	AuthProxy          = "auth-proxy"
+	EnvoyProxy         = "envoy-proxy"
+)
+
+// Settings is what one workload gets. It holds no maps, so that copying the
+// base for each of 10,000 workloads allocates nothing.
+type Settings struct {
+	// APIVersion, Kind, Namespace and Name are the workload's. Namespace is
+	// empty where the author wrote none.
+	APIVersion, Kind, Namespace, Name string
+	// ServiceAccount is the pod's serviceAccountName, "default" where unset.
+	ServiceAccount string
+	// Prefix is the label and annotation prefix, "kagenti.io" by default.
+	Prefix string
+
+	ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy Component
+
+	SPIFFE       SPIFFE
+	Registration Registration
+	Inbound      Inbound
+	Outbound     Outbound
+	Trace        Trace
+
+	// TokenExchangeFrom and TraceFrom are "file:line" of the CR that was
+	// merged, empty where none targets the workload.
+	TokenExchangeFrom, TraceFrom string
+}
+
+// Component is one of the five injected containers.
+type Component struct {
+	Enabled         bool
+	Image           string
+	ImagePullPolicy string
+	// Resources in Kubernetes quantities; an empty string leaves the entry out.
+	CPURequest, MemoryRequest, CPULimit, MemoryLimit string
+}
+
+// SPIFFE is what spiffe-helper and the socket volume need.
+type SPIFFE struct {
+	Enabled     bool
+	TrustDomain string
+	// SocketPath is a plain path, without the unix:// scheme.
+	SocketPath string
+	// OutputFormat is "jwt" or "x509".
+	OutputFormat string
+	// Audience is the JWT SVID's audience.
+	Audience string
+}
+
+// Registration is what client-registration needs.
+type Registration struct {
+	// Provider is "keycloak", "aws" or "gcp".
+	Provider string
+	// URL and Realm locate Keycloak.
+	URL, Realm string
+	// AdminSecret names the Secret that holds KEYCLOAK_ADMIN_USERNAME and
+	// KEYCLOAK_ADMIN_PASSWORD. It is referenced, never read.
+	AdminSecret string
+	// ClientName is the name to register. It may hold $(POD_NAME) and
+	// $(POD_NAMESPACE), which Kubernetes expands from the container's environment.
+	ClientName string
+	// TokenExchange asks the provider to allow token exchange for the client.
+	TokenExchange bool
+
+	AWS AWS
+	GCP GCP
+}
+
+// AWS is web identity federation with AWS IAM.
+type AWS struct {
+	RoleARN, Region, SessionName, STSEndpoint string
+}
+
+// GCP is Workload Identity Federation.
+type GCP struct {
+	// ProviderResource is the audience: //iam.googleapis.com/projects/…/providers/….
+	ProviderResource, ServiceAccountEmail, ProjectID string
+}
+
+// Inbound is what auth-proxy needs.
+type Inbound struct {
+	// Port is where auth-proxy listens, TargetPort where the agent does.
+	Port, TargetPort int
+	// Validate says whether tokens are checked at all.
+	Validate                  bool
+	Issuer, JWKSURL, Audience string
+	RequiredScopes            []string
+}
+
+// Outbound is what proxy-init and envoy-proxy need.
+type Outbound struct {
+	// Intercept says whether iptables send outbound traffic through Envoy.
+	Intercept bool
+	// ProxyPort and InboundProxyPort are Envoy's listeners, ProxyUID its user.
+	ProxyPort, InboundProxyPort, ProxyUID int
+	// ExcludePorts leave the pod directly; ExcludeInboundPorts enter it so.
+	ExcludePorts, ExcludeInboundPorts []int
+	// TokenExchange says whether tokens are exchanged on the way out.
+	TokenExchange bool
+	TokenURL      string
+	Default       Target
+	Rules         []Rule
+}
+
+// Target is what a token is exchanged for.
+type Target struct {
+	Audience string
+	Scopes   []string
+}
+
+// Rule is a target for the destinations whose host matches a glob.
+type Rule struct {
+	Host string
+	// TokenURL overrides Outbound.TokenURL; Passthrough leaves the token alone.
+	TokenURL    string
+	Passthrough bool
+	Target      Target
+}
+
+// Trace is what the application reads below /etc/kagenti/trace.
+type Trace struct {
+	Exporters []Exporter
+	// SamplerType is "always_on", "always_off", "probabilistic" or "parentbased_probabilistic".
+	SamplerType string
+	// SamplerRate is a decimal fraction as the author wrote it: "0.1".
+	SamplerRate string
+	GenAI       GenAI
+	Attributes  []Attribute
+	MLflow      MLflow
+	Prometheus  Prometheus
+}
+
+// Exporter sends spans somewhere.
+type Exporter struct {
+	Type, Endpoint, Protocol, Compression string
+	// Headers come from a Secret's keys by environment; the values never appear here.
+	Insecure bool
+}
+
+// GenAI switches what the GenAI semantic conventions capture.
+type GenAI struct {
+	Enabled, Prompts, Completions, ModelParameters bool
+}
+
+// Attribute is one OpenTelemetry resource attribute.
+type Attribute struct{ Name, Value string }
+
+// MLflow is the integration with an MLflow tracking server.
+type MLflow struct {
+	Enabled                     bool
+	TrackingURI, ExperimentName string
+}
+
+// Prometheus is the metrics endpoint of the agent.
+type Prometheus struct {
+	Enabled bool
+	Port    int
+	Path    string
+}
+
+// TokenExchangeName is the ConfigMap that holds the sidecars' files.
+func (s *Settings) TokenExchangeName() string { return ShortName(s.Name, "-token-exchange") }
+
+// TraceName is the ConfigMap that holds the application's tracing settings.
+func (s *Settings) TraceName() string { return ShortName(s.Name, "-trace") }
