@@ -1,0 +1,96 @@
+package krm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Decode reads the object into a Go value with JSON tags. Unknown fields and
+// wrong types are findings of the rule, each with the line of its field.
+func (o *Object) Decode(rule string, into any) []Finding {
+	text := o.tree.src[o.start:o.end]
+	if o.item && !o.rewritten {
+		text = bytes.Clone(text)
+		text[bytes.IndexByte(text, '-')] = ' '
+	}
+	n, err := yaml.Parse(string(text))
+	if err != nil {
+		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
+	}
+	data, err := n.MarshalJSON()
+	if err != nil {
+		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	var findings []Finding
+	if err != nil {
+		findings = append(findings, o.wrongType(rule, err))
+	}
+	for _, e := range strict {
+		path := ""
+		var field kjson.FieldError
+		if errors.As(e, &field) {
+			path = field.FieldPath()
+		}
+		findings = append(findings, o.Finding(Error, rule, o.at(path),
+			fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
+	}
+	return findings
+}
+
+func (o *Object) wrongType(rule string, err error) Finding {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return o.Finding(Error, rule, o.at(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "")
+	}
+	return o.Finding(Error, rule, Node{}, err.Error(), "")
+}
+
+// article names a Go type the way that YAML's users do.
+func article(goType string) string {
+	switch t := strings.TrimLeft(goType, "*"); {
+	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "uint"):
+		return "a whole number"
+	case strings.HasPrefix(t, "float"):
+		return "a number"
+	case t == "bool":
+		return "true or false"
+	case t == "string":
+		return "a string"
+	case strings.HasPrefix(t, "[]"):
+		return "a list"
+	}
+	return "a mapping"
+}
+
+var pathStep = regexp.MustCompile(`[^.\[\]]+`)
+
+// at finds the deepest value on a field path such as "spec.rules[2].host".
+func (o *Object) at(path string) Node {
+	n := o.Root()
+	found := Node{}
+	for _, step := range pathStep.FindAllString(path, -1) {
+		next := n.Get(step)
+		if !next.Exists() && n.IsList() {
+			i := 0
+			for item := range n.Items() {
+				if fmt.Sprint(i) == step {
+					next = item
+				}
+				i++
+			}
+		}
+		if !next.Exists() {
+			break
+		}
+		n, found = next, next
+	}
+	return found
+}
