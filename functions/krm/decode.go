@@ -94,3 +94,12 @@ func (o *Object) at(path string) Node {
 	}
 	return found
 }
+
+// LineOf gives the line of a field path such as spec.rules[2].host, or of the
+// deepest value on the way to it.
+func (o *Object) LineOf(path string) int {
+	if n := o.at(path); n.Exists() {
+		return n.Line()
+	}
+	return o.Origin.Line
+}

@@ -38,7 +38,6 @@ type Insertion struct {
 // block-style YAML without indentation, each line ended by a line feed: items
 // ("- name: x") or fields ("key: value").
 func (o *Object) Insert(parent Node, keys []string, entries []byte, atStart bool) (Insertion, error) {
-	var done Insertion
 	n := parent
 	for i, key := range keys {
 		next := n.Get(key)
@@ -49,17 +48,33 @@ func (o *Object) Insert(parent Node, keys []string, entries []byte, atStart bool
 		for _, missing := range slices.Backward(keys[i:]) {
 			entries = o.field(missing, entries)
 		}
-		path := n.Path()
-		if path != "" {
-			path += "."
-		}
-		done.Created = path + key
 		atStart = false
 		break
 	}
-	err := o.insert(n, entries, atStart, &done)
-	return done, err
+	return o.Plan(parent, keys), o.insert(n, entries, atStart)
 }
+
+// Plan tells what Insert would note for the same place.
+func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
+	n := parent
+	for _, key := range keys {
+		next := n.Get(key)
+		if !next.Exists() {
+			note.Created = strings.TrimPrefix(n.Path()+"."+key, ".")
+			return note
+		}
+		n = next
+	}
+	if d := n.node(); d.first == 0 && n.i != 0 {
+		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && p.style == blockStyle {
+			note.Emptied, note.Was = n.Path(), string(o.tree.src[d.keyEnd+1:d.end])
+		}
+	}
+	return note
+}
+
+// Reset drops all edits that wait to be applied.
+func (o *Object) Reset() { o.edits, o.text = o.edits[:0], o.text[:0] }
 
 // field wraps entries as the value of a key.
 func (o *Object) field(key string, entries []byte) []byte {
@@ -86,7 +101,7 @@ func (o *Object) listIndent() int {
 	return 0
 }
 
-func (o *Object) insert(n Node, entries []byte, atStart bool, done *Insertion) error {
+func (o *Object) insert(n Node, entries []byte, atStart bool) error {
 	d := n.node()
 	switch {
 	case d.first != 0 && d.style == blockStyle && (d.kind == mappingNode || d.kind == sequenceNode):
@@ -132,7 +147,6 @@ func (o *Object) insert(n Node, entries []byte, atStart bool, done *Insertion) e
 		if strings.Contains(was, "\n") {
 			return ErrUncertain
 		}
-		done.Emptied, done.Was = n.Path(), was
 		o.edits = append(o.edits, edit{at: colon, end: int(d.end)})
 	}
 	col := int(p.col) + 2
@@ -257,7 +271,7 @@ func (o *Object) Edited() bool { return len(o.edits) > 0 }
 // kyaml makes of it, in which every edit has a safe place.
 func (o *Object) Canonicalize(why string) error {
 	text := o.Bytes()
-	o.edits, o.text = o.edits[:0], o.text[:0]
+	o.Reset()
 	if o.rewritten {
 		return fmt.Errorf("%s: %w", why, ErrUncertain)
 	}

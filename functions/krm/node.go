@@ -242,7 +242,13 @@ func (n Node) Line() int {
 	if d.keyEnd == 0 {
 		at = d.start
 	}
-	return n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
+	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
+	for _, cut := range n.o.cuts {
+		if line >= cut.line {
+			line += cut.gone
+		}
+	}
+	return line
 }
 
 // Path is the field path: spec.template.spec.containers[0].image.

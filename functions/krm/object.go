@@ -34,7 +34,11 @@ type Object struct {
 	edits []edit
 	text  []byte // of the edits
 	eol   string
+	cuts  []lineCut
 }
+
+// lineCut says that lines of the author's file from a line on are not in the text.
+type lineCut struct{ line, gone int }
 
 // Read reads the object in src[d.Start:d.End] into o, reusing its memory. Where
 // dash is set the text is an item of a list. A document that holds no mapping,
@@ -44,7 +48,7 @@ type Object struct {
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
 	*o = Object{
 		Origin: origin, start: d.Start, end: d.End, item: dash,
-		tree: tree{nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n",
+		tree: tree{nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
 	}
 	if at, reason := valid(src[d.Start:d.End]); reason == invalidUTF8 {
 		return false, o.syntaxError(src, d.Start+at, reason+fmt.Sprintf(" (byte 0x%02x)", src[d.Start+at]))
@@ -184,4 +188,33 @@ func (o *Object) PodTemplate() (PodTemplate, bool) {
 		}
 	}
 	return PodTemplate{}, false
+}
+
+// Contains reports whether a text stands anywhere in the object.
+func (o *Object) Contains(text string) bool {
+	return bytes.Contains(o.tree.src[o.start:o.end], []byte(text))
+}
+
+// Item reports whether the object is an item of a list.
+func (o *Object) Item() bool { return o.item }
+
+// MapLines makes o, which was read from the text of an object with its cuts
+// applied, name the lines of that object's file.
+func (o *Object) MapLines(from *Object) {
+	o.cuts = o.cuts[:0]
+	if from.rewritten {
+		return
+	}
+	line := from.Origin.Line
+	at := from.start
+	for _, e := range from.edits {
+		if e.end <= e.at {
+			continue
+		}
+		line += bytes.Count(from.tree.src[at:e.at], []byte{'\n'})
+		gone := bytes.Count(from.tree.src[e.at:e.end], []byte{'\n'})
+		o.cuts = append(o.cuts, lineCut{line, gone})
+		line += gone
+		at = e.end
+	}
 }

@@ -144,3 +144,18 @@ func (o *Object) parseError(err error) error {
 func (o *Object) parseErrorAt(line int, message string) error {
 	return &SyntaxError{File: o.Origin.File, Line: o.Origin.Line + line - 1, Message: message}
 }
+
+// SameAs reports whether another text is the block-style form of the object.
+func (o *Object) SameAs(text []byte) (bool, error) {
+	if !o.rewritten {
+		if err := o.rewrite(o.Bytes()); err != nil {
+			return false, err
+		}
+	}
+	var other Object
+	other.Origin, other.item = o.Origin, o.item
+	if err := other.rewrite(text); err != nil {
+		return false, err
+	}
+	return bytes.Equal(o.tree.src[o.start:o.end], other.tree.src[other.start:other.end]), nil
+}

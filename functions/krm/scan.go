@@ -58,7 +58,10 @@ type tree struct {
 	nodes []node
 }
 
-const maxDepth = 100
+const (
+	maxDepth = 100
+	maxKey   = 1000 // YAML allows 1,024 characters
+)
 
 // scanner fills a tree. A position of -1 means that it gave up, at badAt for
 // the reason bad.
@@ -94,6 +97,10 @@ func (s *scanner) document(from int, dash bool) {
 	}
 	next := s.block(p, col, 0, -1)
 	if next < 0 {
+		return
+	}
+	if s.nodes[0].kind == scalarNode {
+		s.fail(p, "a document that is a single value")
 		return
 	}
 	if p, _ = s.content(next); p >= 0 && p < s.end {
@@ -208,6 +215,10 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 // key gives the end of the mapping key at p, or 0 where p starts no key.
 func (s *scanner) key(p int) int {
 	src := s.src[:s.end]
+	if p == s.line && (bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
+		s.fail(p, "a document marker with text")
+		return 0
+	}
 	switch c := src[p]; c {
 	case '"', '\'':
 		end := s.quoted(p, true)
@@ -228,6 +239,14 @@ func (s *scanner) key(p int) int {
 		return 0
 	case '[', '{', '|', '>', '#', ',', ']', '}':
 		return 0
+	case '-':
+		if s.blank(p + 1) {
+			return 0
+		}
+		if src[p+1] == '\t' {
+			s.fail(p, "a tab after a dash")
+			return 0
+		}
 	case '?', ':':
 		s.fail(p, "a complex key")
 		return 0
@@ -241,7 +260,7 @@ func (s *scanner) key(p int) int {
 		switch src[q] {
 		case ':':
 			if s.blank(q + 1) {
-				if src[q-1] == ' ' {
+				if src[q-1] == ' ' || src[q-1] == '\t' {
 					s.fail(q, "a space before the colon of a key")
 					return 0
 				}
@@ -266,6 +285,9 @@ func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 	s.nodes[i].kind, s.nodes[i].style, s.nodes[i].col = mappingNode, blockStyle, int32(col)
 	s.nodes[i].start = int32(p)
 	for {
+		if keyEnd-p > maxKey {
+			return s.fail(p, "a very long key")
+		}
 		child := s.add(i, p, keyEnd)
 		if s.duplicate(i, child) {
 			return s.fail(p, "a duplicate key")
@@ -502,7 +524,7 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 func escape(b []byte) bool {
 	digits := 0
 	switch b[0] {
-	case '0', 'a', 'b', 't', 'n', 'v', 'f', 'r', 'e', ' ', '"', '/', '\\', 'N', '_', 'L', 'P', '\n':
+	case '0', 'a', 'b', 't', 'n', 'v', 'f', 'r', 'e', ' ', '"', '\\', 'N', '_', 'L', 'P', '\n':
 		return true
 	case 'x':
 		digits = 2
@@ -575,6 +597,9 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 		end = next
 	}
 	if keep { // blank lines at the end belong to the text
+		if end == q || next == len(src) && src[next-1] != '\n' {
+			return s.fail(p, "a block scalar of blank lines")
+		}
 		end = next
 	}
 	n.end, n.col = int32(s.trimBreak(end)), int32(indent)
@@ -624,8 +649,8 @@ func (s *scanner) flow(p int, i int32, depth int) int {
 		var child int32
 		if open == '{' {
 			end := s.flowKey(q)
-			if end < 0 {
-				return -1
+			if end < 0 || end-q > maxKey {
+				return s.fail(q, "a very long key")
 			}
 			child = s.add(i, q, end)
 			if s.duplicate(i, child) {

@@ -1,0 +1,137 @@
+package functions
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/agentcard"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Function is one step of rendering, which looks at one object after the other.
+type Function struct {
+	// Name is its name on the command line and in findings.
+	Name string
+	// Summary says in a line what it does.
+	Summary string
+	Run     func(*Unit)
+}
+
+// Table names all functions. Their order when rendering is render/pipeline.go's.
+func Table() []Function {
+	return []Function{
+		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject},
+		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange},
+		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace},
+		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard},
+		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate},
+	}
+}
+
+// Lookup gives the function of a name.
+func Lookup(name string) (Function, bool) {
+	table := Table()
+	i := slices.IndexFunc(table, func(f Function) bool { return f.Name == name })
+	if i < 0 {
+		return Function{}, false
+	}
+	return table[i], true
+}
+
+// configHash is the pod annotation that rolls the pods when the configuration
+// changes, on request.
+const configHash = "armature.dev/config-hash"
+
+func runInject(u *Unit) {
+	if !u.workload {
+		return
+	}
+	findings := inject.Check(u.Object, &u.settings, u.injector.Classic)
+	u.Findings = append(u.Findings, findings...)
+	if krm.Failed(findings) {
+		return
+	}
+	var annotations []byte
+	var keys []string
+	if is(u.Config.Rollout, "hash") {
+		u.scratch = u.exchanges.AppendConfigMap(u.scratch[:0], &u.settings)
+		u.scratch = u.traces.AppendConfigMap(u.scratch, &u.settings)
+		sum := sha256.Sum256(u.scratch)
+		annotations = fmt.Appendf(nil, "%s: %s\n", configHash, hex.EncodeToString(sum[:16]))
+		keys = []string{configHash}
+	}
+	if err := u.injector.Inject(u.Object, &u.settings, annotations, keys); err != nil {
+		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
+	}
+	if why, rewritten := u.Rewritten(); rewritten {
+		u.report(krm.Info, "inject/rewritten", krm.Node{},
+			fmt.Sprintf("written anew in block style, because of %s; `armature uninject` gives the original back", why), "")
+	}
+}
+
+func runTokenExchange(u *Unit) {
+	if u.workload {
+		u.generate(u.settings.TokenExchangeName(), func(b []byte) []byte { return u.exchanges.AppendConfigMap(b, &u.settings) })
+	}
+	u.consume("TokenExchange")
+}
+
+func runAgentTrace(u *Unit) {
+	if u.workload {
+		u.generate(u.settings.TraceName(), func(b []byte) []byte { return u.traces.AppendConfigMap(b, &u.settings) })
+	}
+	u.consume("AgentTrace")
+}
+
+func runAgentCard(u *Unit) {
+	if u.cards.any() {
+		if pod, ok := u.PodTemplate(); ok {
+			u.cards.match(u.Namespace, pod)
+		}
+	}
+	for i := range u.agentCards {
+		c := &u.agentCards[i]
+		if c.Origin == u.Origin && c.Ref == u.Ref {
+			u.generate(agentcard.Name(&c.value), func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+		}
+	}
+	u.consume("AgentCard")
+}
+
+// generate adds a document, unless an author's ConfigMap has its name.
+func (u *Unit) generate(name string, write func([]byte) []byte) {
+	if place, taken := u.authored("ConfigMap", u.Namespace, name, u.Origin.File); taken {
+		u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
+			fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name, place), "rename that one")
+		return
+	}
+	u.Generated = write(u.Generated)
+	u.ends = append(u.ends, len(u.Generated))
+}
+
+// consume takes a custom resource of a pillar out of the output.
+func (u *Unit) consume(kind string) {
+	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
+		u.Consumed = true
+	}
+}
+
+func runValidate(u *Unit) {
+	for _, labels := range [...]krm.Node{u.Get("metadata", "annotations")} {
+		if n := labels.Get(u.Prefix() + "/inject"); n.Exists() {
+			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
+		}
+	}
+	if _, ok := u.PodTemplate(); ok {
+		return
+	}
+	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {
+		u.report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", u.Ref), "remove the label")
+	}
+}
+
+var _ = identity.ProxyInit

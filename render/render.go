@@ -1,0 +1,342 @@
+// Package render is the pure engine: it takes files or a ResourceList, runs the
+// functions of pipeline.go over every object, and gives the same text back,
+// changed only where it had to change. It knows no clock, network, environment
+// or cluster.
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// File is one file of a package.
+type File struct {
+	// Path is relative to the package's root, with slashes; "-" is standard input.
+	Path string
+	// Data is the content; nil where the Source reads it on demand.
+	Data []byte
+}
+
+// Source is what is rendered.
+type Source struct {
+	Files []File
+	// Read gives the content of a file without Data. It may use buf.
+	Read func(file string, buf []byte) ([]byte, error)
+}
+
+// Options say how.
+type Options struct {
+	// Config is the RenderConfig, nil for the defaults.
+	Config *api.RenderConfig
+	// Functions are the names of the functions to run; nil is all of the pipeline.
+	Functions []string
+	// Version is recorded in what is rendered.
+	Version string
+	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
+	// of a cluster, so that the output can be applied.
+	ObjectsOnly bool
+	// Workers is how many files are worked on at once; 0 is one for each
+	// processor. Files reach the sink in order only with one.
+	Workers int
+}
+
+// Stats counts what was done.
+type Stats struct {
+	Files     int `json:"files"`
+	Documents int `json:"documents"`
+	// Workloads opted in and were rendered.
+	Workloads int `json:"workloads"`
+	// Generated objects stand next to them.
+	Generated int `json:"generated"`
+	// Rewritten documents went through kyaml.
+	Rewritten int `json:"rewritten"`
+}
+
+func (s *Stats) add(t Stats) {
+	s.Files += t.Files
+	s.Documents += t.Documents
+	s.Workloads += t.Workloads
+	s.Generated += t.Generated
+	s.Rewritten += t.Rewritten
+}
+
+// Result is a render that is held in memory.
+type Result struct {
+	// Files are the rendered files; empty where a finding is an error.
+	Files    []File
+	Findings []krm.Finding
+	Stats    Stats
+}
+
+// Run renders a source in memory. An error says that the source could not be
+// read; what is wrong with its content is among the findings, and an error
+// among those leaves no files.
+func Run(src Source, opt Options) (Result, error) {
+	var r Result
+	opt.Workers = 1
+	var err error
+	r.Findings, r.Stats, err = Stream(src, opt, func(file string, data []byte) error {
+		r.Files = append(r.Files, File{file, bytes.Clone(data)})
+		return nil
+	})
+	if err != nil || krm.Failed(r.Findings) {
+		r.Files = nil
+	}
+	return r, err
+}
+
+// Sink takes a rendered file. Data is valid during the call only. Whoever
+// passes a sink must not let its output leave when Stream ends with an error or
+// with a finding that is one.
+type Sink func(file string, data []byte) error
+
+// Stream renders a source file by file, so that memory stays bounded however
+// large the package is.
+func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+	rows, err := pipeline(opt.Functions)
+	if err != nil {
+		return nil, Stats{}, err
+	}
+	e := &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(opt.Version, opt.Config)}
+	if err := e.collect(); err != nil {
+		return nil, Stats{}, err
+	}
+	e.findings = append(e.findings, e.pkg.Resolve()...)
+	if err := e.render(); err != nil {
+		return nil, Stats{}, err
+	}
+	e.findings = append(e.findings, e.pkg.Finish()...)
+	krm.SortFindings(e.findings)
+	return e.findings, e.stats, nil
+}
+
+// engine is one run.
+type engine struct {
+	src  Source
+	opt  Options
+	rows []functions.Function
+	sink Sink
+	pkg  *functions.Package
+
+	seed maphash.Seed
+	sums []uint64 // of the files as the first pass read them
+
+	mu       sync.Mutex
+	findings []krm.Finding
+	stats    Stats
+	failed   error
+}
+
+func (e *engine) read(i int, buf []byte) ([]byte, error) {
+	f := e.src.Files[i]
+	if f.Data != nil {
+		return f.Data, nil
+	}
+	return e.src.Read(f.Path, buf)
+}
+
+// excluded reports whether the configuration leaves a file alone.
+func (e *engine) excluded(file string) bool {
+	if e.opt.Config == nil {
+		return false
+	}
+	for _, glob := range e.opt.Config.Spec.Exclude {
+		if matchGlob(glob, file) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchGlob matches a path with path.Match; "**" stands for any number of folders.
+func matchGlob(glob, file string) bool {
+	before, after, deep := strings.Cut(glob, "**")
+	if !deep {
+		ok, err := path.Match(strings.TrimSuffix(glob, "/"), file)
+		return err == nil && ok || strings.HasPrefix(file, strings.TrimSuffix(glob, "/")+"/")
+	}
+	if !strings.HasPrefix(file, before) {
+		return false
+	}
+	rest := strings.Split(file[len(before):], "/")
+	after = strings.TrimPrefix(after, "/")
+	if after == "" {
+		return true
+	}
+	for i := range rest {
+		if matchGlob(after, strings.Join(rest[i:], "/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// collect is the first pass: what functions must know of the whole package.
+func (e *engine) collect() error {
+	e.seed, e.sums = maphash.MakeSeed(), make([]uint64, len(e.src.Files))
+	var buf []byte
+	for i, f := range e.src.Files {
+		if !manifest(f.Path) || e.excluded(f.Path) {
+			continue
+		}
+		data, err := e.read(i, buf)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", f.Path, err)
+		}
+		if f.Data == nil {
+			buf = data[:0]
+			e.sums[i] = maphash.Bytes(e.seed, data)
+		}
+		walk(data, f.Path, func(d krm.Document, item bool, line int) {
+			text := data
+			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
+				text, d, line = source, krm.Document{End: len(source)}, line+1
+			}
+			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
+		})
+	}
+	return nil
+}
+
+// walk calls visit for every document of a stream, or for the items of
+// documents that are lists, with the line each starts on.
+func walk(data []byte, file string, visit func(d krm.Document, item bool, line int)) {
+	line, at := 1, 0
+	lineOf := func(p int) int {
+		line += bytes.Count(data[at:p], []byte{'\n'})
+		at = p
+		return line
+	}
+	for d := range krm.Documents(data) {
+		if isList(data[d.Start:d.End]) {
+			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
+				for _, item := range items {
+					visit(item, true, lineOf(item.Start))
+				}
+				continue
+			}
+		}
+		visit(d, false, lineOf(d.Start))
+	}
+}
+
+// isList is a quick look for "kind: …List" at the beginning of a line.
+func isList(doc []byte) bool {
+	i := bytes.Index(doc, []byte("List"))
+	if i < 0 {
+		return false
+	}
+	head, _ := krm.ReadHead(doc)
+	return strings.HasSuffix(head.Kind, "List") && bytes.Contains(doc, []byte("items:"))
+}
+
+// render is the second pass.
+func (e *engine) render() error {
+	workers := e.opt.Workers
+	if workers == 0 {
+		workers = min(runtime.GOMAXPROCS(0), max(1, len(e.src.Files)/64))
+	}
+	if workers == 1 {
+		w := worker{engine: e}
+		for i := range e.src.Files {
+			if err := w.file(i); err != nil {
+				return err
+			}
+		}
+		w.done()
+		return nil
+	}
+	next := make(chan int, 64*workers)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			w := worker{engine: e}
+			defer w.done()
+			for i := range next {
+				if err := w.file(i); err != nil {
+					e.fail(err)
+				}
+			}
+		})
+	}
+	for i := range e.src.Files {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return e.failed
+}
+
+func (e *engine) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failed == nil {
+		e.failed = err
+	}
+}
+
+// worker renders one file after the other and keeps its memory between them.
+type worker struct {
+	*engine
+	in, out  []byte
+	object   krm.Object
+	again    krm.Object // for what was uninjected first
+	text     []byte
+	unit     functions.Unit
+	findings []krm.Finding
+	stats    Stats
+}
+
+func (w *worker) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.engine.findings = append(w.engine.findings, w.findings...)
+	w.engine.stats.add(w.stats)
+}
+
+func (w *worker) file(i int) error {
+	f := w.src.Files[i]
+	if !manifest(f.Path) && w.opt.ObjectsOnly {
+		return nil
+	}
+	data, err := w.read(i, w.in)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.Path, err)
+	}
+	if f.Data == nil {
+		w.in = data[:0]
+	}
+	w.stats.Files++
+	if !manifest(f.Path) || w.excluded(f.Path) {
+		if w.opt.ObjectsOnly {
+			return nil
+		}
+		return w.sink(f.Path, data)
+	}
+	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {
+		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
+	}
+	w.out = w.appendFile(w.out[:0], data, f.Path)
+	if len(w.out) == 0 && len(data) > 0 {
+		return nil
+	}
+	return w.sink(f.Path, w.out)
+}
+
+// manifest reports whether a file's name is that of a manifest.
+func manifest(file string) bool {
+	switch path.Ext(file) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return file == "-"
+}
