@@ -23,6 +23,8 @@ type Settings struct {
 	APIVersion, Kind, Namespace, Name string
 	// ServiceAccount is the pod's serviceAccountName, "default" where unset.
 	ServiceAccount string
+	// Profile is one of the Profile constants.
+	Profile string
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
@@ -34,13 +36,23 @@ type Settings struct {
 	Outbound     Outbound
 	Trace        Trace
 
+	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
+	// containers. Like Inbound.BypassPaths they need no token.
+	ProbePaths []string
+
 	// TokenExchangeFrom and TraceFrom are "file:line" of the CR that was
 	// merged, empty where none targets the workload.
 	TokenExchangeFrom, TraceFrom string
+
+	// derive says which URLs follow from the realm, because nobody set them.
+	derive derivation
 }
+
+type derivation struct{ issuer, jwks, tokenURL bool }
 
 // Component is one of the five injected containers.
 type Component struct {
+	// Enabled says whether the workload gets it.
 	Enabled         bool
 	Image           string
 	ImagePullPolicy string
@@ -54,23 +66,31 @@ type SPIFFE struct {
 	TrustDomain string
 	// SocketPath is a plain path, without the unix:// scheme.
 	SocketPath string
-	// OutputFormat is "jwt" or "x509".
+	// SocketVolume is "csi" or "hostPath".
+	SocketVolume string
+	// OutputFormat is "jwt" or "x509". With x509 the JWT SVID is written too.
 	OutputFormat string
 	// Audience is the JWT SVID's audience.
 	Audience string
+	// TokenDir is where spiffe-helper writes: "/shared" in 001, "/opt" in what
+	// was published.
+	TokenDir string
+	// HealthPort is where spiffe-helper answers the startup probe.
+	HealthPort int
 }
 
 // Registration is what client-registration needs.
 type Registration struct {
+	Enabled bool
 	// Provider is "keycloak", "aws" or "gcp".
 	Provider string
-	// URL and Realm locate Keycloak.
+	// URL and Realm locate Keycloak. Port is the URL's, given or implied.
 	URL, Realm string
+	Port       int
 	// AdminSecret names the Secret that holds KEYCLOAK_ADMIN_USERNAME and
 	// KEYCLOAK_ADMIN_PASSWORD. It is referenced, never read.
 	AdminSecret string
-	// ClientName is the name to register. It may hold $(POD_NAME) and
-	// $(POD_NAMESPACE), which Kubernetes expands from the container's environment.
+	// ClientName is a template as api.KeycloakSpec describes it.
 	ClientName string
 	// TokenExchange asks the provider to allow token exchange for the client.
 	TokenExchange bool
@@ -81,27 +101,36 @@ type Registration struct {
 
 // AWS is web identity federation with AWS IAM.
 type AWS struct {
-	RoleARN, Region, SessionName, STSEndpoint string
+	// SessionName is empty for the workload's name.
+	RoleARN, Region, SessionName, Audience, STSEndpoint string
 }
 
 // GCP is Workload Identity Federation.
 type GCP struct {
-	// ProviderResource is the audience: //iam.googleapis.com/projects/…/providers/….
+	// ProviderResource is //iam.googleapis.com/projects/…/providers/….
 	ProviderResource, ServiceAccountEmail, ProjectID string
+	// Audience is the JWT SVID's for Google.
+	Audience string
 }
 
 // Inbound is what auth-proxy needs.
 type Inbound struct {
+	Enabled bool
 	// Port is where auth-proxy listens, TargetPort where the agent does.
 	Port, TargetPort int
 	// Validate says whether tokens are checked at all.
-	Validate                  bool
-	Issuer, JWKSURL, Audience string
-	RequiredScopes            []string
+	Validate        bool
+	Issuer, JWKSURL string
+	// Audience is "self", "any" or an audience.
+	Audience       string
+	RequiredScopes []string
+	// BypassPaths need no token.
+	BypassPaths []string
 }
 
 // Outbound is what proxy-init and envoy-proxy need.
 type Outbound struct {
+	Enabled bool
 	// Intercept says whether iptables send outbound traffic through Envoy.
 	Intercept bool
 	// ProxyPort and InboundProxyPort are Envoy's listeners, ProxyUID its user.
@@ -145,8 +174,15 @@ type Trace struct {
 
 // Exporter sends spans somewhere.
 type Exporter struct {
-	Type, Endpoint, Protocol, Compression string
-	// Headers come from a Secret's keys by environment; the values never appear here.
+	// Type is "otlp", "jaeger" or "console".
+	Type string
+	// Endpoint is host:port or a URL, as its author wrote it.
+	Endpoint string
+	// Protocol is "grpc", "http/protobuf" or "http/json".
+	Protocol string
+	// Compression is "none" or "gzip".
+	Compression string
+	// Insecure leaves TLS out.
 	Insecure bool
 }
 
@@ -158,7 +194,8 @@ type GenAI struct {
 // Attribute is one OpenTelemetry resource attribute.
 type Attribute struct{ Name, Value string }
 
-// MLflow is the integration with an MLflow tracking server.
+// MLflow is the integration with an MLflow tracking server. ExperimentName is
+// empty for the workload's name.
 type MLflow struct {
 	Enabled                     bool
 	TrackingURI, ExperimentName string
@@ -171,8 +208,28 @@ type Prometheus struct {
 	Path    string
 }
 
-// TokenExchangeName is the ConfigMap that holds the sidecars' files.
-func (s *Settings) TokenExchangeName() string { return ShortName(s.Name, "-token-exchange") }
+// Component gives the component of one of the five names, nil for another name.
+func (s *Settings) Component(name string) *Component {
+	switch name {
+	case ProxyInit:
+		return &s.ProxyInit
+	case SpiffeHelper:
+		return &s.SpiffeHelper
+	case ClientRegistration:
+		return &s.ClientRegistration
+	case AuthProxy:
+		return &s.AuthProxy
+	case EnvoyProxy:
+		return &s.EnvoyProxy
+	}
+	return nil
+}
 
-// TraceName is the ConfigMap that holds the application's tracing settings.
-func (s *Settings) TraceName() string { return ShortName(s.Name, "-trace") }
+// Components gives the five names in start order.
+func Components() [5]string {
+	return [5]string{ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy}
+}
+
+// SelfAudience reports whether inbound tokens are for the workload's own
+// identity.
+func (s *Settings) SelfAudience() bool { return s.Inbound.Audience == "self" }
