@@ -24,12 +24,8 @@ func (x *cardIndex) any() bool { return len(x.cards) > 0 }
 
 // match notes the cards that select pods of a template in a namespace.
 func (x *cardIndex) match(namespace string, pod krm.PodTemplate) {
-	labels := make(map[string]string)
-	for k, v := range pod.Template.Get("metadata", "labels").Fields() {
-		labels[k] = v.Text()
-	}
 	for _, c := range x.cards {
-		if c.Namespace == namespace && agentcard.Matches(c.value.Spec.Selector, labels) {
+		if c.Namespace == namespace && agentcard.Matches(c.value.Spec.Selector, pod.Label) {
 			x.mu.Lock()
 			if x.matched == nil {
 				x.matched = make(map[*custom[api.AgentCard]]bool)

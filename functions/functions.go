@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/functions/agentcard"
-	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -59,7 +59,7 @@ func runInject(u *Unit) {
 	var keys []string
 	if is(u.Config.Rollout, "hash") {
 		u.scratch = u.exchanges.AppendConfigMap(u.scratch[:0], &u.settings)
-		u.scratch = u.traces.AppendConfigMap(u.scratch, &u.settings)
+		u.scratch = agenttrace.AppendConfigMap(u.scratch, &u.settings)
 		sum := sha256.Sum256(u.scratch)
 		annotations = fmt.Appendf(nil, "%s: %s\n", configHash, hex.EncodeToString(sum[:16]))
 		keys = []string{configHash}
@@ -82,7 +82,7 @@ func runTokenExchange(u *Unit) {
 
 func runAgentTrace(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TraceName(), func(b []byte) []byte { return u.traces.AppendConfigMap(b, &u.settings) })
+		u.generate(u.settings.TraceName(), func(b []byte) []byte { return agenttrace.AppendConfigMap(b, &u.settings) })
 	}
 	u.consume("AgentTrace")
 }
@@ -96,7 +96,7 @@ func runAgentCard(u *Unit) {
 	for i := range u.agentCards {
 		c := &u.agentCards[i]
 		if c.Origin == u.Origin && c.Ref == u.Ref {
-			u.generate(agentcard.Name(&c.value), func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+			u.generate(agentcard.Name(c.Name), func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
 		}
 	}
 	u.consume("AgentCard")
@@ -133,5 +133,3 @@ func runValidate(u *Unit) {
 		u.report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", u.Ref), "remove the label")
 	}
 }
-
-var _ = identity.ProxyInit

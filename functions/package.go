@@ -10,17 +10,12 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/agentcard"
-	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
-
-// RenderedFor is the annotation of every generated object: the workload it
-// belongs to, as Kind/name. A render makes such objects anew.
-const RenderedFor = "armature.dev/rendered-for"
 
 // Package is what a function may know beyond the object at hand. It is filled
 // in a first pass over all objects and only read in the second.
@@ -31,7 +26,6 @@ type Package struct {
 
 	base      identity.Settings
 	exchanges *tokenexchange.Renderer
-	traces    *agenttrace.Renderer
 
 	entries []entry
 	first   map[key]int32 // into entries; duplicates follow entry.next
@@ -85,7 +79,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		p.Config = config.Spec
 	}
 	p.base, p.findings = identity.Base(config)
-	p.exchanges, p.traces = tokenexchange.New(&p.base), agenttrace.New(&p.base)
+	p.exchanges = tokenexchange.New()
 	return p
 }
 
@@ -123,7 +117,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	k := key{head.Kind, head.Namespace, head.Name}
 	e := entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line), next: p.first[k]}
 	if head.Kind == "ConfigMap" {
-		e.generated = bytes.Contains(text, []byte(RenderedFor))
+		e.generated = bytes.Contains(text, []byte(identity.RenderedFor))
 	}
 	p.entries = append(p.entries, e)
 	p.first[k] = i
@@ -329,7 +323,7 @@ func (p *Package) index(o *krm.Object) int32 {
 // Regenerates reports whether a generated object belongs to a workload of the
 // package, which makes it anew, or is gone with it.
 func (p *Package) Regenerates(o *krm.Object) bool {
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", RenderedFor).Text(), "/")
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
 	return p.first[key{kind, o.Namespace, name}] != 0
 }
 

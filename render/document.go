@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -135,11 +135,11 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	if !isObject {
 		return nil, false
 	}
-	if o.Get("metadata", "annotations", functions.RenderedFor).Exists() {
+	if o.Get("metadata", "annotations", identity.RenderedFor).Exists() {
 		if w.pkg.Regenerates(o) {
 			return nil, true
 		}
-		w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", o.Get("metadata", "annotations", functions.RenderedFor),
+		w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", o.Get("metadata", "annotations", identity.RenderedFor),
 			"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 	}
 	if inject.Injected(o) {

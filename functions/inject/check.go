@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -30,16 +31,17 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",
 			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
 	}
+	reserved := ReservedContainers()
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for c := range spec.Get(list).Items() {
 			name := c.Get("name")
-			if slices.Contains(components[:], name.Text()) {
+			if slices.Contains(reserved[:], name.Text()) {
 				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}
 		}
 	}
-	volumes := VolumeNames(s)
+	volumes := ReservedVolumes()
 	for v := range spec.Get("volumes").Items() {
 		if name := v.Get("name"); slices.Contains(volumes, name.Text()) {
 			report(krm.Error, "reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
@@ -49,7 +51,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 	findings = append(findings, checkPorts(o, spec, s)...)
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
-			if path := m.Get("mountPath"); path.Is(TraceMountPath) {
+			if path := m.Get("mountPath"); path.Is(agenttrace.MountPath) {
 				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
@@ -75,7 +77,7 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 				}
 				declared = true
 				served = served || port == s.Inbound.TargetPort
-				if owner := s.PortOwner(port); owner != "" {
+				if owner := portOwner(s, port); owner != "" {
 					hint := "move the application to another port"
 					if owner == identity.AuthProxy {
 						hint = fmt.Sprintf("let the application listen on %d, or annotate %s/inbound-port with a free port", s.Inbound.TargetPort, s.Prefix)
@@ -92,4 +94,19 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			fmt.Sprintf("annotate %s/inbound-target-port with the application's port", s.Prefix)))
 	}
 	return findings
+}
+
+// portOwner names the injected container that listens on a port, "" for none.
+func portOwner(s *identity.Settings, port int) string {
+	switch {
+	case s.AuthProxy.Enabled && port == s.Inbound.Port:
+		return identity.AuthProxy
+	case s.SpiffeHelper.Enabled && port == s.SPIFFE.HealthPort:
+		return identity.SpiffeHelper
+	case !s.EnvoyProxy.Enabled:
+		return ""
+	case port == s.Outbound.ProxyPort, port == s.Outbound.InboundProxyPort, port == identity.EnvoyAdminPort, port == identity.ExtProcPort:
+		return identity.EnvoyProxy
+	}
+	return ""
 }

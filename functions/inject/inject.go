@@ -11,15 +11,6 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// TraceMountPath is where the application finds its tracing settings (001,
-// "Telemetry Instrumentation").
-const TraceMountPath = "/etc/kagenti/trace"
-
-// components is the order of 001, in which the containers start.
-var components = [...]string{
-	identity.ProxyInit, identity.SpiffeHelper, identity.ClientRegistration, identity.AuthProxy, identity.EnvoyProxy,
-}
-
 // Injector injects workloads one after the other; it keeps only scratch memory
 // between them.
 type Injector struct {
@@ -89,7 +80,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, r *record, podAnno
 
 	in.items = in.items[:0]
 	var proxyInit []byte
-	for _, name := range components {
+	for _, name := range identity.Components() {
 		if !s.Component(name).Enabled {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -25,7 +26,7 @@ type record struct {
 	InitContainers []string `json:"initContainers,omitempty"`
 	Containers     []string `json:"containers,omitempty"`
 	Volumes        []string `json:"volumes,omitempty"`
-	// Mounts names the application's containers that got TraceMountPath.
+	// Mounts names the application's containers that got the trace mount.
 	Mounts []string `json:"mounts,omitempty"`
 	// PodAnnotations are keys on the pod template.
 	PodAnnotations []string `json:"podAnnotations,omitempty"`
@@ -168,7 +169,7 @@ func remove(o *krm.Object, r *record) error {
 	cut(spec, "initContainers", "initContainers", named(r.InitContainers))
 	for c := range spec.Get("containers").Items() {
 		if name := c.Get("name").Text(); slices.Contains(r.Mounts, name) {
-			cut(c, "volumeMounts", "containers/"+name, func(m krm.Node) bool { return m.Get("mountPath").Is(TraceMountPath) })
+			cut(c, "volumeMounts", "containers/"+name, func(m krm.Node) bool { return m.Get("mountPath").Is(agenttrace.MountPath) })
 		}
 	}
 	cut(spec, "containers", "containers", named(r.Containers))
