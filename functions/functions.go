@@ -1,16 +1,21 @@
 package functions
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
+
+// Version is what renders record and the commands print.
+const Version = "v0.1.0"
 
 // Function is one step of rendering, which looks at one object after the other.
 type Function struct {
@@ -19,16 +24,18 @@ type Function struct {
 	// Summary says in a line what it does.
 	Summary string
 	Run     func(*Unit)
+
+	folder string // below functions, with its README.md
 }
 
 // Table names all functions. Their order when rendering is render/pipeline.go's.
 func Table() []Function {
 	return []Function{
-		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject},
-		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange},
-		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace},
-		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard},
-		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate},
+		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
+		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
+		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
+		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
+		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
 	}
 }
 
@@ -76,6 +83,9 @@ func runInject(u *Unit) {
 func runTokenExchange(u *Unit) {
 	if u.workload {
 		u.generate(u.settings.TokenExchangeName(), func(b []byte) []byte { return u.exchanges.AppendConfigMap(b, &u.settings) })
+		if c := u.exchangeOf[u.entry]; c != nil {
+			u.keepSource(c.Object)
+		}
 	}
 	u.consume("TokenExchange")
 }
@@ -83,6 +93,9 @@ func runTokenExchange(u *Unit) {
 func runAgentTrace(u *Unit) {
 	if u.workload {
 		u.generate(u.settings.TraceName(), func(b []byte) []byte { return agenttrace.AppendConfigMap(b, &u.settings) })
+		if c := u.traceOf[u.entry]; c != nil {
+			u.keepSource(c.Object)
+		}
 	}
 	u.consume("AgentTrace")
 }
@@ -112,6 +125,31 @@ func (u *Unit) generate(name string, write func([]byte) []byte) {
 	u.Generated = write(u.Generated)
 	u.ends = append(u.ends, len(u.Generated))
 }
+
+// keepSource writes into the generated object what it was made from, so that
+// another render of what a host kept comes to the same.
+func (u *Unit) keepSource(c *krm.Object) {
+	if len(u.ends) == 0 {
+		return // the name was taken
+	}
+	source, err := c.JSON()
+	if err != nil {
+		u.Findings = append(u.Findings, c.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
+		return
+	}
+	from := 0
+	if n := len(u.ends); n > 1 {
+		from = u.ends[n-2]
+	}
+	annotation := "  annotations:\n    " + sourceAnnotation + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+	document := bytes.Replace(u.Generated[from:], []byte("  annotations:\n"), []byte(annotation), 1)
+	u.Generated = append(u.Generated[:from], document...)
+	u.ends[len(u.ends)-1] = len(u.Generated)
+}
+
+// sourceAnnotation holds, as JSON on a generated object, the custom resource
+// that it was made from.
+const sourceAnnotation = "armature.dev/source"
 
 // consume takes a custom resource of a pillar out of the output.
 func (u *Unit) consume(kind string) {

@@ -33,6 +33,7 @@ type Package struct {
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
 	agentCards     []custom[api.AgentCard]
+	sources        []*krm.Object                        // of generated objects
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
@@ -108,6 +109,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 		if isObject, err := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
 			return
 		}
+		origin = o.Origin
 		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	}
 	if head.Kind == "" || head.Name == "" {
@@ -123,6 +125,23 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	p.first[k] = i
 	if o != nil && p.wants(o.APIVersion, o.Kind) {
 		p.collectCustom(o)
+	}
+	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
+		p.collectSource(text, item, origin)
+	}
+}
+
+// collectSource reads the custom resource that a generated object was made
+// from. It counts only where the package does not have the resource itself.
+func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
+	var generated krm.Object
+	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
+		return
+	}
+	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
+	o := new(krm.Object)
+	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
+		p.sources = append(p.sources, o)
 	}
 }
 
@@ -187,6 +206,11 @@ func (p *Package) collectCustom(o *krm.Object) {
 // Resolve ends the first pass: it finds the workload of every targetRef. Its
 // findings are those of the configuration and of all custom resources.
 func (p *Package) Resolve() []krm.Finding {
+	for _, o := range p.sources {
+		if p.first[key{o.Kind, o.Namespace, o.Name}] == 0 {
+			p.collectCustom(o)
+		}
+	}
 	for i := range p.tokenExchanges {
 		c := &p.tokenExchanges[i]
 		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {

@@ -25,6 +25,7 @@ type Unit struct {
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 
+	entry    int32 // in the package
 	workload bool
 	settings identity.Settings
 
@@ -39,14 +40,11 @@ func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
 	u.Consumed, u.workload = false, false
 	u.injector.Version, u.injector.Classic = p.Version, p.Classic()
-	if !hasPrefix(o, p.Prefix()) && len(p.exchangeOf)+len(p.traceOf) == 0 {
+	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
 		return
 	}
 	u.identify()
 }
-
-// hasPrefix is a quick look at whether an object can concern us at all.
-func hasPrefix(o *krm.Object, prefix string) bool { return o.Contains(prefix + "/") }
 
 func (u *Unit) report(severity krm.Severity, rule string, at krm.Node, message, hint string) {
 	u.Findings = append(u.Findings, u.Finding(severity, rule, at, message, hint))
@@ -58,9 +56,9 @@ func (u *Unit) identify() {
 	if !ok {
 		return
 	}
-	i := u.index(u.Object)
-	exchange, trace := u.exchangeOf[i], u.traceOf[i]
-	opt, findings := inject.Labels(u.Object, pod, u.Prefix(), is2(u.Config.RequireSpiffeLabel))
+	u.entry = u.index(u.Object)
+	exchange, trace := u.exchangeOf[u.entry], u.traceOf[u.entry]
+	opt, findings := inject.Labels(u.Object, pod, u.Prefix(), u.Config.RequireSpiffeLabel != nil && *u.Config.RequireSpiffeLabel)
 	u.Findings = append(u.Findings, findings...)
 	if ns, out := u.optedOut(u.Object); out && opt.Inject {
 		u.report(krm.Info, "inject/namespace-opts-out", u.Get("metadata", "namespace"),
@@ -99,8 +97,6 @@ func (u *Unit) identify() {
 	}
 	u.workload = true
 }
-
-func is2(p *bool) bool { return p != nil && *p }
 
 // unused warns about a custom resource whose workload is not injected.
 func (u *Unit) unused(function string, o *krm.Object) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
@@ -29,7 +30,7 @@ func (w *worker) appendFile(dst, data []byte, file string) []byte {
 		start := len(dst)
 		dst = append(dst, data[d.Lead:d.Start]...)
 		body := len(dst)
-		if source, ok := restoreConsumed(text); ok && w.pkg.KeepCustomResources() {
+		if source, ok := restoreConsumed(text); ok && (w.undo || w.pkg.KeepCustomResources()) {
 			dst = append(dst, source...)
 			continue
 		} else if ok {
@@ -135,12 +136,14 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	if !isObject {
 		return nil, false
 	}
-	if o.Get("metadata", "annotations", identity.RenderedFor).Exists() {
-		if w.pkg.Regenerates(o) {
+	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
+		if w.undo || w.pkg.Regenerates(o) {
 			return nil, true
 		}
-		w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", o.Get("metadata", "annotations", identity.RenderedFor),
-			"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
+		if !strings.HasPrefix(rendered.Text(), "AgentCard/") {
+			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
+				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
+		}
 	}
 	if inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
@@ -150,6 +153,9 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	u := &w.unit
 	u.Start(w.pkg, o)
+	if w.undo {
+		return o, false
+	}
 	for i := range w.rows {
 		w.rows[i].Run(u)
 	}

@@ -45,11 +45,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	return dst
 }
 
-const (
-	localConfig     = "config.kubernetes.io/local-config"
-	pathAnnotation  = "config.kubernetes.io/path"
-	indexAnnotation = "config.kubernetes.io/index"
-)
+const localConfig = "config.kubernetes.io/local-config"
 
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
@@ -65,7 +61,7 @@ func (w *worker) localOnly(o *krm.Object) {
 // beside gives a generated object of a list the file next to its workload's,
 // where the host says which that is.
 func (w *worker) beside(o *krm.Object, document []byte) []byte {
-	path, ok := o.Annotation(pathAnnotation)
+	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
 		return document
 	}
@@ -73,6 +69,6 @@ func (w *worker) beside(o *krm.Object, document []byte) []byte {
 	if dot <= strings.LastIndexByte(path, '/') {
 		dot = len(path)
 	}
-	where := "  annotations:\n    " + pathAnnotation + ": '" + strings.ReplaceAll(path[:dot], "'", "''") + ".armature.yaml'\n"
+	where := "  annotations:\n    " + krm.PathAnnotation + ": '" + strings.ReplaceAll(path[:dot], "'", "''") + ".armature.yaml'\n"
 	return bytes.Replace(document, []byte("  annotations:\n"), []byte(where), 1)
 }

@@ -24,6 +24,8 @@ type File struct {
 	Path string
 	// Data is the content; nil where the Source reads it on demand.
 	Data []byte
+	// AsIs leaves the file as it is: it holds text for another tool.
+	AsIs bool
 }
 
 // Source is what is rendered.
@@ -39,7 +41,7 @@ type Options struct {
 	Config *api.RenderConfig
 	// Functions are the names of the functions to run; nil is all of the pipeline.
 	Functions []string
-	// Version is recorded in what is rendered.
+	// Version is recorded in what is rendered; "" is this build's.
 	Version string
 	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
 	// of a cluster, so that the output can be applied.
@@ -85,7 +87,7 @@ func Run(src Source, opt Options) (Result, error) {
 	opt.Workers = 1
 	var err error
 	r.Findings, r.Stats, err = Stream(src, opt, func(file string, data []byte) error {
-		r.Files = append(r.Files, File{file, bytes.Clone(data)})
+		r.Files = append(r.Files, File{Path: file, Data: bytes.Clone(data)})
 		return nil
 	})
 	if err != nil || krm.Failed(r.Findings) {
@@ -106,15 +108,38 @@ func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
 	if err != nil {
 		return nil, Stats{}, err
 	}
-	e := &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(opt.Version, opt.Config)}
+	return newEngine(src, opt, rows, sink).run()
+}
+
+// Uninject gives a rendered source back as its author wrote it: without what
+// was injected and generated, and with the custom resources that were consumed.
+func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+	e := newEngine(src, opt, nil, sink)
+	e.undo = true
+	return e.run()
+}
+
+func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *engine {
+	version := opt.Version
+	if version == "" {
+		version = functions.Version
+	}
+	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(version, opt.Config)}
+}
+
+func (e *engine) run() ([]krm.Finding, Stats, error) {
 	if err := e.collect(); err != nil {
 		return nil, Stats{}, err
 	}
-	e.findings = append(e.findings, e.pkg.Resolve()...)
+	if !e.undo {
+		e.findings = append(e.findings, e.pkg.Resolve()...)
+	}
 	if err := e.render(); err != nil {
 		return nil, Stats{}, err
 	}
-	e.findings = append(e.findings, e.pkg.Finish()...)
+	if !e.undo {
+		e.findings = append(e.findings, e.pkg.Finish()...)
+	}
 	krm.SortFindings(e.findings)
 	return e.findings, e.stats, nil
 }
@@ -126,6 +151,7 @@ type engine struct {
 	rows []functions.Function
 	sink Sink
 	pkg  *functions.Package
+	undo bool
 
 	seed maphash.Seed
 	sums []uint64 // of the files as the first pass read them
@@ -144,13 +170,17 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	return e.src.Read(f.Path, buf)
 }
 
-// excluded reports whether the configuration leaves a file alone.
-func (e *engine) excluded(file string) bool {
+// asIs reports whether a file passes untouched: it is no manifest, holds text
+// for another tool, or the configuration leaves it alone.
+func (e *engine) asIs(f *File) bool {
+	if f.AsIs || !manifest(f.Path) {
+		return true
+	}
 	if e.opt.Config == nil {
 		return false
 	}
 	for _, glob := range e.opt.Config.Spec.Exclude {
-		if matchGlob(glob, file) {
+		if matchGlob(glob, f.Path) {
 			return true
 		}
 	}
@@ -185,7 +215,7 @@ func (e *engine) collect() error {
 	e.seed, e.sums = maphash.MakeSeed(), make([]uint64, len(e.src.Files))
 	var buf []byte
 	for i, f := range e.src.Files {
-		if !manifest(f.Path) || e.excluded(f.Path) {
+		if e.asIs(&f) {
 			continue
 		}
 		data, err := e.read(i, buf)
@@ -305,7 +335,8 @@ func (w *worker) done() {
 
 func (w *worker) file(i int) error {
 	f := w.src.Files[i]
-	if !manifest(f.Path) && w.opt.ObjectsOnly {
+	asIs := w.asIs(&f)
+	if asIs && w.opt.ObjectsOnly {
 		return nil
 	}
 	data, err := w.read(i, w.in)
@@ -316,10 +347,7 @@ func (w *worker) file(i int) error {
 		w.in = data[:0]
 	}
 	w.stats.Files++
-	if !manifest(f.Path) || w.excluded(f.Path) {
-		if w.opt.ObjectsOnly {
-			return nil
-		}
+	if asIs {
 		return w.sink(f.Path, data)
 	}
 	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {

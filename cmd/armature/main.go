@@ -1,4 +1,80 @@
 // Command armature renders AI-agent platforms at GitOps time.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, root()))
+}
+
+// run gives the exit status: 0 done, 1 findings or failure, 2 usage.
+func run(ctx context.Context, cmd *cobra.Command) int {
+	err := cmd.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errFindings):
+		return 1
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, usage.command)
+		return 2
+	}
+	fmt.Fprintf(os.Stderr, "armature: %v\n", err)
+	return 1
+}
+
+// errFindings is a failure that the findings on standard error have explained.
+var errFindings = errors.New("findings of severity error")
+
+// usageError is a command line that makes no sense.
+type usageError struct {
+	error
+	command string
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "armature",
+		Short: "Render AI-agent platforms at GitOps time",
+		Long: `Armature puts identity, configuration and policy around AI-agent workloads when
+their manifests are rendered, so that what Git shows is what runs.`,
+		Example: `  armature init                         write armature.yaml and the wiring for your tools
+  armature render apps/ -o rendered/    render a folder
+  kustomize build . | armature render - render a stream
+  armature verify rendered/             fail where something opted in and was not rendered`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand())
+	for _, c := range append(cmd.Commands(), cmd) {
+		c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{err, c.CommandPath()} })
+		if args := c.Args; args != nil {
+			c.Args = func(c *cobra.Command, given []string) error {
+				if err := args(c, given); err != nil {
+					return &usageError{err, c.CommandPath()}
+				}
+				return nil
+			}
+		}
+	}
+	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
+	cmd.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &usageError{fmt.Errorf("unknown command %q", args[0]), c.CommandPath()}
+		}
+		return nil
+	}
+	return cmd
+}

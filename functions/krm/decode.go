@@ -15,16 +15,7 @@ import (
 // Decode reads the object into a Go value with JSON tags. Unknown fields and
 // wrong types are findings of the rule, each with the line of its field.
 func (o *Object) Decode(rule string, into any) []Finding {
-	text := o.tree.src[o.start:o.end]
-	if o.item && !o.rewritten {
-		text = bytes.Clone(text)
-		text[bytes.IndexByte(text, '-')] = ' '
-	}
-	n, err := yaml.Parse(string(text))
-	if err != nil {
-		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
-	}
-	data, err := n.MarshalJSON()
+	data, err := o.JSON()
 	if err != nil {
 		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
 	}
@@ -43,6 +34,29 @@ func (o *Object) Decode(rule string, into any) []Finding {
 			fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
 	}
 	return findings
+}
+
+// JSON gives the object, without its waiting edits, as JSON.
+func (o *Object) JSON() ([]byte, error) {
+	text := o.tree.src[o.start:o.end]
+	if o.item && !o.rewritten {
+		text = bytes.Clone(text)
+		text[bytes.IndexByte(text, '-')] = ' '
+	}
+	n, err := yaml.Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	return n.MarshalJSON()
+}
+
+// Value gives the object as plain Go values.
+func (o *Object) Value() (value any, err error) {
+	data, err := o.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return value, json.Unmarshal(data, &value)
 }
 
 func (o *Object) wrongType(rule string, err error) Finding {

@@ -14,6 +14,9 @@ type Origin struct {
 	Line int
 }
 
+// PathAnnotation is where the hosts of KRM functions say which file an item is from.
+const PathAnnotation = "config.kubernetes.io/path"
+
 // Object is one Kubernetes object as text, with a lens on its structure. Edits
 // are collected and applied by Append; until then the lens shows the object as
 // it was read.
@@ -28,6 +31,7 @@ type Object struct {
 	// rewritten says that kyaml gave the text, since the scanner was not
 	// certain of the author's; why says what it stumbled over.
 	rewritten bool
+	unlined   bool // its lines are not the lines of its file
 	why       string
 	author    []byte // what the author wrote, where rewritten
 
@@ -72,6 +76,13 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	o.APIVersion, o.Kind = root.Get("apiVersion").Text(), root.Get("kind").Text()
 	metadata := root.Get("metadata")
 	o.Name, o.Namespace = metadata.Get("name").Text(), metadata.Get("namespace").Text()
+	if o.item {
+		// In a list that a host passes, the file is what the host says, and no
+		// line of the list helps anybody.
+		if file, ok := o.Annotation(PathAnnotation); ok && file != "" {
+			o.Origin.File, o.unlined = file, true
+		}
+	}
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
@@ -136,6 +147,9 @@ func (o *Object) Finding(severity Severity, rule string, at Node, message, hint 
 	line := o.Origin.Line
 	if at.Exists() {
 		line = at.Line()
+	}
+	if o.unlined {
+		line = 0
 	}
 	return Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,

@@ -48,7 +48,7 @@ func (o *Object) rewrite(text []byte) error {
 	if err := root.DeAnchor(); err != nil {
 		return o.parseError(err)
 	}
-	canonical, err := canonical(root)
+	canonical, err := BlockStyle(root)
 	if err != nil {
 		return o.parseError(err)
 	}
@@ -62,8 +62,8 @@ func (o *Object) rewrite(text []byte) error {
 	return nil
 }
 
-// canonical writes a document in block style throughout.
-func canonical(root *yaml.RNode) ([]byte, error) {
+// BlockStyle writes a document in block style throughout.
+func BlockStyle(root *yaml.RNode) ([]byte, error) {
 	blockStyles(root.YNode())
 	text, err := root.String()
 	return []byte(text), err

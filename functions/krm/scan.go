@@ -416,7 +416,7 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 	case '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', ':':
 		return s.fail(p, "an anchor, alias, tag or reserved character")
 	case '-':
-		if s.blank(p + 1) {
+		if s.blank(p+1) || s.src[p+1] == '\t' {
 			return s.fail(p, "a list item where a value should be")
 		}
 	case '\t':
