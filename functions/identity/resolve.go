@@ -1,8 +1,11 @@
 package identity
 
 import (
+	"strings"
+
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // Workload is what Resolve has to know of a workload.
@@ -92,6 +95,8 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	if te != nil || at != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.resolve(w, te, at, annotations)
 	}
+	s.Common = te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
+		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
 	return s, findings

@@ -28,6 +28,11 @@ type Settings struct {
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
+	// Common says that no custom resource and no annotation is about the
+	// workload: in what the pod gets only the name is its own, and in its
+	// ConfigMaps the name, namespace, kind and probe paths are.
+	Common bool
+
 	ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy Component
 
 	SPIFFE       SPIFFE
