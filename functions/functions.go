@@ -81,7 +81,7 @@ func runInject(u *Unit) {
 
 func runTokenExchange(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TokenExchangeName(), u.appendTokenExchange)
+		u.generate(u.settings.TokenExchangeName, u.appendTokenExchange)
 		if c := u.exchangeOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -91,7 +91,7 @@ func runTokenExchange(u *Unit) {
 
 func runAgentTrace(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TraceName(), u.appendTrace)
+		u.generate(u.settings.TraceName, u.appendTrace)
 		if c := u.traceOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -108,7 +108,7 @@ func runAgentCard(u *Unit) {
 	for i := range u.agentCards {
 		c := &u.agentCards[i]
 		if c.Origin == u.Origin && c.Ref == u.Ref {
-			u.generate(agentcard.Name(c.Name), func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+			u.generate(func() string { return agentcard.Name(c.Name) }, func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
 		}
 	}
 	u.consume("AgentCard")
@@ -156,11 +156,13 @@ func (u *Unit) appendCommon(dst []byte, trace bool, write func([]byte, *identity
 const placeholder = "armature0name0placeholder"
 
 // generate adds a document, unless an author's ConfigMap has its name.
-func (u *Unit) generate(name string, write func([]byte) []byte) {
-	if place, taken := u.authored("ConfigMap", u.Namespace, name, u.Origin.File); taken {
-		u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
-			fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name, place), "rename that one")
-		return
+func (u *Unit) generate(name func() string, write func([]byte) []byte) {
+	if u.configMaps > 0 {
+		if place, taken := u.authored("ConfigMap", u.Namespace, name(), u.Origin.File); taken {
+			u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
+				fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name(), place), "rename that one")
+			return
+		}
 	}
 	u.Generated = write(u.Generated)
 	u.ends = append(u.ends, len(u.Generated))

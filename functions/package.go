@@ -38,6 +38,7 @@ type Package struct {
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
 	namespaces     map[string][]namespace
+	configMaps     int // that an author wrote
 
 	findings []krm.Finding
 }
@@ -120,6 +121,9 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	e := entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line), next: p.first[k]}
 	if head.Kind == "ConfigMap" {
 		e.generated = bytes.Contains(text, []byte(identity.RenderedFor))
+		if !e.generated {
+			p.configMaps++
+		}
 	}
 	p.entries = append(p.entries, e)
 	p.first[k] = i

@@ -153,8 +153,9 @@ type engine struct {
 	pkg  *functions.Package
 	undo bool
 
-	seed maphash.Seed
-	sums []uint64 // of the files as the first pass read them
+	seed  maphash.Seed
+	sums  []uint64 // of the files as the first pass read them
+	lists []bool   // which files hold lists
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -212,7 +213,7 @@ func matchGlob(glob, file string) bool {
 
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
-	e.seed, e.sums = maphash.MakeSeed(), make([]uint64, len(e.src.Files))
+	e.seed, e.sums, e.lists = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]bool, len(e.src.Files))
 	var buf []byte
 	for i, f := range e.src.Files {
 		if e.asIs(&f) {
@@ -226,7 +227,7 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		walk(data, f.Path, func(d krm.Document, item bool, line int) {
+		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
 			text := data
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				text, d, line = source, krm.Document{End: len(source)}, line+1
@@ -238,8 +239,9 @@ func (e *engine) collect() error {
 }
 
 // walk calls visit for every document of a stream, or for the items of
-// documents that are lists, with the line each starts on.
-func walk(data []byte, file string, visit func(d krm.Document, item bool, line int)) {
+// documents that are lists, with the line each starts on. It says whether there
+// was a list.
+func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists bool) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -249,6 +251,7 @@ func walk(data []byte, file string, visit func(d krm.Document, item bool, line i
 	for d := range krm.Documents(data) {
 		if isList(data[d.Start:d.End]) {
 			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
+				lists = true
 				for _, item := range items {
 					visit(item, true, lineOf(item.Start))
 				}
@@ -257,14 +260,11 @@ func walk(data []byte, file string, visit func(d krm.Document, item bool, line i
 		}
 		visit(d, false, lineOf(d.Start))
 	}
+	return lists
 }
 
-// isList is a quick look for "kind: …List" at the beginning of a line.
+// isList reports whether a document is a List or ResourceList.
 func isList(doc []byte) bool {
-	i := bytes.Index(doc, []byte("List"))
-	if i < 0 {
-		return false
-	}
 	head, _ := krm.ReadHead(doc)
 	return strings.HasSuffix(head.Kind, "List") && bytes.Contains(doc, []byte("items:"))
 }
@@ -353,7 +353,7 @@ func (w *worker) file(i int) error {
 	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
-	w.out = w.appendFile(w.out[:0], data, f.Path)
+	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
 	if len(w.out) == 0 && len(data) > 0 {
 		return nil
 	}

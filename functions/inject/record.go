@@ -42,7 +42,7 @@ type record struct {
 
 // note records what an insert did under a name of the record's own.
 func (r *record) note(done krm.Insertion, name string) {
-	if done.Created != "" {
+	if done.Created {
 		r.Created = append(r.Created, name)
 	}
 	if done.Was != "" {

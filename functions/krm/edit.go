@@ -22,15 +22,13 @@ type edit struct {
 // remedy is Object.Canonicalize, after which every edit has one.
 var ErrUncertain = errors.New("no safe place for an edit in this layout")
 
-// Insertion tells what an insert did besides adding entries, for the record
+// Insertion tells what an insert does besides adding entries, for the record
 // that lets it be undone.
 type Insertion struct {
-	// Created is the path of the outermost field that the insert made; empty
-	// where the collection was there.
-	Created string
-	// Emptied is the path of an empty collection that was written as flow or
-	// null, and Was its text after the colon, such as " []".
-	Emptied, Was string
+	// Created says that the collection, or one above it, was not there.
+	Created bool
+	// Was is how an empty collection was written after its colon: " []".
+	Was string
 }
 
 // Insert adds entries to the collection that keys lead to from parent, at its
@@ -53,14 +51,13 @@ func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
 	for _, key := range keys {
 		next := n.Get(key)
 		if !next.Exists() {
-			note.Created = strings.TrimPrefix(n.Path()+"."+key, ".")
-			return note
+			return Insertion{Created: true}
 		}
 		n = next
 	}
 	if d := n.node(); d.first == 0 && n.i != 0 {
 		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && p.style == blockStyle {
-			note.Emptied, note.Was = n.Path(), string(o.tree.src[d.keyEnd+1:d.end])
+			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
 	}
 	return note
