@@ -14,8 +14,9 @@ import (
 type edit struct {
 	at, end  int
 	from, to int
-	// col orders inserts at one place: what stands deeper comes first.
-	col int
+	// depth orders inserts at one place: what stands deeper comes first, and the
+	// items of a compact list before the field that follows it in their column.
+	depth int
 }
 
 // ErrUncertain is an edit that the text's layout leaves no safe place for. The
@@ -166,7 +167,11 @@ func (o *Object) insertLines(at, col int, entries []byte) {
 	} else {
 		o.text = appendIndented(o.text, entries, col, o.eol)
 	}
-	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), col: col})
+	depth := 2 * col
+	if entries[0] == '-' {
+		depth++
+	}
+	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), depth: depth})
 }
 
 func (o *Object) replace(at, length int, text string) {
@@ -292,7 +297,7 @@ func (o *Object) Append(dst []byte) []byte {
 		if a.at != b.at {
 			return a.at - b.at
 		}
-		return b.col - a.col
+		return b.depth - a.depth
 	})
 	if !o.rewritten {
 		return o.splice(dst)
