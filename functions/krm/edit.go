@@ -302,15 +302,23 @@ func (o *Object) Append(dst []byte) []byte {
 	if !o.rewritten {
 		return o.splice(dst)
 	}
-	text := o.splice(nil)
+	text, eol := o.splice(nil), lineEnding(o.author)
 	if o.item {
 		indent := bytes.IndexByte(o.author, '-')
 		from := len(dst)
-		dst = appendIndented(dst, text, indent+2, "\n")
+		dst = appendIndented(dst, text, indent+2, eol)
 		dst[from+indent] = '-'
 		return dst
 	}
-	return append(dst, text...)
+	return appendIndented(dst, text, 0, eol)
+}
+
+// lineEnding is how the first line of a text ends.
+func lineEnding(text []byte) string {
+	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
 }
 
 func (o *Object) splice(dst []byte) []byte {
