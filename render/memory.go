@@ -3,11 +3,13 @@ package render
 import (
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/armature-dev/armature/functions"
@@ -25,6 +27,7 @@ type Memory struct {
 	fingerprint string
 	written     int64 // when, in Unix nanoseconds
 	notes       map[string]*note
+	kept        []*note // of files as they were, by index of the source's file
 	next        []*note // of this render, by index of the source's file
 }
 
@@ -50,21 +53,44 @@ const settled = int64(50 * time.Millisecond)
 const memoryFormat = "armature 1"
 
 // NewMemory reads what a folder remembers of a render with the same
-// configuration from the same root.
-func NewMemory(folder, root string, config *api.RenderConfig) *Memory {
+// configuration from the same root, and stamps the files of the source.
+func NewMemory(folder, root string, src Source, config *api.RenderConfig) *Memory {
 	if absolute, err := filepath.Abs(root); err == nil {
 		root = absolute
 	}
+	m := &Memory{folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
 	decides, err := json.Marshal([]any{functions.Version, root, config})
-	m := &Memory{folder: folder, fingerprint: string(decides), notes: make(map[string]*note)}
-	if err != nil {
-		return m
-	}
-	data, err := os.ReadFile(filepath.Join(folder, stateFile))
 	if err == nil {
-		m.parse(string(data))
+		m.fingerprint = string(decides)
+		if data, err := os.ReadFile(filepath.Join(folder, stateFile)); err == nil {
+			m.notes = make(map[string]*note, len(src.Files))
+			m.parse(string(data))
+		}
 	}
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		root = filepath.Dir(root)
+	}
+	// Asking for two times ten thousand files is what a small change costs.
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(indices(len(src.Files)), 1+len(src.Files)/runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for _, i := range part {
+				f := &src.Files[i]
+				f.Stamp = stampOf(filepath.Join(root, filepath.FromSlash(f.Path)))
+				m.kept[i] = m.fresh(f)
+			}
+		})
+	}
+	wg.Wait()
 	return m
+}
+
+func indices(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // remembered gives the files that the last render wrote, whatever its configuration was.
@@ -110,7 +136,8 @@ func (m *Memory) parse(state string) {
 // state is what the folder will remember of the files of a source.
 func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
 	m.written = to.started
-	b := fmt.Appendf(nil, "%s\t%d\t%s\n", memoryFormat, m.written, m.fingerprint)
+	b := make([]byte, 0, 256*len(files)+len(m.fingerprint))
+	b = fmt.Appendf(b, "%s\t%d\t%s\n", memoryFormat, m.written, m.fingerprint)
 	for i, f := range files {
 		n := m.next[i]
 		if n == nil {
@@ -156,9 +183,9 @@ func (m *Memory) fresh(f *File) *note {
 	return n
 }
 
-// stampOf gives the stamp of a file from its directory entry.
-func stampOf(d fs.DirEntry) Stamp {
-	info, err := d.Info()
+// stampOf gives the stamp of a file, the zero Stamp where there is none.
+func stampOf(name string) Stamp {
+	info, err := os.Stat(name)
 	if err != nil {
 		return Stamp{}
 	}

@@ -98,7 +98,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 	if d.Name() == stateFile {
 		return nil
 	}
-	t.files = append(t.files, File{Path: relative, Stamp: stampOf(d)})
+	t.files = append(t.files, File{Path: relative})
 	switch d.Name() {
 	case "kustomization.yaml", "kustomization.yml", "Kustomization":
 		return t.kustomization(name, path.Dir(relative))

@@ -240,7 +240,7 @@ func (e *engine) collect() error {
 			if before = m.notes[f.Path]; before != nil {
 				seen++
 			}
-			e.kept[i] = m.fresh(&f)
+			e.kept[i] = m.kept[i]
 		}
 		if e.asIs(&f) {
 			continue

@@ -43,11 +43,9 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is a file: name a folder to write to", path)
 	default:
-		entries, err := os.ReadDir(f.path)
-		if err != nil {
+		if f.fresh, err = empty(f.path); err != nil {
 			return nil, err
 		}
-		f.fresh = len(entries) == 0
 		if _, err := os.Stat(filepath.Join(f.path, stateFile)); err != nil && !f.fresh && !inPlace {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
@@ -68,6 +66,19 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	}
 	f.started = info.ModTime().UnixNano()
 	return f, nil
+}
+
+func empty(folder string) (bool, error) {
+	d, err := os.Open(folder)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Write is the Sink. It may be called from many goroutines.

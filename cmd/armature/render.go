@@ -230,7 +230,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	}
 	var memory *render.Memory
 	if remember && !out.inPlace {
-		memory = render.NewMemory(folder, path, opt.Config)
+		memory = render.NewMemory(folder, path, src, opt.Config)
 		opt.Memory, opt.Keep = memory, to.Keep
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
