@@ -429,6 +429,11 @@ func (c *checker) contradictions(s *Settings) {
 			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
 			"leave it out of the list; auth-proxy reaches the agent through loopback")
 	}
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
+		c.warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
+			"Envoy checks the scopes, and inbound traffic does not pass it",
+			"let envoy-proxy and proxy-init in, or use an auth-proxy that reads REQUIRED_SCOPES")
+	}
 	if envoy && !s.Outbound.Intercept {
 		c.warning("identity/proxy-unused", interception+"enabled",
 			"envoy-proxy gets no traffic, because nothing sends any to it",

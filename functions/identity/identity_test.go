@@ -212,6 +212,7 @@ func TestIdentityFindings(t *testing.T) {
 		"rule with URL":         {"outbound: {tokenExchange: {destinationRules: [{match: {host: 'http://a/'}, passthrough: true}]}}", []string{"error identity/bad-host spec.outbound.tokenExchange.destinationRules[0].match.host"}},
 		"no default audience":   {"outbound: {tokenExchange: {defaultTarget: {audience: ''}}}", []string{"error identity/empty spec.outbound.tokenExchange.defaultTarget.audience", "error identity/target-missing spec.outbound.tokenExchange.defaultTarget.audience"}},
 		"agent unprotected":     {"outbound: {trafficInterception: {excludeInboundPorts: [8081]}}", []string{"warning identity/inbound-bypass spec.outbound.trafficInterception.excludeInboundPorts"}},
+		"unchecked scopes":      {"inbound: {validation: {requiredScopes: [a]}}, outbound: {enabled: false}", []string{"warning identity/scopes-unchecked spec.inbound.validation.requiredScopes"}},
 		"unused proxy":          {"outbound: {trafficInterception: {enabled: false}}", []string{"warning identity/proxy-unused spec.outbound.trafficInterception.enabled"}},
 		"https provider":        {"clientRegistration: {keycloak: {url: 'https://kc'}}", []string{"info identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
 		"http provider":         {"clientRegistration: {keycloak: {url: 'http://kc'}}", []string{"warning identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
@@ -344,6 +345,37 @@ func TestAnnotations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestProbes: the root is where agents take requests, and stays closed.
+func TestProbes(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.ProbePaths = []string{"/health", "/health?full=1", "/readyz"}
+	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	w.ProbePaths = []string{"/health", "/"}
+	s, findings := identity.Resolve(&base, w, nil, nil, nil)
+	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
+		t.Error(diff)
+	}
+	if p, ok := identity.OpenProbe(s.ProbePaths[1]); ok {
+		t.Errorf("%s is open", p)
+	}
+	// Who opens it in so many words is not warned, nor is who validates nothing.
+	if _, findings = identity.Resolve(&base, w, nil, nil, []identity.Annotation{{Key: "kagenti.io/inbound-bypass-paths", Value: "/"}}); len(findings) > 0 {
+		t.Error(findings)
+	}
+	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, inbound: {validation: {enabled: false}}}")
+	if _, findings = identity.Resolve(&base, w, te, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	for _, p := range []string{"", "/", "/?x", "health", "/a,/b", "/*", "/[a", `/\*`} {
+		if open, ok := identity.OpenProbe(p); ok {
+			t.Errorf("%q opens %s", p, open)
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package identity
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -94,7 +97,32 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	}
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
+	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
+		findings = append(findings, refusedProbes(&s, w)...)
+	}
 	return s, findings
+}
+
+// refusedProbes warns of probes that Envoy will answer with 401.
+func refusedProbes(s *Settings, w Workload) []krm.Finding {
+	var c *checker
+	for _, p := range w.ProbePaths {
+		if _, open := OpenProbe(p); open || slices.Contains(s.Inbound.BypassPaths, p) {
+			continue
+		}
+		if c == nil {
+			c = &checker{
+				origin: &api.Origin{File: w.File, Line: w.Line},
+				object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
+			}
+		}
+		c.warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
+			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+inboundBypassPaths)
+	}
+	if c == nil {
+		return nil
+	}
+	return c.findings
 }
 
 // resolve is the part of Resolve that costs something.
