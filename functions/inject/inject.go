@@ -132,10 +132,19 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, r *record, podAnno
 		return err
 	}
 
-	if len(podAnnotations) > 0 {
+	in.marker = in.marker[:0]
+	switch {
+	case len(podAnnotations) == 0:
+	case pod.Path == "": // a Pod's annotations are the workload's own
+		in.marker = append(in.marker, podAnnotations...)
+		r.PodAnnotations = podAnnotationKeys
+	default:
 		name := "podAnnotations"
-		if !pod.Template.Get("metadata").Exists() {
+		metadata := pod.Template.Get("metadata")
+		if !metadata.Exists() {
 			name = "podMetadata"
+		} else if metadata.Len() == 0 {
+			note(krm.Insertion{Was: o.Plan(pod.Template, []string{"metadata"}).Was}, "podMetadata")
 		}
 		done, err := o.Insert(pod.Template, []string{"metadata", "annotations"}, podAnnotations, false)
 		if err != nil {
@@ -147,7 +156,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, r *record, podAnno
 
 	annotations := []string{"annotations"}
 	note(o.Plan(o.Get("metadata"), annotations), "annotations")
-	in.marker = append(in.marker[:0], RecordAnnotation+": '"...)
+	in.marker = append(in.marker, RecordAnnotation+": '"...)
 	in.marker = appendSingleQuoted(in.marker, r)
 	in.marker = append(in.marker, "'\n"...)
 	_, err := o.Insert(o.Get("metadata"), annotations, in.marker, false)
