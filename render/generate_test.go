@@ -3,6 +3,7 @@ package render_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	yaml3 "go.yaml.in/yaml/v3"
@@ -132,11 +133,13 @@ func (m *manifests) workload(i int) (w fields, optedIn int) {
 	})
 	spec := m.podSpec()
 	pod := optional(fields{
-		{"metadata", fields{{"labels", template}}},
+		{"metadata", m.shuffled(fields{{"labels", template}, {"annotations", pick[any](m.Rand, absent{}, absent{}, fields{}, nil, fields{{"a", "b"}})}})},
 		{"spec", spec},
 	})
-	if kind != "Pod" && optedIn == 1 && own[len(own)-1].key != "app" && m.IntN(6) == 0 {
-		pod = pod[1:]
+	if kind != "Pod" && slices.Contains(own, optIn) && m.IntN(6) == 0 {
+		if pod = pod[1:]; m.IntN(2) == 0 {
+			pod = append(pod, field{"metadata", pick[any](m.Rand, nil, fields{})})
+		}
 	}
 	var body fields
 	switch kind {
