@@ -150,6 +150,10 @@ type AgentBuildStatus struct {
 	// Inputs of the last run: what a further run is decided by.
 	// +optional
 	Inputs *Inputs `json:"inputs,omitempty"`
+
+	// Ignored inputs came while a run was under way and onChange was Ignore.
+	// +optional
+	Ignored *Inputs `json:"ignored,omitempty"`
 }
 
 // SourceStatus is the revision that was built.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -31,6 +31,9 @@ type Settings struct {
 	// PipelineObjects makes a Pipeline object that the run refers to, for
 	// clusters that forbid embedded specs (disable-inline-spec).
 	PipelineObjects bool
+	// CreateServiceAccount makes ServiceAccountName, without any rights, for
+	// builds that name none.
+	CreateServiceAccount bool
 }
 
 // Input is all that composition looks at.
@@ -61,13 +64,19 @@ type Output struct {
 	// Settings.PipelineObjects.
 	Pipeline *tektonv1.Pipeline
 	Run      *tektonv1.PipelineRun
-	// Claim is the volume of workspace.keep, to be applied before the run; nil
-	// without it.
-	Claim *corev1.PersistentVolumeClaim
+	// Apply holds what is applied before the run, in this order: the
+	// ServiceAccount, the kept volume, the Pipeline. Mostly it is empty.
+	Apply []Object
 	// Needs are the objects that must exist before the run.
 	Needs []Need
 	// Warnings are no errors, but worth a look.
 	Warnings []string
+}
+
+// Object of the Kubernetes API.
+type Object interface {
+	metav1.Object
+	runtime.Object
 }
 
 // The labels and annotations of a run. The label prefix is ours, since the
@@ -129,12 +138,13 @@ func Pipeline(in Input) (*Output, error) {
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
 	run, claim := c.run(pipeline)
+	apply := c.apply(pipeline, claim)
 	c.check(pipeline, run)
-	needs := c.needs(pipeline, run)
+	needs := c.needs(run)
 	if err := c.problems.err(); err != nil || c.broken {
 		return nil, err
 	}
-	return &Output{Pipeline: pipeline, Run: run, Claim: claim, Needs: needs, Warnings: c.warnings}, nil
+	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings}, nil
 }
 
 // StepNames are the step ConfigMaps that build needs of template.

@@ -36,7 +36,7 @@ func (n Need) Missing(namespace string) *Problem {
 
 // needs lists what the build and the steps' volumes and environments name, as
 // far as it is known before the run.
-func (c *composition) needs(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) []Need {
+func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
 	var out []Need
 	seen := map[string]bool{}
 	add := func(n Need) {
@@ -53,7 +53,9 @@ func (c *composition) needs(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) []N
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
 		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound})
 	}
-	add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount})
+	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
+		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount})
+	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
 			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)

@@ -209,6 +209,27 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	return run, claim
 }
 
+// apply lists what must stand before the run.
+func (c *composition) apply(p *tektonv1.Pipeline, claim *corev1.PersistentVolumeClaim) []Object {
+	var out []Object
+	if s := c.in.Settings; s.CreateServiceAccount && s.ServiceAccountName != "" && c.in.Build.Spec.ServiceAccountName == "" {
+		no := false
+		out = append(out, &corev1.ServiceAccount{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			// All builds of the namespace share it, so none owns it.
+			ObjectMeta:                   metav1.ObjectMeta{Name: s.ServiceAccountName, Namespace: c.in.Build.Namespace, Labels: map[string]string{LabelManagedBy: ManagedBy}},
+			AutomountServiceAccountToken: &no,
+		})
+	}
+	if claim != nil {
+		out = append(out, claim)
+	}
+	if c.in.Settings.PipelineObjects {
+		out = append(out, p)
+	}
+	return out
+}
+
 func setIf(m map[string]string, key, value string) {
 	if value != "" {
 		m[key] = value

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -109,8 +110,10 @@ func planned(out *compose.Output) []any {
 		}
 		objects = append(objects, raw)
 	}
-	if out.Claim != nil {
-		add(out.Claim)
+	for _, o := range out.Apply {
+		if _, is := o.(*tektonv1.Pipeline); !is {
+			add(o)
+		}
 	}
 	add(out.Pipeline)
 	add(out.Run)
