@@ -4,3 +4,5 @@ SHELL := /bin/bash
 .PHONY: help
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
+
+include e2e/e2e.mk
