@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"knative.dev/pkg/apis"
@@ -182,6 +183,16 @@ func (c *composition) checkRun(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) 
 // checkTekton lets Tekton judge the composed objects. What it says of a task
 // that already has a problem is left out, since it would say the same again.
 func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
+	kinds := make([]string, 0, len(run.Spec.Params))
+	for _, param := range run.Spec.Params {
+		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
+	}
+	bare := run.Spec
+	bare.Params = nil
+	key := fingerprint(mustJSON(p.Spec), mustJSON(bare), strings.Join(kinds, ","))
+	if c.in.Verdicts.accepted(key) {
+		return
+	}
 	faulty := map[string]bool{}
 	for _, problem := range c.problems.found {
 		faulty[problem.task] = true
@@ -195,6 +206,41 @@ func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRu
 	checked := run.DeepCopy()
 	checked.SetDefaults(background())
 	c.report(checked.Validate(background()), pipeline, faulty)
+	if len(c.problems.found) == 0 {
+		c.in.Verdicts.accept(key)
+	}
+}
+
+// Verdicts remembers what Tekton accepted, by content, so that many builds of
+// one template cost one validation. The zero value is ready to use, by several
+// goroutines at once.
+type Verdicts struct {
+	mu sync.Mutex
+	ok map[string]bool
+}
+
+// maxVerdicts bounds the memory; beyond it everything is forgotten once.
+const maxVerdicts = 4096
+
+func (v *Verdicts) accepted(key string) bool {
+	if v == nil {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ok[key]
+}
+
+func (v *Verdicts) accept(key string) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ok == nil || len(v.ok) >= maxVerdicts {
+		v.ok = map[string]bool{}
+	}
+	v.ok[key] = true
 }
 
 var taskPath = regexp.MustCompile(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)

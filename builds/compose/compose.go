@@ -56,6 +56,9 @@ type Input struct {
 	Trigger api.Trigger
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
+	// Verdicts spares Tekton's validation of what it has accepted before. It may
+	// be nil.
+	Verdicts *Verdicts
 }
 
 // Output is one composed build.
@@ -433,6 +436,12 @@ func (c *composition) owner() []metav1.OwnerReference {
 // longer than a label may be.
 func LabelValue(name string) string { return shorten(name, 63) }
 
+// objectName is a DNS label that begins with a build's name and leaves room for
+// an ending.
+func objectName(build string) string {
+	return shorten(strings.ReplaceAll(build, ".", "-"), 52)
+}
+
 // shorten a name to limit, with a hash so that two never become one.
 func shorten(name string, limit int) string {
 	if len(name) <= limit {
@@ -440,3 +449,6 @@ func shorten(name string, limit int) string {
 	}
 	return strings.TrimRight(name[:limit-9], "-.") + "-" + fingerprint(name)[:8]
 }
+
+// NoTemplate stands where a template could not be read.
+func NoTemplate() *Template { return &Template{doc: &document{}} }

@@ -3,9 +3,11 @@ package compose
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -75,3 +77,20 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	}
 	return repository + end
 }
+
+// ReadPins reads a map of step images, as the steps write them, to digests.
+func ReadPins(file string, data []byte) (map[string]string, error) {
+	pins := map[string]string{}
+	problems := &problemList{}
+	if err := yaml.UnmarshalStrict(data, &pins); err != nil {
+		problems.add(Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "write each line as image: sha256:…"})
+	}
+	for _, image := range sortedKeys(pins) {
+		if !imageDigest.MatchString(pins[image]) {
+			problems.add(Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is no sha256 digest", pins[image]), Hint: "write sha256: and 64 hexadecimal digits"})
+		}
+	}
+	return pins, problems.err()
+}
+
+var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

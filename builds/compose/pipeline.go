@@ -190,21 +190,21 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		if w.Name == sharedWorkspace && b.Spec.Workspace != nil && b.Spec.Workspace.Keep {
 			claim = &corev1.PersistentVolumeClaim{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-				ObjectMeta: c.objectMeta(shorten(b.Name, 253-len("-workspace")) + "-workspace"),
+				ObjectMeta: c.objectMeta(objectName(b.Name) + "-workspace"),
 				Spec:       c.claimSpec(),
 			}
 			binding = tektonv1.WorkspaceBinding{Name: w.Name, PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}
 		}
 		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
 	}
-	p.Name = shorten(b.Name, 52) + "-" + fingerprint(mustJSON(p.Spec))[:10]
+	p.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(p.Spec))[:10]
 	if c.in.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: p.Name}
 	} else {
 		run.Spec.PipelineSpec = p.Spec.DeepCopy()
 	}
 	// Everything that shapes the run is in its name, and nothing else is.
-	run.Name = shorten(b.Name, 52) + "-" + fingerprint(mustJSON(run.Spec), mustJSON(p.Spec), mustJSON(run.Annotations), mustJSON(run.Labels))[:10]
+	run.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(run.Spec), mustJSON(p.Spec), mustJSON(run.Annotations), mustJSON(run.Labels))[:10]
 	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
 	return run, claim
 }

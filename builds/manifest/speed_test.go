@@ -32,8 +32,9 @@ func BenchmarkCompose(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	verdicts := &compose.Verdicts{}
 	for b.Loop() {
-		if _, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps}); err != nil {
+		if _, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts}); err != nil {
 			b.Fatal(err)
 		}
 	}

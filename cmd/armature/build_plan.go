@@ -3,12 +3,10 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
@@ -143,14 +141,5 @@ func readPins(file string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the image pins: %w", err)
 	}
-	pins := map[string]string{}
-	if err := yaml.UnmarshalStrict(data, &pins); err != nil {
-		return nil, &compose.Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "write each line as image: sha256:…"}
-	}
-	for image, digest := range pins {
-		if !strings.HasPrefix(digest, "sha256:") || len(digest) != len("sha256:")+64 {
-			return nil, &compose.Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is no sha256 digest", digest), Hint: "write it as sha256: and 64 hexadecimal digits"}
-		}
-	}
-	return pins, nil
+	return compose.ReadPins(file, data)
 }
