@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -126,7 +125,7 @@ func shippedConfigMaps() []*corev1.ConfigMap {
 
 // world is one test's namespace on the shared API server, with its controllers.
 type world struct {
-	*testing.T
+	testing.TB
 	client.Client
 	namespace string
 	config    *rest.Config
@@ -137,7 +136,7 @@ type world struct {
 var worlds atomic.Int32
 
 // newWorld gives a test a namespace of its own. No controller runs yet.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	if missing != nil {
 		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
@@ -146,9 +145,11 @@ func newWorld(t *testing.T) *world {
 	return newWorldOn(t, shared)
 }
 
-func newWorldOn(t *testing.T, plane *controlplane.ControlPlane) *world {
+func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 	t.Helper()
-	t.Parallel()
+	if test, ok := t.(*testing.T); ok {
+		test.Parallel()
+	}
 	scheme, err := controller.Scheme(api.DefaultGroup)
 	if err != nil {
 		t.Fatal(err)
@@ -157,15 +158,12 @@ func newWorldOn(t *testing.T, plane *controlplane.ControlPlane) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, Client: c, namespace: fmt.Sprintf("team%d", worlds.Add(1)), writes: &writeCounter{by: map[string]int{}}}
+	w := &world{TB: t, Client: c, namespace: fmt.Sprintf("team%d", worlds.Add(1)), writes: &writeCounter{by: map[string]int{}}}
 	w.config = rest.CopyConfig(plane.Admin.Config)
 	w.config.Wrap(w.writes.wrap)
 	w.options = controller.Options{
 		Namespace: systemNamespace, Namespaces: []string{w.namespace},
 		MetricsAddress: "0", HealthAddress: "0", LogLines: 20, QPS: 1000, Log: logr.Discard(),
-	}
-	if testing.Verbose() && os.Getenv("CONTROLLER_LOG") != "" {
-		w.options.Log = testr.New(t)
 	}
 	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w
