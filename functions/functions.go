@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -62,16 +63,14 @@ func runInject(u *Unit) {
 	if krm.Failed(findings) {
 		return
 	}
-	var annotations []byte
-	var keys []string
+	var annotations []inject.Annotation
 	if is(u.Config.Rollout, "hash") {
 		u.scratch = u.exchanges.AppendConfigMap(u.scratch[:0], &u.settings)
 		u.scratch = agenttrace.AppendConfigMap(u.scratch, &u.settings)
 		sum := sha256.Sum256(u.scratch)
-		annotations = fmt.Appendf(nil, "%s: %s\n", configHash, hex.EncodeToString(sum[:16]))
-		keys = []string{configHash}
+		annotations = append(annotations, inject.Annotation{Key: configHash, Value: hex.EncodeToString(sum[:16])})
 	}
-	if err := u.injector.Inject(u.Object, &u.settings, annotations, keys); err != nil {
+	if err := u.injector.Inject(u.Object, &u.settings, annotations...); err != nil {
 		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
@@ -82,7 +81,7 @@ func runInject(u *Unit) {
 
 func runTokenExchange(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TokenExchangeName(), func(b []byte) []byte { return u.exchanges.AppendConfigMap(b, &u.settings) })
+		u.generate(u.settings.TokenExchangeName, u.appendTokenExchange)
 		if c := u.exchangeOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -92,7 +91,7 @@ func runTokenExchange(u *Unit) {
 
 func runAgentTrace(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TraceName(), func(b []byte) []byte { return agenttrace.AppendConfigMap(b, &u.settings) })
+		u.generate(u.settings.TraceName, u.appendTrace)
 		if c := u.traceOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -109,18 +108,61 @@ func runAgentCard(u *Unit) {
 	for i := range u.agentCards {
 		c := &u.agentCards[i]
 		if c.Origin == u.Origin && c.Ref == u.Ref {
-			u.generate(agentcard.Name(c.Name), func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+			u.generate(func() string { return agentcard.Name(c.Name) }, func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
 		}
 	}
 	u.consume("AgentCard")
 }
 
+// common is what tells the ConfigMaps of workloads without wishes of their own
+// apart, besides their name.
+type common struct {
+	kind, namespace, probes string
+	spiffe, trace           bool
+}
+
+// maxCommon bounds the memory for them.
+const maxCommon = 256
+
+func (u *Unit) appendTokenExchange(dst []byte) []byte {
+	return u.appendCommon(dst, false, u.exchanges.AppendConfigMap)
+}
+
+func (u *Unit) appendTrace(dst []byte) []byte {
+	return u.appendCommon(dst, true, agenttrace.AppendConfigMap)
+}
+
+// appendCommon writes a ConfigMap, by filling in the name where the rest has
+// been written before.
+func (u *Unit) appendCommon(dst []byte, trace bool, write func([]byte, *identity.Settings) []byte) []byte {
+	s := &u.settings
+	if !s.Common {
+		return write(dst, s)
+	}
+	k := common{s.Kind, s.Namespace, strings.Join(s.ProbePaths, " "), s.SPIFFE.Enabled, trace}
+	block := u.common[k]
+	if block == nil {
+		model := *s
+		model.Name = placeholder
+		block = krm.NewBlock(write(nil, &model), placeholder)
+		if u.common == nil || len(u.common) >= maxCommon {
+			u.common = make(map[common]*krm.Block)
+		}
+		u.common[k] = block
+	}
+	return block.Append(dst, s.Name, 0, "\n")
+}
+
+const placeholder = "armature0name0placeholder"
+
 // generate adds a document, unless an author's ConfigMap has its name.
-func (u *Unit) generate(name string, write func([]byte) []byte) {
-	if place, taken := u.authored("ConfigMap", u.Namespace, name, u.Origin.File); taken {
-		u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
-			fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name, place), "rename that one")
-		return
+func (u *Unit) generate(name func() string, write func([]byte) []byte) {
+	if u.configMaps > 0 {
+		if place, taken := u.authored("ConfigMap", u.Namespace, name(), u.Origin.File); taken {
+			u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
+				fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name(), place), "rename that one")
+			return
+		}
 	}
 	u.Generated = write(u.Generated)
 	u.ends = append(u.ends, len(u.Generated))

@@ -30,6 +30,7 @@ type Unit struct {
 	settings identity.Settings
 
 	injector inject.Injector
+	common   map[common]*krm.Block
 	scratch  []byte
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // appendFile renders the text of one file.
-func (w *worker) appendFile(dst, data []byte, file string) []byte {
+func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -37,7 +37,7 @@ func (w *worker) appendFile(dst, data []byte, file string) []byte {
 			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, krm.Origin{File: file, Line: origin.Line + 1})
 			continue
 		}
-		if isList(text) {
+		if lists && isList(text) {
 			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
 				at, line = d.Start, origin.Line
 				dst = w.appendItems(dst, data, d, items, file, lineOf)

@@ -53,7 +53,7 @@ func (w *worker) localOnly(o *krm.Object) {
 	if o.Get("metadata", "annotations", localConfig).Exists() {
 		return
 	}
-	if _, err := o.Insert(o.Get("metadata"), []string{"annotations"}, []byte(localConfig+": \"true\"\n"), false); err != nil {
+	if _, err := o.Insert(o.Get("metadata"), []string{"annotations"}, krm.Entries{Text: []byte(localConfig + ": \"true\"\n")}, false); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", o.Get("metadata"), err.Error(), "write the object in block style"))
 	}
 }

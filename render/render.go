@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,6 +27,8 @@ type File struct {
 	Data []byte
 	// AsIs leaves the file as it is: it holds text for another tool.
 	AsIs bool
+	// Stamp is the file's as the source was listed; zero where nobody asked.
+	Stamp Stamp
 }
 
 // Source is what is rendered.
@@ -46,6 +49,10 @@ type Options struct {
 	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
 	// of a cluster, so that the output can be applied.
 	ObjectsOnly bool
+	// Memory is the last render's, nil for none. Keep is called, in its place of
+	// the sink, for files that need no work.
+	Memory *Memory
+	Keep   func(file string)
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
@@ -69,6 +76,10 @@ func (s *Stats) add(t Stats) {
 	s.Workloads += t.Workloads
 	s.Generated += t.Generated
 	s.Rewritten += t.Rewritten
+}
+
+func (s Stats) since(t Stats) Stats {
+	return Stats{s.Files - t.Files, s.Documents - t.Documents, s.Workloads - t.Workloads, s.Generated - t.Generated, s.Rewritten - t.Rewritten}
 }
 
 // Result is a render that is held in memory.
@@ -153,8 +164,10 @@ type engine struct {
 	pkg  *functions.Package
 	undo bool
 
-	seed maphash.Seed
-	sums []uint64 // of the files as the first pass read them
+	seed  maphash.Seed
+	sums  []uint64 // of the files as the first pass read them
+	lists []bool   // which files hold lists
+	kept  []*note  // of files that need no work
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -212,12 +225,31 @@ func matchGlob(glob, file string) bool {
 
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
-	e.seed, e.sums = maphash.MakeSeed(), make([]uint64, len(e.src.Files))
+	e.seed, e.sums, e.lists = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]bool, len(e.src.Files))
+	e.kept = make([]*note, len(e.src.Files))
+	m := e.opt.Memory
+	if m != nil {
+		m.next = make([]*note, len(e.src.Files))
+	}
+	same := m != nil && len(m.notes) > 0
+	seen := 0
 	var buf []byte
 	for i, f := range e.src.Files {
+		var before *note
+		if same {
+			if before = m.notes[f.Path]; before != nil {
+				seen++
+			}
+			e.kept[i] = m.kept[i]
+		}
 		if e.asIs(&f) {
 			continue
 		}
+		if n := e.kept[i]; n != nil && n.own {
+			e.pkg.Restore(f.Path, n.facts)
+			continue
+		}
+		mark := e.pkg.Mark()
 		data, err := e.read(i, buf)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", f.Path, err)
@@ -226,20 +258,35 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		walk(data, f.Path, func(d krm.Document, item bool, line int) {
+		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
 			text := data
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				text, d, line = source, krm.Document{End: len(source)}, line+1
 			}
 			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
 		})
+		if m == nil {
+			continue
+		}
+		n := &note{}
+		n.facts, n.own = e.pkg.FactsSince(mark)
+		m.next[i] = n
+		if e.kept[i] != nil {
+			continue
+		}
+		// What others learn from this file has to be what they learnt before.
+		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
+	}
+	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+		clear(e.kept)
 	}
 	return nil
 }
 
 // walk calls visit for every document of a stream, or for the items of
-// documents that are lists, with the line each starts on.
-func walk(data []byte, file string, visit func(d krm.Document, item bool, line int)) {
+// documents that are lists, with the line each starts on. It says whether there
+// was a list.
+func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists bool) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -249,6 +296,7 @@ func walk(data []byte, file string, visit func(d krm.Document, item bool, line i
 	for d := range krm.Documents(data) {
 		if isList(data[d.Start:d.End]) {
 			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
+				lists = true
 				for _, item := range items {
 					visit(item, true, lineOf(item.Start))
 				}
@@ -257,14 +305,11 @@ func walk(data []byte, file string, visit func(d krm.Document, item bool, line i
 		}
 		visit(d, false, lineOf(d.Start))
 	}
+	return lists
 }
 
-// isList is a quick look for "kind: …List" at the beginning of a line.
+// isList reports whether a document is a List or ResourceList.
 func isList(doc []byte) bool {
-	i := bytes.Index(doc, []byte("List"))
-	if i < 0 {
-		return false
-	}
 	head, _ := krm.ReadHead(doc)
 	return strings.HasSuffix(head.Kind, "List") && bytes.Contains(doc, []byte("items:"))
 }
@@ -335,7 +380,28 @@ func (w *worker) done() {
 
 func (w *worker) file(i int) error {
 	f := w.src.Files[i]
+	m := w.opt.Memory
+	if n := w.kept[i]; n != nil {
+		m.next[i] = n
+		w.stats.add(n.stats)
+		w.findings = append(w.findings, n.findings...)
+		w.opt.Keep(f.Path)
+		return nil
+	}
 	asIs := w.asIs(&f)
+	stats, findings := w.stats, len(w.findings)
+	defer func() {
+		if m == nil {
+			return
+		}
+		n := m.next[i]
+		if n == nil {
+			n = &note{own: true}
+			m.next[i] = n
+		}
+		n.stats = w.stats.since(stats)
+		n.findings = slices.Clone(w.findings[findings:])
+	}()
 	if asIs && w.opt.ObjectsOnly {
 		return nil
 	}
@@ -353,7 +419,7 @@ func (w *worker) file(i int) error {
 	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
-	w.out = w.appendFile(w.out[:0], data, f.Path)
+	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
 	if len(w.out) == 0 && len(data) > 0 {
 		return nil
 	}

@@ -54,7 +54,7 @@ type found struct {
 func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	all := make(map[krm.Ref]found)
 	var failed error
-	walk(data, file, func(d krm.Document, item bool, line int) {
+	walk(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
 		isObject, err := o.Read(data, d, item, krm.Origin{File: file, Line: line})
 		if err != nil || !isObject {

@@ -109,6 +109,9 @@ func (c *checker) selector(s *api.LabelSelector) {
 			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key", "say key")
 		}
 	}
+	if len(c.findings) > 0 {
+		return
+	}
 	if key, impossible := contradiction(s); impossible {
 		c.error("agentcard/selector-impossible", "spec.selector", "no value of the label "+key+" can match", "remove one of the conditions on it")
 	}

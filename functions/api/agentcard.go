@@ -79,8 +79,8 @@ type AgentCardStatus struct {
 	Phase              string        `json:"phase,omitempty"`
 	Message            string        `json:"message,omitempty"`
 	LastSyncTime       string        `json:"lastSyncTime,omitempty"`
-	DiscoveredPods     int           `json:"discoveredPods,omitempty"`
-	SyncErrors         int           `json:"syncErrors,omitempty"`
+	DiscoveredPods     int           `json:"discoveredPods"`
+	SyncErrors         int           `json:"syncErrors"`
 	Cards              []FetchedCard `json:"cards,omitempty"`
 	ObservedGeneration int64         `json:"observedGeneration,omitempty"`
 	Conditions         []Condition   `json:"conditions,omitempty"`

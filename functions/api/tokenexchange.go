@@ -244,7 +244,7 @@ type TokenExchangeStatus struct {
 	Phase              string          `json:"phase,omitempty"`
 	Message            string          `json:"message,omitempty"`
 	ConfigMapName      string          `json:"configMapName,omitempty"`
-	ConfiguredPods     int             `json:"configuredPods,omitempty"`
+	ConfiguredPods     int             `json:"configuredPods"`
 	IdentityStatus     *IdentityStatus `json:"identityStatus,omitempty"`
 	ObservedGeneration int64           `json:"observedGeneration,omitempty"`
 	Conditions         []Condition     `json:"conditions,omitempty"`

@@ -18,19 +18,23 @@ const (
 	TraceConfigMap
 )
 
-// AppendMetadata appends the metadata of a ConfigMap generated for the
-// workload.
-func (s *Settings) AppendMetadata(dst []byte, cm ConfigMap) []byte {
+// AppendName appends the name of a ConfigMap as a YAML scalar.
+func (s *Settings) AppendName(dst []byte, cm ConfigMap) []byte {
 	suffix := tokenExchangeSuffix
 	if cm == TraceConfigMap {
 		suffix = traceSuffix
 	}
-	dst = append(dst, "metadata:\n  name: "...)
 	if scalar.Plain(s.Name) {
-		dst = AppendShortName(dst, s.Name, suffix)
-	} else {
-		dst = scalar.AppendYAML(dst, ShortName(s.Name, suffix))
+		return AppendShortName(dst, s.Name, suffix)
 	}
+	return scalar.AppendYAML(dst, ShortName(s.Name, suffix))
+}
+
+// AppendMetadata appends the metadata of a ConfigMap generated for the
+// workload.
+func (s *Settings) AppendMetadata(dst []byte, cm ConfigMap) []byte {
+	dst = append(dst, "metadata:\n  name: "...)
+	dst = s.AppendName(dst, cm)
 	if s.Namespace != "" {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, s.Namespace)

@@ -20,16 +20,6 @@ func (s *Settings) TokenExchangeName() string { return ShortName(s.Name, tokenEx
 // TraceName is the ConfigMap that holds the application's tracing settings.
 func (s *Settings) TraceName() string { return ShortName(s.Name, traceSuffix) }
 
-// AppendTokenExchangeName appends TokenExchangeName without allocating.
-func (s *Settings) AppendTokenExchangeName(dst []byte) []byte {
-	return AppendShortName(dst, s.Name, tokenExchangeSuffix)
-}
-
-// AppendTraceName appends TraceName without allocating.
-func (s *Settings) AppendTraceName(dst []byte) []byte {
-	return AppendShortName(dst, s.Name, traceSuffix)
-}
-
 // ShortName is name+suffix where that has at most 63 characters. Otherwise the
 // name is cut and a hash of it is put before the suffix, so that two long names
 // with a common beginning stay apart and the same one always gives the same.

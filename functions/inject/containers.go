@@ -82,7 +82,7 @@ func svidName(s *identity.Settings) string {
 func AppendVolumes(dst []byte, s *identity.Settings) []byte {
 	if needsConfig(s) {
 		dst = append(dst, "- name: "+configVolume+"\n  configMap:\n    name: "...)
-		dst = append(appendName(dst, s.Name, s.AppendTokenExchangeName), '\n')
+		dst = append(s.AppendName(dst, identity.TokenExchangeConfigMap), '\n')
 	}
 	memory := func(name string) {
 		// Credentials stay in memory and go with the pod.
@@ -105,14 +105,7 @@ func AppendVolumes(dst []byte, s *identity.Settings) []byte {
 		}
 	}
 	dst = append(dst, "- name: "+traceVolume+"\n  configMap:\n    name: "...)
-	return append(appendName(dst, s.Name, s.AppendTraceName), '\n')
-}
-
-func appendName(dst []byte, name string, appendIt func([]byte) []byte) []byte {
-	if scalar.Plain(name) {
-		return appendIt(dst)
-	}
-	return scalar.AppendYAML(dst, string(appendIt(nil)))
+	return append(s.AppendName(dst, identity.TraceConfigMap), '\n')
 }
 
 // AppendTraceMount appends the item of volumeMounts that an application
@@ -138,7 +131,7 @@ func AppendContainer(dst []byte, s *identity.Settings, component string, native 
 	if native && component != identity.ProxyInit {
 		dst = append(dst, "  restartPolicy: Always\n"...)
 	}
-	w := writer{dst: dst, s: s, config: s.TokenExchangeName()}
+	w := writer{dst: dst, s: s}
 	switch component {
 	case identity.ProxyInit:
 		w.proxyInit()
@@ -158,52 +151,54 @@ func AppendContainer(dst []byte, s *identity.Settings, component string, native 
 type writer struct {
 	dst []byte
 	s   *identity.Settings
-	// config is the name of the ConfigMap.
-	config string
 }
 
-func (w *writer) text(s string) { w.dst = append(w.dst, s...) }
+func (w *writer) text(parts ...string) {
+	for _, part := range parts {
+		w.dst = append(w.dst, part...)
+	}
+}
 
 // env appends a variable with a literal value.
 func (w *writer) env(name, value string) {
-	w.text("  - name: " + name + "\n    value: ")
+	w.text("  - name: ", name, "\n    value: ")
 	w.dst = append(scalar.AppendEnv(w.dst, value), '\n')
 }
 
 func (w *writer) envInt(name string, n int) {
-	w.text("  - name: " + name + "\n    value: \"")
+	w.text("  - name: ", name, "\n    value: \"")
 	w.dst = append(scalar.AppendInt(w.dst, n), '"', '\n')
 }
 
 // configured appends a variable whose value is the ConfigMap's, so that a
 // change of configuration changes the ConfigMap and not the pod.
 func (w *writer) configured(name string) {
-	w.text("  - name: " + name + "\n    valueFrom:\n      configMapKeyRef:\n        name: ")
-	w.dst = scalar.AppendPlain(w.dst, w.config)
-	w.text("\n        key: " + name + "\n")
+	w.text("  - name: ", name, "\n    valueFrom:\n      configMapKeyRef:\n        name: ")
+	w.dst = w.s.AppendName(w.dst, identity.TokenExchangeConfigMap)
+	w.text("\n        key: ", name, "\n")
 }
 
 // optional is configured for a key that may not be there.
 func (w *writer) optional(name, key string) {
-	w.text("  - name: " + name + "\n    valueFrom:\n      configMapKeyRef:\n        name: ")
-	w.dst = scalar.AppendPlain(w.dst, w.config)
-	w.text("\n        key: " + key + "\n        optional: true\n")
+	w.text("  - name: ", name, "\n    valueFrom:\n      configMapKeyRef:\n        name: ")
+	w.dst = w.s.AppendName(w.dst, identity.TokenExchangeConfigMap)
+	w.text("\n        key: ", key, "\n        optional: true\n")
 }
 
 // secret appends a variable whose value is a Secret's.
 func (w *writer) secret(name, secret string) {
-	w.text("  - name: " + name + "\n    valueFrom:\n      secretKeyRef:\n        name: ")
+	w.text("  - name: ", name, "\n    valueFrom:\n      secretKeyRef:\n        name: ")
 	w.dst = scalar.AppendYAML(w.dst, secret)
-	w.text("\n        key: " + name + "\n")
+	w.text("\n        key: ", name, "\n")
 }
 
 // field appends a variable whose value is the pod's own.
 func (w *writer) field(name, field string) {
-	w.text("  - name: " + name + "\n    valueFrom:\n      fieldRef:\n        fieldPath: " + field + "\n")
+	w.text("  - name: ", name, "\n    valueFrom:\n      fieldRef:\n        fieldPath: ", field, "\n")
 }
 
 func (w *writer) mount(volume, at string, readOnly bool) {
-	w.text("  - name: " + volume + "\n    mountPath: ")
+	w.text("  - name: ", volume, "\n    mountPath: ")
 	w.dst = append(scalar.AppendPath(w.dst, at), '\n')
 	if readOnly {
 		w.text("    readOnly: true\n")
@@ -422,17 +417,32 @@ func (w *writer) federation() {
 func (w *writer) clientName() {
 	template := w.s.Registration.ClientName
 	for _, v := range [...]struct{ placeholder, variable, field string }{
-		{"PodName}}", "POD_NAME", "metadata.name"},
-		{"PodNamespace}}", "POD_NAMESPACE", "metadata.namespace"},
-		{"PodIP}}", "POD_IP", "status.podIP"},
-		{"NodeName}}", "NODE_NAME", "spec.nodeName"},
+		{"PodName", "POD_NAME", "metadata.name"},
+		{"PodNamespace", "POD_NAMESPACE", "metadata.namespace"},
+		{"PodIP", "POD_IP", "status.podIP"},
+		{"NodeName", "NODE_NAME", "spec.nodeName"},
 	} {
-		if strings.Contains(strings.ReplaceAll(template, " ", ""), v.placeholder) {
+		if uses(template, v.placeholder) {
 			w.field(v.variable, v.field)
 		}
 	}
 	w.text("  - name: CLIENT_NAME\n    value: ")
 	w.dst = append(appendClientName(w.dst, w.s), '\n')
+}
+
+// uses reports whether a client name's template holds a placeholder.
+func uses(template, placeholder string) bool {
+	for {
+		_, after, found := strings.Cut(template, "{{")
+		if !found {
+			return false
+		}
+		var inner string
+		inner, template, _ = strings.Cut(after, "}}")
+		if strings.TrimPrefix(strings.TrimSpace(inner), ".") == placeholder {
+			return true
+		}
+	}
 }
 
 func appendClientName(dst []byte, s *identity.Settings) []byte {
@@ -473,11 +483,11 @@ func (w *writer) audience(name string) {
 	case !s.SelfAudience():
 		w.optional(name, "EXPECTED_AUDIENCE")
 	case s.SPIFFE.Enabled:
-		w.text("  - name: " + name + "\n    value: \"spiffe://")
+		w.text("  - name: ", name, "\n    value: \"spiffe://")
 		w.dst = scalar.AppendEnvInner(w.dst, s.SPIFFE.TrustDomain)
 		w.text("/ns/$(POD_NAMESPACE)/sa/$(POD_SERVICE_ACCOUNT)\"\n")
 	default:
-		w.text("  - name: " + name + "\n    value: \"$(CLIENT_NAME)\"\n")
+		w.text("  - name: ", name, "\n    value: \"$(CLIENT_NAME)\"\n")
 	}
 }
 
@@ -526,7 +536,7 @@ func (w *writer) envoyProxy() {
 	s := w.s
 	w.text("  ports:\n")
 	port := func(name string, n int) {
-		w.text("  - name: " + name + "\n    containerPort: ")
+		w.text("  - name: ", name, "\n    containerPort: ")
 		w.dst = append(scalar.AppendInt(w.dst, n), '\n')
 	}
 	port("envoy-outbound", s.Outbound.ProxyPort)

@@ -4,6 +4,7 @@
 package inject
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -11,8 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Injector injects workloads one after the other; it keeps only scratch memory
-// between them.
+// Injector injects workloads one after the other; it keeps memory between them.
 type Injector struct {
 	// Version is recorded with what was injected.
 	Version string
@@ -20,160 +20,172 @@ type Injector struct {
 	// Kubernetes 1.29. By default they are init containers that keep running.
 	Classic bool
 
-	items, volumes, marker []byte
+	common  map[bool]*parts // by whether SPIFFE is on
+	scratch []byte
+	record  record
 }
 
-// Inject adds the containers, volumes, mounts and record by edits that wait to
-// be applied. podAnnotations are further lines for the pod template
-// ("key: value\n"), with their keys. The object must not be injected already.
-func (in *Injector) Inject(o *krm.Object, s *identity.Settings, podAnnotations []byte, podAnnotationKeys []string) error {
-	r := record{Version: in.Version}
-	err := in.edit(o, s, &r, podAnnotations, podAnnotationKeys)
-	if !errors.Is(err, krm.ErrUncertain) && !needsOriginal(o, err) {
-		return err
+// parts is what an injected pod gets.
+type parts struct {
+	// initContainers stand before the author's own, sidecars before the
+	// author's containers.
+	initContainers, sidecars, volumes, mount krm.Entries
+
+	initNames, sidecarNames, volumeNames []string
+}
+
+// placeholder stands for the name of the workload in common parts.
+const placeholder = "armature0name0placeholder"
+
+// parts gives what the settings ask for. Workloads that have no wishes of
+// their own share it, but for their name.
+func (in *Injector) parts(s *identity.Settings) *parts {
+	if !s.Common {
+		return in.compose(s)
 	}
-	if err != nil {
+	p := in.common[s.SPIFFE.Enabled]
+	if p == nil {
+		model := *s
+		model.Name = placeholder
+		p = in.compose(&model)
+		for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+			if len(e.Text) > 0 {
+				e.Text, e.Block = nil, krm.NewBlock(e.Text, placeholder)
+			}
+		}
+		if in.common == nil {
+			in.common = make(map[bool]*parts)
+		}
+		in.common[s.SPIFFE.Enabled] = p
+	}
+	for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+		e.Name = s.Name
+	}
+	return p
+}
+
+func (in *Injector) compose(s *identity.Settings) *parts {
+	p := &parts{volumeNames: VolumeNames(s)}
+	for _, name := range identity.Components() {
+		switch {
+		case !s.Component(name).Enabled:
+		case !in.Classic || name == identity.ProxyInit:
+			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, name, !in.Classic)
+			p.initNames = append(p.initNames, name)
+		default:
+			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, name, false)
+			p.sidecarNames = append(p.sidecarNames, name)
+		}
+	}
+	p.volumes.Text = AppendVolumes(nil, s)
+	p.mount.Text = AppendTraceMount(nil, s)
+	return p
+}
+
+// Annotation is one that a pod template gets.
+type Annotation struct{ Key, Value string }
+
+// Inject adds the containers, volumes, mounts and record by edits that wait to
+// be applied, and the given annotations to the pod template. The object must
+// not be injected already.
+func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...Annotation) error {
+	err := in.edit(o, s, "", annotations)
+	_, rewritten := o.Rewritten()
+	switch {
+	case errors.Is(err, krm.ErrUncertain):
 		if err := o.Canonicalize("a layout in which injected lines have no place"); err != nil {
 			return err
 		}
+	case err != nil || !rewritten:
+		return err
 	}
 	original, err := pack(o.Bytes())
 	if err != nil {
 		return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 	}
 	o.Reset()
-	r = record{Version: in.Version, Original: original}
-	return in.edit(o, s, &r, podAnnotations, podAnnotationKeys)
+	return in.edit(o, s, original, annotations)
 }
 
-// needsOriginal reports whether the edits are on a text that is not the author's.
-func needsOriginal(o *krm.Object, err error) bool {
-	_, rewritten := o.Rewritten()
-	return rewritten && err == nil
-}
-
-func (in *Injector) edit(o *krm.Object, s *identity.Settings, r *record, podAnnotations []byte, podAnnotationKeys []string) error {
+func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, annotations []Annotation) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
 		return fmt.Errorf("%s has no pod template", o.Ref)
 	}
-	spec := pod.Spec()
-	note := func(done krm.Insertion, name string) {
-		if done.Created != "" {
-			r.Created = append(r.Created, name)
-		}
-		if done.Was != "" {
-			if r.Emptied == nil {
-				r.Emptied = make(map[string]string)
-			}
-			r.Emptied[name] = done.Was
-		}
+	p := in.parts(s)
+	r := &in.record
+	*r = record{
+		Version: in.Version, Original: original,
+		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames,
+		Mounts: r.Mounts[:0], Created: r.Created[:0],
 	}
-	put := func(parent krm.Node, key, name string, items []byte, first bool) error {
-		if len(items) == 0 {
+	spec := pod.Spec()
+	put := func(parent krm.Node, keys []string, name string, entries krm.Entries, first bool) error {
+		if len(entries.Text) == 0 && entries.Block == nil {
 			return nil
 		}
-		done, err := o.Insert(parent, []string{key}, items, first)
-		note(done, name)
+		done, err := o.Insert(parent, keys, entries, first)
+		r.note(done, name)
 		return err
 	}
-
-	in.items = in.items[:0]
-	var proxyInit []byte
-	for _, name := range identity.Components() {
-		if !s.Component(name).Enabled {
-			continue
-		}
-		in.items = AppendContainer(in.items, s, name, !in.Classic)
-		switch {
-		case !in.Classic || name == identity.ProxyInit:
-			r.InitContainers = append(r.InitContainers, name)
-		default:
-			r.Containers = append(r.Containers, name)
-		}
-		if in.Classic && name == identity.ProxyInit {
-			proxyInit, in.items = in.items, nil
-		}
-	}
-	if in.Classic {
-		// The author's init containers still reach the network directly: no
-		// proxy runs before they are done.
-		if err := put(spec, "initContainers", "initContainers", proxyInit, false); err != nil {
-			return err
-		}
-		if err := put(spec, "containers", "containers", in.items, true); err != nil {
-			return err
-		}
-		if pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() {
-			// kubectl logs and exec go on meaning the application.
-			for c := range spec.Get("containers").Items() {
-				podAnnotations = append(podAnnotations, defaultContainer+": "...)
-				podAnnotations = append(podAnnotations, c.Get("name").Text()+"\n"...)
-				podAnnotationKeys = append(podAnnotationKeys, defaultContainer)
-				break
-			}
-		}
-	} else if err := put(spec, "initContainers", "initContainers", in.items, true); err != nil {
+	// As classic containers the proxies do not run before the author's init
+	// containers are done, which therefore come before the redirection.
+	if err := put(spec, initContainersKey, "initContainers", p.initContainers, !in.Classic); err != nil {
 		return err
 	}
-
-	in.marker = AppendTraceMount(in.marker[:0], s)
+	if err := put(spec, containersKey, "containers", p.sidecars, true); err != nil {
+		return err
+	}
 	for c := range spec.Get("containers").Items() {
 		name := c.Get("name").Text()
-		if err := put(c, "volumeMounts", "containers/"+name, in.marker, false); err != nil {
+		if err := put(c, volumeMountsKey, containerPath(name), p.mount, false); err != nil {
 			return err
 		}
 		r.Mounts = append(r.Mounts, name)
 	}
-
-	in.volumes = AppendVolumes(in.volumes[:0], s)
-	r.Volumes = VolumeNames(s)
-	if err := put(spec, "volumes", "volumes", in.volumes, false); err != nil {
+	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
 	}
-
-	in.marker = in.marker[:0]
-	switch {
-	case len(podAnnotations) == 0:
-	case pod.Path == "": // a Pod's annotations are the workload's own
-		in.marker = append(in.marker, podAnnotations...)
-		r.PodAnnotations = podAnnotationKeys
-	default:
+	if in.Classic && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
+		// kubectl logs and exec go on meaning the application.
+		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
+	}
+	in.scratch = in.scratch[:0]
+	for _, a := range annotations {
+		in.scratch = append(append(append(append(in.scratch, a.Key...), ": "...), a.Value...), '\n')
+		r.PodAnnotations = append(r.PodAnnotations, a.Key)
+	}
+	if len(annotations) > 0 && pod.Path != "" {
 		name := "podAnnotations"
 		metadata := pod.Template.Get("metadata")
 		if !metadata.Exists() {
 			name = "podMetadata"
 		} else if metadata.Len() == 0 {
-			note(krm.Insertion{Was: o.Plan(pod.Template, []string{"metadata"}).Was}, "podMetadata")
+			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "podMetadata")
 		}
-		done, err := o.Insert(pod.Template, []string{"metadata", "annotations"}, podAnnotations, false)
-		if err != nil {
+		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: bytes.Clone(in.scratch)}, false); err != nil {
 			return err
 		}
-		note(done, name)
-		r.PodAnnotations = podAnnotationKeys
+		in.scratch = in.scratch[:0]
 	}
-
-	annotations := []string{"annotations"}
-	note(o.Plan(o.Get("metadata"), annotations), "annotations")
-	in.marker = append(in.marker, RecordAnnotation+": '"...)
-	in.marker = appendSingleQuoted(in.marker, r)
-	in.marker = append(in.marker, "'\n"...)
-	_, err := o.Insert(o.Get("metadata"), annotations, in.marker, false)
+	// What is left in scratch is for a Pod, whose annotations are the workload's
+	// own. The record says what it itself makes, so that it comes last.
+	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
+	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
+	in.scratch = r.appendQuoted(in.scratch)
+	in.scratch = append(in.scratch, "'\n"...)
+	_, err := o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
 	return err
 }
 
-const defaultContainer = "kubectl.kubernetes.io/default-container"
+var (
+	initContainersKey = []string{"initContainers"}
+	containersKey     = []string{"containers"}
+	volumeMountsKey   = []string{"volumeMounts"}
+	volumesKey        = []string{"volumes"}
+	annotationsKey    = []string{"annotations"}
+	metadataKey       = []string{"metadata"}
+	podAnnotationsKey = []string{"metadata", "annotations"}
+)
 
-func appendSingleQuoted(dst []byte, r *record) []byte {
-	from := len(dst)
-	dst = r.appendJSON(dst)
-	for i := from; i < len(dst); i++ {
-		if dst[i] == '\'' {
-			dst = append(dst, 0)
-			copy(dst[i+1:], dst[i:])
-			i++
-		}
-	}
-	return dst
-}
+const defaultContainer = "kubectl.kubernetes.io/default-container"

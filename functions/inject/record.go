@@ -40,6 +40,36 @@ type record struct {
 	Original string `json:"original,omitempty"`
 }
 
+// note records what an insert did under a name of the record's own.
+func (r *record) note(done krm.Insertion, name string) {
+	if done.Created {
+		r.Created = append(r.Created, name)
+	}
+	if done.Was != "" {
+		if r.Emptied == nil {
+			r.Emptied = make(map[string]string)
+		}
+		r.Emptied[name] = done.Was
+	}
+}
+
+// containerPath is the name of a container's mounts in Created and Emptied.
+func containerPath(name string) string { return "containers/" + name }
+
+// appendQuoted writes the record as the inside of a single-quoted YAML scalar.
+func (r *record) appendQuoted(dst []byte) []byte {
+	from := len(dst)
+	dst = r.appendJSON(dst)
+	for i := from; i < len(dst); i++ {
+		if dst[i] == '\'' {
+			dst = append(dst, 0)
+			copy(dst[i+1:], dst[i:])
+			i++
+		}
+	}
+	return dst
+}
+
 // appendJSON writes the record as it is read back by encoding/json, without
 // the cost of reflection for each of many workloads.
 func (r *record) appendJSON(b []byte) []byte {
@@ -169,7 +199,7 @@ func remove(o *krm.Object, r *record) error {
 	cut(spec, "initContainers", "initContainers", named(r.InitContainers))
 	for c := range spec.Get("containers").Items() {
 		if name := c.Get("name").Text(); slices.Contains(r.Mounts, name) {
-			cut(c, "volumeMounts", "containers/"+name, func(m krm.Node) bool { return m.Get("mountPath").Is(agenttrace.MountPath) })
+			cut(c, "volumeMounts", containerPath(name), func(m krm.Node) bool { return m.Get("mountPath").Is(agenttrace.MountPath) })
 		}
 	}
 	cut(spec, "containers", "containers", named(r.Containers))

@@ -83,10 +83,11 @@ type Head struct {
 }
 
 // ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
-// the lines of a block-style document. It does not judge the rest; ok is false
-// where it is not certain of what it read.
+// the lines of a block-style document, and stops when it has them. It does not
+// judge the rest; ok is false where it is not certain of what it read.
 func ReadHead(src []byte) (h Head, ok bool) {
-	for p := 0; p < len(src); {
+	metadata := false
+	for p := 0; p < len(src) && !(metadata && h.Kind != "" && h.APIVersion != ""); {
 		next := nextLine(src, p)
 		line := trimLine(src[p:next])
 		at := p
@@ -104,7 +105,7 @@ func ReadHead(src []byte) (h Head, ok bool) {
 		case "kind":
 			h.Kind, ok = headScalar(value)
 		case "metadata":
-			ok = len(bytes.TrimSpace(value)) == 0
+			metadata, ok = true, len(bytes.TrimSpace(value)) == 0
 			if ok {
 				ok = h.readMetadata(src[nextLine(src, at):])
 			}

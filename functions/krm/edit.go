@@ -23,36 +23,27 @@ type edit struct {
 // remedy is Object.Canonicalize, after which every edit has one.
 var ErrUncertain = errors.New("no safe place for an edit in this layout")
 
-// Insertion tells what an insert did besides adding entries, for the record
+// Insertion tells what an insert does besides adding entries, for the record
 // that lets it be undone.
 type Insertion struct {
-	// Created is the path of the outermost field that the insert made; empty
-	// where the collection was there.
-	Created string
-	// Emptied is the path of an empty collection that was written as flow or
-	// null, and Was its text after the colon, such as " []".
-	Emptied, Was string
+	// Created says that the collection, or one above it, was not there.
+	Created bool
+	// Was is how an empty collection was written after its colon: " []".
+	Was string
 }
 
 // Insert adds entries to the collection that keys lead to from parent, at its
-// beginning or its end, and makes what is missing on the way. The entries are
-// block-style YAML without indentation, each line ended by a line feed: items
-// ("- name: x") or fields ("key: value").
-func (o *Object) Insert(parent Node, keys []string, entries []byte, atStart bool) (Insertion, error) {
-	n := parent
-	for i, key := range keys {
-		next := n.Get(key)
-		if next.Exists() {
-			n = next
-			continue
+// beginning or its end, and makes what is missing on the way.
+func (o *Object) Insert(parent Node, keys []string, entries Entries, atStart bool) (Insertion, error) {
+	n, missing := parent, keys
+	for len(missing) > 0 {
+		next := n.Get(missing[0])
+		if !next.Exists() {
+			break
 		}
-		for _, missing := range slices.Backward(keys[i:]) {
-			entries = o.field(missing, entries)
-		}
-		atStart = false
-		break
+		n, missing = next, missing[1:]
 	}
-	return o.Plan(parent, keys), o.insert(n, entries, atStart)
+	return o.Plan(parent, keys), o.insert(n, missing, &entries, atStart && len(missing) == 0)
 }
 
 // Plan tells what Insert would note for the same place.
@@ -61,14 +52,13 @@ func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
 	for _, key := range keys {
 		next := n.Get(key)
 		if !next.Exists() {
-			note.Created = strings.TrimPrefix(n.Path()+"."+key, ".")
-			return note
+			return Insertion{Created: true}
 		}
 		n = next
 	}
 	if d := n.node(); d.first == 0 && n.i != 0 {
 		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && p.style == blockStyle {
-			note.Emptied, note.Was = n.Path(), string(o.tree.src[d.keyEnd+1:d.end])
+			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
 	}
 	return note
@@ -76,18 +66,6 @@ func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
 
 // Reset drops all edits that wait to be applied.
 func (o *Object) Reset() { o.edits, o.text = o.edits[:0], o.text[:0] }
-
-// field wraps entries as the value of a key.
-func (o *Object) field(key string, entries []byte) []byte {
-	indent := 2
-	if entries[0] == '-' {
-		indent = o.listIndent()
-	}
-	b := make([]byte, 0, len(entries)+len(entries)/8+len(key)+2)
-	b = append(b, key...)
-	b = append(b, ":\n"...)
-	return appendIndented(b, entries, indent, "\n")
-}
 
 // listIndent is how far the author indents lists below their key: 0 or more.
 func (o *Object) listIndent() int {
@@ -102,7 +80,8 @@ func (o *Object) listIndent() int {
 	return 0
 }
 
-func (o *Object) insert(n Node, entries []byte, atStart bool) error {
+// insert adds entries, below the keys that are missing, to a collection that is there.
+func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool) error {
 	d := n.node()
 	switch {
 	case d.first != 0 && d.style == blockStyle && (d.kind == mappingNode || d.kind == sequenceNode):
@@ -114,10 +93,10 @@ func (o *Object) insert(n Node, entries []byte, atStart bool) error {
 				return ErrUncertain
 			}
 		}
-		o.insertLines(at, int(d.col), entries)
+		o.insertLines(at, int(d.col), missing, entries)
 		return nil
 	case d.first != 0 && d.style == flowStyle:
-		json, err := flowEntries(entries)
+		json, err := o.flowEntries(missing, entries)
 		if err != nil {
 			return err
 		}
@@ -136,7 +115,7 @@ func (o *Object) insert(n Node, entries []byte, atStart bool) error {
 		return ErrUncertain
 	}
 	if p.style == flowStyle {
-		json, err := flowEntries(entries)
+		json, err := o.flowEntries(missing, entries)
 		if err != nil || d.kind == nullNode || d.kind == scalarNode {
 			return errors.Join(err, ErrUncertain)
 		}
@@ -148,27 +127,27 @@ func (o *Object) insert(n Node, entries []byte, atStart bool) error {
 		if strings.Contains(was, "\n") {
 			return ErrUncertain
 		}
-		o.edits = append(o.edits, edit{at: colon, end: int(d.end)})
+		o.cut(colon, int(d.end))
 	}
 	col := int(p.col) + 2
-	if entries[0] == '-' {
+	if len(missing) == 0 && entries.items() {
 		col = int(p.col) + o.listIndent()
 	}
-	o.insertLines(o.tree.lineEnd(int(d.end)), col, entries)
+	o.insertLines(o.tree.lineEnd(int(d.end)), col, missing, entries)
 	return nil
 }
 
-func (o *Object) insertLines(at, col int, entries []byte) {
+func (o *Object) insertLines(at, col int, missing []string, entries *Entries) {
 	from := len(o.text)
 	if unended := at == o.end && at > o.start && o.tree.src[at-1] != '\n'; unended {
 		o.text = append(o.text, o.eol...)
-		o.text = appendIndented(o.text, entries, col, o.eol)
+		o.text = entries.appendWrapped(o.text, o, missing, col)
 		o.text = o.text[:len(o.text)-len(o.eol)]
 	} else {
-		o.text = appendIndented(o.text, entries, col, o.eol)
+		o.text = entries.appendWrapped(o.text, o, missing, col)
 	}
 	depth := 2 * col
-	if entries[0] == '-' {
+	if len(missing) == 0 && entries.items() {
 		depth++
 	}
 	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), depth: depth})
@@ -199,9 +178,9 @@ func appendIndented(dst, lines []byte, n int, eol string) []byte {
 	return dst
 }
 
-// flowEntries writes block entries the way they stand inside brackets.
-func flowEntries(entries []byte) (string, error) {
-	n, err := yaml.Parse(string(entries))
+// flowEntries writes entries the way they stand inside brackets.
+func (o *Object) flowEntries(missing []string, entries *Entries) (string, error) {
+	n, err := yaml.Parse(string(entries.appendWrapped(nil, &Object{eol: "\n"}, missing, 0)))
 	if err != nil {
 		return "", fmt.Errorf("reading entries to insert: %w", err)
 	}
