@@ -4,20 +4,64 @@ import (
 	"bytes"
 	"strings"
 
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 // appendItems renders the items of a list in place. Generated objects become
 // items behind their workload's.
-func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Document, file string, lineOf func(int) int) []byte {
-	cursor := d.Start
+func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Document, flow bool, file string, lineOf func(int) int) []byte {
+	if len(items) == 0 {
+		return append(dst, data[d.Start:d.End]...)
+	}
+	dst = append(dst, data[d.Start:items[0].Start]...)
+	cursor := items[0].Start
 	for _, item := range items {
 		w.stats.Documents++
-		dst = append(dst, data[cursor:item.Start]...)
+		between := data[cursor:item.Start]
 		cursor = item.End
-		dst = w.appendItem(dst, data, item, krm.Origin{File: file, Line: lineOf(item.Start)})
+		origin := krm.Origin{File: file, Line: lineOf(item.Start)}
+		if flow {
+			dst = w.appendFlowItem(dst, data, between, item, origin)
+		} else {
+			dst = w.appendItem(append(dst, between...), data, item, origin)
+		}
 	}
 	return append(dst, data[cursor:d.End]...)
+}
+
+// appendFlowItem renders an item between brackets, where the comma before it
+// goes with an item that is dropped.
+func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin) []byte {
+	o, drop := w.process(data, item, false, origin)
+	if drop {
+		return dst
+	}
+	dst = append(dst, between...)
+	if o == nil {
+		return append(dst, data[item.Start:item.End]...)
+	}
+	u := &w.unit
+	if u.Consumed {
+		w.localOnly(o)
+	}
+	dst = o.Append(dst)
+	for document := range u.Documents {
+		w.stats.Generated++
+		n, err := yaml.Parse(string(document))
+		var json []byte
+		if err == nil {
+			json, err = n.MarshalJSON()
+		}
+		if err != nil {
+			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
+			return dst
+		}
+		dst = append(dst, ", "...)
+		dst = append(dst, bytes.TrimSpace(json)...)
+	}
+	return dst
 }
 
 func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Origin) []byte {
