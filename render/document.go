@@ -127,6 +127,9 @@ func localKind(o *krm.Object) bool {
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
+	if text, ok := restoreLocal(src, d, item); ok {
+		src, d = text, krm.Document{End: len(text)}
+	}
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
 	if err != nil {

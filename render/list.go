@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -89,17 +90,59 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	return dst
 }
 
-const localConfig = "config.kubernetes.io/local-config"
+const (
+	localConfig = "config.kubernetes.io/local-config"
+	// consumedAnnotation says that the render added localConfig, and to what: to
+	// annotations that it "created", "added" to, or found "emptied" and how.
+	consumedAnnotation = "armature.dev/consumed"
+)
 
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
 func (w *worker) localOnly(o *krm.Object) {
-	if o.Get("metadata", "annotations", localConfig).Exists() {
+	metadata, annotations := o.Get("metadata"), []string{"annotations"}
+	if metadata.Get("annotations", localConfig).Exists() {
 		return
 	}
-	if _, err := o.Insert(o.Get("metadata"), []string{"annotations"}, krm.Entries{Text: []byte(localConfig + ": \"true\"\n")}, false); err != nil {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", o.Get("metadata"), err.Error(), "write the object in block style"))
+	was := "added"
+	if note := o.Plan(metadata, annotations); note.Created {
+		was = "created"
+	} else if note.Was != "" {
+		was = "emptied" + note.Was
 	}
+	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", consumedAnnotation, was, localConfig)
+	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
+		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
+	}
+}
+
+// restoreLocal undoes localOnly.
+func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
+	if !bytes.Contains(src[d.Start:d.End], []byte(consumedAnnotation)) {
+		return nil, false
+	}
+	var o krm.Object
+	if isObject, err := o.Read(src, d, item, krm.Origin{}); err != nil || !isObject {
+		return nil, false
+	}
+	annotations := o.Get("metadata", "annotations")
+	was, marked := o.Annotation(consumedAnnotation)
+	if !marked {
+		return nil, false
+	}
+	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == consumedAnnotation || n.Key() == localConfig })
+	if err != nil {
+		return nil, false
+	}
+	if emptied, ok := strings.CutPrefix(was, "emptied"); ok && empty {
+		o.Restore(annotations, emptied)
+	} else if was == "created" && empty {
+		o.Reset()
+		if o.RemoveField(annotations) != nil {
+			return nil, false
+		}
+	}
+	return o.Append(nil), true
 }
 
 // beside gives a generated object of a list the file next to its workload's,

@@ -262,6 +262,8 @@ func (e *engine) collect() error {
 			text := data
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				text, d, line = source, krm.Document{End: len(source)}, line+1
+			} else if source, ok := restoreLocal(data, d, item); ok {
+				text, d = source, krm.Document{End: len(source)}
 			}
 			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
 		})

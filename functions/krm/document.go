@@ -235,6 +235,7 @@ func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
 	}
 	if certain {
 		if items, _, _, ok := Items(src, d.Start, d.End); ok {
+			withBlanks(src, items, d.End)
 			return items, false, true
 		}
 	} else if !bytes.Contains(doc, []byte("List")) {
@@ -259,5 +260,29 @@ func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
 		span.Lead = span.Start
 		items = append(items, span)
 	}
+	if !flow {
+		withBlanks(src, items, d.End)
+	}
 	return items, flow, true
+}
+
+// withBlanks gives items the lines of spaces that follow them, which would
+// become part of a block scalar if another item came in between.
+func withBlanks(src []byte, items []Document, end int) {
+	for i := range items {
+		limit := end
+		if i+1 < len(items) {
+			limit = items[i+1].Start
+		}
+		for p := items[i].End; p < limit; {
+			next := min(nextLine(src, p), limit)
+			line := trimLine(src[p:next])
+			if len(bytes.TrimSpace(line)) > 0 {
+				break
+			}
+			if p = next; len(line) > 0 {
+				items[i].End = p
+			}
+		}
+	}
 }
