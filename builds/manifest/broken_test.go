@@ -55,7 +55,7 @@ steps:
 `
 
 // broken are faults that users make. The messages they see are in
-// testdata/broken.txtar, under the same names. Those marked (*) are not found by
+// testdata/broken/messages.txtar, under the same names. Those marked (*) are not found by
 // Tekton's own Validate.
 var broken = []struct {
 	name                           string
@@ -133,7 +133,7 @@ var broken = []struct {
 
 // Every fault is told with place, problem and remedy, and nothing is composed.
 func TestBroken(t *testing.T) {
-	const file = "testdata/broken.txtar"
+	const file = "testdata/broken/messages.txtar"
 	want := map[string]string{}
 	archive, err := txtar.ParseFile(file)
 	if err != nil && !*update {

@@ -19,7 +19,7 @@ func buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Plan, run and watch AgentBuilds",
-		Args:  cobra.NoArgs,
+		Args:  args(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return usageError{errors.New("name a subcommand")} },
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")

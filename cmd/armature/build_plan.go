@@ -94,7 +94,7 @@ cluster, a registry or a Git server: the revision is passed on as written.`,
 }
 
 // planned objects in the order in which the controller makes them, without the
-// empty status that Go types carry.
+// empty fields that Go types carry.
 func planned(out *compose.Output) []any {
 	var objects []any
 	add := func(o any) {
@@ -103,10 +103,7 @@ func planned(out *compose.Output) []any {
 			panic(fmt.Sprintf("converting %T: %v", o, err)) // a type of ours always converts
 		}
 		delete(raw, "status")
-		if meta, ok := raw["metadata"].(map[string]any); ok {
-			delete(meta, "creationTimestamp")
-		}
-		objects = append(objects, raw)
+		objects = append(objects, withoutNulls(raw))
 	}
 	for _, o := range out.Apply {
 		if _, is := o.(*tektonv1.Pipeline); !is {
@@ -116,6 +113,25 @@ func planned(out *compose.Output) []any {
 	add(out.Pipeline)
 	add(out.Run)
 	return objects
+}
+
+// withoutNulls drops null fields at any depth.
+func withoutNulls(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if inner == nil {
+				delete(v, key)
+				continue
+			}
+			v[key] = withoutNulls(inner)
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutNulls(v[i])
+		}
+	}
+	return value
 }
 
 // openLibrary is the shipped library with the folders on top.

@@ -73,7 +73,7 @@ func (i installation) manifests() ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		if i.group != api.DefaultGroup && (strings.HasPrefix(file, "crds/") || path.Base(file) == "role.yaml") {
+		if i.group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml") {
 			data = bytes.ReplaceAll(data, []byte(api.DefaultGroup), []byte(i.group))
 		}
 		return disk.WriteFile("/armature/"+file, data)
