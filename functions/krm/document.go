@@ -242,9 +242,11 @@ func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
 		return nil, false, false
 	}
 	var o Object
-	isObject, err := o.Read(src, d, false, Origin{})
+	if isObject, err := o.Read(src, d, false, Origin{}); err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
+		return nil, false, false
+	}
 	list := o.Get("items")
-	if err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") || !list.IsList() {
+	if !list.IsList() {
 		return nil, false, false
 	}
 	flow = list.node().style == flowStyle
