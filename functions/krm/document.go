@@ -111,7 +111,7 @@ func ReadHead(src []byte) (h Head, ok bool) {
 				ok = h.readMetadata(src[nextLine(src, at):])
 			}
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return h, false
@@ -150,7 +150,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 		case "namespace":
 			h.Namespace, ok = headScalar(value)
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return false
