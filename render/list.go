@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -59,7 +60,7 @@ func (w *worker) localOnly(o *krm.Object) {
 }
 
 // beside gives a generated object of a list the file next to its workload's,
-// where the host says which that is.
+// where the host says which that is, and a place in it of its own.
 func (w *worker) beside(o *krm.Object, document []byte) []byte {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
@@ -69,6 +70,13 @@ func (w *worker) beside(o *krm.Object, document []byte) []byte {
 	if dot <= strings.LastIndexByte(path, '/') {
 		dot = len(path)
 	}
-	where := "  annotations:\n    " + krm.PathAnnotation + ": '" + strings.ReplaceAll(path[:dot], "'", "''") + ".armature.yaml'\n"
+	path = path[:dot] + ".armature.yaml"
+	if w.placed == nil {
+		w.placed = make(map[string]int)
+	}
+	index := w.placed[path]
+	w.placed[path]++
+	where := fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
+		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index)
 	return bytes.Replace(document, []byte("  annotations:\n"), []byte(where), 1)
 }

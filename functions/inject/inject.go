@@ -99,9 +99,11 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 	case err != nil || !rewritten:
 		return err
 	}
-	original, err := pack(o.Bytes())
-	if err != nil {
-		return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+	var original string
+	if !o.Item() { // an item's text is its host's, which writes it anew each time
+		if original, err = pack(o.Bytes()); err != nil {
+			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+		}
 	}
 	o.Reset()
 	return in.edit(o, s, original, annotations)

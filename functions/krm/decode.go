@@ -59,6 +59,28 @@ func (o *Object) Value() (value any, err error) {
 	return value, json.Unmarshal(data, &value)
 }
 
+// DropHostAnnotations takes out of an object's value the annotations in which
+// the hosts of KRM functions keep their books: which file an item is from,
+// which name it had. They are not the author's, and hosts take them away again.
+func DropHostAnnotations(value any) {
+	object, _ := value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, ok := metadata["annotations"].(map[string]any)
+	if !ok {
+		return
+	}
+	for key := range annotations {
+		prefix, _, _ := strings.Cut(key, "/")
+		switch prefix {
+		case "config.kubernetes.io", "internal.config.kubernetes.io", "config.k8s.io", "kustomize.config.k8s.io":
+			delete(annotations, key)
+		}
+	}
+	if len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+}
+
 func (o *Object) wrongType(rule string, err error) Finding {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
