@@ -178,7 +178,7 @@ func (u *Unit) keepSource(c *krm.Object) {
 	if len(u.ends) == 0 {
 		return // the name was taken
 	}
-	source, err := sourceJSON(c)
+	source, err := sourceJSON(c, u.Name)
 	if err != nil {
 		u.Findings = append(u.Findings, c.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
 		return
@@ -193,14 +193,21 @@ func (u *Unit) keepSource(c *krm.Object) {
 	u.ends[len(u.ends)-1] = len(u.Generated)
 }
 
-// sourceJSON is the resource without what a host says about the item that it
-// came as, which differs from call to call.
-func sourceJSON(c *krm.Object) ([]byte, error) {
+// sourceJSON is the resource with the name that its workload has by now, and
+// without what a host says about the item that it came as.
+func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 	value, err := c.Value()
 	if err != nil {
 		return nil, err
 	}
 	krm.DropHostAnnotations(value)
+	if object, ok := value.(map[string]any); ok {
+		if spec, ok := object["spec"].(map[string]any); ok {
+			if ref, ok := spec["targetRef"].(map[string]any); ok {
+				ref["name"] = workload
+			}
+		}
+	}
 	return json.Marshal(value)
 }
 

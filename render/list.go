@@ -46,15 +46,13 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	return dst
 }
 
-const localConfig = "config.kubernetes.io/local-config"
-
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
 func (w *worker) localOnly(o *krm.Object) {
-	if o.Get("metadata", "annotations", localConfig).Exists() {
+	if o.Get("metadata", "annotations", krm.LocalConfig).Exists() {
 		return
 	}
-	if _, err := o.Insert(o.Get("metadata"), []string{"annotations"}, krm.Entries{Text: []byte(localConfig + ": \"true\"\n")}, false); err != nil {
+	if _, err := o.Insert(o.Get("metadata"), []string{"annotations"}, krm.Entries{Text: []byte(krm.LocalConfig + ": \"true\"\n")}, false); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", o.Get("metadata"), err.Error(), "write the object in block style"))
 	}
 }

@@ -77,7 +77,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 			failed = err
 			return
 		}
-		local := o.Get("metadata", "annotations", localConfig).Is("true")
+		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
 		krm.DropHostAnnotations(value)
 		all[o.Ref] = found{file, o.Ref, line, value, inject.Injected(&o), local}
 	})

@@ -173,6 +173,9 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
+	if o.Item() && hostsOnly(o.Get("metadata", "annotations")) {
+		r.Created = append(r.Created, "annotations") // the host takes its own away
+	}
 	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
@@ -191,3 +194,13 @@ var (
 )
 
 const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// hostsOnly reports whether all annotations are such as a host adds.
+func hostsOnly(annotations krm.Node) bool {
+	for key := range annotations.Fields() {
+		if !krm.HostAnnotation(key) {
+			return false
+		}
+	}
+	return annotations.Len() > 0
+}
