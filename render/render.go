@@ -364,6 +364,7 @@ type worker struct {
 	unit     functions.Unit
 	findings []krm.Finding
 	stats    Stats
+	placed   map[string]int // generated items of lists, by their file
 }
 
 func (w *worker) done() {
