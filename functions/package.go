@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/agentcard"
@@ -47,6 +48,7 @@ type key struct{ kind, namespace, name string }
 
 // entry is one object of the package.
 type entry struct {
+	key
 	apiVersion, file string
 	line             int32
 	next             int32 // the next entry of the same key, 0 for none
@@ -116,23 +118,84 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	if head.Kind == "" || head.Name == "" {
 		return
 	}
-	i := int32(len(p.entries))
 	k := key{head.Kind, head.Namespace, head.Name}
-	e := entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line), next: p.first[k]}
-	if head.Kind == "ConfigMap" {
-		e.generated = bytes.Contains(text, []byte(identity.RenderedFor))
-		if !e.generated {
-			p.configMaps++
-		}
+	e := entry{
+		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
+		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
 	}
-	p.entries = append(p.entries, e)
-	p.first[k] = i
+	p.enter(k, e)
 	if o != nil && p.wants(o.APIVersion, o.Kind) {
 		p.collectCustom(o)
 	}
 	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
 		p.collectSource(text, item, origin)
 	}
+}
+
+func (p *Package) enter(k key, e entry) {
+	e.key, e.next = k, p.first[k]
+	p.first[k] = int32(len(p.entries))
+	p.entries = append(p.entries, e)
+	if k.kind == "ConfigMap" && !e.generated {
+		p.configMaps++
+	}
+}
+
+// Facts are what a file tells the package: the objects that it holds.
+type Facts struct {
+	// Names are the objects, and Lines where they stand.
+	Names, Lines string
+}
+
+// Mark is the point in a first pass up to which facts are known.
+type Mark struct{ entries, whole int }
+
+// Mark gives the present point.
+func (p *Package) Mark() Mark {
+	whole := len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	for _, ns := range p.namespaces {
+		whole += len(ns)
+	}
+	return Mark{len(p.entries), whole}
+}
+
+// FactsSince gives the facts that came after a mark. all is false where the
+// package learnt more than they say.
+func (p *Package) FactsSince(m Mark) (facts Facts, all bool) {
+	var names, lines strings.Builder
+	for _, e := range p.entries[m.entries:] {
+		fmt.Fprintf(&names, "%s\x1f%s\x1f%s\x1f%s\x1f%t\x1e", e.apiVersion, e.kind, e.namespace, e.name, e.generated)
+		fmt.Fprintf(&lines, "%d ", e.line)
+	}
+	facts = Facts{names.String(), lines.String()}
+	return facts, p.Mark().whole == m.whole && !strings.ContainsAny(facts.Names, "\t\n") && strings.Count(facts.Names, "\x1e") == len(p.entries)-m.entries
+}
+
+// Restore enters the facts of a file that does not have to be read again.
+func (p *Package) Restore(file string, facts Facts) {
+	lines := facts.Lines
+	for names := facts.Names; names != ""; {
+		var name, line string
+		name, names, _ = strings.Cut(names, "\x1e")
+		line, lines, _ = strings.Cut(lines, " ")
+		var fields [5]string
+		for i := range fields {
+			fields[i], name, _ = strings.Cut(name, "\x1f")
+		}
+		at, _ := strconv.Atoi(line)
+		p.enter(key{fields[1], fields[2], fields[3]}, entry{apiVersion: fields[0], file: file, line: int32(at), generated: fields[4] == "true"})
+	}
+}
+
+// Selects reports whether AgentCards look for workloads by their labels, which
+// facts do not hold.
+func (p *Package) Selects() bool {
+	for _, c := range p.agentCards {
+		if c.value.Spec.TargetRef == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // collectSource reads the custom resource that a generated object was made

@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,6 +27,8 @@ type File struct {
 	Data []byte
 	// AsIs leaves the file as it is: it holds text for another tool.
 	AsIs bool
+	// Stamp is the file's as the source was listed; zero where nobody asked.
+	Stamp Stamp
 }
 
 // Source is what is rendered.
@@ -46,6 +49,10 @@ type Options struct {
 	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
 	// of a cluster, so that the output can be applied.
 	ObjectsOnly bool
+	// Memory is the last render's, nil for none. Keep is called, in its place of
+	// the sink, for files that need no work.
+	Memory *Memory
+	Keep   func(file string)
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
@@ -69,6 +76,10 @@ func (s *Stats) add(t Stats) {
 	s.Workloads += t.Workloads
 	s.Generated += t.Generated
 	s.Rewritten += t.Rewritten
+}
+
+func (s Stats) since(t Stats) Stats {
+	return Stats{s.Files - t.Files, s.Documents - t.Documents, s.Workloads - t.Workloads, s.Generated - t.Generated, s.Rewritten - t.Rewritten}
 }
 
 // Result is a render that is held in memory.
@@ -156,6 +167,7 @@ type engine struct {
 	seed  maphash.Seed
 	sums  []uint64 // of the files as the first pass read them
 	lists []bool   // which files hold lists
+	kept  []*note  // of files that need no work
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -214,11 +226,30 @@ func matchGlob(glob, file string) bool {
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
 	e.seed, e.sums, e.lists = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]bool, len(e.src.Files))
+	e.kept = make([]*note, len(e.src.Files))
+	m := e.opt.Memory
+	if m != nil {
+		m.next = make([]*note, len(e.src.Files))
+	}
+	same := m != nil && len(m.notes) > 0
+	seen := 0
 	var buf []byte
 	for i, f := range e.src.Files {
+		var before *note
+		if same {
+			if before = m.notes[f.Path]; before != nil {
+				seen++
+			}
+			e.kept[i] = m.kept[i]
+		}
 		if e.asIs(&f) {
 			continue
 		}
+		if n := e.kept[i]; n != nil && n.own {
+			e.pkg.Restore(f.Path, n.facts)
+			continue
+		}
+		mark := e.pkg.Mark()
 		data, err := e.read(i, buf)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", f.Path, err)
@@ -234,6 +265,20 @@ func (e *engine) collect() error {
 			}
 			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
 		})
+		if m == nil {
+			continue
+		}
+		n := &note{}
+		n.facts, n.own = e.pkg.FactsSince(mark)
+		m.next[i] = n
+		if e.kept[i] != nil {
+			continue
+		}
+		// What others learn from this file has to be what they learnt before.
+		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
+	}
+	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+		clear(e.kept)
 	}
 	return nil
 }
@@ -335,7 +380,28 @@ func (w *worker) done() {
 
 func (w *worker) file(i int) error {
 	f := w.src.Files[i]
+	m := w.opt.Memory
+	if n := w.kept[i]; n != nil {
+		m.next[i] = n
+		w.stats.add(n.stats)
+		w.findings = append(w.findings, n.findings...)
+		w.opt.Keep(f.Path)
+		return nil
+	}
 	asIs := w.asIs(&f)
+	stats, findings := w.stats, len(w.findings)
+	defer func() {
+		if m == nil {
+			return
+		}
+		n := m.next[i]
+		if n == nil {
+			n = &note{own: true}
+			m.next[i] = n
+		}
+		n.stats = w.stats.since(stats)
+		n.findings = slices.Clone(w.findings[findings:])
+	}()
 	if asIs && w.opt.ObjectsOnly {
 		return nil
 	}

@@ -20,8 +20,9 @@ const stateFile = ".armature-files"
 // Nothing of it is to be seen before Commit, and nothing is left after Abort.
 type Folder struct {
 	path, stage string
-	fresh       bool // the folder did not exist, or was empty
-	inPlace     bool // the files are the author's: none is ever removed
+	fresh       bool  // the folder did not exist, or was empty
+	started     int64 // when the stage was made, by the clock of its file system
+	inPlace     bool  // the files are the author's: none is ever removed
 
 	mu    sync.Mutex
 	files []string        // rendered
@@ -42,11 +43,9 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is a file: name a folder to write to", path)
 	default:
-		entries, err := os.ReadDir(f.path)
-		if err != nil {
+		if f.fresh, err = empty(f.path); err != nil {
 			return nil, err
 		}
-		f.fresh = len(entries) == 0
 		if _, err := os.Stat(filepath.Join(f.path, stateFile)); err != nil && !f.fresh && !inPlace {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
@@ -62,7 +61,24 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	if err := os.Chmod(f.stage, 0o755); err != nil {
 		return nil, errors.Join(err, f.Abort())
 	}
+	if info, err = os.Stat(f.stage); err != nil {
+		return nil, errors.Join(err, f.Abort())
+	}
+	f.started = info.ModTime().UnixNano()
 	return f, nil
+}
+
+func empty(folder string) (bool, error) {
+	d, err := os.Open(folder)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Write is the Sink. It may be called from many goroutines.
@@ -86,6 +102,24 @@ func (f *Folder) Write(file string, data []byte) error {
 	return nil
 }
 
+// stamp gives the stamp of a rendered file: the one staged, or the one that the
+// folder holds.
+func (f *Folder) stamp(file string) Stamp {
+	for _, root := range [...]string{f.stage, f.path} {
+		if info, err := os.Lstat(filepath.Join(root, filepath.FromSlash(file))); err == nil {
+			return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
+		}
+	}
+	return Stamp{}
+}
+
+// Keep is for a file that the folder has already.
+func (f *Folder) Keep(file string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files = append(f.files, file)
+}
+
 // holds reports whether the folder has a file with the same content.
 func (f *Folder) holds(relative string, data []byte) bool {
 	have, err := readFile(filepath.Join(f.path, relative), nil)
@@ -103,15 +137,25 @@ func (f *Folder) mkdir(relative string) error {
 }
 
 // Commit makes the rendered files the folder's. Files that an earlier render
-// wrote and this one did not are removed; others are left alone.
-func (f *Folder) Commit() (written, removed int, err error) {
+// wrote and this one did not are removed; others are left alone. The folder
+// keeps what memory knows of this render of src; nil keeps the names only.
+func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err error) {
 	slices.Sort(f.files)
 	if f.inPlace {
 		written, err = f.move(f.moved)
 		return written, 0, errors.Join(err, f.Abort())
 	}
-	list := strings.Join(f.files, "\n") + "\n"
-	if err := os.WriteFile(filepath.Join(f.stage, stateFile), []byte(list), 0o644); err != nil {
+	before, err := os.ReadFile(filepath.Join(f.path, stateFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, 0, errors.Join(err, f.Abort())
+	}
+	state := []byte(memoryFormat + "\n" + strings.Join(f.files, "\n") + "\n")
+	if memory != nil {
+		if state, err = memory.state(src.Files, f); err != nil {
+			return 0, 0, errors.Join(err, f.Abort())
+		}
+	}
+	if err := os.WriteFile(filepath.Join(f.stage, stateFile), state, 0o644); err != nil {
 		return 0, 0, errors.Join(err, f.Abort())
 	}
 	if f.fresh {
@@ -120,15 +164,11 @@ func (f *Folder) Commit() (written, removed int, err error) {
 		}
 		return len(f.files), 0, os.Rename(f.stage, f.path)
 	}
-	before, err := os.ReadFile(filepath.Join(f.path, stateFile))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, 0, errors.Join(err, f.Abort())
-	}
 	if written, err = f.move(append(f.moved, stateFile)); err != nil {
 		return written, 0, errors.Join(err, f.Abort())
 	}
-	for old := range strings.SplitSeq(strings.TrimSpace(string(before)), "\n") {
-		if _, kept := slices.BinarySearch(f.files, old); kept || old == "" || !filepath.IsLocal(filepath.FromSlash(old)) {
+	for _, old := range remembered(before) {
+		if _, kept := slices.BinarySearch(f.files, old); kept || !filepath.IsLocal(filepath.FromSlash(old)) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.path, filepath.FromSlash(old))); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -38,7 +38,7 @@ changes nothing; "armature uninject" undoes it.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return transform(cmd, args[0], &in, &out, "rendered", func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions = names
 				return render.Stream(src, opt, sink)
 			})
@@ -64,7 +64,7 @@ brings back the custom resources that the render consumed.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return transform(cmd, args[0], &in, &out, "uninjected", render.Uninject)
+			return transform(cmd, args[0], &in, &out, "uninjected", false, render.Uninject)
 		},
 	}
 	in.flags(cmd)
@@ -197,8 +197,9 @@ func (out *output) flags(cmd *cobra.Command) {
 // transformation is render.Stream or render.Uninject.
 type transformation func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)
 
-// transform takes manifests from PATH to where they go, all or nothing.
-func transform(cmd *cobra.Command, path string, in *input, out *output, done string, do transformation) error {
+// transform takes manifests from PATH to where they go, all or nothing. Where it
+// may remember, a folder that it wrote before is brought up to date.
+func transform(cmd *cobra.Command, path string, in *input, out *output, done string, remember bool, do transformation) error {
 	folder := out.folder
 	if out.inPlace {
 		if path == "-" {
@@ -227,6 +228,11 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if err != nil {
 		return err
 	}
+	var memory *render.Memory
+	if remember && !out.inPlace {
+		memory = render.NewMemory(folder, path, src, opt.Config)
+		opt.Memory, opt.Keep = memory, to.Keep
+	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
 	if err == nil {
 		err = in.report(cmd, append(findings, found...))
@@ -234,7 +240,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if err != nil {
 		return errors.Join(err, to.Abort())
 	}
-	written, removed, err := to.Commit()
+	written, removed, err := to.Commit(src, memory)
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
@@ -298,5 +304,13 @@ func summary(cmd *cobra.Command, in *input, done string, stats render.Stats, res
 		return
 	}
 	var w io.Writer = cmd.ErrOrStderr()
-	fmt.Fprintf(w, "%s %d workloads and %d objects for them, in %d documents%s\n", done, stats.Workloads, stats.Generated, stats.Documents, rest)
+	fmt.Fprintf(w, "%s %s and %s for them, in %s%s\n", done, count(stats.Workloads, "workload"), count(stats.Generated, "object"), count(stats.Documents, "document"), rest)
+}
+
+// count says how many there are of a thing.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

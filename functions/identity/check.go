@@ -2,7 +2,6 @@ package identity
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"path"
 	"slices"
@@ -103,8 +102,9 @@ func (c *checker) endpoint(field, value string) {
 	if strings.Contains(value, "://") {
 		c.url(field, value)
 	} else if c.text(field, value) {
-		host, port, err := net.SplitHostPort(value)
-		if err != nil || host == "" || !validPort(port) || strings.ContainsAny(host, "/ @?#") {
+		// What is true of the host and port of a URL is true of them alone.
+		u, err := url.Parse("http://" + value)
+		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
 			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", value),
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
@@ -380,46 +380,73 @@ func quantity(s string) bool {
 	return false
 }
 
-// listener is a port that something in the pod listens on.
-type listener struct {
-	port        int
-	field, name string
+// Listener is a port on which something in the pod listens.
+type Listener struct {
+	Port int
+	// Name says what listens: "Envoy's outbound listener".
+	Name string
+	// field is where the port is set.
+	field string
 }
 
-// contradictions finds settings that are right each for itself and wrong
-// together. s has been settled.
-func (c *checker) contradictions(s *Settings) {
-	var ports []listener
+// agentPort is the field of the port that is the author's.
+const agentPort = "inbound.targetPort"
+
+// InjectedPorts are the ports of the injected containers, which share them with
+// the author's. s has been resolved.
+func (s *Settings) InjectedPorts() []Listener {
+	return slices.DeleteFunc(s.listeners(), func(l Listener) bool { return l.field == agentPort })
+}
+
+// listeners are all that listens in the pod. s has been settled.
+func (s *Settings) listeners() []Listener {
+	var ports []Listener
 	listens := func(on bool, port int, field, name string) {
 		if on {
-			ports = append(ports, listener{port, field, name})
+			ports = append(ports, Listener{port, name, field})
 		}
 	}
-	const interception = "outbound.trafficInterception."
 	envoy := s.EnvoyProxy.Enabled
 	listens(envoy, EnvoyAdminPort, interception+"proxyPort", "Envoy's administration")
 	listens(envoy, ExtProcPort, interception+"proxyPort", "the token processor beside Envoy")
 	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe", "spiffe-helper's health check")
 	listens(s.AuthProxy.Enabled, s.Inbound.Port, "inbound.port", "auth-proxy")
-	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, "inbound.targetPort", "the agent")
+	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, agentPort, "the agent")
 	listens(envoy, s.Outbound.ProxyPort, interception+"proxyPort", "Envoy's outbound listener")
 	listens(envoy, s.Outbound.InboundProxyPort, interception+"inboundProxyPort", "Envoy's inbound listener")
-	for i, a := range ports {
-		for _, b := range ports[:i] {
-			if a.port == b.port {
-				c.error("identity/port-clash", a.field,
-					fmt.Sprintf("port %d is for %s and for %s", a.port, b.name, a.name),
-					"give one of them another port; containers of a pod share their ports")
-			}
+	return ports
+}
+
+const interception = "outbound.trafficInterception."
+
+// metrics finds a clash of the agent's metrics with what is injected.
+func (c *checker) metrics(s *Settings) {
+	p := s.Trace.Prometheus
+	if !p.Enabled {
+		return
+	}
+	for _, l := range s.listeners() {
+		// An agent may serve its metrics where it serves everything else.
+		if l.Port == p.Port && l.field != agentPort {
+			c.warning("identity/port-clash", "integration.prometheus.port",
+				fmt.Sprintf("the agent's metrics are on port %d, which %s takes first", p.Port, l.Name),
+				"serve metrics on another port, such as 9464")
+			return
 		}
 	}
-	if p := s.Trace.Prometheus; p.Enabled {
-		for _, l := range ports {
-			if l.port == p.Port && l.field != "inbound.targetPort" {
-				c.warning("identity/port-clash", "integration.prometheus.port",
-					fmt.Sprintf("the agent's metrics are on port %d, which %s takes first", p.Port, l.name),
-					"serve metrics on another port, such as 9464")
-				break
+}
+
+// contradictions finds settings that are right each for itself and wrong
+// together. s has been settled.
+func (c *checker) contradictions(s *Settings) {
+	envoy := s.EnvoyProxy.Enabled
+	ports := s.listeners()
+	for i, a := range ports {
+		for _, b := range ports[:i] {
+			if a.Port == b.Port {
+				c.error("identity/port-clash", a.field,
+					fmt.Sprintf("port %d is for %s and for %s", a.Port, b.Name, a.Name),
+					"give one of them another port; containers of a pod share their ports")
 			}
 		}
 	}
@@ -428,6 +455,11 @@ func (c *checker) contradictions(s *Settings) {
 		c.warning("identity/inbound-bypass", interception+"excludeInboundPorts",
 			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
 			"leave it out of the list; auth-proxy reaches the agent through loopback")
+	}
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
+		c.warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
+			"Envoy checks the scopes, and inbound traffic does not pass it",
+			"let envoy-proxy and proxy-init in, or use an auth-proxy that reads REQUIRED_SCOPES")
 	}
 	if envoy && !s.Outbound.Intercept {
 		c.warning("identity/proxy-unused", interception+"enabled",

@@ -212,6 +212,7 @@ func TestIdentityFindings(t *testing.T) {
 		"rule with URL":         {"outbound: {tokenExchange: {destinationRules: [{match: {host: 'http://a/'}, passthrough: true}]}}", []string{"error identity/bad-host spec.outbound.tokenExchange.destinationRules[0].match.host"}},
 		"no default audience":   {"outbound: {tokenExchange: {defaultTarget: {audience: ''}}}", []string{"error identity/empty spec.outbound.tokenExchange.defaultTarget.audience", "error identity/target-missing spec.outbound.tokenExchange.defaultTarget.audience"}},
 		"agent unprotected":     {"outbound: {trafficInterception: {excludeInboundPorts: [8081]}}", []string{"warning identity/inbound-bypass spec.outbound.trafficInterception.excludeInboundPorts"}},
+		"unchecked scopes":      {"inbound: {validation: {requiredScopes: [a]}}, outbound: {enabled: false}", []string{"warning identity/scopes-unchecked spec.inbound.validation.requiredScopes"}},
 		"unused proxy":          {"outbound: {trafficInterception: {enabled: false}}", []string{"warning identity/proxy-unused spec.outbound.trafficInterception.enabled"}},
 		"https provider":        {"clientRegistration: {keycloak: {url: 'https://kc'}}", []string{"info identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
 		"http provider":         {"clientRegistration: {keycloak: {url: 'http://kc'}}", []string{"warning identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
@@ -263,6 +264,11 @@ func TestTraceFindings(t *testing.T) {
 		"sampler":           {"sampling: {type: tail}", []string{"error identity/unknown-value spec.sampling.type"}},
 		"dollar":            {"resourceAttributes: {a: '$$x'}", []string{`error identity/dollar spec.resourceAttributes["a"]`}},
 		"mlflow":            {"integration: {mlflow: {enabled: true}}", []string{"error identity/mlflow-incomplete spec.integration.mlflow.trackingUri"}},
+		"metrics port":      {"integration: {prometheus: {enabled: true, port: 9901}}", []string{"warning identity/port-clash spec.integration.prometheus.port"}},
+		"agent's metrics":   {"integration: {prometheus: {enabled: true, port: 8081}}", nil},
+		"endpoint with @":   {"exporters: [{type: otlp, endpoint: 'a@b:1'}]", []string{"error identity/bad-endpoint spec.exporters[0].endpoint"}},
+		"endpoint in v6":    {"exporters: [{type: otlp, endpoint: '[::1]:4317'}]", nil},
+		"endpoint and path": {"exporters: [{type: otlp, endpoint: 'a:1/b'}]", []string{"error identity/bad-endpoint spec.exporters[0].endpoint"}},
 		"metrics path":      {"integration: {prometheus: {path: metrics}}", []string{"error identity/bad-path spec.integration.prometheus.path"}},
 		"fine":              {"exporters: [{type: otlp, endpoint: 'http://x:4318', protocol: http/protobuf}], sampling: {rate: 0}", nil},
 	} {
@@ -344,6 +350,107 @@ func TestAnnotations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBlame: a contradiction is told once, of what brought it in.
+func TestBlame(t *testing.T) {
+	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
+	base, findings := identity.Base(cfg)
+	if len(findings) > 0 {
+		t.Error(findings)
+	}
+	te := decode[api.TokenExchange](t, "{kind: TokenExchange, spec: {targetRef: {kind: Deployment, name: x}, inbound: {targetPort: 8500}}}")
+	te.Origin.File = "cr.yaml"
+	annotations := []identity.Annotation{{Key: "kagenti.io/proxy-port", Value: "9999", Line: 5}}
+	_, findings = identity.Resolve(&base, weatherAgent(), te, nil, annotations)
+	var got []string
+	for _, f := range findings {
+		got = append(got, fmt.Sprintf("%s:%d %s %s", f.File, f.Line, f.Severity, f.Field))
+	}
+	if diff := cmp.Diff([]string{
+		"cr.yaml:0 error spec.inbound.targetPort",
+		"deploy.yaml:3 warning metadata.annotations",
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+	// What is wrong in the configuration is not told again of each workload.
+	base, findings = identity.Base(decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
+	if diff := cmp.Diff([]string{
+		"error identity/port-clash spec.identity.inbound.targetPort",
+		"warning identity/port-clash spec.trace.integration.prometheus.port",
+	}, brief(findings)); diff != "" {
+		t.Error(diff)
+	}
+	te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, spiffe: {audience: other}}")
+	if _, findings = identity.Resolve(&base, weatherAgent(), te, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+}
+
+// TestInjectedPorts: what an author's container must not listen on.
+func TestInjectedPorts(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	ports := func() string {
+		s, _ := identity.Resolve(&base, w, nil, nil, nil)
+		var out []string
+		for _, l := range s.InjectedPorts() {
+			out = append(out, fmt.Sprint(l.Port))
+		}
+		return strings.Join(out, " ")
+	}
+	if got, want := ports(), "9901 9090 15125 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.SPIFFE = false
+	if got, want := ports(), "9901 9090 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestPillarAPIVersions(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{}":                         "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1",
+		"{profile: rossoctl}":        "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1",
+		"{labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 example.com/v1alpha1",
+		"{profile: rossoctl, labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1 example.com/v1alpha1",
+	} {
+		base, _ := identity.Base(decode[api.RenderConfig](t, "spec: "+spec))
+		if got := strings.Join(base.PillarAPIVersions(), " "); got != want {
+			t.Errorf("%s: %s, want %s", spec, got, want)
+		}
+	}
+}
+
+// TestProbes: the root is where agents take requests, and stays closed.
+func TestProbes(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.ProbePaths = []string{"/health", "/health?full=1", "/readyz"}
+	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	w.ProbePaths = []string{"/health", "/"}
+	s, findings := identity.Resolve(&base, w, nil, nil, nil)
+	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
+		t.Error(diff)
+	}
+	if p, ok := identity.OpenProbe(s.ProbePaths[1]); ok {
+		t.Errorf("%s is open", p)
+	}
+	// Who opens it in so many words is not warned, nor is who validates nothing.
+	if _, findings = identity.Resolve(&base, w, nil, nil, []identity.Annotation{{Key: "kagenti.io/inbound-bypass-paths", Value: "/"}}); len(findings) > 0 {
+		t.Error(findings)
+	}
+	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, inbound: {validation: {enabled: false}}}")
+	if _, findings = identity.Resolve(&base, w, te, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	for _, p := range []string{"", "/", "/?x", "health", "/a,/b", "/*", "/[a", `/\*`} {
+		if open, ok := identity.OpenProbe(p); ok {
+			t.Errorf("%q opens %s", p, open)
+		}
 	}
 }
 

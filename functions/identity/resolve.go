@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -77,7 +79,22 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	settled.settle()
 	c.prefix = "spec.identity."
 	c.contradictions(&settled)
+	c.prefix = "spec.trace."
+	c.metrics(&settled)
 	return s, c.findings
+}
+
+// PillarAPIVersions are those in which pillar CRs are read: the published ones,
+// the profile's, and the label prefix where it is another.
+func (s *Settings) PillarAPIVersions() []string {
+	versions := []string{api.PillarsV1alpha1, api.AgentsV1alpha1}
+	if s.Profile == ProfileRossoctl {
+		versions = append(versions, "rossoctl.io/v1alpha1", "agent.rossoctl.dev/v1alpha1")
+	}
+	if own := s.Prefix + "/v1alpha1"; !slices.Contains(versions, own) {
+		versions = append(versions, own)
+	}
+	return versions
 }
 
 // Resolve gives the settings of one workload: base < te and at < annotations.
@@ -99,18 +116,55 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
+	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
+		findings = append(findings, refusedProbes(&s, w)...)
+	}
 	return s, findings
+}
+
+// refusedProbes warns of probes that Envoy will answer with 401.
+func refusedProbes(s *Settings, w Workload) []krm.Finding {
+	var c *checker
+	for _, p := range w.ProbePaths {
+		if _, open := OpenProbe(p); open || slices.Contains(s.Inbound.BypassPaths, p) {
+			continue
+		}
+		if c == nil {
+			c = &checker{
+				origin: &api.Origin{File: w.File, Line: w.Line},
+				object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
+			}
+		}
+		c.warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
+			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+inboundBypassPaths)
+	}
+	if c == nil {
+		return nil
+	}
+	return c.findings
 }
 
 // resolve is the part of Resolve that costs something.
 func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) []krm.Finding {
-	here := api.Origin{File: w.File, Line: w.Line}
-	wc := &checker{
-		origin: &here,
+	here := &checker{
+		origin: &api.Origin{File: w.File, Line: w.Line},
 		object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
 	}
-	last := wc
+	// Each contradiction is told once, of what brought it in: Base has told
+	// those of the configuration.
+	told := s.contradict(&checker{origin: &api.Origin{}}, w)
 	var findings []krm.Finding
+	report := func(c *checker, field string) {
+		for _, f := range s.contradict(&checker{origin: c.origin, object: c.object, prefix: c.prefix}, w) {
+			if !slices.ContainsFunc(told, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+				told = append(told, f)
+				if field != "" {
+					f.Field = field
+				}
+				findings = append(findings, f)
+			}
+		}
+	}
 	if at != nil {
 		c := &checker{
 			origin: &at.Origin,
@@ -120,6 +174,7 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 		c.trace(s, &at.Spec.TraceSpec)
 		s.TraceFrom = place(at.Origin)
 		findings = append(findings, c.findings...)
+		report(c, "")
 	}
 	if te != nil {
 		c := &checker{
@@ -128,28 +183,32 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 			prefix: "spec.",
 		}
 		c.identity(s, &te.Spec.IdentitySpec)
+		s.deriveURLs()
 		s.TokenExchangeFrom = place(te.Origin)
 		findings = append(findings, c.findings...)
-		last = &checker{origin: c.origin, object: c.object, prefix: c.prefix}
+		report(c, "")
 	}
-	s.deriveURLs()
-	wc.annotations(s, annotations)
+	if len(annotations) > 0 {
+		here.annotations(s, annotations)
+		report(here, "metadata.annotations")
+	}
 	for _, suffix := range [...]string{tokenExchangeSuffix, traceSuffix} {
 		if Shortened(w.Name, suffix) {
-			wc.add(krm.Info, "identity/name-shortened", "metadata.name",
+			here.add(krm.Info, "identity/name-shortened", "metadata.name",
 				"the ConfigMap of this workload is named "+ShortName(w.Name, suffix)+", because "+w.Name+suffix+" has more than 63 characters", "")
 		}
 	}
+	return append(findings, here.findings...)
+}
+
+// contradict gives what contradicts itself in s as the workload would get it.
+func (s *Settings) contradict(c *checker, w Workload) []krm.Finding {
 	settled := *s
 	settled.SPIFFE.Enabled = settled.SPIFFE.Enabled && w.SPIFFE
 	settled.settle()
-	if te != nil || at != nil || len(annotations) > 0 {
-		last.contradictions(&settled)
-		if last != wc {
-			findings = append(findings, last.findings...)
-		}
-	}
-	return append(findings, wc.findings...)
+	c.contradictions(&settled)
+	c.metrics(&settled)
+	return c.findings
 }
 
 // settle works out what follows from what was asked for, so that a component

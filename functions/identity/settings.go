@@ -5,6 +5,8 @@
 // its ConfigMaps.
 package identity
 
+import "strings"
+
 // Names of the five components in the order of 001, "Injected Identity
 // Infrastructure Components".
 const (
@@ -42,7 +44,7 @@ type Settings struct {
 	Trace        Trace
 
 	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
-	// containers. Like Inbound.BypassPaths they need no token.
+	// containers. Those that OpenProbe lets through need no token.
 	ProbePaths []string
 
 	// TokenExchangeFrom and TraceFrom are "file:line" of the CR that was
@@ -238,3 +240,22 @@ func Components() [5]string {
 // SelfAudience reports whether inbound tokens are for the workload's own
 // identity.
 func (s *Settings) SelfAudience() bool { return s.Inbound.Audience == "self" }
+
+// ValidatesInbound reports whether Envoy refuses inbound requests without a
+// good token, those of the kubelet included.
+func (s *Settings) ValidatesInbound() bool {
+	return s.EnvoyProxy.Enabled && s.Inbound.Enabled && s.Inbound.Validate
+}
+
+// OpenProbe gives the path of a probe that may pass without a token. The root
+// may not: it is where agents take their requests. Neither may what would be
+// read as a pattern or as two paths.
+func OpenProbe(path string) (string, bool) {
+	if i := strings.IndexByte(path, '?'); i >= 0 {
+		path = path[:i]
+	}
+	if len(path) < 2 || path[0] != '/' || strings.ContainsAny(path, `*[\,`) {
+		return "", false
+	}
+	return path, true
+}

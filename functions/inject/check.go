@@ -67,6 +67,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 // sidecars listen on, all of which share the pod's network.
 func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
 	declared, served := false, false
+	taken := s.InjectedPorts()
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for c := range spec.Get(list).Items() {
 			for p := range c.Get("ports").Items() {
@@ -77,8 +78,8 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 				}
 				declared = true
 				served = served || port == s.Inbound.TargetPort
-				if owner := portOwner(s, port); owner != "" {
-					hint := "move the application to another port"
+				if i := slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port }); i >= 0 {
+					owner, hint := taken[i].Name, "move the application to another port"
 					if owner == identity.AuthProxy {
 						hint = fmt.Sprintf("let the application listen on %d, or annotate %s/inbound-port with a free port", s.Inbound.TargetPort, s.Prefix)
 					}
@@ -94,19 +95,4 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			fmt.Sprintf("annotate %s/inbound-target-port with the application's port", s.Prefix)))
 	}
 	return findings
-}
-
-// portOwner names the injected container that listens on a port, "" for none.
-func portOwner(s *identity.Settings, port int) string {
-	switch {
-	case s.AuthProxy.Enabled && port == s.Inbound.Port:
-		return identity.AuthProxy
-	case s.SpiffeHelper.Enabled && port == s.SPIFFE.HealthPort:
-		return identity.SpiffeHelper
-	case !s.EnvoyProxy.Enabled:
-		return ""
-	case port == s.Outbound.ProxyPort, port == s.Outbound.InboundProxyPort, port == identity.EnvoyAdminPort, port == identity.ExtProcPort:
-		return identity.EnvoyProxy
-	}
-	return ""
 }

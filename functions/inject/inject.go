@@ -4,6 +4,7 @@
 package inject
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -149,23 +150,28 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		// kubectl logs and exec go on meaning the application.
 		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
 	}
-	if len(annotations) > 0 {
+	in.scratch = in.scratch[:0]
+	for _, a := range annotations {
+		in.scratch = append(append(append(append(in.scratch, a.Key...), ": "...), a.Value...), '\n')
+		r.PodAnnotations = append(r.PodAnnotations, a.Key)
+	}
+	if len(annotations) > 0 && pod.Path != "" {
 		name := "podAnnotations"
-		if !pod.Template.Get("metadata").Exists() {
+		metadata := pod.Template.Get("metadata")
+		if !metadata.Exists() {
 			name = "podMetadata"
+		} else if metadata.Len() == 0 {
+			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "podMetadata")
 		}
-		var text []byte
-		for _, a := range annotations {
-			text = append(append(append(append(text, a.Key...), ": "...), a.Value...), '\n')
-			r.PodAnnotations = append(r.PodAnnotations, a.Key)
-		}
-		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: text}, false); err != nil {
+		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: bytes.Clone(in.scratch)}, false); err != nil {
 			return err
 		}
+		in.scratch = in.scratch[:0]
 	}
-	// The record says what it itself makes, so that comes last.
+	// What is left in scratch is for a Pod, whose annotations are the workload's
+	// own. The record says what it itself makes, so that it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
-	in.scratch = append(in.scratch[:0], RecordAnnotation+": '"...)
+	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
 	_, err := o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
@@ -178,6 +184,7 @@ var (
 	volumeMountsKey   = []string{"volumeMounts"}
 	volumesKey        = []string{"volumes"}
 	annotationsKey    = []string{"annotations"}
+	metadataKey       = []string{"metadata"}
 	podAnnotationsKey = []string{"metadata", "annotations"}
 )
 

@@ -204,12 +204,23 @@ func remove(o *krm.Object, r *record) error {
 	}
 	cut(spec, "containers", "containers", named(r.Containers))
 	cut(spec, "volumes", "volumes", named(r.Volumes))
-	if slices.Contains(r.Created, "podMetadata") && onlyHas(pod.Template.Get("metadata"), "annotations", keyed(r.PodAnnotations)) {
-		errs = append(errs, o.RemoveField(pod.Template.Get("metadata")))
+	own := []string{RecordAnnotation}
+	if pod.Path == "" { // a Pod's annotations are the workload's own
+		own = append(own, r.PodAnnotations...)
 	} else {
-		cut(pod.Template.Get("metadata"), "annotations", "podAnnotations", keyed(r.PodAnnotations))
+		metadata, doomed := pod.Template.Get("metadata"), keyed(r.PodAnnotations)
+		all := onlyHas(metadata, "annotations", doomed)
+		switch was, emptied := r.Emptied["podMetadata"]; {
+		case all && slices.Contains(r.Created, "podMetadata"):
+			errs = append(errs, o.RemoveField(metadata))
+		case all && emptied:
+			errs = append(errs, o.RemoveField(metadata.Get("annotations")))
+			o.Restore(metadata, was)
+		default:
+			cut(metadata, "annotations", "podAnnotations", doomed)
+		}
 	}
-	cut(o.Get("metadata"), "annotations", "annotations", keyed([]string{RecordAnnotation}))
+	cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
 	return errors.Join(errs...)
 }
 

@@ -14,8 +14,9 @@ import (
 type edit struct {
 	at, end  int
 	from, to int
-	// col orders inserts at one place: what stands deeper comes first.
-	col int
+	// depth orders inserts at one place: what stands deeper comes first, and the
+	// items of a compact list before the field that follows it in their column.
+	depth int
 }
 
 // ErrUncertain is an edit that the text's layout leaves no safe place for. The
@@ -145,7 +146,11 @@ func (o *Object) insertLines(at, col int, missing []string, entries *Entries) {
 	} else {
 		o.text = entries.appendWrapped(o.text, o, missing, col)
 	}
-	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), col: col})
+	depth := 2 * col
+	if len(missing) == 0 && entries.items() {
+		depth++
+	}
+	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), depth: depth})
 }
 
 func (o *Object) replace(at, length int, text string) {
@@ -271,20 +276,28 @@ func (o *Object) Append(dst []byte) []byte {
 		if a.at != b.at {
 			return a.at - b.at
 		}
-		return b.col - a.col
+		return b.depth - a.depth
 	})
 	if !o.rewritten {
 		return o.splice(dst)
 	}
-	text := o.splice(nil)
+	text, eol := o.splice(nil), lineEnding(o.author)
 	if o.item {
 		indent := bytes.IndexByte(o.author, '-')
 		from := len(dst)
-		dst = appendIndented(dst, text, indent+2, "\n")
+		dst = appendIndented(dst, text, indent+2, eol)
 		dst[from+indent] = '-'
 		return dst
 	}
-	return append(dst, text...)
+	return appendIndented(dst, text, 0, eol)
+}
+
+// lineEnding is how the first line of a text ends.
+func lineEnding(text []byte) string {
+	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
 }
 
 func (o *Object) splice(dst []byte) []byte {

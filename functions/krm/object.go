@@ -66,9 +66,7 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 			return false, err
 		}
 	}
-	if i := bytes.IndexByte(o.tree.src[o.start:o.end], '\n'); i > 0 && o.tree.src[o.start+i-1] == '\r' {
-		o.eol = "\r\n"
-	}
+	o.eol = lineEnding(o.tree.src[o.start:o.end])
 	root := o.Root()
 	if !root.IsMap() {
 		return false, nil

@@ -2,6 +2,7 @@ package krm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -152,10 +153,11 @@ func (o *Object) SameAs(text []byte) (bool, error) {
 			return false, err
 		}
 	}
-	var other Object
-	other.Origin, other.item = o.Origin, o.item
-	if err := other.rewrite(text); err != nil {
+	// kyaml moves some comments and blank lines only when it writes its own text
+	// anew, so both texts go through it a last time.
+	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}
+	if err := errors.Join(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
 		return false, err
 	}
-	return bytes.Equal(o.tree.src[o.start:o.end], other.tree.src[other.start:other.end]), nil
+	return bytes.Equal(one.tree.src[one.start:one.end], two.tree.src[two.start:two.end]), nil
 }

@@ -530,12 +530,14 @@ func escape(b []byte) bool {
 		digits = 2
 	case 'u':
 		digits = 4
+	case 'U':
+		digits = 8
 	}
 	if digits == 0 || len(b) <= digits {
 		return false
 	}
-	_, err := strconv.ParseUint(string(b[1:1+digits]), 16, 32)
-	return err == nil && !(b[1] == 'd' || b[1] == 'D') // surrogates are kyaml's business
+	code, err := strconv.ParseUint(string(b[1:1+digits]), 16, 32)
+	return err == nil && utf8.ValidRune(rune(code)) // surrogates are kyaml's business
 }
 
 // blockScalar reads a literal or folded scalar whose header stands at p.

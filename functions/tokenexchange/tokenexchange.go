@@ -38,29 +38,49 @@ type Renderer struct {
 	file, block template
 }
 
-// template is text with the two ports between its parts.
-type template struct{ head, middle, tail string }
+// template is envoy.yaml, whose lines begin with indent, in the parts between
+// what depends on the workload.
+type template struct {
+	indent string
+	// The parts end before the outbound port, the inbound port, the filters and
+	// the cluster that demand scopes; tail is the rest.
+	outbound, inbound, filters, cluster, tail string
+}
 
 const blockIndent = "    "
 
 // New prepares the templates. A Renderer may be used by many goroutines.
 func New() *Renderer {
-	text := strings.TrimSuffix(envoyTemplate, "\n")
-	indented := blockIndent + strings.ReplaceAll(text, "\n", "\n"+blockIndent) + "\n"
-	return &Renderer{file: split(text + "\n"), block: split(indented)}
+	return &Renderer{file: split(envoyTemplate, ""), block: split(envoyTemplate, blockIndent)}
 }
 
-func split(text string) template {
-	head, rest, _ := strings.Cut(text, "{{ProxyPort}}")
-	middle, tail, _ := strings.Cut(rest, "{{InboundProxyPort}}")
-	return template{head, middle, tail}
+func split(text, indent string) template {
+	if indent != "" {
+		text = indent + strings.ReplaceAll(text, "\n", "\n"+indent)
+	}
+	t := template{indent: indent}
+	t.outbound, text, _ = strings.Cut(text, "{{ProxyPort}}")
+	t.inbound, text, _ = strings.Cut(text, "{{InboundProxyPort}}")
+	// These two stand for whole lines, and so does the indentation before them.
+	t.filters, text, _ = strings.Cut(text, indent+"{{ScopeFilters}}")
+	t.cluster, t.tail, _ = strings.Cut(indent+text, indent+"{{ScopeCluster}}")
+	return t
 }
 
 func (t *template) appendTo(dst []byte, s *identity.Settings) []byte {
-	dst = append(dst, t.head...)
+	dst = append(dst, t.outbound...)
 	dst = scalar.AppendInt(dst, s.Outbound.ProxyPort)
-	dst = append(dst, t.middle...)
+	dst = append(dst, t.inbound...)
 	dst = scalar.AppendInt(dst, s.Outbound.InboundProxyPort)
+	dst = append(dst, t.filters...)
+	scopes := s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0
+	if scopes {
+		dst = appendScopeFilters(dst, s, t.indent)
+	}
+	dst = append(dst, t.cluster...)
+	if scopes {
+		dst = appendScopeCluster(dst, s, t.indent)
+	}
 	return append(dst, t.tail...)
 }
 
@@ -331,10 +351,16 @@ func appendValues(dst []byte, s *identity.Settings) []byte {
 		}
 		dst = append(dst, "  BYPASS_INBOUND_PATHS: \""...)
 		dst = appendJoined(dst, s.Inbound.BypassPaths, ',')
-		if len(s.Inbound.BypassPaths) > 0 && len(s.ProbePaths) > 0 {
-			dst = append(dst, ',')
+		comma := len(s.Inbound.BypassPaths) > 0
+		for _, p := range s.ProbePaths {
+			if open, ok := identity.OpenProbe(p); ok {
+				if comma {
+					dst = append(dst, ',')
+				}
+				dst, comma = scalar.AppendInner(dst, open), true
+			}
 		}
-		dst = append(appendJoined(dst, s.ProbePaths, ','), '"', '\n')
+		dst = append(dst, '"', '\n')
 	}
 	if s.AuthProxy.Enabled {
 		dst = append(dst, "  LISTEN_PORT: \""...)

@@ -2,6 +2,7 @@ package tokenexchange_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -9,12 +10,15 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl"
@@ -271,6 +275,111 @@ func checkInbound(t *testing.T, l *listenerv3.Listener) {
 	}
 }
 
+// TestRequiredScopes: Envoy demands the scopes itself, of every path that needs
+// a token and of no other.
+func TestRequiredScopes(t *testing.T) {
+	te := exchange(t, `spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  inbound:
+    validation:
+      issuer: https://idp.example.com/realms/x
+      jwksUrl: https://idp.example.com:8443/certs
+      requiredScopes: ["agent:invoke", "a.b"]`)
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.ProbePaths = []string{"/health?full=1", "/"}
+	s, findings := identity.Resolve(&base, w, te, nil, nil)
+	if krm.Failed(findings) {
+		t.Fatal(findings)
+	}
+	r := tokenexchange.New()
+	text := r.AppendFile(nil, &s, tokenexchange.EnvoyYAML)
+	bootstrap := parseEnvoy(t, text)
+	if cm := configMap(t, r.AppendConfigMap(nil, &s)); cm.Data["envoy.yaml"] != string(text) {
+		t.Error(cmp.Diff(string(text), cm.Data["envoy.yaml"]))
+	}
+	filters := map[string]proto.Message{}
+	var order []string
+	hcm := &hcmv3.HttpConnectionManager{}
+	inbound := bootstrap.GetStaticResources().GetListeners()[1]
+	if err := inbound.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(hcm); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range hcm.GetHttpFilters() {
+		m, err := f.GetTypedConfig().UnmarshalNew()
+		if err != nil {
+			t.Fatal(err)
+		}
+		filters[f.GetName()] = m
+		order = append(order, strings.TrimPrefix(f.GetName(), "envoy.filters.http."))
+	}
+	if got, want := strings.Join(order, " "), "header_mutation ext_proc jwt_authn rbac router"; got != want {
+		t.Fatalf("filters %s, want %s", got, want)
+	}
+	jwt := filters["envoy.filters.http.jwt_authn"].(*jwtv3.JwtAuthentication)
+	if p := jwt.GetProviders()["issuer"]; p.GetIssuer() != "https://idp.example.com/realms/x" || p.GetRemoteJwks().GetHttpUri().GetUri() != "https://idp.example.com:8443/certs" || !p.GetForward() {
+		t.Errorf("provider %v", p)
+	}
+	rules := jwt.GetRules()
+	if last := rules[len(rules)-1]; last.GetMatch().GetPrefix() != "/" || last.GetRequires().GetProviderName() != "issuer" {
+		t.Errorf("the last rule is %v", last)
+	}
+
+	// allowed is what RBAC says of a path and a token's scopes.
+	rbac := filters["envoy.filters.http.rbac"].(*rbacv3.RBAC).GetRules()
+	full := func(pattern, text string) bool { return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(text) }
+	allowed := func(path, scope string) bool {
+		for _, p := range rbac.GetPolicies()["free"].GetPermissions() {
+			if full(p.GetUrlPath().GetPath().GetSafeRegex().GetRegex(), path) {
+				return true
+			}
+		}
+		for _, p := range rbac.GetPolicies()["scopes"].GetPermissions()[0].GetAndRules().GetRules() {
+			if !full(p.GetMetadata().GetValue().GetStringMatch().GetSafeRegex().GetRegex(), scope) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, test := range []struct {
+		path, scope string
+		want        bool
+	}{
+		{"/", "openid agent:invoke a.b", true},
+		{"/", "a.b agent:invoke", true},
+		{"/", "agent:invoke", false},
+		{"/", "agent:invoke aXb", false},
+		{"/", "agent:invoker a.b", false},
+		{"/", "", false},
+		{"/healthz", "", true},
+		{"/health", "", true},
+		{"/health/x", "", false},
+		{"/.well-known/agent.json", "", true},
+		{"/.well-known/a/b", "", false},
+		{"/xwell-known/a", "", false},
+	} {
+		if got := allowed(test.path, test.scope); got != test.want {
+			t.Errorf("%s with %q: %v, want %v", test.path, test.scope, got, test.want)
+		}
+		open := false
+		for _, rule := range rules[:len(rules)-1] {
+			if rule.GetRequires() != nil {
+				t.Errorf("a free path requires %v", rule.GetRequires())
+			}
+			open = open || full(rule.GetMatch().GetSafeRegex().GetRegex(), test.path)
+		}
+		if open != (test.want && test.scope == "") {
+			t.Errorf("%s needs no token: %v", test.path, open)
+		}
+	}
+	clusters := bootstrap.GetStaticResources().GetClusters()
+	issuer := clusters[len(clusters)-1]
+	address := issuer.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+	if issuer.GetName() != "issuer" || address.GetAddress() != "idp.example.com" || address.GetPortValue() != 8443 || issuer.GetTransportSocket() == nil {
+		t.Errorf("cluster %v", issuer)
+	}
+}
+
 type route struct {
 	Host           string `json:"host"`
 	TargetAudience string `json:"target_audience,omitempty"`
@@ -450,6 +559,10 @@ func FuzzConfigMap(f *testing.F) {
 			if cm.Data[key] != x {
 				t.Errorf("%s: %q became %q", key, x, cm.Data[key])
 			}
+		}
+		var envoy any
+		if err := yaml.UnmarshalStrict([]byte(cm.Data["envoy.yaml"]), &envoy); err != nil {
+			t.Fatalf("envoy.yaml: %v in\n%s", err, cm.Data["envoy.yaml"])
 		}
 		conf := parseHelperConf(t, []byte(cm.Data["helper.conf"]))
 		if conf.AgentAddress != x || conf.CertDir != x || len(conf.JWTSVIDs) != 1 || conf.JWTSVIDs[0].Audience != x {
