@@ -177,7 +177,7 @@ type engine struct {
 
 func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	f := e.src.Files[i]
-	if f.Data != nil {
+	if f.Data != nil || e.src.Read == nil {
 		return f.Data, nil
 	}
 	return e.src.Read(f.Path, buf)
@@ -262,6 +262,8 @@ func (e *engine) collect() error {
 			text := data
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				text, d, line = source, krm.Document{End: len(source)}, line+1
+			} else if source, ok := restoreLocal(data, d, item); ok {
+				text, d = source, krm.Document{End: len(source)}
 			}
 			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
 		})
@@ -294,24 +296,16 @@ func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists b
 		return line
 	}
 	for d := range krm.Documents(data) {
-		if isList(data[d.Start:d.End]) {
-			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
-				lists = true
-				for _, item := range items {
-					visit(item, true, lineOf(item.Start))
-				}
-				continue
+		if items, flow, ok := krm.ListItems(data, d); ok {
+			lists = true
+			for _, item := range items {
+				visit(item, !flow, lineOf(item.Start))
 			}
+			continue
 		}
 		visit(d, false, lineOf(d.Start))
 	}
 	return lists
-}
-
-// isList reports whether a document is a List or ResourceList.
-func isList(doc []byte) bool {
-	head, _ := krm.ReadHead(doc)
-	return strings.HasSuffix(head.Kind, "List") && bytes.Contains(doc, []byte("items:"))
 }
 
 // render is the second pass.

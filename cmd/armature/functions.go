@@ -19,7 +19,7 @@ func functionsCommand() *cobra.Command {
 		Example: `  armature functions
   armature functions inject
   armature functions -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			for _, f := range functions.Table() {
@@ -31,7 +31,7 @@ func functionsCommand() *cobra.Command {
 			if len(args) == 1 {
 				page, ok := functions.Page(args[0])
 				if !ok {
-					return &usageError{fmt.Errorf("there is no function %q: see armature functions", args[0]), cmd.CommandPath()}
+					return usageError{fmt.Errorf("there is no function %q: see armature functions", args[0])}
 				}
 				_, err := fmt.Fprint(cmd.OutOrStdout(), page)
 				return err
@@ -58,7 +58,7 @@ func functionsCommand() *cobra.Command {
 				}
 				return w.Flush()
 			}
-			return &usageError{fmt.Errorf("unknown format %q: choose json or yaml", format), cmd.CommandPath()}
+			return usageError{fmt.Errorf("unknown format %q: choose json or yaml", format)}
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml (default: a table)")
