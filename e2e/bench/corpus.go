@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,6 +19,7 @@ type corpus struct {
 	// sizes of the rendered bytes, and the rendered stream's.
 	sizeOf                  string
 	input, rendered, stream int64
+	used                    int // folders that were written to
 }
 
 func (c *corpus) path(name string) string { return filepath.Join(c.folder, name) }
@@ -91,9 +93,18 @@ func (c *corpus) weigh() error {
 // sample is a rendered workload.
 func (c *corpus) sample() string { return c.path("rendered/team-000/agent-00000.yaml") }
 
-// fresh gives a preparation that empties a folder below the corpus.
+// fresh gives a preparation that moves a folder out of the way. It is deleted
+// much later, with the corpus: a file system that has just deleted ten thousand
+// files makes new ones slowly.
 func (c *corpus) fresh(name string) func() error {
-	return func() error { return os.RemoveAll(c.path(name)) }
+	return func() error {
+		c.used++
+		err := os.Rename(c.path(name), c.path(fmt.Sprintf("used-%d", c.used)))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
 }
 
 // kustomization writes a package that lists all workloads for kustomize.
