@@ -6,6 +6,10 @@ GO ?= go
 CACHE := $(CURDIR)/.cache
 FUZZTIME ?= 60s
 
+# The tests run real peers. Their targets say what they build, and do nothing
+# the second time.
+TEST_TOOLS := controlplane
+
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
 include $(wildcard e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk)
@@ -23,10 +27,6 @@ build: ## Build bin/armature, bin/armature-fn and bin/armature-controller
 .PHONY: demo
 demo: build ## Render the examples and show what was added
 	@examples/demo.sh
-
-# The tests run real peers. Their targets say what they build, and do nothing
-# the second time.
-TEST_TOOLS := controlplane hosts
 
 .PHONY: test
 test: build test-tools ## Build what the tests need and run them all
