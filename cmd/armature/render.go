@@ -41,7 +41,7 @@ changes nothing; "armature uninject" undoes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range names {
 				if _, ok := functions.Lookup(name); !ok {
-					return &usageError{fmt.Errorf("there is no function %q: see armature functions", name)}
+					return usageError{fmt.Errorf("there is no function %q: see armature functions", name)}
 				}
 			}
 			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
@@ -226,7 +226,7 @@ type transformation func(render.Source, render.Options, render.Sink) ([]krm.Find
 func transform(cmd *cobra.Command, path string, in *input, out *output, done string, remember bool, do transformation) error {
 	folder := out.folder
 	if out.inPlace && folder != "" {
-		return &usageError{errors.New("--output and --in-place exclude each other")}
+		return usageError{errors.New("--output and --in-place exclude each other")}
 	}
 	if out.inPlace {
 		if path == "-" {
