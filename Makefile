@@ -6,6 +6,10 @@ GO ?= go
 CACHE := $(CURDIR)/.cache
 FUZZTIME ?= 60s
 
+# The tests run real peers. Their targets say what they build, and do nothing
+# the second time.
+TEST_TOOLS := controlplane
+
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
 include $(wildcard e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk)
@@ -30,8 +34,6 @@ test: build test-tools ## Build what the tests need and run them all
 	$(GO) vet ./...
 	$(GO) test -timeout 30m ./...
 
-# The real peers that the tests run: each says what it does, and does nothing
-# the second time.
 .PHONY: test-tools
 test-tools: $(TEST_TOOLS)
 

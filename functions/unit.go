@@ -55,6 +55,11 @@ func (u *Unit) report(severity krm.Severity, rule string, at krm.Node, message, 
 func (u *Unit) identify() {
 	pod, ok := u.PodTemplate()
 	if !ok {
+		if strings.HasSuffix(u.Kind, "List") && u.Get("items").IsList() && u.Contains(u.Prefix()+"/inject") {
+			why, _ := u.Rewritten()
+			u.report(krm.Error, "package/list-layout", u.Get("items"),
+				fmt.Sprintf("the items of this %s cannot be rendered one by one, because of %s", u.Kind, why), "write its items as documents of their own")
+		}
 		return
 	}
 	u.entry = u.index(u.Object)

@@ -37,10 +37,10 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, krm.Origin{File: file, Line: origin.Line + 1})
 			continue
 		}
-		if lists && isList(text) {
-			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
+		if lists {
+			if items, flow, ok := krm.ListItems(data, d); ok {
 				at, line = d.Start, origin.Line
-				dst = w.appendItems(dst, data, d, items, file, lineOf)
+				dst = w.appendItems(dst, data, d, items, flow, file, lineOf)
 				continue
 			}
 		}
@@ -127,6 +127,9 @@ func localKind(o *krm.Object) bool {
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
+	if text, ok := restoreLocal(src, d, item); ok {
+		src, d = text, krm.Document{End: len(text)}
+	}
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
 	if err != nil {

@@ -239,14 +239,14 @@ func reference(documents []any, config *api.RenderConfig) (done []any, err error
 }
 
 func referenceInject(m map[string]any, base *identity.Settings, classic bool) error {
-	if text(m["kind"]) == "" || text(m["apiVersion"]) == "" {
-		return nil
-	}
 	template, ok := referenceTemplate(m)
 	if !ok {
 		return nil
 	}
 	defer withoutEmpty(m, template)
+	if text(m["kind"]) == "" || text(m["apiVersion"]) == "" {
+		return nil
+	}
 	metadata, podMetadata := child(m, "metadata"), child(template, "metadata")
 	label := func(names ...string) string {
 		for _, labels := range []map[string]any{child(metadata, "labels"), child(podMetadata, "labels")} {

@@ -166,7 +166,7 @@ type engine struct {
 
 	seed  maphash.Seed
 	sums  []uint64 // of the files as the first pass read them
-	lists []bool   // which files hold lists
+	lists []bool   // which files hold lists, or were not read by the first pass
 	kept  []*note  // of files that need no work
 
 	mu       sync.Mutex
@@ -177,7 +177,7 @@ type engine struct {
 
 func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	f := e.src.Files[i]
-	if f.Data != nil {
+	if f.Data != nil || e.src.Read == nil {
 		return f.Data, nil
 	}
 	return e.src.Read(f.Path, buf)
@@ -247,6 +247,7 @@ func (e *engine) collect() error {
 		}
 		if n := e.kept[i]; n != nil && n.own {
 			e.pkg.Restore(f.Path, n.facts)
+			e.lists[i] = true
 			continue
 		}
 		mark := e.pkg.Mark()
@@ -262,6 +263,8 @@ func (e *engine) collect() error {
 			text := data
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				text, d, line = source, krm.Document{End: len(source)}, line+1
+			} else if source, ok := restoreLocal(data, d, item); ok {
+				text, d = source, krm.Document{End: len(source)}
 			}
 			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
 		})
@@ -294,24 +297,16 @@ func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists b
 		return line
 	}
 	for d := range krm.Documents(data) {
-		if isList(data[d.Start:d.End]) {
-			if items, _, _, ok := krm.Items(data, d.Start, d.End); ok {
-				lists = true
-				for _, item := range items {
-					visit(item, true, lineOf(item.Start))
-				}
-				continue
+		if items, flow, ok := krm.ListItems(data, d); ok {
+			lists = true
+			for _, item := range items {
+				visit(item, !flow, lineOf(item.Start))
 			}
+			continue
 		}
 		visit(d, false, lineOf(d.Start))
 	}
 	return lists
-}
-
-// isList reports whether a document is a List or ResourceList.
-func isList(doc []byte) bool {
-	head, _ := krm.ReadHead(doc)
-	return strings.HasSuffix(head.Kind, "List") && bytes.Contains(doc, []byte("items:"))
 }
 
 // render is the second pass.
@@ -417,7 +412,7 @@ func (w *worker) file(i int) error {
 	if asIs {
 		return w.sink(f.Path, data)
 	}
-	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {
+	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
 	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -46,6 +47,14 @@ type List struct {
 // ReadList reads a ResourceList. Its functionConfig is a RenderConfig, or a
 // ConfigMap whose data holds the RenderConfig's plain settings.
 func ReadList(data []byte) (*List, error) {
+	if !utf8.Valid(data) {
+		valid := bytes.ToValidUTF8(data, nil)
+		at := 0
+		for at < len(valid) && valid[at] == data[at] {
+			at++
+		}
+		return nil, fmt.Errorf("reading the ResourceList: line %d is not valid UTF-8", 1+bytes.Count(data[:at], []byte{'\n'}))
+	}
 	_, from, to, ok := krm.Items(data, documentStart(data), len(data))
 	if !ok {
 		// JSON, flow style, or no items: write it in block style.

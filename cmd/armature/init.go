@@ -25,7 +25,7 @@ that you name. It never overwrites a file.`,
 		Example: `  armature init
   armature init apps/ --for kustomize
   armature init --for kpt,argocd,ci`,
-		Args: cobra.MaximumNArgs(1),
+		Args: args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder := "."
 			if len(args) == 1 {
@@ -35,7 +35,7 @@ that you name. It never overwrites a file.`,
 			for _, host := range hosts {
 				found, err := fs.Glob(templates.Wiring, "wiring/"+host+"/*")
 				if err != nil || len(found) == 0 {
-					return &usageError{fmt.Errorf("unknown host %q for --for: choose from %s", host, strings.Join(wiringHosts(), ", ")), cmd.CommandPath()}
+					return usageError{fmt.Errorf("unknown host %q for --for: choose from %s", host, strings.Join(wiringHosts(), ", "))}
 				}
 				for _, f := range found {
 					files = append(files, strings.TrimPrefix(f, "wiring/"))

@@ -19,16 +19,18 @@ func main() {
 }
 
 // run gives the exit status: 0 done, 1 findings or failure, 2 usage.
-func run(ctx context.Context, cmd *cobra.Command) int {
-	err := cmd.ExecuteContext(ctx)
-	var usage *usageError
+func run(ctx context.Context, root *cobra.Command) int {
+	cmd, err := root.ExecuteContextC(ctx)
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errFindings):
 		return 1
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, usage.command)
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &usageError{}):
+		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
 	}
 	fmt.Fprintf(os.Stderr, "armature: %v\n", err)
@@ -38,10 +40,17 @@ func run(ctx context.Context, cmd *cobra.Command) int {
 // errFindings is a failure that the findings on standard error have explained.
 var errFindings = errors.New("findings of severity error")
 
-// usageError is a command line that makes no sense.
-type usageError struct {
-	error
-	command string
+// usageError is a command line that makes no sense: exit status 2.
+type usageError struct{ error }
+
+// args wraps cobra's check so that a wrong call exits with 2.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if err := check(cmd, given); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
 }
 
 func root() *cobra.Command {
@@ -57,22 +66,13 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand())
-	for _, c := range append(cmd.Commands(), cmd) {
-		c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{err, c.CommandPath()} })
-		if args := c.Args; args != nil {
-			c.Args = func(c *cobra.Command, given []string) error {
-				if err := args(c, given); err != nil {
-					return &usageError{err, c.CommandPath()}
-				}
-				return nil
-			}
-		}
-	}
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand(),
+		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"))
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return &usageError{fmt.Errorf("unknown command %q", args[0]), c.CommandPath()}
+			return usageError{fmt.Errorf("unknown command %q", args[0])}
 		}
 		return nil
 	}

@@ -35,7 +35,7 @@ changes nothing; "armature uninject" undoes it.`,
   armature render apps/ --in-place
   helm template my-release chart/ | armature render - > all.yaml
   armature render apps/ -o rendered/ --findings sarif --findings-file out.sarif`,
-		Args:              cobra.ExactArgs(1),
+		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
@@ -61,7 +61,7 @@ brings back the custom resources that the render consumed.`,
 		Example: `  armature uninject rendered/ -o apps/
   armature uninject apps/ --in-place
   armature render web.yaml | armature uninject - | diff web.yaml -`,
-		Args:              cobra.ExactArgs(1),
+		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return transform(cmd, args[0], &in, &out, "uninjected", false, render.Uninject)
@@ -81,7 +81,7 @@ func verifyCommand() *cobra.Command {
 for one, skips exec functions silently when --enable-exec is missing.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github`,
-		Args:              cobra.ExactArgs(1),
+		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, opt, early, err := in.open(cmd, args[0], "")
@@ -129,8 +129,8 @@ func (in *input) flags(cmd *cobra.Command) {
 // open reads the configuration and lists the source.
 func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, render.Options, []krm.Finding, error) {
 	if !slices.Contains(render.Formats(), in.format) {
-		return render.Source{}, render.Options{}, nil, &usageError{
-			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", ")), cmd.CommandPath()}
+		return render.Source{}, render.Options{}, nil, usageError{
+			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
 	}
 	root := "."
 	if path != "-" {
@@ -207,7 +207,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	folder := out.folder
 	if out.inPlace {
 		if path == "-" {
-			return &usageError{errors.New("standard input cannot be written back: leave out --in-place"), cmd.CommandPath()}
+			return usageError{errors.New("standard input cannot be written back: leave out --in-place")}
 		}
 		folder = path
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {

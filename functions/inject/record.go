@@ -198,8 +198,14 @@ func remove(o *krm.Object, r *record) error {
 	}
 	cut(spec, "initContainers", "initContainers", named(r.InitContainers))
 	for c := range spec.Get("containers").Items() {
-		if name := c.Get("name").Text(); slices.Contains(r.Mounts, name) {
-			cut(c, "volumeMounts", containerPath(name), func(m krm.Node) bool { return m.Get("mountPath").Is(agenttrace.MountPath) })
+		name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
+		ours := func(m krm.Node) bool {
+			return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(r.Volumes, m.Get("name").Text())
+		}
+		if !slices.Contains(r.Mounts, name) && mounts.Len() == 1 && ours(first(mounts)) {
+			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
+		} else {
+			cut(c, "volumeMounts", containerPath(name), ours)
 		}
 	}
 	cut(spec, "containers", "containers", named(r.Containers))
@@ -222,6 +228,13 @@ func remove(o *krm.Object, r *record) error {
 	}
 	cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
 	return errors.Join(errs...)
+}
+
+func first(list krm.Node) krm.Node {
+	for item := range list.Items() {
+		return item
+	}
+	return krm.Node{}
 }
 
 // onlyHas reports whether a mapping holds nothing but doomed entries below key.

@@ -99,7 +99,7 @@ func DropHostAnnotations(value any) {
 func (o *Object) wrongType(rule string, err error) Finding {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return o.Finding(Error, rule, o.at(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "")
+		return o.Finding(Error, rule, o.at(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value")
 	}
 	return o.Finding(Error, rule, Node{}, err.Error(), "")
 }
@@ -139,6 +139,9 @@ func (o *Object) at(path string) Node {
 			}
 		}
 		if !next.Exists() {
+			if c := step[0]; c >= 'A' && c <= 'Z' {
+				continue // a Go struct that stands inline
+			}
 			break
 		}
 		n, found = next, next

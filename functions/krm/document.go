@@ -3,6 +3,7 @@ package krm
 import (
 	"bytes"
 	"iter"
+	"strings"
 )
 
 // Document is one document of a YAML stream: the bytes src[Start:End], which
@@ -110,7 +111,7 @@ func ReadHead(src []byte) (h Head, ok bool) {
 				ok = h.readMetadata(src[nextLine(src, at):])
 			}
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return h, false
@@ -149,7 +150,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 		case "namespace":
 			h.Namespace, ok = headScalar(value)
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return false
@@ -220,4 +221,70 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 		p = next
 	}
 	return spans, from, to, true
+}
+
+// ListItems splits a document whose kind ends in List at its items. In a block
+// list each is whole lines, the first with its dash; in a flow list each is
+// what stands between the commas. ok is false for every other document, and for
+// a list that the scanner is not certain of.
+func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
+	doc := src[d.Start:d.End]
+	head, certain := ReadHead(doc)
+	if certain && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
+		return nil, false, false
+	}
+	if certain {
+		if items, _, _, ok := Items(src, d.Start, d.End); ok {
+			withBlanks(src, items, d.End)
+			return items, false, true
+		}
+	} else if !bytes.Contains(doc, []byte("List")) {
+		return nil, false, false
+	}
+	var o Object
+	if isObject, err := o.Read(src, d, false, Origin{}); err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
+		return nil, false, false
+	}
+	list := o.Get("items")
+	if !list.IsList() {
+		return nil, false, false
+	}
+	flow = list.node().style == flowStyle
+	for item := range list.Items() {
+		n := item.node()
+		span := Document{Start: int(n.start), End: int(n.end)}
+		if !flow {
+			span = Document{Start: o.tree.lineStart(int(n.keyStart)), End: o.tree.lineEnd(int(max(n.end, n.keyEnd)))}
+			if len(bytes.TrimLeft(src[span.Start:n.keyStart], " ")) > 0 {
+				return nil, false, false
+			}
+		}
+		span.Lead = span.Start
+		items = append(items, span)
+	}
+	if !flow {
+		withBlanks(src, items, d.End)
+	}
+	return items, flow, true
+}
+
+// withBlanks gives items the lines of spaces that follow them, which would
+// become part of a block scalar if another item came in between.
+func withBlanks(src []byte, items []Document, end int) {
+	for i := range items {
+		limit := end
+		if i+1 < len(items) {
+			limit = items[i+1].Start
+		}
+		for p := items[i].End; p < limit; {
+			next := min(nextLine(src, p), limit)
+			line := trimLine(src[p:next])
+			if len(bytes.TrimSpace(line)) > 0 {
+				break
+			}
+			if p = next; len(line) > 0 {
+				items[i].End = p
+			}
+		}
+	}
 }

@@ -1,0 +1,80 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Access is somebody's way in.
+type Access struct {
+	Config     *rest.Config
+	Kubeconfig string // path of a file that says the same, for another process
+}
+
+// User makes somebody by client certificate. RBAC decides what they may do.
+func (c *ControlPlane) User(name string, groups ...string) (Access, error) {
+	user, err := c.plane.AddUser(envtest.User{Name: name, Groups: groups}, nil)
+	if err != nil {
+		return Access{}, fmt.Errorf("making user %s: %w", name, err)
+	}
+	return c.access(name, user.Config())
+}
+
+// ServiceAccount gives a token of the ServiceAccount, good for an hour, and
+// makes the ServiceAccount first if it is not there. Only what RBAC grants it
+// is allowed.
+func (c *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (Access, error) {
+	cs, err := kubernetes.NewForConfig(c.Admin.Config)
+	if err != nil {
+		return Access{}, err
+	}
+	accounts := cs.CoreV1().ServiceAccounts(namespace)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return Access{}, fmt.Errorf("making ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return Access{}, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	config := rest.AnonymousClientConfig(c.Admin.Config)
+	config.BearerToken = request.Status.Token
+	return c.access("system:serviceaccount:"+namespace+":"+name, config)
+}
+
+func (c *ControlPlane) access(name string, config *rest.Config) (Access, error) {
+	// client-go's own limit of 5 requests a second would set every test's pace.
+	config.QPS, config.Burst = 1000, 2000
+
+	file := api.Config{
+		Clusters: map[string]*api.Cluster{"test": {
+			Server: config.Host, CertificateAuthorityData: config.CAData,
+		}},
+		AuthInfos: map[string]*api.AuthInfo{name: {
+			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+		}},
+		Contexts:       map[string]*api.Context{"test": {Cluster: "test", AuthInfo: name}},
+		CurrentContext: "test",
+	}
+	text, err := clientcmd.Write(file)
+	if err != nil {
+		return Access{}, fmt.Errorf("writing a kubeconfig for %s: %w", name, err)
+	}
+	path := filepath.Join(c.dir, name+".kubeconfig")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return Access{}, fmt.Errorf("writing a kubeconfig for %s: %w", name, err)
+	}
+	return Access{Config: config, Kubeconfig: path}, nil
+}

@@ -1,0 +1,165 @@
+// Package controlplane gives a test a Kubernetes API of its own: a real etcd
+// and a real kube-apiserver on loopback ports, with TLS, RBAC and ServiceAccount
+// tokens, in seconds and without root. No controller and no kubelet runs: what a
+// test creates stays as it is until the test changes it.
+//
+//	func TestSomething(t *testing.T) {
+//		api := controlplane.Start(t)
+//		c, err := client.New(api.Admin.Config, client.Options{})
+//		…
+//	}
+//
+// `make controlplane` builds the two programs; KUBEBUILDER_ASSETS names a folder
+// with others.
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// ControlPlane is a running etcd and kube-apiserver. A test may run several,
+// each used by one goroutine at a time; clients made of an Access are as safe
+// as any.
+type ControlPlane struct {
+	// Admin may do everything.
+	Admin Access
+
+	plane envtest.ControlPlane
+	dir   string // all that the servers write, logs included
+	logs  []*os.File
+}
+
+// Start runs a control plane until the test ends. Where the programs to run are
+// missing it skips the test, or fails it if CI is set.
+func Start(t testing.TB) *ControlPlane {
+	t.Helper()
+	c, err := Run()
+	switch {
+	case errors.Is(err, ErrNoPrograms) && os.Getenv("CI") == "":
+		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Run is Start for a TestMain: the caller ends it with Stop. The error is
+// ErrNoPrograms where etcd and kube-apiserver have not been built.
+func Run() (*ControlPlane, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{}
+	if err := c.run(bin); err != nil {
+		err = fmt.Errorf("starting a control plane: %w%s", err, c.lastWords())
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// patience is how long a server may take to start or stop. Three seconds are
+// usual; a busy machine takes many times that.
+const patience = 2 * time.Minute
+
+func (c *ControlPlane) run(bin string) (err error) {
+	if c.dir, err = os.MkdirTemp("", "controlplane-"); err != nil {
+		return err
+	}
+	for _, server := range []string{"etcd", "kube-apiserver"} {
+		if err := os.Mkdir(filepath.Join(c.dir, server), 0o700); err != nil {
+			return err
+		}
+		log, err := os.Create(filepath.Join(c.dir, server+".log"))
+		if err != nil {
+			return err
+		}
+		c.logs = append(c.logs, log)
+	}
+	c.plane.Etcd = &envtest.Etcd{
+		Path: filepath.Join(bin, "etcd"), DataDir: filepath.Join(c.dir, "etcd"),
+		StartTimeout: patience, StopTimeout: patience,
+		Out: c.logs[0], Err: c.logs[0],
+	}
+	c.plane.APIServer = &envtest.APIServer{
+		Path: filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
+		StartTimeout: patience, StopTimeout: patience,
+		Out: c.logs[1], Err: c.logs[1],
+	}
+	if err := c.plane.Start(); err != nil {
+		return err
+	}
+	if c.Admin, err = c.User("admin", "system:masters"); err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+// ready waits until every start-up hook of the API server is done, such as the
+// one that makes the roles of RBAC, and the namespace default is there.
+func (c *ControlPlane) ready() error {
+	cs, err := kubernetes.NewForConfig(c.Admin.Config)
+	if err != nil {
+		return err
+	}
+	var last error
+	isReady := func(ctx context.Context) (bool, error) {
+		if last = cs.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); last == nil {
+			_, last = cs.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		}
+		return last == nil, nil
+	}
+	if err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true, isReady); err != nil {
+		return fmt.Errorf("waiting for the API server to be ready: %w: %w", err, last)
+	}
+	return nil
+}
+
+// Stop ends both servers and deletes what they wrote.
+func (c *ControlPlane) Stop() error {
+	err := c.KillAPIServer() // a graceful end would wait for every watch
+	if stop := c.plane.Stop(); !errors.Is(stop, syscall.ESRCH) {
+		err = errors.Join(err, stop) // ESRCH: it is gone already
+	}
+	err = errors.Join(err, os.RemoveAll(c.dir))
+	for _, log := range c.logs {
+		err = errors.Join(err, log.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("stopping a control plane: %w", err)
+	}
+	return nil
+}
+
+// lastWords is the end of what the servers logged, for an error.
+func (c *ControlPlane) lastWords() string {
+	var words bytes.Buffer
+	for _, log := range c.logs {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			continue // the error at hand matters more
+		}
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		fmt.Fprintf(&words, "\n%s:\n%s", filepath.Base(log.Name()), bytes.Join(lines[max(0, len(lines)-12):], nil))
+	}
+	return words.String()
+}
