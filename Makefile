@@ -24,14 +24,16 @@ build: ## Build bin/armature, bin/armature-fn and bin/armature-controller
 demo: build ## Render the examples and show what was added
 	@examples/demo.sh
 
+# The tests run real peers. Their targets say what they build, and do nothing
+# the second time.
+TEST_TOOLS := controlplane hosts
+
 .PHONY: test
 test: build test-tools ## Build what the tests need and run them all
 	@echo "testing"
 	$(GO) vet ./...
 	$(GO) test -timeout 30m ./...
 
-# The real peers that the tests run: each says what it does, and does nothing
-# the second time.
 .PHONY: test-tools
 test-tools: $(TEST_TOOLS)
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,8 +75,11 @@ func runInject(u *Unit) {
 		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
-		u.report(krm.Info, "inject/rewritten", krm.Node{},
-			fmt.Sprintf("written anew in block style, because of %s; `armature uninject` gives the original back", why), "")
+		message := fmt.Sprintf("written anew in block style, because of %s", why)
+		if !u.Item() {
+			message += "; `armature uninject` gives the original back"
+		}
+		u.report(krm.Info, "inject/rewritten", krm.Node{}, message, "")
 	}
 }
 
@@ -174,7 +178,7 @@ func (u *Unit) keepSource(c *krm.Object) {
 	if len(u.ends) == 0 {
 		return // the name was taken
 	}
-	source, err := c.JSON()
+	source, err := sourceJSON(c, u.Name)
 	if err != nil {
 		u.Findings = append(u.Findings, c.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
 		return
@@ -187,6 +191,24 @@ func (u *Unit) keepSource(c *krm.Object) {
 	document := bytes.Replace(u.Generated[from:], []byte("  annotations:\n"), []byte(annotation), 1)
 	u.Generated = append(u.Generated[:from], document...)
 	u.ends[len(u.ends)-1] = len(u.Generated)
+}
+
+// sourceJSON is the resource with the name that its workload has by now, and
+// without what a host says about the item that it came as.
+func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
+	value, err := c.Value()
+	if err != nil {
+		return nil, err
+	}
+	krm.DropHostAnnotations(value)
+	if object, ok := value.(map[string]any); ok {
+		if spec, ok := object["spec"].(map[string]any); ok {
+			if ref, ok := spec["targetRef"].(map[string]any); ok {
+				ref["name"] = workload
+			}
+		}
+	}
+	return json.Marshal(value)
 }
 
 // sourceAnnotation holds, as JSON on a generated object, the custom resource

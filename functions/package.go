@@ -39,6 +39,7 @@ type Package struct {
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
 	namespaces     map[string][]namespace
+	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
 
 	findings []krm.Finding
@@ -61,6 +62,12 @@ type custom[T any] struct {
 	value T
 }
 
+// renamed is a workload under a name that kustomize has changed since.
+type renamed struct {
+	entry   int32
+	affixes string
+}
+
 type namespace struct {
 	krm.Ref
 	origin krm.Origin
@@ -78,6 +85,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		exchangeOf: make(map[int32]*custom[api.TokenExchange]),
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
+		renamed:    make(map[key][]renamed),
 	}
 	if config != nil {
 		p.Config = config.Spec
@@ -124,6 +132,12 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
 	}
 	p.enter(k, e)
+	if item && o != nil {
+		for _, name := range previousNames(o) {
+			was := key{o.Kind, o.Namespace, name}
+			p.renamed[was] = append(p.renamed[was], renamed{p.first[k], affixes(o)})
+		}
+	}
 	if o != nil && p.wants(o.APIVersion, o.Kind) {
 		p.collectCustom(o)
 	}
@@ -329,6 +343,13 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 		return ref.APIVersion == "" || have == group
 	}
 	found := p.nearest(key{ref.Kind, o.Namespace, ref.Name}, o.Origin.File, matches)
+	if len(found) == 0 {
+		for _, r := range p.renamed[key{ref.Kind, o.Namespace, ref.Name}] {
+			if r.affixes == affixes(o) && matches(&p.entries[r.entry]) {
+				found = append(found, r.entry)
+			}
+		}
+	}
 	switch len(found) {
 	case 1:
 		return found[0], true
@@ -342,6 +363,25 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 	one, two := p.entries[found[0]], p.entries[found[1]]
 	return report("two-targets", fmt.Sprintf("%s %s stands in %s:%d and in %s:%d", ref.Kind, ref.Name, one.file, one.line, two.file, two.line),
 		"render the two folders apart, or move the resource next to the workload it means")
+}
+
+// previousNames gives the names that an item had before kustomize changed them.
+// kustomize changes references only after its transformers, of which we are one.
+func previousNames(o *krm.Object) []string {
+	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")
+	if !ok || names == "" {
+		return nil
+	}
+	list := strings.Split(names, ",")
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == o.Name })
+}
+
+// affixes tells apart what two overlays made of one base, as kustomize does it.
+func affixes(o *krm.Object) string {
+	prefixes, _ := o.Annotation("internal.config.kubernetes.io/prefixes")
+	suffixes, _ := o.Annotation("internal.config.kubernetes.io/suffixes")
+	return prefixes + "/" + suffixes
 }
 
 // nearest gives the entries of a key that share the longest path with a file.

@@ -90,18 +90,15 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	return dst
 }
 
-const (
-	localConfig = "config.kubernetes.io/local-config"
-	// consumedAnnotation says that the render added localConfig, and to what: to
-	// annotations that it "created", "added" to, or found "emptied" and how.
-	consumedAnnotation = "armature.dev/consumed"
-)
+// consumedAnnotation says that the render added krm.LocalConfig, and to what: to
+// annotations that it "created", "added" to, or found "emptied" and how.
+const consumedAnnotation = "armature.dev/consumed"
 
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
 func (w *worker) localOnly(o *krm.Object) {
 	metadata, annotations := o.Get("metadata"), []string{"annotations"}
-	if metadata.Get("annotations", localConfig).Exists() {
+	if metadata.Get("annotations", krm.LocalConfig).Exists() {
 		return
 	}
 	was := "added"
@@ -110,7 +107,7 @@ func (w *worker) localOnly(o *krm.Object) {
 	} else if note.Was != "" {
 		was = "emptied" + note.Was
 	}
-	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", consumedAnnotation, was, localConfig)
+	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", consumedAnnotation, was, krm.LocalConfig)
 	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
 	}
@@ -130,7 +127,7 @@ func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
 	if !marked {
 		return nil, false
 	}
-	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == consumedAnnotation || n.Key() == localConfig })
+	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == consumedAnnotation || n.Key() == krm.LocalConfig })
 	if err != nil {
 		return nil, false
 	}
@@ -146,7 +143,7 @@ func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
 }
 
 // beside gives a generated object of a list the file next to its workload's,
-// where the host says which that is.
+// where the host says which that is, and a place in it of its own.
 func (w *worker) beside(o *krm.Object, document []byte) []byte {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
@@ -156,6 +153,13 @@ func (w *worker) beside(o *krm.Object, document []byte) []byte {
 	if dot <= strings.LastIndexByte(path, '/') {
 		dot = len(path)
 	}
-	where := "  annotations:\n    " + krm.PathAnnotation + ": '" + strings.ReplaceAll(path[:dot], "'", "''") + ".armature.yaml'\n"
+	path = path[:dot] + ".armature.yaml"
+	if w.placed == nil {
+		w.placed = make(map[string]int)
+	}
+	index := w.placed[path]
+	w.placed[path]++
+	where := fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
+		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index)
 	return bytes.Replace(document, []byte("  annotations:\n"), []byte(where), 1)
 }

@@ -167,7 +167,7 @@ type engine struct {
 
 	seed  maphash.Seed
 	sums  []uint64 // of the files as the first pass read them
-	lists []bool   // which files hold lists
+	lists []bool   // which files hold lists, or were not read by the first pass
 	kept  []*note  // of files that need no work
 
 	mu       sync.Mutex
@@ -248,6 +248,7 @@ func (e *engine) collect() error {
 		}
 		if n := e.kept[i]; n != nil && n.own {
 			e.pkg.Restore(f.Path, n.facts)
+			e.lists[i] = true
 			continue
 		}
 		mark := e.pkg.Mark()
@@ -370,6 +371,7 @@ type worker struct {
 	unit     functions.Unit
 	findings []krm.Finding
 	stats    Stats
+	placed   map[string]int // generated items of lists, by their file
 }
 
 func (w *worker) done() {
@@ -417,7 +419,7 @@ func (w *worker) file(i int) error {
 	if asIs {
 		return w.sink(f.Path, data)
 	}
-	if f.Data == nil && maphash.Bytes(w.seed, data) != w.sums[i] {
+	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
 	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -16,23 +17,31 @@ import (
 // error. Order and style of the YAML do not count, so that it works on what
 // other tools made of a render.
 func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
-	var mu sync.Mutex
-	var different []krm.Finding
+	v := verification{src: src, left: make(map[krm.Ref]found)}
 	sink := func(file string, rendered []byte) error {
 		data, err := content(src, file)
 		if err != nil || bytes.Equal(data, rendered) {
 			return err
 		}
-		found, err := compare(file, data, rendered)
-		mu.Lock()
-		defer mu.Unlock()
-		different = append(different, found...)
-		return err
+		return v.compare(file, data, rendered)
 	}
 	findings, stats, err := Stream(src, opt, sink)
-	findings = append(findings, different...)
+	if err == nil && !krm.Failed(findings) {
+		err = v.finish()
+	}
+	findings = append(findings, v.findings...)
 	krm.SortFindings(findings)
 	return findings, stats, err
+}
+
+// verification gathers what differs. Many files may be compared at once.
+type verification struct {
+	src Source
+
+	mu       sync.Mutex
+	findings []krm.Finding
+	missing  []found           // objects that a file should have
+	left     map[krm.Ref]found // objects that a file should not have
 }
 
 func content(src Source, file string) ([]byte, error) {
@@ -45,9 +54,12 @@ func content(src Source, file string) ([]byte, error) {
 }
 
 type found struct {
-	value    any
+	file     string
+	ref      krm.Ref
 	line     int
+	value    any
 	injected bool
+	local    bool // stays in the package, and never gets into a cluster
 }
 
 // objects decodes all objects of a file.
@@ -65,45 +77,87 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 			failed = err
 			return
 		}
-		all[o.Ref] = found{value, line, inject.Injected(&o)}
+		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
+		krm.DropHostAnnotations(value)
+		all[o.Ref] = found{file, o.Ref, line, value, inject.Injected(&o), local}
 	})
 	return all, failed
 }
 
-func compare(file string, data, rendered []byte) ([]krm.Finding, error) {
+const remedy = "run `armature render`; where kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
+
+func (v *verification) report(rule string, at found, field, message, hint string) {
+	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
+		File: at.file, Line: at.line, Field: field, Object: at.ref})
+}
+
+func (v *verification) compare(file string, data, rendered []byte) error {
 	have, err := objects(file, data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	want, err := objects(file, rendered)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var findings []krm.Finding
-	report := func(rule string, ref krm.Ref, line int, field, message, hint string) {
-		findings = append(findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
-			File: file, Line: line, Field: field, Object: ref})
-	}
-	const remedy = "run `armature render`; where kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for ref, w := range want {
-		h, ok := have[ref]
-		switch {
-		case !ok:
-			report("missing", ref, 0, "", fmt.Sprintf("%s is missing", ref), remedy)
-		case w.injected && !h.injected:
-			report("not-rendered", ref, h.line, "", fmt.Sprintf("%s opted in, but was not rendered", ref), remedy)
-		default:
-			if path, differ := difference("", h.value, w.value); differ {
-				report("differs", ref, h.line, path, fmt.Sprintf("%s differs from a fresh render", ref), "render again, and change the source instead of the rendered file")
-			}
+		if h, ok := have[ref]; ok {
+			v.judge(h, w)
+		} else {
+			v.missing = append(v.missing, w)
 		}
 	}
 	for ref, h := range have {
-		if _, ok := want[ref]; !ok {
-			report("left-over", ref, h.line, "", fmt.Sprintf("a fresh render does not have %s", ref), "render again")
+		if _, ok := want[ref]; !ok && !h.local {
+			v.left[ref] = h
 		}
 	}
-	return findings, nil
+	return nil
+}
+
+func (v *verification) judge(have, want found) {
+	if want.injected && !have.injected {
+		v.report("not-rendered", have, "", fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
+	} else if path, differ := difference("", have.value, want.value); differ {
+		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref), "render again, and change the source instead of the rendered file")
+	}
+}
+
+// finish looks for missing objects in other files: kpt, for one, keeps
+// generated objects in files of their own.
+func (v *verification) finish() error {
+	elsewhere := make(map[krm.Ref]found)
+	if len(v.missing) > 0 && len(v.src.Files) > 1 {
+		for _, f := range v.src.Files {
+			if f.AsIs || !manifest(f.Path) {
+				continue
+			}
+			data, err := content(v.src, f.Path)
+			if err != nil {
+				return err
+			}
+			all, err := objects(f.Path, data)
+			if err != nil {
+				return err
+			}
+			maps.Copy(elsewhere, all)
+		}
+	}
+	for _, want := range v.missing {
+		if have, ok := elsewhere[want.ref]; ok {
+			v.judge(have, want)
+			delete(v.left, want.ref)
+			continue
+		}
+		want.line = 0 // of the render, which nobody sees
+		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), remedy)
+	}
+	for _, have := range v.left {
+		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref), "render again")
+	}
+	return nil
 }
 
 // difference gives the path of the first value in which two objects differ.

@@ -77,13 +77,8 @@ func decide(s *seen) verdict {
 			v.reason, v.message = api.ReasonQueued, v.message+"; the change is built after it"
 		}
 		return v
-	case spec.Cancel:
+	case spec.Cancel && (trigger != "" || v.current == nil && status.Phase == ""):
 		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, "spec.cancel is true, so nothing is started"
-		if v.current != nil && v.current.succeeded() && trigger == "" {
-			v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
-		} else if v.current == nil && trigger == "" && status.Phase != "" {
-			v.keep(status)
-		}
 		return v
 	case trigger != "" && s.problem != nil:
 		v.phase, v.problem = api.PhaseFailed, s.problem
@@ -109,7 +104,9 @@ func decide(s *seen) verdict {
 	default:
 		v.phase, v.reason = api.PhaseFailed, api.ReasonFailed
 		v.message = last.condition().Message
-		v.retry(s, last)
+		if !spec.Cancel {
+			v.retry(s, last)
+		}
 	}
 	return v
 }

@@ -164,19 +164,27 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	}
 	s.template = text.template
 	problems := []error{text.err}
+	complete := true
 	s.steps = map[string]*compose.StepFile{}
 	for _, name := range compose.StepNames(b, s.template) {
 		step, err := r.texts.get(ctx, r, namespaces, name, false)
 		if err != nil {
 			return err
 		}
-		if step != nil {
-			s.steps[name] = step.step
-			problems = append(problems, step.err)
+		if step == nil {
+			complete = false // composition names it, if a run is wanted
+			continue
 		}
+		s.steps[name] = step.step
+		problems = append(problems, step.err)
 	}
 	s.problem = compose.Join(problems...)
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
+	if !complete || s.problem != nil {
+		// Nothing can be built from this, so it is no reason to build again: a
+		// finished build stays as it is while somebody edits its steps.
+		s.want.TemplateHash = ""
+	}
 	return nil
 }
 

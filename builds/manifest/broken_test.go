@@ -89,6 +89,9 @@ var broken = []struct {
 	{name: "build: no output", build: strings.Split(good, "  buildOutput:")[0]},
 	{name: "build: step ConfigMap is missing", build: good + "  pipeline: {steps: [{name: only, configMap: nowhere}]}\n"},
 	{name: "build: all steps disabled", build: good + "  pipeline: {steps: [{name: first, enabled: false}, {name: second, enabled: false}]}\n"},
+	{name: "build: reserved annotation", build: good + "  annotations: {armature.dev/rerun: x}\n"},
+	{name: "build: registry with a scheme", build: strings.Replace(good, "registry.local:5000", "https://registry.local", 1)},
+	{name: "build: image in capitals", build: strings.Replace(good, "image: weather", "image: Weather", 1)},
 	{name: "build: two things at once", build: good + "  buildArgs: [{name: VERSION, value: '1'}]\n  pipeline: {parameters: [{name: imag, value: x}]}\n"},
 
 	{name: "template: not YAML", template: "steps: [\n"},

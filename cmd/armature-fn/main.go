@@ -36,7 +36,7 @@ Functions:
 const examples = `
 Examples:
   kustomize build --enable-alpha-plugins --enable-exec .
-  kpt fn eval --allow-exec --exec armature-fn
+  kpt fn eval --exec armature-fn
   armature-fn inject < list.yaml
 
 Exit status: 0 done, 1 findings of severity error or failure, 2 usage.

@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/armature-dev/armature/builds/compose"
 )
 
 func main() {
@@ -20,26 +18,22 @@ func main() {
 	os.Exit(run(ctx, root()))
 }
 
-// run gives the exit status: 0 done, 1 findings or failure, 2 usage. Errors go
-// to standard error, all that a build's problems name among them.
+// run gives the exit status: 0 done, 1 findings or failure, 2 usage.
 func run(ctx context.Context, root *cobra.Command) int {
 	cmd, err := root.ExecuteContextC(ctx)
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errFindings):
 		return 1
+	case errors.As(err, &status):
+		return int(status)
 	case errors.As(err, &usageError{}):
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
 	}
-	for _, p := range compose.Problems(err) {
-		text := p.Error()
-		if p.Place == "build" {
-			text = p.Message
-		}
-		fmt.Fprintf(os.Stderr, "armature: %s\n", text)
-	}
+	fmt.Fprintf(os.Stderr, "armature: %v\n", err)
 	return 1
 }
 
@@ -73,7 +67,7 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceUsage:  true,
 	}
 	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand(),
-		buildCommand(), installCommand())
+		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {

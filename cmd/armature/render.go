@@ -79,7 +79,7 @@ func verifyCommand() *cobra.Command {
 		Short: "Fail where a workload opted in and is not as a fresh render makes it",
 		Long: `Verify renders afresh and compares. It is the last step of a pipeline: kustomize,
 for one, skips exec functions silently when --enable-exec is missing.`,
-		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -
+		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -152,6 +152,10 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 	opt := render.Options{Config: config}
 	if path == "-" {
 		src, err := render.ReadStream(cmd.InOrStdin())
+		if err == nil && len(src.Files[0].Data) == 0 {
+			// Most likely the command before the pipe failed.
+			err = errors.New("nothing on standard input")
+		}
 		return src, opt, findings, err
 	}
 	src, found, err := render.Tree(path, skip)

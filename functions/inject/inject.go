@@ -99,9 +99,11 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 	case err != nil || !rewritten:
 		return err
 	}
-	original, err := pack(o.Bytes())
-	if err != nil {
-		return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+	var original string
+	if !o.Item() { // an item's text is its host's, which writes it anew each time
+		if original, err = pack(o.Bytes()); err != nil {
+			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+		}
 	}
 	o.Reset()
 	return in.edit(o, s, original, annotations)
@@ -171,6 +173,9 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
+	if o.Item() && hostsOnly(o.Get("metadata", "annotations")) {
+		r.Created = append(r.Created, "annotations") // the host takes its own away
+	}
 	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
@@ -189,3 +194,13 @@ var (
 )
 
 const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// hostsOnly reports whether all annotations are such as a host adds.
+func hostsOnly(annotations krm.Node) bool {
+	for key := range annotations.Fields() {
+		if !krm.HostAnnotation(key) {
+			return false
+		}
+	}
+	return annotations.Len() > 0
+}

@@ -59,6 +59,43 @@ func (o *Object) Value() (value any, err error) {
 	return value, json.Unmarshal(data, &value)
 }
 
+// LocalConfig is the annotation of an object that stays in its package and never
+// gets into a cluster.
+const LocalConfig = "config.kubernetes.io/local-config"
+
+// HostAnnotation reports whether an annotation is one in which the hosts of KRM
+// functions keep their books, such as the file that an item is from or the name
+// that it had. They are not the author's, and hosts take them away again.
+func HostAnnotation(key string) bool {
+	prefix, name, _ := strings.Cut(key, "/")
+	switch prefix {
+	case "internal.config.kubernetes.io", "kustomize.config.k8s.io":
+		return true
+	case "config.kubernetes.io", "config.k8s.io":
+		return name == "path" || name == "index" || name == "id"
+	}
+	return false
+}
+
+// DropHostAnnotations takes HostAnnotations and LocalConfig out of an object's
+// value.
+func DropHostAnnotations(value any) {
+	object, _ := value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, ok := metadata["annotations"].(map[string]any)
+	if !ok {
+		return
+	}
+	for key := range annotations {
+		if key == LocalConfig || HostAnnotation(key) {
+			delete(annotations, key)
+		}
+	}
+	if len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+}
+
 func (o *Object) wrongType(rule string, err error) Finding {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {

@@ -111,7 +111,7 @@ func ReadHead(src []byte) (h Head, ok bool) {
 				ok = h.readMetadata(src[nextLine(src, at):])
 			}
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return h, false
@@ -150,7 +150,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 		case "namespace":
 			h.Namespace, ok = headScalar(value)
 		default:
-			ok = key[0] >= 'A' && key[0] <= 'z'
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
 		}
 		if !ok {
 			return false
@@ -242,9 +242,11 @@ func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
 		return nil, false, false
 	}
 	var o Object
-	isObject, err := o.Read(src, d, false, Origin{})
+	if isObject, err := o.Read(src, d, false, Origin{}); err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
+		return nil, false, false
+	}
 	list := o.Get("items")
-	if err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") || !list.IsList() {
+	if !list.IsList() {
 		return nil, false, false
 	}
 	flow = list.node().style == flowStyle

@@ -14,8 +14,12 @@ type Origin struct {
 	Line int
 }
 
-// PathAnnotation is where the hosts of KRM functions say which file an item is from.
-const PathAnnotation = "config.kubernetes.io/path"
+// Annotations in which the hosts of KRM functions say which file an item is
+// from, and at which place in it, from 0.
+const (
+	PathAnnotation  = "config.kubernetes.io/path"
+	IndexAnnotation = "config.kubernetes.io/index"
+)
 
 // Object is one Kubernetes object as text, with a lens on its structure. Edits
 // are collected and applied by Append; until then the lens shows the object as

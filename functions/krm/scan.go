@@ -91,6 +91,9 @@ func (s *scanner) document(from int, dash bool) {
 	if dash && p >= 0 && p < s.end {
 		p = s.skipSpaces(p + 1)
 		col = p - s.line
+		if s.lineEnd(p) || s.src[p] == '#' { // kpt puts an item's comment there
+			p, col = s.content(s.lineAfter(p))
+		}
 	}
 	if p < 0 || p >= s.end {
 		return // empty: the root stays null

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
 )
 
 // buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to

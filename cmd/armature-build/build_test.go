@@ -86,6 +86,16 @@ func TestBuildOffline(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 1, "build", "plan", "nowhere.yaml")
+	if out, errs := a.run(t, 1, "build", "plan", weather, "--image-mirror", "https://bad mirror"); out != "" || strings.Count(errs, "the image mirror") != 1 {
+		t.Errorf("a bad mirror: stdout %q, stderr %q", out, errs)
+	}
+	pins := filepath.Join(t.TempDir(), "pins")
+	if err := os.WriteFile(pins, []byte("docker.io/alpine/git:v2.49.1: latest\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins", pins); !strings.Contains(errs, "is no sha256 digest") {
+		t.Errorf("bad pins: %s", errs)
+	}
 	a.run(t, 1, "build", "lint", t.TempDir())
 	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "--grph"},
 		{"install", "--mode", "both"}, {"install", "--watch", "a"}, {"build", "nonsense"}} {

@@ -22,15 +22,7 @@ func buildEditCommand(use, short, done string, edit func(b *api.AgentBuild, grou
 		Use:   use,
 		Short: short,
 		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			c, err := k.connect(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.build(cmd.Context(), a[0])
-			if err != nil {
-				return err
-			}
+		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			before := b.DeepCopy()
 			edit(b, c.group)
 			if err := c.Patch(cmd.Context(), b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -38,7 +30,7 @@ func buildEditCommand(use, short, done string, edit func(b *api.AgentBuild, grou
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "agentbuild %s/%s %s\n", b.Namespace, b.Name, done)
 			return nil
-		},
+		}),
 	}
 	k.flags(cmd)
 	return cmd

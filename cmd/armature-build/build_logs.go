@@ -22,17 +22,13 @@ func buildLogsCommand() *cobra.Command {
 		Use:   "logs NAME",
 		Short: "Print the logs of an AgentBuild's last run, task by task",
 		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			c, err := k.connect(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			pods, err := c.pods()
 			if err != nil {
 				return err
 			}
-			return c.logs(cmd, pods, a[0], follow)
-		},
+			return c.logs(cmd, pods, b.Name, follow)
+		}),
 	}
 	k.flags(cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")

@@ -65,6 +65,21 @@ func (k *cluster) connect(cmd *cobra.Command) (*connection, error) {
 	return &connection{c, config, namespace, group}, nil
 }
 
+// named runs a command on the AgentBuild that its only argument names.
+func (k *cluster) named(do func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, a []string) error {
+		c, err := k.connect(cmd)
+		if err != nil {
+			return err
+		}
+		b, err := c.build(cmd.Context(), a[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd, c, b)
+	}
+}
+
 func (c *connection) build(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b := &api.AgentBuild{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, b); err != nil {

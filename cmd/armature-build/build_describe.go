@@ -23,15 +23,7 @@ func buildDescribeCommand() *cobra.Command {
 		Use:   "describe NAME",
 		Short: "Tell how an AgentBuild stands, task by task, and why",
 		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			c, err := k.connect(cmd)
-			if err != nil {
-				return err
-			}
-			b, err := c.build(cmd.Context(), a[0])
-			if err != nil {
-				return err
-			}
+		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			if format != "text" {
 				return printObjects(cmd.OutOrStdout(), format, b)
 			}
@@ -40,7 +32,7 @@ func buildDescribeCommand() *cobra.Command {
 				return err
 			}
 			return describe(cmd.OutOrStdout(), b, tasks)
-		},
+		}),
 	}
 	k.flags(cmd)
 	outputFlag(cmd, &format, "text", "text", "yaml", "json")
