@@ -4,3 +4,23 @@
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
+
+.PHONY: cluster-up cluster-down cluster-programs cluster-packages cluster-check
+cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
+	@.cache/bin/cluster build .cache
+	@.cache/bin/cluster up .cache
+
+cluster-down: ## End that cluster and check that nothing of it is left
+	@go build -o .cache/bin/cluster ./e2e/cmd/cluster
+	@.cache/bin/cluster down .cache
+	@.cache/bin/cluster check .cache
+
+cluster-programs: controlplane
+	@e2e/build.sh node kube ./node kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
+	@e2e/build.sh pause pause .
+	@e2e/build.sh coredns dns .
+	@for module in tekton kaniko lifecycle cosign syft; do e2e/build.sh $$module $$module tool || exit; done
+	@go build -o .cache/bin/cluster ./e2e/cmd/cluster
+
+cluster-packages:
+	@e2e/packages.sh
