@@ -1,0 +1,474 @@
+// Package api holds AgentBuild, the order for one container image built from
+// one Git revision (source 000, "AgentBuild CRD").
+//
+// Published manifests of the kagenti operator are valid here unchanged. Fields
+// that the operator never had say so in their comment.
+//
+// +kubebuilder:object:generate=true
+// +groupName=agent.kagenti.dev
+// +versionName=v1alpha1
+package api
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AgentBuild builds one container image from one Git revision.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ab;abuild,categories=armature
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Commit",type=string,JSONPath=`.status.source.git.commitSha`,priority=1
+// +kubebuilder:printcolumn:name="Run",type=string,JSONPath=`.status.pipelineRunName`,priority=1
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.builtImage`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AgentBuild struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   AgentBuildSpec   `json:"spec"`
+	Status AgentBuildStatus `json:"status,omitempty"`
+}
+
+// AgentBuildList is what a list request answers.
+//
+// +kubebuilder:object:root=true
+type AgentBuildList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AgentBuild `json:"items"`
+}
+
+// AgentBuildSpec says what to build, how, and where the image goes.
+type AgentBuildSpec struct {
+	// Source names the Git revision to build.
+	Source SourceSpec `json:"source"`
+
+	// Pipeline adjusts or replaces the steps of the mode's template. Omitted,
+	// the template runs as it is.
+	// +optional
+	Pipeline *PipelineSpec `json:"pipeline,omitempty"`
+
+	// BuildArgs are handed to the image build as NAME=VALUE (parameter
+	// build-args). Omitted, there are none.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=128
+	BuildArgs []Parameter `json:"buildArgs,omitempty"`
+
+	// BuildOutput names the image to push. Omitted, the pipeline must be given
+	// its parameter "image" in pipeline.parameters.
+	// +optional
+	BuildOutput *BuildOutput `json:"buildOutput,omitempty"`
+
+	// CleanupAfterBuild deletes the PipelineRun of a build that succeeded, with
+	// its pods and volumes, once the result stands in status; retention limits
+	// say how many stay. Default true. Failed runs are never deleted by it.
+	// +optional
+	// +kubebuilder:default=true
+	CleanupAfterBuild *bool `json:"cleanupAfterBuild,omitempty"`
+
+	// Mode picks the template ConfigMap pipeline-template-<mode>. Shipped: dev,
+	// buildpack-dev, dev-local, dev-external, preprod, prod, custom; any other
+	// name picks a template of your own. Default dev.
+	// +optional
+	// +kubebuilder:default=dev
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the end of a ConfigMap name, such as dev or enterprise: use lower-case letters, digits and '-'"
+	Mode string `json:"mode,omitempty"`
+
+	// Labels are added to the PipelineRun. Omitted, none are added.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Annotations are added to the PipelineRun. Omitted, none are added.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// Timeout bounds the whole run, such as 45m. Omitted, the template's
+	// pipeline-timeout holds, then the controller's default. (Armature)
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a positive duration such as 45m; leave it out for the template's timeout"
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+
+	// Retries says how often a failed run is tried again. Omitted, it is not.
+	// (Armature)
+	// +optional
+	Retries *Retries `json:"retries,omitempty"`
+
+	// Retention bounds the finished runs that are kept. Omitted, succeeded runs
+	// go by cleanupAfterBuild and failed ones stay. (Armature)
+	// +optional
+	Retention *Retention `json:"retention,omitempty"`
+
+	// OnChange says what a change of the spec does to a run under way: Queue
+	// lets it finish and then builds the change, Cancel stops it first, Ignore
+	// lets it finish and builds nothing. Default Queue. (Armature)
+	// +optional
+	// +kubebuilder:default=Queue
+	// +kubebuilder:validation:Enum=Queue;Cancel;Ignore
+	OnChange ChangePolicy `json:"onChange,omitempty"`
+
+	// OnTemplateChange says whether a change of the template or of a step
+	// builds again: Rebuild does, as OnChange says; Ignore does not. Default
+	// Rebuild. (Armature)
+	// +optional
+	// +kubebuilder:default=Rebuild
+	// +kubebuilder:validation:Enum=Rebuild;Ignore
+	OnTemplateChange TemplatePolicy `json:"onTemplateChange,omitempty"`
+
+	// Cancel stops the run under way, lets its finally tasks run, and starts no
+	// other while it is true. Default false. (Armature)
+	// +optional
+	Cancel bool `json:"cancel,omitempty"`
+
+	// ServiceAccountName runs the build's pods. Omitted, the controller's
+	// default. (Armature)
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// Pod settings of the build's pods. Omitted, the steps' own hold.
+	// (Armature)
+	// +optional
+	Pod *PodSettings `json:"pod,omitempty"`
+
+	// Workspace is the volume that the steps share. Omitted, 1Gi of the default
+	// storage class, for this run only. (Armature)
+	// +optional
+	Workspace *Workspace `json:"workspace,omitempty"`
+}
+
+// SourceSpec names a Git revision.
+type SourceSpec struct {
+	// SourceRepository is a Git URL: https://host/path, ssh://git@host/path,
+	// git@host:path, or host/path, which means https. Omitted, the parameter
+	// repo-url (or SOURCE_REPO_URL) must be given.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z]+://[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
+	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="must not hold spaces"
+	SourceRepository string `json:"sourceRepository,omitempty"`
+
+	// SourceRevision is a branch, a tag, a full ref or a full commit SHA. It is
+	// resolved to a commit once, before the run. Omitted, the template's
+	// default, then main.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	SourceRevision string `json:"sourceRevision,omitempty"`
+
+	// SourceSubfolder is the folder to build, relative to the repository's
+	// root. Omitted, the root.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(p, p == '..')",message="must be a path inside the repository: no leading '/' and no '..'"
+	SourceSubfolder string `json:"sourceSubfolder,omitempty"`
+
+	// RepoUser is the user name that goes with a token in sourceCredentials.
+	// Omitted, the Secret's username, then git.
+	// +optional
+	RepoUser string `json:"repoUser,omitempty"`
+
+	// SourceCredentials names a Secret in this namespace: kubernetes.io/basic-auth
+	// (username, password), a token under the key token, or
+	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts). Omitted, the
+	// repository is read without credentials.
+	// +optional
+	SourceCredentials *corev1.LocalObjectReference `json:"sourceCredentials,omitempty"`
+}
+
+// PipelineSpec adjusts or replaces what the template runs.
+type PipelineSpec struct {
+	// Namespace is where the template and step ConfigMaps are looked up first;
+	// then the controller's namespace, then the build's. Omitted, the
+	// controller's namespace comes first.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// Steps adjust the template's steps by name. When any of them names a
+	// configMap, the list is the whole pipeline, in this order; a step of the
+	// template with the same name still supplies its defaults. Omitted, the
+	// template's steps run.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Steps []Step `json:"steps,omitempty"`
+
+	// Parameters are given to every step that declares them and win over the
+	// template's. Omitted, none are given.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=128
+	Parameters []Parameter `json:"parameters,omitempty"`
+
+	// Workspaces bind the steps' further workspaces by name. Omitted, only
+	// source, git-credentials and registry-credentials are bound. (Armature)
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Workspaces []WorkspaceBinding `json:"workspaces,omitempty"`
+}
+
+// Step is one step of the pipeline, or an adjustment of the template's.
+type Step struct {
+	// Name of the step, which is the name of the Tekton task.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be a DNS label such as unit-tests: use lower-case letters, digits and '-'"
+	Name string `json:"name"`
+
+	// ConfigMap holds the step's task-spec.yaml. Omitted, the template's step
+	// of this name is adjusted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ConfigMap string `json:"configMap,omitempty"`
+
+	// Enabled false leaves the step out. Omitted, the template's choice, then
+	// true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// Parameters are given to this step alone and win over all others. Omitted,
+	// none are given.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Parameters []Parameter `json:"parameters,omitempty"`
+
+	// RequiredParameters must have a value from the build or the template.
+	// Omitted, the template's.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	RequiredParameters []string `json:"requiredParameters,omitempty"`
+
+	// WhenExpressions must all hold for the step to run. Omitted, the
+	// template's.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	WhenExpressions []WhenExpression `json:"whenExpressions,omitempty"`
+}
+
+// WhenExpression compares an input with values.
+type WhenExpression struct {
+	// Input is compared; it may refer to $(params.NAME) or
+	// $(tasks.STEP.results.NAME).
+	Input string `json:"input"`
+
+	// Operator is in or notin.
+	// +kubebuilder:validation:Enum=in;notin
+	Operator string `json:"operator"`
+
+	// Values to compare with; at least one.
+	// +kubebuilder:validation:MinItems=1
+	Values []string `json:"values"`
+}
+
+// Parameter is a named value: a string, or one of our typed forms.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.value) ? 1 : 0) + (has(self.array) ? 1 : 0) + (has(self.object) ? 1 : 0) <= 1",message="has more than one of value, array and object: keep the one of the parameter's type"
+type Parameter struct {
+	// Name of the parameter.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Name string `json:"name"`
+
+	// Value of a string parameter; it may refer to
+	// $(tasks.STEP.results.NAME). Omitted, the empty string, unless array or
+	// object is given.
+	// +optional
+	Value *string `json:"value,omitempty"`
+
+	// Array is the value of an array parameter. (Armature)
+	// +optional
+	// +listType=atomic
+	Array []string `json:"array,omitempty"`
+
+	// Object is the value of an object parameter. (Armature)
+	// +optional
+	// +mapType=atomic
+	Object map[string]string `json:"object,omitempty"`
+
+	// Required is a note of the template's author; a build's own parameters
+	// ignore it. Omitted, false.
+	// +optional
+	Required *bool `json:"required,omitempty"`
+
+	// Description helps people. Omitted, there is none.
+	// +optional
+	Description string `json:"description,omitempty"`
+}
+
+// BuildOutput names the image to push.
+type BuildOutput struct {
+	// Image is the repository below the registry, such as team/weather. A
+	// placeholder in angle brackets stands for the build's name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image"`
+
+	// ImageTag is the tag to push.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	ImageTag string `json:"imageTag"`
+
+	// ImageRegistry is the registry's host, with a port or a path where it has
+	// one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	ImageRegistry string `json:"imageRegistry"`
+
+	// ImageRepoCredentials names a kubernetes.io/dockerconfigjson Secret in this
+	// namespace. Omitted, the image is pushed without credentials.
+	// +optional
+	ImageRepoCredentials *corev1.LocalObjectReference `json:"imageRepoCredentials,omitempty"`
+
+	// Labels are put on the image (parameter image-labels). Omitted, none are.
+	// (Armature)
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Annotations are put on the image's manifest (parameter
+	// image-annotations). Omitted, none are. (Armature)
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Retries bounds the attempts at one build.
+type Retries struct {
+	// Limit is how often a failed run is tried again. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	Limit int32 `json:"limit,omitempty"`
+
+	// Backoff is the wait before the first retry; it doubles each time, to an
+	// hour at most. Default 30s.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 30s"
+	Backoff *metav1.Duration `json:"backoff,omitempty"`
+}
+
+// Retention bounds the finished runs of one build.
+type Retention struct {
+	// SucceededLimit keeps that many succeeded runs. Omitted, none with
+	// cleanupAfterBuild, else all.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	SucceededLimit *int32 `json:"succeededLimit,omitempty"`
+
+	// FailedLimit keeps that many failed or cancelled runs. Omitted, all.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	FailedLimit *int32 `json:"failedLimit,omitempty"`
+
+	// TTLAfterSucceeded deletes a succeeded run that long after it finished.
+	// Omitted, never.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 24h"
+	TTLAfterSucceeded *metav1.Duration `json:"ttlAfterSucceeded,omitempty"`
+
+	// TTLAfterFailed deletes a failed or cancelled run that long after it
+	// finished. Omitted, never.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 72h"
+	TTLAfterFailed *metav1.Duration `json:"ttlAfterFailed,omitempty"`
+}
+
+// ChangePolicy is what a spec change does to a run under way.
+type ChangePolicy string
+
+// The values of spec.onChange.
+const (
+	ChangeQueue  ChangePolicy = "Queue"
+	ChangeCancel ChangePolicy = "Cancel"
+	ChangeIgnore ChangePolicy = "Ignore"
+)
+
+// TemplatePolicy is what a change of the template does.
+type TemplatePolicy string
+
+// The values of spec.onTemplateChange.
+const (
+	TemplateRebuild TemplatePolicy = "Rebuild"
+	TemplateIgnore  TemplatePolicy = "Ignore"
+)
+
+// PodSettings shape the build's pods.
+type PodSettings struct {
+	// NodeSelector restricts the nodes. Omitted, any node.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations let the pods run on tainted nodes. Omitted, none.
+	// +optional
+	// +listType=atomic
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// Resources of the task that builds the image (the one with the result
+	// IMAGE_DIGEST); of every task where none has it. Omitted, the steps' own.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// SecurityContext of the pods. Omitted, the steps' own contexts hold.
+	// +optional
+	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
+}
+
+// Workspace is the volume that the steps share.
+type Workspace struct {
+	// Size of the volume. Default 1Gi.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// StorageClassName of the volume. Omitted, the cluster's default class.
+	// +optional
+	StorageClassName *string `json:"storageClassName,omitempty"`
+
+	// AccessMode of the volume. Default ReadWriteOnce.
+	// +optional
+	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteMany;ReadWriteOncePod
+	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
+
+	// Keep shares one volume among all runs of this build, so that caches
+	// survive. Default false: each run has its own.
+	// +optional
+	Keep bool `json:"keep,omitempty"`
+}
+
+// WorkspaceBinding binds a workspace that a step declares.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.secret) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.emptyDir) && self.emptyDir ? 1 : 0) == 1",message="must name exactly one of secret, configMap, persistentVolumeClaim and emptyDir: true"
+type WorkspaceBinding struct {
+	// Name of the workspace, as the step declares it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// Secret in this namespace.
+	// +optional
+	Secret *corev1.LocalObjectReference `json:"secret,omitempty"`
+
+	// ConfigMap in this namespace.
+	// +optional
+	ConfigMap *corev1.LocalObjectReference `json:"configMap,omitempty"`
+
+	// PersistentVolumeClaim in this namespace.
+	// +optional
+	PersistentVolumeClaim *corev1.LocalObjectReference `json:"persistentVolumeClaim,omitempty"`
+
+	// EmptyDir true gives each task a volume of its own.
+	// +optional
+	EmptyDir bool `json:"emptyDir,omitempty"`
+}

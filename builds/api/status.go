@@ -1,0 +1,226 @@
+package api
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Phase sums up a build in one word.
+type Phase string
+
+// The phases. Pending, Building, Succeeded and Failed are the published ones;
+// a cancelled build is not a failed one.
+const (
+	PhasePending   Phase = "Pending"
+	PhaseBuilding  Phase = "Building"
+	PhaseSucceeded Phase = "Succeeded"
+	PhaseFailed    Phase = "Failed"
+	PhaseCancelled Phase = "Cancelled"
+)
+
+// The condition types, as published.
+const (
+	// ConditionReady is True when status.builtImage is the image of this spec.
+	ConditionReady = "Ready"
+	// ConditionRunExists is True when the PipelineRun for this spec was created.
+	ConditionRunExists = "PipelineRunExists"
+	// ConditionSucceeded is True when the last run succeeded, Unknown while it
+	// runs.
+	ConditionSucceeded = "BuildSucceeded"
+)
+
+// The reasons that conditions and failure details carry. They follow
+// Shipwright's words where it has one.
+const (
+	ReasonSucceeded     = "Succeeded"
+	ReasonRunning       = "Running"
+	ReasonPending       = "Pending"
+	ReasonQueued        = "Queued"
+	ReasonRetrying      = "Retrying"
+	ReasonFailed        = "Failed"
+	ReasonCancelled     = "BuildRunCanceled"
+	ReasonChangeIgnored = "ChangeIgnored"
+	ReasonTimeout       = "BuildRunTimeout"
+	ReasonOutOfMemory   = "StepOutOfMemory"
+	ReasonEvicted       = "PodEvicted"
+	ReasonVulnerable    = "VulnerabilitiesFound"
+	ReasonRunDeleted    = "PipelineRunDeleted"
+	ReasonRunDenied     = "PipelineRunDenied"
+	ReasonRunForeign    = "PipelineRunNotOurs"
+	ReasonApplyDenied   = "ApplyDenied"
+
+	ReasonMissingParameters  = "MissingParameterValues"
+	ReasonUndefinedParameter = "UndefinedParameter"
+	ReasonWrongParameterType = "WrongParameterValueType"
+	ReasonTemplateNotFound   = "TemplateNotFound"
+	ReasonInvalidTemplate    = "InvalidTemplate"
+	ReasonStepNotFound       = "StepNotFound"
+	ReasonInvalidStep        = "InvalidStep"
+	ReasonInvalidBuild       = "InvalidBuild"
+	ReasonInvalidPipeline    = "InvalidPipeline"
+	ReasonPipelineTooLarge   = "PipelineTooLarge"
+	ReasonUnboundWorkspace   = "UnboundWorkspace"
+
+	ReasonSourceSecretNotFound = "SpecSourceSecretRefNotFound"
+	ReasonOutputSecretNotFound = "SpecOutputSecretRefNotFound"
+	ReasonSecretNotFound       = "SecretNotFound"
+	ReasonConfigMapNotFound    = "ConfigMapNotFound"
+	ReasonClaimNotFound        = "PersistentVolumeClaimNotFound"
+	ReasonSecretInvalid        = "SecretInvalid"
+	ReasonServiceAccount       = "ServiceAccountNotFound"
+
+	ReasonRevisionNotFound  = "GitRevisionNotFound"
+	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
+	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
+	ReasonGitUnreachable    = "GitRemoteUnreachable"
+)
+
+// Trigger says why a run was started.
+type Trigger string
+
+// The triggers of status.runReason.
+const (
+	TriggerConfig   Trigger = "CONFIG"
+	TriggerCommit   Trigger = "COMMIT"
+	TriggerTemplate Trigger = "TEMPLATE"
+	TriggerRetry    Trigger = "RETRY"
+	TriggerManual   Trigger = "MANUAL"
+)
+
+// AgentBuildStatus holds observations only.
+type AgentBuildStatus struct {
+	// Phase sums up: Pending, Building, Succeeded, Failed or Cancelled.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// Message says why, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// ObservedGeneration of the spec that the rest speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions Ready, PipelineRunExists and BuildSucceeded.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// PipelineRunName of the last run.
+	// +optional
+	PipelineRunName string `json:"pipelineRunName,omitempty"`
+
+	// RunReason says why the last run was started: CONFIG, COMMIT, TEMPLATE,
+	// RETRY or MANUAL.
+	// +optional
+	RunReason Trigger `json:"runReason,omitempty"`
+
+	// Attempt of the last run, from 1.
+	// +optional
+	Attempt int32 `json:"attempt,omitempty"`
+
+	// LastBuildTime is when the last run was created.
+	// +optional
+	LastBuildTime *metav1.Time `json:"lastBuildTime,omitempty"`
+
+	// StartTime is when Tekton started the last run.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// CompletionTime is when the last run ended.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+
+	// BuiltImage of the last success, by digest.
+	// +optional
+	BuiltImage string `json:"builtImage,omitempty"`
+
+	// Source that the last run builds.
+	// +optional
+	Source *SourceStatus `json:"source,omitempty"`
+
+	// Tasks of the last run, in the order of the pipeline.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Tasks []TaskStatus `json:"tasks,omitempty"`
+
+	// FailureDetails of the last run.
+	// +optional
+	FailureDetails *FailureDetails `json:"failureDetails,omitempty"`
+
+	// Inputs of the last run: what a further run is decided by.
+	// +optional
+	Inputs *Inputs `json:"inputs,omitempty"`
+
+	// Ignored inputs came while a run was under way and onChange was Ignore.
+	// +optional
+	Ignored *Inputs `json:"ignored,omitempty"`
+}
+
+// SourceStatus is the revision that was built.
+type SourceStatus struct {
+	Git GitStatus `json:"git"`
+}
+
+// GitStatus is a resolved Git revision.
+type GitStatus struct {
+	// CommitSHA is the full commit.
+	CommitSHA string `json:"commitSha"`
+
+	// BranchName is the revision as it was asked for, where that was a branch.
+	// +optional
+	BranchName string `json:"branchName,omitempty"`
+}
+
+// Inputs identify what a run was composed from.
+type Inputs struct {
+	// SpecHash of the fields of the spec that shape a run.
+	SpecHash string `json:"specHash"`
+	// TemplateHash of the template's and the steps' text.
+	TemplateHash string `json:"templateHash"`
+	// Rerun is the value of the rerun annotation.
+	// +optional
+	Rerun string `json:"rerun,omitempty"`
+}
+
+// TaskStatus is the state of one task.
+type TaskStatus struct {
+	Name string `json:"name"`
+	// State is Pending, Running, Succeeded, Failed, Cancelled or Skipped.
+	State string `json:"state"`
+	// Reason in one word, as Tekton gives it.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// FailureDetails say where and why the last run failed.
+type FailureDetails struct {
+	// Reason in one word, such as StepOutOfMemory.
+	Reason string `json:"reason"`
+	// Message for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Task and Step that failed.
+	// +optional
+	Task string `json:"task,omitempty"`
+	// +optional
+	Step string `json:"step,omitempty"`
+	// ExitCode of the step.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// Location of the container.
+	// +optional
+	Location *FailureLocation `json:"location,omitempty"`
+	// LogTail holds the last lines of the step's log.
+	// +optional
+	LogTail []string `json:"logTail,omitempty"`
+}
+
+// FailureLocation names a container.
+type FailureLocation struct {
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+}

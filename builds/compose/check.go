@@ -1,0 +1,368 @@
+package compose
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"knative.dev/pkg/apis"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// maxRunBytes is the largest run that Tekton survives with room to spare: its
+// controller copies the spec into the status.
+const maxRunBytes = 700 * 1024
+
+// background stands for Tekton's default configuration.
+func background() context.Context { return context.Background() }
+
+// check looks for what Tekton's Validate misses, then lets Tekton judge.
+func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
+	for _, s := range c.steps {
+		c.checkOrder(s)
+		c.checkResults(s)
+		c.checkTimeout(s, run)
+		c.checkClaims(s, run)
+	}
+	if len(c.steps) == 0 || c.broken {
+		return
+	}
+	c.checkRun(p, run)
+	c.checkTekton(p, run)
+	if size := len(mustJSON(run)); size > maxRunBytes {
+		c.problems.add(Problem{Reason: api.ReasonPipelineTooLarge, Place: c.buildPlace(),
+			Message: fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
+			Hint:    "move long scripts into the step's image or into a mounted ConfigMap"})
+	}
+}
+
+// checkOrder refuses to wait for steps that there are not.
+func (c *composition) checkOrder(s *plannedStep) {
+	for _, name := range s.task.RunAfter {
+		if c.taskIn[name] == nil {
+			place, field := c.rowPlace(s)
+			c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: place, Field: field + ".runAfter", task: s.row.Name,
+				Message: fmt.Sprintf("step %q waits for a step %q that there is not", s.row.Name, name),
+				Hint:    "use one of " + strings.Join(sortedKeys(c.taskIn), ", ")})
+		}
+	}
+	if s.row.Finally && s.row.RunAfter != nil {
+		place, field := c.rowPlace(s)
+		c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: place, Field: field + ".runAfter", task: s.row.Name,
+			Message: fmt.Sprintf("finally step %q cannot wait for others", s.row.Name), Hint: "remove runAfter, or finally"})
+	}
+}
+
+// checkResults follows each $(tasks.STEP.results.NAME) to a declared result.
+func (c *composition) checkResults(s *plannedStep) {
+	place, field := c.rowPlace(s)
+	bad := func(message, hint string) {
+		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field, task: s.row.Name, Message: message, Hint: hint})
+	}
+	for _, ref := range tektonv1.PipelineTaskResultRefs(&s.task) {
+		from := c.taskIn[ref.PipelineTask]
+		text := fmt.Sprintf("$(tasks.%s.results.%s)", ref.PipelineTask, ref.Result)
+		if from == nil {
+			if c.broken {
+				continue
+			}
+			bad(fmt.Sprintf("step %q refers to %s, and no enabled step is named %q", s.row.Name, text, ref.PipelineTask),
+				"enable that step, or use one of "+strings.Join(sortedKeys(c.taskIn), ", "))
+			continue
+		}
+		i := slices.IndexFunc(from.task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == ref.Result })
+		if i < 0 {
+			var names []string
+			for _, r := range from.task.TaskSpec.Results {
+				names = append(names, r.Name)
+			}
+			hint := fmt.Sprintf("declare it under results: of %s", from.file.doc.from)
+			if len(names) > 0 {
+				hint += ", or use one of " + strings.Join(names, ", ")
+			}
+			bad(fmt.Sprintf("step %q refers to %s, and step %q declares no such result", s.row.Name, text, ref.PipelineTask), hint)
+			continue
+		}
+		if result := from.task.TaskSpec.Results[i]; ref.Property != "" {
+			if _, ok := result.Properties[ref.Property]; !ok {
+				bad(fmt.Sprintf("step %q refers to the key %q of %s, which has none of that name", s.row.Name, ref.Property, text),
+					"use one of its properties: "+strings.Join(sortedKeys(result.Properties), ", "))
+			}
+		}
+		if from == s {
+			bad(fmt.Sprintf("step %q refers to its own result %s", s.row.Name, text), "refer to a step before it")
+		}
+	}
+	c.checkReferenceNames(s)
+}
+
+// checkReferenceNames looks into the values of a task's parameters for
+// variables that nobody fills.
+func (c *composition) checkReferenceNames(s *plannedStep) {
+	texts := mustJSON(s.task.Params) + mustJSON(s.task.When)
+	for _, m := range paramReference.FindAllStringSubmatch(texts, -1) {
+		name := m[1] + m[2]
+		if base, _, _ := strings.Cut(name, "."); c.used[name] || c.used[base] {
+			continue
+		}
+		place, field := c.rowPlace(s)
+		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field, task: s.row.Name,
+			Message: fmt.Sprintf("step %q refers to $(params.%s), and the pipeline has no such parameter", s.row.Name, name),
+			Hint:    "use one of " + strings.Join(sortedKeys(c.used), ", ")})
+	}
+}
+
+// checkTimeout refuses a task that may outlast its pipeline.
+func (c *composition) checkTimeout(s *plannedStep, run *tektonv1.PipelineRun) {
+	if s.task.Timeout == nil || run.Spec.Timeouts == nil || run.Spec.Timeouts.Pipeline == nil {
+		return
+	}
+	if whole := run.Spec.Timeouts.Pipeline.Duration; s.task.Timeout.Duration > whole {
+		place, field := c.rowPlace(s)
+		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field + ".timeout", task: s.row.Name,
+			Message: fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name, s.task.Timeout.Duration, whole),
+			Hint:    "shorten it, or raise spec.timeout or the template's pipeline-timeout"})
+	}
+}
+
+// checkClaims warns of what Tekton's default coscheduling refuses.
+func (c *composition) checkClaims(s *plannedStep, run *tektonv1.PipelineRun) {
+	claims := map[string]bool{}
+	for _, w := range c.boundOf(s.row.Name, run) {
+		if w.PersistentVolumeClaim != nil || w.VolumeClaimTemplate != nil {
+			claims[w.Name] = true
+		}
+	}
+	if len(claims) > 1 {
+		c.warnings = append(c.warnings, fmt.Sprintf("step %q uses %d volumes (%s): Tekton refuses that unless its feature flag coschedule is disabled",
+			s.row.Name, len(claims), strings.Join(sortedKeys(claims), ", ")))
+	}
+}
+
+func (c *composition) boundOf(task string, run *tektonv1.PipelineRun) []tektonv1.WorkspaceBinding {
+	spec := run.Spec.PipelineSpec
+	if spec == nil {
+		return nil
+	}
+	var out []tektonv1.WorkspaceBinding
+	for _, t := range append(slices.Clone(spec.Tasks), spec.Finally...) {
+		if t.Name != task {
+			continue
+		}
+		for _, w := range t.Workspaces {
+			for _, b := range run.Spec.Workspaces {
+				if b.Name == w.Workspace {
+					out = append(out, b)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// checkRun makes sure that the run gives all that the pipeline declares.
+func (c *composition) checkRun(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
+	for _, param := range p.Spec.Params {
+		if param.Default == nil && !slices.ContainsFunc(run.Spec.Params, func(r tektonv1.Param) bool { return r.Name == param.Name }) {
+			c.bad(api.ReasonMissingParameters, "", fmt.Sprintf("the run lacks the pipeline's parameter %q", param.Name), "report this as a fault of armature")
+		}
+	}
+	for _, w := range p.Spec.Workspaces {
+		if !w.Optional && !slices.ContainsFunc(run.Spec.Workspaces, func(b tektonv1.WorkspaceBinding) bool { return b.Name == w.Name }) {
+			c.bad(api.ReasonUnboundWorkspace, "", fmt.Sprintf("the run lacks the pipeline's workspace %q", w.Name), "report this as a fault of armature")
+		}
+	}
+}
+
+// checkTekton lets Tekton judge the composed objects. What it says of a task
+// that already has a problem is left out, since it would say the same again.
+func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
+	kinds := make([]string, 0, len(run.Spec.Params))
+	for _, param := range run.Spec.Params {
+		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
+	}
+	bare := run.Spec
+	bare.Params = nil
+	key := fingerprint(mustJSON(p.Spec), mustJSON(bare), strings.Join(kinds, ","))
+	if c.in.Verdicts.accepted(key) {
+		return
+	}
+	faulty := map[string]bool{}
+	for _, problem := range c.problems.found {
+		faulty[problem.task] = true
+	}
+	pipeline := p.DeepCopy()
+	pipeline.SetDefaults(background())
+	c.report(pipeline.Validate(background()), pipeline, faulty)
+	if len(c.problems.found) > 0 {
+		return
+	}
+	checked := run.DeepCopy()
+	checked.SetDefaults(background())
+	c.report(checked.Validate(background()), pipeline, faulty)
+	if len(c.problems.found) == 0 {
+		c.in.Verdicts.accept(key)
+	}
+}
+
+// Verdicts remembers what Tekton accepted, by content, so that many builds of
+// one template cost one validation. The zero value is ready to use, by several
+// goroutines at once.
+type Verdicts struct {
+	mu sync.Mutex
+	ok map[string]bool
+}
+
+// maxVerdicts bounds the memory; beyond it everything is forgotten once.
+const maxVerdicts = 4096
+
+func (v *Verdicts) accepted(key string) bool {
+	if v == nil {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ok[key]
+}
+
+func (v *Verdicts) accept(key string) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ok == nil || len(v.ok) >= maxVerdicts {
+		v.ok = map[string]bool{}
+	}
+	v.ok[key] = true
+}
+
+var taskPath = regexp.MustCompile(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
+
+// report translates Tekton's paths to where the user wrote it.
+func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) {
+	for _, e := range leaves(found) {
+		place, path, task := c.buildPlace(), strings.Join(e.Paths, ", "), ""
+		if len(e.Paths) > 0 {
+			if m := taskPath.FindStringSubmatch(e.Paths[0]); m != nil {
+				list := p.Spec.Tasks
+				if m[1] == "finally" {
+					list = p.Spec.Finally
+				}
+				if i, err := strconv.Atoi(m[2]); err == nil && i < len(list) {
+					task = list[i].Name
+					place, path = c.rowPlace(c.taskIn[task])
+					if inner, ok := strings.CutPrefix(m[3], "taskSpec."); ok {
+						place, path = c.taskIn[task].file.doc.place(inner), inner
+					} else if m[3] != "" {
+						path += "." + m[3]
+					}
+				}
+			}
+		}
+		if task != "" && faulty[task] {
+			continue
+		}
+		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: path, Message: sentence(e), task: task,
+			Hint: "Tekton refuses this; change the step or the template there"})
+	}
+}
+
+// leaves of a joined error.
+func leaves(e *apis.FieldError) []*apis.FieldError {
+	if e == nil {
+		return nil
+	}
+	var out []*apis.FieldError
+	for _, w := range e.WrappedErrors() {
+		out = append(out, w)
+	}
+	return out
+}
+
+func sentence(e *apis.FieldError) string {
+	text := e.Message
+	if e.Details != "" {
+		text += " (" + strings.Join(strings.Fields(e.Details), " ") + ")"
+	}
+	return text
+}
+
+// checkTask judges one step by itself: with Tekton's own rules, and for
+// variables in places where Tekton does not look.
+func checkTask(step *StepFile, problems *problemList) {
+	bad := func(path, message, hint string) {
+		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: step.doc.place(path), Field: path, Message: message, Hint: hint})
+	}
+	task := step.Task.DeepCopy()
+	task.SetDefaults(background())
+	for _, e := range leaves(task.Validate(background())) {
+		path := strings.Join(e.Paths, ", ")
+		first := ""
+		if len(e.Paths) > 0 {
+			first = e.Paths[0]
+		}
+		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: step.doc.place(first), Field: path, Message: sentence(e), Hint: "Tekton refuses this; change the step there"})
+	}
+	for i, s := range task.Steps {
+		if s.Image == "" && s.Ref == nil && (task.StepTemplate == nil || task.StepTemplate.Image == "") {
+			bad(fmt.Sprintf("steps[%d]", i), "has no image", "name the image to run")
+		}
+	}
+	parts := []struct {
+		path string
+		text string
+	}{
+		{"steps", mustJSON(task.Steps)}, {"stepTemplate", mustJSON(task.StepTemplate)}, {"sidecars", mustJSON(task.Sidecars)},
+		{"volumes", mustJSON(task.Volumes)}, {"workspaces", mustJSON(task.Workspaces)},
+	}
+	for _, part := range parts {
+		told := map[string]bool{}
+		for _, m := range paramReference.FindAllStringSubmatch(part.text, -1) {
+			name := m[1] + m[2]
+			if told[name] || knowsParam(task.Params, name) {
+				continue
+			}
+			told[name] = true
+			bad(part.path, fmt.Sprintf("refers to $(params.%s), which is not declared", name), "declare it under params:")
+		}
+		for _, m := range workspaceReference.FindAllStringSubmatch(part.text, -1) {
+			if !told["w:"+m[1]] && !slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == m[1] }) {
+				told["w:"+m[1]] = true
+				bad(part.path, fmt.Sprintf("refers to the workspace %q, which is not declared", m[1]), "declare it under workspaces:")
+			}
+		}
+		for _, m := range resultReference.FindAllStringSubmatch(part.text, -1) {
+			if !told["r:"+m[1]] && !slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == m[1] }) {
+				told["r:"+m[1]] = true
+				if !saidByTekton(problems, m[1]) {
+					bad(part.path, fmt.Sprintf("writes the result %q, which is not declared", m[1]), "declare it under results:")
+				}
+			}
+		}
+	}
+}
+
+// saidByTekton tells whether a result in a script was reported already.
+func saidByTekton(problems *problemList, result string) bool {
+	return slices.ContainsFunc(problems.found, func(p *Problem) bool { return strings.Contains(p.Message, "results."+result) })
+}
+
+var (
+	paramReference     = regexp.MustCompile(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
+	workspaceReference = regexp.MustCompile(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
+	resultReference    = regexp.MustCompile(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
+)
+
+// knowsParam tells whether name, or name without an object's key, is declared.
+func knowsParam(params tektonv1.ParamSpecs, name string) bool {
+	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
+		return p.Name == name || (p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
+	})
+}

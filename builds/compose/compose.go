@@ -1,0 +1,454 @@
+// Package compose turns an AgentBuild, its template and its steps into a Tekton
+// Pipeline and PipelineRun. It is pure: the same input gives the same bytes, and
+// it knows no clock, network, environment or cluster.
+package compose
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// Settings are what the operator of a controller decides for all builds.
+type Settings struct {
+	// Group of AgentBuild; empty means api.DefaultGroup.
+	Group string
+	// ServiceAccountName for builds that name none; empty leaves it to Tekton.
+	ServiceAccountName string
+	// Timeout for builds and templates that name none; zero leaves it to Tekton.
+	Timeout time.Duration
+	// ImageMirror is the registry that serves all step images, such as
+	// mirror.local/hub: gcr.io/a/b:1 becomes mirror.local/hub/gcr.io/a/b:1.
+	ImageMirror string
+	// ImagePins maps step images as written to the digest they are pinned to.
+	ImagePins map[string]string
+	// PipelineObjects makes a Pipeline object that the run refers to, for
+	// clusters that forbid embedded specs (disable-inline-spec).
+	PipelineObjects bool
+	// CreateServiceAccount makes ServiceAccountName, without any rights, for
+	// builds that name none.
+	CreateServiceAccount bool
+}
+
+// Input is all that composition looks at.
+type Input struct {
+	Build *api.AgentBuild
+	// Place says where the build stands, such as a file and a line; empty
+	// stands for its kind and name.
+	Place    string
+	Template *Template
+	// Steps by ConfigMap name; StepNames says which are needed.
+	Steps    map[string]*StepFile
+	Settings Settings
+
+	// Commit that the revision was resolved to; empty where no network is, and
+	// then the revision is passed on as written.
+	Commit string
+	// Attempt from 1; zero means 1.
+	Attempt int32
+	// Trigger is the reason to start, noted on the run.
+	Trigger api.Trigger
+	// SecretKeys of the Secrets that the build names, where they are known.
+	SecretKeys map[string][]string
+	// Verdicts spares Tekton's validation of what it has accepted before. It may
+	// be nil.
+	Verdicts *Verdicts
+}
+
+// Output is one composed build.
+type Output struct {
+	// Pipeline by content; a run holds the same spec unless
+	// Settings.PipelineObjects.
+	Pipeline *tektonv1.Pipeline
+	Run      *tektonv1.PipelineRun
+	// Apply holds what is applied before the run, in this order: the
+	// ServiceAccount, the kept volume, the Pipeline. Mostly it is empty.
+	Apply []Object
+	// Needs are the objects that must exist before the run.
+	Needs []Need
+	// Warnings are no errors, but worth a look.
+	Warnings []string
+}
+
+// Object of the Kubernetes API.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// The labels and annotations of a run. The label prefix is ours, since the
+// objects are.
+const (
+	LabelManagedBy     = "app.kubernetes.io/managed-by"
+	ManagedBy          = "armature"
+	LabelBuild         = "armature.dev/build"
+	LabelMode          = "armature.dev/mode"
+	AnnotationBuild    = "armature.dev/build-name"
+	AnnotationSpec     = "armature.dev/spec-hash"
+	AnnotationTemplate = "armature.dev/template-hash"
+	AnnotationCommit   = "armature.dev/commit"
+	AnnotationAttempt  = "armature.dev/attempt"
+	AnnotationRerun    = "armature.dev/rerun"
+	AnnotationTrigger  = "armature.dev/run-reason"
+	AnnotationImage    = "armature.dev/image"
+)
+
+// composition is the state while one build is composed.
+type composition struct {
+	in       Input
+	problems *problemList
+	steps    []*plannedStep
+	spec     derived
+	used     map[string]bool // pipeline parameters that a task refers to
+	taken    map[string]bool // user parameters that a step declares
+	warnings []string
+	taskIn   map[string]*plannedStep
+	broken   bool // a step could not be read, which its reader reported
+}
+
+// plannedStep is one enabled step on its way to a pipeline task.
+type plannedStep struct {
+	row      TemplateStep
+	rowIndex int // in the template, or -1
+	user     *api.Step
+	userAt   int
+	file     *StepFile
+	task     tektonv1.PipelineTask
+	// known values of the task's parameters, for what can be told beforehand
+	known map[string]tektonv1.ParamValue
+}
+
+// Pipeline composes a build. The error lists all that is wrong at once, as
+// Problems. With a step that ReadStep refused there is no output either.
+func Pipeline(in Input) (*Output, error) {
+	if in.Attempt == 0 {
+		in.Attempt = 1
+	}
+	c := &composition{in: in, problems: &problemList{}, used: map[string]bool{}, taken: map[string]bool{}, taskIn: map[string]*plannedStep{}}
+	c.spec = derive(in)
+	c.plan()
+	for _, s := range c.steps {
+		c.compose(s)
+	}
+	c.order()
+	c.checkUserParameters()
+	pipeline := c.pipeline()
+	c.bindWorkspaces(pipeline)
+	run, claim := c.run(pipeline)
+	apply := c.apply(pipeline, claim)
+	c.check(pipeline, run)
+	needs := c.needs(run)
+	if err := c.problems.err(); err != nil || c.broken {
+		return nil, err
+	}
+	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings}, nil
+}
+
+// StepNames are the step ConfigMaps that build needs of template.
+func StepNames(build *api.AgentBuild, template *Template) []string {
+	var names []string
+	seen := map[string]bool{}
+	c := &composition{in: Input{Build: build, Template: template}, problems: &problemList{}}
+	for _, s := range c.rows() {
+		if s.row.ConfigMap != "" && !seen[s.row.ConfigMap] {
+			seen[s.row.ConfigMap] = true
+			names = append(names, s.row.ConfigMap)
+		}
+	}
+	return names
+}
+
+// InputHashes identify the build's spec, and the text of its template and
+// steps. A further run is due when one of them changes. They do not depend on
+// this program's version or settings, so that neither rebuilds a finished build.
+func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*StepFile) (spec, texts string) {
+	shape := build.Spec.DeepCopy()
+	shape.CleanupAfterBuild = nil
+	shape.Retries = nil
+	shape.Retention = nil
+	shape.OnChange = ""
+	shape.OnTemplateChange = ""
+	shape.Cancel = false
+	if shape.Mode == "" {
+		shape.Mode = "dev"
+	}
+	parts := []string{template.doc.body}
+	for _, name := range StepNames(build, template) {
+		if step := steps[name]; step != nil {
+			parts = append(parts, name, step.doc.body)
+		}
+	}
+	return fingerprint(mustJSON(shape))[:16], fingerprint(parts...)[:16]
+}
+
+// buildPlace of a field of the AgentBuild.
+func (c *composition) buildPlace() string {
+	if c.in.Place != "" {
+		return c.in.Place
+	}
+	b := c.in.Build
+	if b.Namespace != "" {
+		return fmt.Sprintf("AgentBuild %s/%s", b.Namespace, b.Name)
+	}
+	return "AgentBuild " + b.Name
+}
+
+// bad notes a problem of the AgentBuild itself.
+func (c *composition) bad(reason, field, message, hint string) {
+	c.problems.add(Problem{Reason: reason, Place: c.buildPlace(), Field: field, Message: message, Hint: hint})
+}
+
+// rows merges the template's steps with the build's and drops the disabled.
+func (c *composition) rows() []*plannedStep {
+	template := c.in.Template
+	var user []api.Step
+	if c.in.Build.Spec.Pipeline != nil {
+		user = c.in.Build.Spec.Pipeline.Steps
+	}
+	inTemplate := map[string]int{}
+	for i, s := range template.Steps {
+		inTemplate[s.Name] = i
+	}
+	complete := false
+	for _, u := range user {
+		complete = complete || u.ConfigMap != ""
+	}
+	var all []*plannedStep
+	if complete {
+		for i := range user {
+			s := &plannedStep{rowIndex: -1, user: &user[i], userAt: i, row: TemplateStep{Name: user[i].Name}}
+			if at, ok := inTemplate[user[i].Name]; ok {
+				s.row, s.rowIndex = template.Steps[at], at
+			}
+			all = append(all, s)
+		}
+	} else {
+		byName := map[string]int{}
+		for i, u := range user {
+			byName[u.Name] = i
+			if _, ok := inTemplate[u.Name]; !ok {
+				c.bad(api.ReasonStepNotFound, fmt.Sprintf("spec.pipeline.steps[%d].name", i),
+					fmt.Sprintf("the template %s has no step %q", template.doc.from, u.Name),
+					"use one of "+strings.Join(stepNames(template), ", ")+", or name the step's configMap")
+			}
+		}
+		for i, row := range template.Steps {
+			s := &plannedStep{row: row, rowIndex: i}
+			if at, ok := byName[row.Name]; ok {
+				s.user, s.userAt = &user[at], at
+			}
+			all = append(all, s)
+		}
+	}
+	var enabled []*plannedStep
+	for _, s := range all {
+		on := s.row.Enabled == nil || *s.row.Enabled
+		if u := s.user; u != nil {
+			if u.ConfigMap != "" {
+				s.row.ConfigMap = u.ConfigMap
+			}
+			if u.Enabled != nil {
+				on = *u.Enabled
+			} else if complete {
+				on = true
+			}
+			if u.RequiredParameters != nil {
+				s.row.RequiredParameters = u.RequiredParameters
+			}
+			if u.WhenExpressions != nil {
+				s.row.WhenExpressions = u.WhenExpressions
+			}
+		}
+		if on {
+			enabled = append(enabled, s)
+		}
+	}
+	return enabled
+}
+
+func stepNames(t *Template) []string {
+	names := make([]string, len(t.Steps))
+	for i, s := range t.Steps {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// rowPlace is where a step is asked for: in the template or in the build.
+func (c *composition) rowPlace(s *plannedStep) (place, field string) {
+	if s.rowIndex >= 0 {
+		field = fmt.Sprintf("steps[%d]", s.rowIndex)
+		return c.in.Template.doc.place(field), field
+	}
+	return c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt)
+}
+
+// plan finds the file of each step.
+func (c *composition) plan() {
+	for _, s := range c.rows() {
+		place, field := c.rowPlace(s)
+		if s.row.ConfigMap == "" {
+			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field,
+				Message: fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),
+				Hint:    "name the ConfigMap that holds the step's task-spec.yaml"})
+			continue
+		}
+		s.file = c.in.Steps[s.row.ConfigMap]
+		if s.file == nil {
+			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field + ".configMap",
+				Message: fmt.Sprintf("there is no step ConfigMap %q", s.row.ConfigMap),
+				Hint:    "create it in the build's or the controller's namespace, correct the name, or disable the step"})
+			continue
+		}
+		if s.file.broken {
+			c.broken = true
+			continue
+		}
+		c.steps = append(c.steps, s)
+		c.taskIn[s.row.Name] = s
+	}
+	if len(c.steps) == 0 && len(c.problems.found) == 0 && !c.broken {
+		c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: c.in.Template.doc.place("steps"), Field: "steps",
+			Message: "no step is enabled, so there is nothing to run", Hint: "enable a step, or list steps in spec.pipeline.steps"})
+	}
+}
+
+// compose makes the pipeline task of one step.
+func (c *composition) compose(s *plannedStep) {
+	spec := *s.file.Task.DeepCopy()
+	s.task = tektonv1.PipelineTask{
+		Name:     s.row.Name,
+		TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: spec},
+		Retries:  s.row.Retries,
+		OnError:  s.row.OnError,
+		Timeout:  s.row.Timeout,
+	}
+	for _, w := range s.row.WhenExpressions {
+		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input, Operator: operators[w.Operator], Values: w.Values})
+	}
+	c.parameters(s)
+	// A value or a when-expression may use what the spec says, too.
+	for _, m := range paramReference.FindAllStringSubmatch(mustJSON(s.task.Params)+mustJSON(s.task.When), -1) {
+		if name := m[1] + m[2]; c.spec.values[name].Type != "" {
+			c.used[name] = true
+		}
+	}
+	c.mapImages(s)
+}
+
+// order sets what each task waits for: the step before it, or what its row says.
+func (c *composition) order() {
+	before := map[string][]string{} // what stands for a step that is left out
+	rows := c.in.Template.Steps
+	enabled := map[string]bool{}
+	for _, s := range c.steps {
+		enabled[s.row.Name] = true
+	}
+	var expand func(name string, seen map[string]bool) []string
+	expand = func(name string, seen map[string]bool) []string {
+		if enabled[name] || seen[name] {
+			return []string{name}
+		}
+		seen[name] = true
+		for i, row := range rows {
+			if row.Name != name {
+				continue
+			}
+			after := before[name]
+			switch {
+			case row.RunAfter != nil:
+				after = *row.RunAfter
+			case i > 0:
+				after = []string{rows[i-1].Name}
+			}
+			var out []string
+			for _, a := range after {
+				out = append(out, expand(a, seen)...)
+			}
+			return out
+		}
+		return []string{name}
+	}
+	last := ""
+	for _, s := range c.steps {
+		if s.row.Finally {
+			continue
+		}
+		switch {
+		case s.row.RunAfter != nil:
+			added := map[string]bool{}
+			for _, name := range *s.row.RunAfter {
+				for _, real := range expand(name, map[string]bool{}) {
+					if !added[real] {
+						added[real] = true
+						s.task.RunAfter = append(s.task.RunAfter, real)
+					}
+				}
+			}
+		case last != "":
+			s.task.RunAfter = []string{last}
+		}
+		last = s.row.Name
+	}
+}
+
+// objectMeta is shared by all that is made for the build.
+func (c *composition) objectMeta(name string) metav1.ObjectMeta {
+	b := c.in.Build
+	return metav1.ObjectMeta{
+		Name:      name,
+		Namespace: b.Namespace,
+		Labels: map[string]string{
+			LabelManagedBy: ManagedBy,
+			LabelBuild:     LabelValue(b.Name),
+			LabelMode:      TemplateName(b.Spec.Mode)[len(templatePrefix):],
+		},
+		OwnerReferences: c.owner(),
+	}
+}
+
+func (c *composition) owner() []metav1.OwnerReference {
+	b := c.in.Build
+	if b.UID == "" {
+		return nil // composed without a cluster
+	}
+	group := c.in.Settings.Group
+	if group == "" {
+		group = api.DefaultGroup
+	}
+	yes := true
+	return []metav1.OwnerReference{{
+		APIVersion: api.GroupVersion(group).String(),
+		Kind:       api.Kind,
+		Name:       b.Name,
+		UID:        b.UID,
+		Controller: &yes,
+	}}
+}
+
+// LabelValue of a build's name: the name, or its start and a hash where it is
+// longer than a label may be.
+func LabelValue(name string) string { return shorten(name, 63) }
+
+// objectName is a DNS label that begins with a build's name and leaves room for
+// an ending.
+func objectName(build string) string {
+	return shorten(strings.ReplaceAll(build, ".", "-"), 52)
+}
+
+// shorten a name to limit, with a hash so that two never become one.
+func shorten(name string, limit int) string {
+	if len(name) <= limit {
+		return name
+	}
+	return strings.TrimRight(name[:limit-9], "-.") + "-" + fingerprint(name)[:8]
+}
+
+// NoTemplate stands where a template could not be read.
+func NoTemplate() *Template { return &Template{doc: &document{}} }

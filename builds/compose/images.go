@@ -1,0 +1,96 @@
+package compose
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
+
+// mapImages pins the images of a step and sends them to the mirror. An image that
+// is a parameter is mapped where its value stands.
+func (c *composition) mapImages(s *plannedStep) {
+	if c.in.Settings.ImageMirror == "" && len(c.in.Settings.ImagePins) == 0 {
+		return
+	}
+	spec := s.task.TaskSpec
+	var params []string
+	change := func(image *string, path string) {
+		if m := soleParam.FindStringSubmatch(*image); m != nil {
+			params = append(params, m[1])
+			return
+		}
+		*image = c.image(s, *image, path)
+	}
+	for i := range spec.Steps {
+		change(&spec.Steps[i].Image, fmt.Sprintf("steps[%d].image", i))
+	}
+	for i := range spec.Sidecars {
+		change(&spec.Sidecars[i].Image, fmt.Sprintf("sidecars[%d].image", i))
+	}
+	if spec.StepTemplate != nil {
+		change(&spec.StepTemplate.Image, "stepTemplate.image")
+	}
+	for _, param := range params {
+		given := false
+		for i := range s.task.Params {
+			if p := &s.task.Params[i]; p.Name == param && p.Value.Type == tektonv1.ParamTypeString {
+				given = true
+				p.Value.StringVal = c.image(s, p.Value.StringVal, "params")
+			}
+		}
+		for i := range spec.Params {
+			if p := &spec.Params[i]; !given && p.Name == param && p.Default != nil {
+				p.Default.StringVal = c.image(s, p.Default.StringVal, fmt.Sprintf("params[%d].default", i))
+			}
+		}
+	}
+}
+
+// image as the cluster shall pull it. References that hold a variable stay.
+func (c *composition) image(s *plannedStep, image, path string) string {
+	if image == "" || paramReference.MatchString(image) || wholeReference.MatchString(image) {
+		return image
+	}
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		c.problems.add(Problem{Reason: api.ReasonInvalidStep, Place: s.file.doc.place(path), Field: path, task: s.row.Name,
+			Message: fmt.Sprintf("%q is no image reference: %v", image, err), Hint: "write it as registry/repository:tag"})
+		return image
+	}
+	repository, end := ref.Context().Name(), ":"+ref.Identifier()
+	if _, ok := ref.(name.Digest); ok {
+		end = "@" + ref.Identifier()
+	}
+	if digest, ok := c.in.Settings.ImagePins[image]; ok {
+		end = "@" + digest
+	}
+	if c.in.Settings.ImageMirror != "" {
+		repository = c.in.Settings.ImageMirror + "/" + ref.Context().RegistryStr() + "/" + ref.Context().RepositoryStr()
+	}
+	return repository + end
+}
+
+// ReadPins reads a map of step images, as the steps write them, to digests.
+func ReadPins(file string, data []byte) (map[string]string, error) {
+	pins := map[string]string{}
+	problems := &problemList{}
+	if err := yaml.UnmarshalStrict(data, &pins); err != nil {
+		problems.add(Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "write each line as image: sha256:…"})
+	}
+	for _, image := range sortedKeys(pins) {
+		if !imageDigest.MatchString(pins[image]) {
+			problems.add(Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is no sha256 digest", pins[image]), Hint: "write sha256: and 64 hexadecimal digits"})
+		}
+	}
+	return pins, problems.err()
+}
+
+var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

@@ -1,0 +1,151 @@
+package compose
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// Need is an object in the build's namespace that a run cannot do without.
+type Need struct {
+	Kind string // Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim
+	Name string
+	// Place and Field ask for it.
+	Place string
+	Field string
+	// Reason of the condition when it is missing.
+	Reason string
+}
+
+// Missing is the problem that the need is not met.
+func (n Need) Missing(namespace string) *Problem {
+	hints := map[string]string{
+		"Secret":                "create the Secret, or correct the name",
+		"ConfigMap":             "create the ConfigMap, or correct the name",
+		"ServiceAccount":        "create the ServiceAccount, or set spec.serviceAccountName",
+		"PersistentVolumeClaim": "create the claim, or correct the name",
+	}
+	return &Problem{Reason: n.Reason, Place: n.Place, Field: n.Field,
+		Message: fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), Hint: hints[n.Kind]}
+}
+
+// needs lists what the build and the steps' volumes and environments name, as
+// far as it is known before the run.
+func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
+	var out []Need
+	seen := map[string]bool{}
+	add := func(n Need) {
+		if n.Name == "" || strings.Contains(n.Name, "$(") || seen[n.Kind+"/"+n.Name] {
+			return
+		}
+		seen[n.Kind+"/"+n.Name] = true
+		out = append(out, n)
+	}
+	spec := c.in.Build.Spec
+	if s := spec.Source.SourceCredentials; s != nil {
+		add(Need{"Secret", s.Name, c.buildPlace(), "spec.source.sourceCredentials.name", api.ReasonSourceSecretNotFound})
+	}
+	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
+		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound})
+	}
+	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
+		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount})
+	}
+	if spec.Pipeline != nil {
+		for i, w := range spec.Pipeline.Workspaces {
+			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
+			if w.Secret != nil {
+				add(Need{"Secret", w.Secret.Name, c.buildPlace(), field + ".secret.name", api.ReasonSecretNotFound})
+			}
+			if w.ConfigMap != nil {
+				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace(), field + ".configMap.name", api.ReasonConfigMapNotFound})
+			}
+			if w.PersistentVolumeClaim != nil {
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace(), field + ".persistentVolumeClaim.name", api.ReasonClaimNotFound})
+			}
+		}
+	}
+	for _, s := range c.steps {
+		c.stepNeeds(s, add)
+	}
+	return out
+}
+
+// stepNeeds finds what a step mounts or reads into its environment.
+func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
+	at := func(path, kind, name, reason string, optional *bool) {
+		if optional != nil && *optional {
+			return
+		}
+		add(Need{kind, s.fill(name), s.file.doc.place(path), path, reason})
+	}
+	for i, v := range s.task.TaskSpec.Volumes {
+		path := fmt.Sprintf("volumes[%d]", i)
+		if v.Secret != nil {
+			at(path, "Secret", v.Secret.SecretName, api.ReasonSecretNotFound, v.Secret.Optional)
+		}
+		if v.ConfigMap != nil {
+			at(path, "ConfigMap", v.ConfigMap.Name, api.ReasonConfigMapNotFound, v.ConfigMap.Optional)
+		}
+		if v.PersistentVolumeClaim != nil {
+			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, api.ReasonClaimNotFound, nil)
+		}
+		if v.Projected != nil {
+			for _, source := range v.Projected.Sources {
+				if source.Secret != nil {
+					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound, source.Secret.Optional)
+				}
+				if source.ConfigMap != nil {
+					at(path, "ConfigMap", source.ConfigMap.Name, api.ReasonConfigMapNotFound, source.ConfigMap.Optional)
+				}
+			}
+		}
+	}
+	env := func(path string, env []corev1.EnvVar, from []corev1.EnvFromSource) {
+		for _, e := range env {
+			if e.ValueFrom == nil {
+				continue
+			}
+			if r := e.ValueFrom.SecretKeyRef; r != nil {
+				at(path+".env", "Secret", r.Name, api.ReasonSecretNotFound, r.Optional)
+			}
+			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+				at(path+".env", "ConfigMap", r.Name, api.ReasonConfigMapNotFound, r.Optional)
+			}
+		}
+		for _, f := range from {
+			if f.SecretRef != nil {
+				at(path+".envFrom", "Secret", f.SecretRef.Name, api.ReasonSecretNotFound, f.SecretRef.Optional)
+			}
+			if f.ConfigMapRef != nil {
+				at(path+".envFrom", "ConfigMap", f.ConfigMapRef.Name, api.ReasonConfigMapNotFound, f.ConfigMapRef.Optional)
+			}
+		}
+	}
+	for i, step := range s.task.TaskSpec.Steps {
+		env(fmt.Sprintf("steps[%d]", i), step.Env, step.EnvFrom)
+	}
+	for i, sidecar := range s.task.TaskSpec.Sidecars {
+		env(fmt.Sprintf("sidecars[%d]", i), sidecar.Env, sidecar.EnvFrom)
+	}
+	if t := s.task.TaskSpec.StepTemplate; t != nil {
+		env("stepTemplate", t.Env, t.EnvFrom)
+	}
+}
+
+// fill replaces parameters whose value is known beforehand.
+func (s *plannedStep) fill(text string) string {
+	names := sortedKeys(s.known)
+	sort.Slice(names, func(i, j int) bool { return len(names[i]) > len(names[j]) })
+	for _, name := range names {
+		if v := s.known[name]; v.Type == tektonv1.ParamTypeString {
+			text = strings.ReplaceAll(text, "$(params."+name+")", v.StringVal)
+		}
+	}
+	return text
+}

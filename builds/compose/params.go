@@ -1,0 +1,472 @@
+package compose
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// The parameters that a build's spec becomes, and the other names that the
+// documents use for them (000, "Parameter Resolution").
+var (
+	aliases = map[string]string{
+		"SOURCE_REPO_URL": "repo-url",
+		"SOURCE_REVISION": "revision",
+		"BUILD_CONTEXT":   "subfolder-path",
+	}
+	// implied values hold when nobody gave one.
+	implied = map[string]string{"subfolder-path": ".", "revision": "main"}
+	// noted parameters steer the build itself or stand in published manifests,
+	// and need no step that declares them.
+	noted = map[string]bool{timeoutParameter: true, "github-token-secret": true}
+
+	operators = map[string]selection.Operator{"in": selection.In, "notin": selection.NotIn}
+)
+
+const timeoutParameter = "pipeline-timeout"
+
+// derived are the parameters that the spec becomes.
+type derived struct {
+	values map[string]tektonv1.ParamValue
+	field  map[string]string
+	image  string
+}
+
+func canonical(name string) string {
+	if real, ok := aliases[name]; ok {
+		return real
+	}
+	return name
+}
+
+func derive(in Input) derived {
+	d := derived{values: map[string]tektonv1.ParamValue{}, field: map[string]string{}}
+	set := func(name, value, field string) {
+		if value != "" {
+			d.values[name], d.field[name] = *tektonv1.NewStructuredValues(value), field
+		}
+	}
+	spec := in.Build.Spec
+	repository := Repository(in.Build, in.Template)
+	revision := Revision(in.Build, in.Template)
+	set("repo-url", repository, "spec.source.sourceRepository")
+	set("repo-clone-url", CloneURL(repository), "spec.source.sourceRepository")
+	set("source-revision", revision, "spec.source.sourceRevision")
+	if in.Commit != "" {
+		revision = in.Commit
+	}
+	set("revision", revision, "spec.source.sourceRevision")
+	set("subfolder-path", spec.Source.SourceSubfolder, "spec.source.sourceSubfolder")
+	set("repo-user", spec.Source.RepoUser, "spec.source.repoUser")
+	set("build-name", in.Build.Name, "metadata.name")
+	if s := spec.Source.SourceCredentials; s != nil {
+		set("SOURCE_REPO_SECRET", s.Name, "spec.source.sourceCredentials.name")
+	}
+	if out := spec.BuildOutput; out != nil {
+		image := out.Image
+		if strings.HasPrefix(image, "<") {
+			image = in.Build.Name // a published placeholder
+		}
+		d.image = strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image + ":" + out.ImageTag
+		set("image", d.image, "spec.buildOutput")
+		if out.ImageRepoCredentials != nil {
+			set("registry-secret", out.ImageRepoCredentials.Name, "spec.buildOutput.imageRepoCredentials.name")
+		}
+		setPairs(d, "image-labels", out.Labels, "spec.buildOutput.labels")
+		setPairs(d, "image-annotations", out.Annotations, "spec.buildOutput.annotations")
+	}
+	if len(spec.BuildArgs) > 0 {
+		args := make([]string, 0, len(spec.BuildArgs))
+		for _, a := range spec.BuildArgs {
+			value := ""
+			if a.Value != nil {
+				value = *a.Value
+			}
+			args = append(args, a.Name+"="+value)
+		}
+		d.values["build-args"] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: args}
+		d.field["build-args"] = "spec.buildArgs"
+	}
+	return d
+}
+
+func setPairs(d derived, name string, pairs map[string]string, field string) {
+	if len(pairs) == 0 {
+		return
+	}
+	list := make([]string, 0, len(pairs))
+	for _, k := range sortedKeys(pairs) {
+		list = append(list, k+"="+pairs[k])
+	}
+	d.values[name], d.field[name] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: list}, field
+}
+
+// Repository that a build clones, as it was written.
+func Repository(b *api.AgentBuild, t *Template) string {
+	return effective(b, t, "repo-url", b.Spec.Source.SourceRepository)
+}
+
+// Revision that a build asks for: the user's, the template's default, or main.
+func Revision(b *api.AgentBuild, t *Template) string {
+	if r := effective(b, t, "revision", b.Spec.Source.SourceRevision); r != "" {
+		return r
+	}
+	return implied["revision"]
+}
+
+// effective string value of a parameter before any step is looked at.
+func effective(b *api.AgentBuild, t *Template, name, fromSpec string) string {
+	if b.Spec.Pipeline != nil {
+		if p := findUser(b.Spec.Pipeline.Parameters, name); p != nil && p.Value != nil {
+			return *p.Value
+		}
+	}
+	if fromSpec != "" {
+		return fromSpec
+	}
+	for _, s := range t.Steps {
+		if p := findDefault(s.DefaultParameters, name); p != nil && p.Value != nil && p.Value.StringVal != "" {
+			return p.Value.StringVal
+		}
+	}
+	if p := findDefault(t.GlobalParameters, name); p != nil && p.Value != nil {
+		return p.Value.StringVal
+	}
+	return ""
+}
+
+var scpLike = regexp.MustCompile(`^[A-Za-z0-9._-]+@[^/:]+:`)
+
+// CloneURL is the URL to clone: a repository without a scheme means https.
+func CloneURL(repository string) string {
+	if repository == "" || strings.Contains(repository, "://") || scpLike.MatchString(repository) {
+		return repository
+	}
+	return "https://" + repository
+}
+
+// findUser finds name or an alias of it; the name itself wins.
+func findUser(params []api.Parameter, name string) *api.Parameter {
+	var alias *api.Parameter
+	for i := range params {
+		switch {
+		case params[i].Name == name:
+			return &params[i]
+		case alias == nil && canonical(params[i].Name) == canonical(name):
+			alias = &params[i]
+		}
+	}
+	return alias
+}
+
+func findDefault(params []TemplateParameter, name string) *TemplateParameter {
+	var alias *TemplateParameter
+	for i := range params {
+		switch {
+		case params[i].Name == name:
+			return &params[i]
+		case alias == nil && canonical(params[i].Name) == canonical(name):
+			alias = &params[i]
+		}
+	}
+	return alias
+}
+
+func (p userParameter) value() tektonv1.ParamValue {
+	switch {
+	case p.Array != nil:
+		return tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: p.Array}
+	case p.Object != nil:
+		return tektonv1.ParamValue{Type: tektonv1.ParamTypeObject, ObjectVal: p.Object}
+	case p.Value != nil:
+		return *tektonv1.NewStructuredValues(*p.Value)
+	}
+	return *tektonv1.NewStructuredValues("")
+}
+
+type userParameter api.Parameter
+
+// parameters gives a task its values, in the documented order (000, "Parameter
+// Resolution"): the user's for this step, the user's for the pipeline, what the
+// spec says, the template's for this step, the template's for all, and the
+// step's own default, which Tekton applies.
+func (c *composition) parameters(s *plannedStep) {
+	s.known = map[string]tektonv1.ParamValue{}
+	spec := s.task.TaskSpec
+	for i := range spec.Params {
+		spec.Params[i].SetDefaults(background())
+	}
+	required := map[string]bool{}
+	for _, name := range s.row.RequiredParameters {
+		required[canonical(name)] = true
+	}
+	for i, declared := range spec.Params {
+		value, place, field, given := c.lookup(s, declared.Name)
+		if !given && declared.Default == nil {
+			if text, ok := implied[canonical(declared.Name)]; ok && declared.Type == tektonv1.ParamTypeString {
+				value, given = *tektonv1.NewStructuredValues(text), true
+			}
+		}
+		if !given {
+			switch {
+			case declared.Default != nil:
+				s.known[declared.Name] = *declared.Default
+			default:
+				c.missing(s, declared.Name, fmt.Sprintf("params[%d]", i))
+			}
+			continue
+		}
+		// a whole reference stands for a value of its own type
+		if value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference.MatchString(value.StringVal)) {
+			c.problems.add(Problem{Reason: api.ReasonWrongParameterType, Place: place, Field: field,
+				Message: fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, article(declared.Type), article(value.Type)),
+				Hint:    typeHint(declared.Type, place == c.buildPlace())})
+			continue
+		}
+		c.checkObject(s, declared, value, place, field)
+		s.known[declared.Name] = value
+		name := canonical(declared.Name)
+		if from, ok := c.spec.values[name]; ok && field == c.spec.field[name] && place == c.buildPlace() {
+			c.used[name] = true
+			value = reference(name, from.Type)
+		}
+		s.task.Params = append(s.task.Params, tektonv1.Param{Name: declared.Name, Value: value})
+	}
+	c.requireStepParameters(s, required)
+	if s.user == nil {
+		return
+	}
+	for i, p := range s.user.Parameters {
+		if !declares(spec.Params, p.Name) {
+			c.bad(api.ReasonUndefinedParameter, fmt.Sprintf("spec.pipeline.steps[%d].parameters[%d].name", s.userAt, i),
+				fmt.Sprintf("step %q has no parameter %q", s.row.Name, p.Name), s.offers())
+		}
+	}
+}
+
+func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place, field string) {
+	if declared.Type != tektonv1.ParamTypeObject || value.Type != tektonv1.ParamTypeObject {
+		return
+	}
+	for _, key := range sortedKeys(declared.Properties) {
+		_, has := value.ObjectVal[key]
+		if declared.Default != nil && !has {
+			_, has = declared.Default.ObjectVal[key]
+		}
+		if !has {
+			c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field,
+				Message: fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name, s.row.Name, key), Hint: "add the key"})
+		}
+	}
+}
+
+func declares(params tektonv1.ParamSpecs, name string) bool {
+	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool { return canonical(p.Name) == canonical(name) })
+}
+
+func (s *plannedStep) offers() string {
+	var names []string
+	for _, p := range s.file.Task.Params {
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		return "remove it: the step takes no parameters"
+	}
+	return "it has " + strings.Join(names, ", ")
+}
+
+// lookup a value for a parameter of a step above the step's own default.
+func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamValue, place, field string, ok bool) {
+	build := c.in.Build.Spec
+	if s.user != nil {
+		if p := findUser(s.user.Parameters, name); p != nil {
+			return userParameter(*p).value(), c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d].parameters[%s]", s.userAt, p.Name), true
+		}
+	}
+	resolved := c.in.Commit != "" && canonical(name) == "revision"
+	if build.Pipeline != nil {
+		if p := findUser(build.Pipeline.Parameters, name); p != nil {
+			c.taken[p.Name] = true
+			if !resolved {
+				return userParameter(*p).value(), c.buildPlace(), fmt.Sprintf("spec.pipeline.parameters[%s]", p.Name), true
+			}
+		}
+	}
+	real := canonical(name)
+	// What only a template says must keep the template's place in the order.
+	fromSpec := map[string]bool{"repo-url": build.Source.SourceRepository != "", "revision": build.Source.SourceRevision != "" || resolved}
+	if own, special := fromSpec[real]; !special || own {
+		if v, has := c.spec.values[real]; has {
+			return v, c.buildPlace(), c.spec.field[real], true
+		}
+	}
+	if p := findDefault(s.row.DefaultParameters, name); p != nil && p.Value != nil {
+		field := fmt.Sprintf("steps[%d].defaultParameters", s.rowIndex)
+		return *p.Value, c.in.Template.doc.place(field), field + "[" + p.Name + "]", true
+	}
+	if p := findDefault(c.in.Template.GlobalParameters, name); p != nil && p.Value != nil {
+		return *p.Value, c.in.Template.doc.place("globalParameters"), "globalParameters[" + p.Name + "]", true
+	}
+	return value, "", "", false
+}
+
+// given tells whether the build, the template or an implied value provides name.
+func (c *composition) given(s *plannedStep, name string) bool {
+	if _, ok := implied[canonical(name)]; ok {
+		return true
+	}
+	_, _, _, ok := c.lookup(s, name)
+	return ok
+}
+
+func (c *composition) requireStepParameters(s *plannedStep, required map[string]bool) {
+	for _, name := range sortedKeys(required) {
+		if !c.given(s, name) && !c.reported(s, name) {
+			c.missing(s, name, "")
+		}
+	}
+	if s.row.Finally {
+		return
+	}
+	for _, name := range c.in.Template.RequiredParameters {
+		if declares(s.task.TaskSpec.Params, name) && !c.given(s, name) && !c.reported(s, name) {
+			c.missing(s, name, "")
+		}
+	}
+	for _, p := range append(slices.Clone(c.in.Template.GlobalParameters), s.row.DefaultParameters...) {
+		wanted := p.Required != nil && *p.Required && p.Value == nil
+		if wanted && declares(s.task.TaskSpec.Params, p.Name) && !c.given(s, p.Name) && !c.reported(s, p.Name) {
+			c.missing(s, p.Name, "")
+		}
+	}
+}
+
+// reported tells whether a declared parameter without any value was named.
+func (c *composition) reported(s *plannedStep, name string) bool {
+	for _, p := range s.task.TaskSpec.Params {
+		if canonical(p.Name) == canonical(name) {
+			return p.Default == nil
+		}
+	}
+	return false
+}
+
+func (c *composition) missing(s *plannedStep, name, at string) {
+	place, field := c.rowPlace(s)
+	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s", c.buildPlace())
+	if f, ok := specFields[canonical(name)]; ok {
+		hint = fmt.Sprintf("set %s of %s", f, c.buildPlace())
+	}
+	message := fmt.Sprintf("step %q needs a value for parameter %q", s.row.Name, name)
+	if at != "" {
+		place, field = s.file.doc.place(at), at
+		message += ", which has no default"
+	}
+	c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field, Message: message, Hint: hint})
+}
+
+// specFields tell where in the spec a derived parameter comes from.
+var specFields = map[string]string{
+	"repo-url":           "spec.source.sourceRepository",
+	"repo-clone-url":     "spec.source.sourceRepository",
+	"image":              "spec.buildOutput",
+	"registry-secret":    "spec.buildOutput.imageRepoCredentials",
+	"SOURCE_REPO_SECRET": "spec.source.sourceCredentials",
+	"repo-user":          "spec.source.repoUser",
+	"build-args":         "spec.buildArgs",
+	"image-labels":       "spec.buildOutput.labels",
+	"image-annotations":  "spec.buildOutput.annotations",
+	"subfolder-path":     "spec.source.sourceSubfolder",
+	"revision":           "spec.source.sourceRevision",
+}
+
+// checkUserParameters refuses what no step takes, since it would be ignored.
+func (c *composition) checkUserParameters() {
+	if len(c.steps) == 0 {
+		return
+	}
+	if p := c.in.Build.Spec.Pipeline; p != nil {
+		for i, param := range p.Parameters {
+			_, isSpec := specFields[canonical(param.Name)]
+			if c.taken[param.Name] || noted[param.Name] || isSpec {
+				continue
+			}
+			declared := false
+			for _, s := range c.steps {
+				declared = declared || declares(s.task.TaskSpec.Params, param.Name)
+			}
+			if !declared {
+				c.bad(api.ReasonUndefinedParameter, fmt.Sprintf("spec.pipeline.parameters[%d].name", i),
+					fmt.Sprintf("no enabled step has a parameter %q", param.Name), "correct the name, enable the step that takes it, or remove it")
+			}
+		}
+		c.checkAliases(p.Parameters)
+	}
+	for _, name := range []string{"build-args", "image-labels", "image-annotations"} {
+		if _, set := c.spec.values[name]; set && !slices.ContainsFunc(c.steps, func(s *plannedStep) bool { return declares(s.task.TaskSpec.Params, name) }) {
+			c.bad(api.ReasonUndefinedParameter, c.spec.field[name],
+				fmt.Sprintf("no step of this pipeline takes %s, so they would be lost", name),
+				fmt.Sprintf("use a build step with the array parameter %s, or remove the field", name))
+		}
+	}
+}
+
+// checkAliases refuses two names of one parameter with different values.
+func (c *composition) checkAliases(params []api.Parameter) {
+	for i, p := range params {
+		for _, q := range params[:i] {
+			if p.Name != q.Name && canonical(p.Name) == canonical(q.Name) && userParameter(p).value().StringVal != userParameter(q).value().StringVal {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d]", i),
+					fmt.Sprintf("%s and %s are one parameter, but differ", q.Name, p.Name), "keep one of the two")
+			}
+		}
+	}
+}
+
+var wholeReference = regexp.MustCompile(`^\$\([^()]+\)$`)
+
+// reference to a pipeline parameter in the form that its type wants.
+func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {
+	if kind == tektonv1.ParamTypeArray {
+		return tektonv1.ParamValue{Type: kind, ArrayVal: []string{"$(params." + name + "[*])"}}
+	}
+	return *tektonv1.NewStructuredValues("$(params." + name + ")")
+}
+
+func article(t tektonv1.ParamType) string {
+	if t == tektonv1.ParamTypeString {
+		return "a string"
+	}
+	return "an " + string(t)
+}
+
+func typeHint(t tektonv1.ParamType, inBuild bool) string {
+	if inBuild {
+		return map[tektonv1.ParamType]string{
+			tektonv1.ParamTypeString: "give it with value:",
+			tektonv1.ParamTypeArray:  "give it with array:",
+			tektonv1.ParamTypeObject: "give it with object:",
+		}[t]
+	}
+	return map[tektonv1.ParamType]string{
+		tektonv1.ParamTypeString: "write the value as a string",
+		tektonv1.ParamTypeArray:  "write the value as a list",
+		tektonv1.ParamTypeObject: "write the value as a map",
+	}[t]
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

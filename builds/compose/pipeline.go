@@ -1,0 +1,383 @@
+package compose
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// The workspaces that every build can have without binding them.
+const (
+	sharedWorkspace   = "shared-workspace"
+	gitCredentials    = "git-credentials"
+	registryWorkspace = "registry-credentials"
+	// buildGroup owns what the steps write, so that steps of different users
+	// can share it.
+	buildGroup = 65532
+)
+
+// workspaceAliases are other names that published steps give them.
+var workspaceAliases = map[string]string{
+	"source":        sharedWorkspace,
+	"basic-auth":    gitCredentials,
+	"ssh-directory": gitCredentials,
+	"dockerconfig":  registryWorkspace,
+}
+
+// chainsResults are the results that Tekton Chains reads from a pipeline.
+var chainsResults = []string{"IMAGE_URL", "IMAGE_DIGEST", "CHAINS-GIT_URL", "CHAINS-GIT_COMMIT"}
+
+// pipeline assembles the tasks, the parameters they use and the results.
+func (c *composition) pipeline() *tektonv1.Pipeline {
+	p := &tektonv1.Pipeline{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "Pipeline"},
+		ObjectMeta: c.objectMeta(""),
+		Spec:       tektonv1.PipelineSpec{Description: c.in.Template.Description},
+	}
+	for _, name := range sortedKeys(c.used) {
+		p.Spec.Params = append(p.Spec.Params, tektonv1.ParamSpec{Name: name, Type: c.spec.values[name].Type})
+	}
+	for _, s := range c.steps {
+		if s.row.Finally {
+			p.Spec.Finally = append(p.Spec.Finally, s.task)
+		} else {
+			p.Spec.Tasks = append(p.Spec.Tasks, s.task)
+		}
+	}
+	p.Spec.Results = c.results()
+	return p
+}
+
+// results hands the image and the commit on, under the names that Chains reads.
+// Where two tasks can give one, as when a Dockerfile decides, each result has its
+// task's name in front, which Chains understands too.
+func (c *composition) results() []tektonv1.PipelineResult {
+	var out []tektonv1.PipelineResult
+	for _, name := range chainsResults {
+		var from []string
+		for _, s := range c.steps {
+			if !s.row.Finally && slices.ContainsFunc(s.task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == name }) {
+				from = append(from, s.row.Name)
+			}
+		}
+		for _, task := range from {
+			as := name
+			if len(from) > 1 {
+				as = task + "-" + name
+			}
+			out = append(out, tektonv1.PipelineResult{Name: as, Type: tektonv1.ResultsTypeString,
+				Value: *tektonv1.NewStructuredValues(fmt.Sprintf("$(tasks.%s.results.%s)", task, name))})
+		}
+	}
+	return out
+}
+
+// bindWorkspaces ties what the tasks declare to the pipeline's workspaces.
+func (c *composition) bindWorkspaces(p *tektonv1.Pipeline) {
+	available := map[string]bool{sharedWorkspace: true}
+	spec := c.in.Build.Spec
+	available[gitCredentials] = spec.Source.SourceCredentials != nil
+	available[registryWorkspace] = spec.BuildOutput != nil && spec.BuildOutput.ImageRepoCredentials != nil
+	if spec.Pipeline != nil {
+		for _, w := range spec.Pipeline.Workspaces {
+			available[w.Name] = true
+		}
+	}
+	usedBy := map[string]bool{}
+	for _, list := range [][]tektonv1.PipelineTask{p.Spec.Tasks, p.Spec.Finally} {
+		for i := range list {
+			task := &list[i]
+			s := c.taskIn[task.Name]
+			for j, w := range task.TaskSpec.Workspaces {
+				target, mapped := s.row.Workspaces[w.Name]
+				if !mapped {
+					target = w.Name
+				}
+				if real, ok := workspaceAliases[target]; ok && !available[target] {
+					target = real
+				}
+				switch {
+				case available[target]:
+					usedBy[target] = true
+					task.Workspaces = append(task.Workspaces, tektonv1.WorkspacePipelineTaskBinding{Name: w.Name, Workspace: target})
+				case !w.Optional || mapped:
+					c.unbound(s, w.Name, target, j)
+				}
+			}
+		}
+	}
+	for _, name := range sortedKeys(usedBy) {
+		p.Spec.Workspaces = append(p.Spec.Workspaces, tektonv1.PipelineWorkspaceDeclaration{Name: name})
+	}
+	if spec.Pipeline == nil {
+		return
+	}
+	for i, w := range spec.Pipeline.Workspaces {
+		if !usedBy[w.Name] && len(c.steps) > 0 && !c.broken {
+			c.bad(api.ReasonUnboundWorkspace, fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
+				fmt.Sprintf("no enabled step has a workspace %q", w.Name), "correct the name or remove the binding")
+		}
+	}
+}
+
+func (c *composition) unbound(s *plannedStep, name, target string, at int) {
+	hint := fmt.Sprintf("bind it in spec.pipeline.workspaces of %s, or map it to shared-workspace in the template's steps[].workspaces", c.buildPlace())
+	switch target {
+	case gitCredentials:
+		hint = "set spec.source.sourceCredentials of " + c.buildPlace()
+	case registryWorkspace:
+		hint = "set spec.buildOutput.imageRepoCredentials of " + c.buildPlace()
+	}
+	field := fmt.Sprintf("workspaces[%d]", at)
+	c.problems.add(Problem{Reason: api.ReasonUnboundWorkspace, Place: s.file.doc.place(field), Field: field, task: s.row.Name,
+		Message: fmt.Sprintf("step %q needs the workspace %q, and nothing is bound to it", s.row.Name, name), Hint: hint})
+}
+
+// run makes the PipelineRun, and the claim of a workspace that is kept.
+func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.PersistentVolumeClaim) {
+	b := c.in.Build
+	run := &tektonv1.PipelineRun{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"},
+		ObjectMeta: c.objectMeta(""),
+	}
+	for k, v := range b.Spec.Labels {
+		if _, ours := run.Labels[k]; !ours {
+			run.Labels[k] = v
+		}
+	}
+	run.Annotations = map[string]string{}
+	for k, v := range b.Spec.Annotations {
+		run.Annotations[k] = v
+	}
+	specHash, templateHash := InputHashes(b, c.in.Template, c.in.Steps)
+	run.Annotations[AnnotationBuild] = b.Name
+	run.Annotations[AnnotationSpec] = specHash
+	run.Annotations[AnnotationTemplate] = templateHash
+	run.Annotations[AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
+	setIf(run.Annotations, AnnotationCommit, c.in.Commit)
+	setIf(run.Annotations, AnnotationImage, c.spec.image)
+	group := c.in.Settings.Group
+	if group == "" {
+		group = api.DefaultGroup
+	}
+	setIf(run.Annotations, AnnotationRerun, b.Annotations[api.RerunAnnotation(group)])
+
+	for _, param := range p.Spec.Params {
+		run.Spec.Params = append(run.Spec.Params, tektonv1.Param{Name: param.Name, Value: c.spec.values[param.Name]})
+	}
+	run.Spec.TaskRunTemplate = tektonv1.PipelineTaskRunTemplate{
+		ServiceAccountName: firstOf(b.Spec.ServiceAccountName, c.in.Settings.ServiceAccountName),
+		PodTemplate:        podTemplate(b.Spec.Pod),
+	}
+	run.Spec.TaskRunSpecs = c.taskRunSpecs(p)
+	if t := c.timeout(); t > 0 {
+		run.Spec.Timeouts = &tektonv1.TimeoutFields{Pipeline: &metav1.Duration{Duration: t}}
+	}
+	var claim *corev1.PersistentVolumeClaim
+	for _, w := range p.Spec.Workspaces {
+		binding := c.workspace(w.Name)
+		if w.Name == sharedWorkspace && b.Spec.Workspace != nil && b.Spec.Workspace.Keep {
+			claim = &corev1.PersistentVolumeClaim{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+				ObjectMeta: c.objectMeta(objectName(b.Name) + "-workspace"),
+				Spec:       c.claimSpec(),
+			}
+			binding = tektonv1.WorkspaceBinding{Name: w.Name, PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}
+		}
+		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
+	}
+	p.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(p.Spec))[:10]
+	if c.in.Settings.PipelineObjects {
+		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: p.Name}
+	} else {
+		run.Spec.PipelineSpec = p.Spec.DeepCopy()
+	}
+	// Everything that shapes the run is in its name, and nothing else is.
+	run.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(run.Spec), mustJSON(p.Spec), mustJSON(run.Annotations), mustJSON(run.Labels))[:10]
+	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
+	return run, claim
+}
+
+// apply lists what must stand before the run.
+func (c *composition) apply(p *tektonv1.Pipeline, claim *corev1.PersistentVolumeClaim) []Object {
+	var out []Object
+	if s := c.in.Settings; s.CreateServiceAccount && s.ServiceAccountName != "" && c.in.Build.Spec.ServiceAccountName == "" {
+		no := false
+		out = append(out, &corev1.ServiceAccount{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			// All builds of the namespace share it, so none owns it.
+			ObjectMeta:                   metav1.ObjectMeta{Name: s.ServiceAccountName, Namespace: c.in.Build.Namespace, Labels: map[string]string{LabelManagedBy: ManagedBy}},
+			AutomountServiceAccountToken: &no,
+		})
+	}
+	if claim != nil {
+		out = append(out, claim)
+	}
+	if c.in.Settings.PipelineObjects {
+		out = append(out, p)
+	}
+	return out
+}
+
+func setIf(m map[string]string, key, value string) {
+	if value != "" {
+		m[key] = value
+	}
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// podTemplate gives all pods of a run one group for the shared volume, and the
+// runtime's seccomp profile, unless the build says otherwise.
+func podTemplate(settings *api.PodSettings) *pod.PodTemplate {
+	group, policy := int64(buildGroup), corev1.FSGroupChangeOnRootMismatch
+	t := &pod.PodTemplate{SecurityContext: &corev1.PodSecurityContext{
+		FSGroup:             &group,
+		FSGroupChangePolicy: &policy,
+		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}}
+	if settings == nil {
+		return t
+	}
+	t.NodeSelector = settings.NodeSelector
+	t.Tolerations = settings.Tolerations
+	if settings.SecurityContext != nil {
+		t.SecurityContext = settings.SecurityContext
+	}
+	return t
+}
+
+// taskRunSpecs give the build's resources to the task that makes the image.
+func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTaskRunSpec {
+	if c.in.Build.Spec.Pod == nil || c.in.Build.Spec.Pod.Resources == nil {
+		return nil
+	}
+	var makers, all []tektonv1.PipelineTaskRunSpec
+	for _, task := range p.Spec.Tasks {
+		row := tektonv1.PipelineTaskRunSpec{PipelineTaskName: task.Name, ComputeResources: c.in.Build.Spec.Pod.Resources}
+		all = append(all, row)
+		if slices.ContainsFunc(task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == "IMAGE_DIGEST" }) {
+			makers = append(makers, row)
+		}
+	}
+	if len(makers) > 0 {
+		return makers
+	}
+	return all
+}
+
+// timeout of the run: the spec's, the parameter's, the template's, the
+// controller's; zero leaves it to Tekton.
+func (c *composition) timeout() time.Duration {
+	spec := c.in.Build.Spec
+	if spec.Timeout != nil {
+		return spec.Timeout.Duration
+	}
+	if spec.Pipeline != nil {
+		if p := findUser(spec.Pipeline.Parameters, timeoutParameter); p != nil && p.Value != nil {
+			return c.duration(*p.Value, c.buildPlace(), "spec.pipeline.parameters["+timeoutParameter+"]", api.ReasonInvalidBuild)
+		}
+	}
+	if p := findDefault(c.in.Template.GlobalParameters, timeoutParameter); p != nil && p.Value != nil {
+		return c.duration(p.Value.StringVal, c.in.Template.doc.place("globalParameters"), "globalParameters["+timeoutParameter+"]", api.ReasonInvalidTemplate)
+	}
+	return c.in.Settings.Timeout
+}
+
+func (c *composition) duration(text, place, field, reason string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		c.problems.add(Problem{Reason: reason, Place: place, Field: field,
+			Message: fmt.Sprintf("%q is no positive duration", text), Hint: "write it like 20m or 1h30m"})
+		return 0
+	}
+	return d
+}
+
+// workspace binds one workspace of the pipeline.
+func (c *composition) workspace(name string) tektonv1.WorkspaceBinding {
+	spec := c.in.Build.Spec
+	binding := tektonv1.WorkspaceBinding{Name: name}
+	if spec.Pipeline != nil {
+		for _, w := range spec.Pipeline.Workspaces {
+			if w.Name != name {
+				continue
+			}
+			switch {
+			case w.Secret != nil:
+				binding.Secret = &corev1.SecretVolumeSource{SecretName: w.Secret.Name}
+			case w.ConfigMap != nil:
+				binding.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *w.ConfigMap}
+			case w.PersistentVolumeClaim != nil:
+				binding.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.PersistentVolumeClaim.Name}
+			default:
+				binding.EmptyDir = &corev1.EmptyDirVolumeSource{}
+			}
+			return binding
+		}
+	}
+	switch name {
+	case gitCredentials:
+		binding.Secret = &corev1.SecretVolumeSource{SecretName: spec.Source.SourceCredentials.Name}
+	case registryWorkspace:
+		secret := spec.BuildOutput.ImageRepoCredentials.Name
+		binding.Secret = &corev1.SecretVolumeSource{SecretName: secret}
+		keys, known := c.in.SecretKeys[secret]
+		switch {
+		case slices.Contains(keys, "config.json"):
+		case !known, slices.Contains(keys, corev1.DockerConfigJsonKey):
+			binding.Secret.Items = []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "config.json"}}
+		default:
+			c.bad(api.ReasonSecretInvalid, "spec.buildOutput.imageRepoCredentials.name",
+				fmt.Sprintf("Secret %s has neither the key .dockerconfigjson nor config.json", secret),
+				"create it with kubectl create secret docker-registry")
+		}
+	default:
+		binding.VolumeClaimTemplate = &corev1.PersistentVolumeClaim{Spec: c.claimSpec()}
+	}
+	return binding
+}
+
+func (c *composition) claimSpec() corev1.PersistentVolumeClaimSpec {
+	size, mode := resource.MustParse("1Gi"), corev1.ReadWriteOnce
+	var class *string
+	if w := c.in.Build.Spec.Workspace; w != nil {
+		if w.Size != nil {
+			size = *w.Size
+		}
+		if w.AccessMode != "" {
+			mode = w.AccessMode
+		}
+		class = w.StorageClassName
+	}
+	return corev1.PersistentVolumeClaimSpec{
+		AccessModes:      []corev1.PersistentVolumeAccessMode{mode},
+		StorageClassName: class,
+		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+	}
+}
+
+// mustJSON of a value of our own making, which always marshals.
+func mustJSON(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("compose: marshalling %T: %v", v, err))
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,360 @@
+package compose
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// ConfigMap is what composition reads of one: its data, and the words that tell
+// a person where it is.
+type ConfigMap struct {
+	Namespace string
+	Name      string
+	// File that holds the ConfigMap; empty for one in a cluster.
+	File string
+	Data map[string]string
+}
+
+func (c ConfigMap) String() string {
+	name := c.Name
+	if c.Namespace != "" {
+		name = c.Namespace + "/" + name
+	}
+	if c.File != "" {
+		return c.File + ": ConfigMap " + name
+	}
+	return "ConfigMap " + name
+}
+
+// The keys and names under which templates and steps are stored (000,
+// "Template Structure" and "Step Storage").
+const (
+	TemplateKeyYAML = "template.yaml"
+	TemplateKeyJSON = "template.json"
+	StepKey         = "task-spec.yaml"
+	templatePrefix  = "pipeline-template-"
+)
+
+// TemplateName is the name of the ConfigMap that holds mode's template.
+func TemplateName(mode string) string {
+	if mode == "" {
+		mode = "dev"
+	}
+	return templatePrefix + mode
+}
+
+// document is the text of one key, with enough of its structure to say on which
+// line a field stands.
+type document struct {
+	from ConfigMap
+	key  string
+	body string
+	root *yamlv3.Node
+}
+
+// place of a field path such as "steps[1].image", or of the document.
+func (d *document) place(path string) string {
+	where := fmt.Sprintf("%s, %s", d.from, d.key)
+	if line := d.line(path); line > 0 {
+		where += ":" + strconv.Itoa(line)
+	}
+	return where
+}
+
+// line of path or of the nearest parent that exists; 0 when nothing is known.
+func (d *document) line(path string) int {
+	if d.root == nil || len(d.root.Content) == 0 {
+		return 0
+	}
+	node := d.root.Content[0]
+	line := 0
+	for _, part := range splitPath(path) {
+		next := child(node, part)
+		if next == nil {
+			break
+		}
+		node, line = next.value, next.line
+	}
+	return line
+}
+
+type located struct {
+	value *yamlv3.Node
+	line  int
+}
+
+func child(node *yamlv3.Node, part string) *located {
+	switch node.Kind {
+	case yamlv3.AliasNode:
+		return child(node.Alias, part)
+	case yamlv3.SequenceNode:
+		i, err := strconv.Atoi(part)
+		if err != nil || i < 0 || i >= len(node.Content) {
+			return nil
+		}
+		return &located{node.Content[i], node.Content[i].Line}
+	case yamlv3.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == part {
+				return &located{node.Content[i+1], node.Content[i].Line}
+			}
+		}
+	}
+	return nil
+}
+
+// splitPath cuts "steps[1].params[name].x" into steps, 1, params, name, x.
+func splitPath(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+}
+
+// Template is a pipeline template (000, "Template Structure"). The fields from
+// RunAfter on in its steps are ours.
+type Template struct {
+	Name               string              `json:"name,omitempty"`
+	Namespace          string              `json:"namespace,omitempty"`
+	Description        string              `json:"description,omitempty"`
+	RequiredParameters []string            `json:"requiredParameters,omitempty"`
+	GlobalParameters   []TemplateParameter `json:"globalParameters,omitempty"`
+	Steps              []TemplateStep      `json:"steps"`
+
+	doc *document
+}
+
+// TemplateParameter is a default; Value is a string, a list or a map.
+type TemplateParameter struct {
+	Name        string               `json:"name"`
+	Value       *tektonv1.ParamValue `json:"value,omitempty"`
+	Required    *bool                `json:"required,omitempty"`
+	Description string               `json:"description,omitempty"`
+}
+
+// TemplateStep is one row of a template.
+type TemplateStep struct {
+	Name               string               `json:"name"`
+	ConfigMap          string               `json:"configMap"`
+	Enabled            *bool                `json:"enabled,omitempty"`
+	Description        string               `json:"description,omitempty"`
+	DefaultParameters  []TemplateParameter  `json:"defaultParameters,omitempty"`
+	RequiredParameters []string             `json:"requiredParameters,omitempty"`
+	WhenExpressions    []api.WhenExpression `json:"whenExpressions,omitempty"`
+
+	// RunAfter names the steps to wait for. Omitted, the step before; an empty
+	// list starts at once.
+	RunAfter *[]string `json:"runAfter,omitempty"`
+	// Timeout of the step. Omitted, the pipeline's.
+	Timeout *v1.Duration `json:"timeout,omitempty"`
+	// Retries of the step by Tekton. Omitted, none.
+	Retries int `json:"retries,omitempty"`
+	// OnError is continue or stopAndFail. Omitted, stopAndFail.
+	OnError tektonv1.PipelineTaskOnErrorType `json:"onError,omitempty"`
+	// Finally runs the step after all others, whatever became of them.
+	Finally bool `json:"finally,omitempty"`
+	// Workspaces maps the step's workspaces to the pipeline's. Omitted, each
+	// has its own name, and source is the shared one.
+	Workspaces map[string]string `json:"workspaces,omitempty"`
+}
+
+// StepFile is a step ConfigMap that was read.
+type StepFile struct {
+	Task tektonv1.TaskSpec
+	doc  *document
+	// broken: its problems were told, so that nothing more is said of it
+	broken bool
+}
+
+// ReadTemplate reads the template of a ConfigMap, strictly.
+func ReadTemplate(cm ConfigMap) (*Template, error) {
+	problems := &problemList{}
+	yamlText, hasYAML := cm.Data[TemplateKeyYAML]
+	jsonText, hasJSON := cm.Data[TemplateKeyJSON]
+	doc := &document{from: cm, key: TemplateKeyYAML, body: yamlText}
+	switch {
+	case hasYAML && hasJSON:
+		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: cm.String(),
+			Message: "has both template.yaml and template.json", Hint: "keep one of the two keys"})
+		return nil, problems.err()
+	case hasJSON:
+		doc.key, doc.body = TemplateKeyJSON, jsonText
+	case !hasYAML:
+		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: cm.String(),
+			Message: "has neither the key template.yaml nor template.json" + otherKeys(cm),
+			Hint:    "put the template under template.yaml"})
+		return nil, problems.err()
+	}
+	template := &Template{doc: doc}
+	if !decode(doc, template, api.ReasonInvalidTemplate, problems) {
+		return nil, problems.err()
+	}
+	seen := map[string]bool{}
+	for i, s := range template.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
+		bad := func(message, hint string) {
+			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(at), Field: at, Message: message, Hint: hint})
+		}
+		switch {
+		case s.Name == "":
+			bad("has no name", "give each step a name, such as unit-tests")
+		case !dnsLabel.MatchString(s.Name) || len(s.Name) > 63:
+			bad(fmt.Sprintf("name %q is no DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
+		case seen[s.Name]:
+			bad(fmt.Sprintf("name %q stands twice", s.Name), "give each step a name of its own")
+		}
+		seen[s.Name] = true
+		if s.ConfigMap == "" {
+			bad("has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
+		}
+		for j, w := range s.WhenExpressions {
+			checkWhen(w, func(message, hint string) {
+				p := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
+				problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(p), Field: p, Message: message, Hint: hint})
+			})
+		}
+		checkDoubles(s.DefaultParameters, doc, at+".defaultParameters", problems)
+	}
+	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
+	return template, problems.err()
+}
+
+func checkDoubles(params []TemplateParameter, doc *document, at string, problems *problemList) {
+	seen := map[string]bool{}
+	for i, p := range params {
+		field := fmt.Sprintf("%s[%d]", at, i)
+		if p.Name == "" {
+			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field, Message: "has no name", Hint: "name the parameter"})
+		}
+		if seen[p.Name] {
+			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field,
+				Message: fmt.Sprintf("parameter %q stands twice", p.Name), Hint: "keep one of them"})
+		}
+		seen[p.Name] = true
+	}
+}
+
+func checkWhen(w api.WhenExpression, bad func(message, hint string)) {
+	if w.Operator != "in" && w.Operator != "notin" {
+		bad(fmt.Sprintf("operator %q is unknown", w.Operator), "use in or notin")
+	}
+	if len(w.Values) == 0 {
+		bad("has no values", "list at least one value to compare with")
+	}
+}
+
+// ReadStep reads the TaskSpec of a step ConfigMap, strictly, and lets Tekton
+// judge it. With an error too there is a StepFile, so that the rest of a build
+// can be judged in the same go.
+func ReadStep(cm ConfigMap) (*StepFile, error) {
+	problems := &problemList{}
+	body, ok := cm.Data[StepKey]
+	doc := &document{from: cm, key: StepKey, body: body}
+	if !ok {
+		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: cm.String(),
+			Message: "has no key task-spec.yaml" + otherKeys(cm), Hint: "put the step's Tekton TaskSpec under task-spec.yaml"})
+		return &StepFile{doc: doc, broken: true}, problems.err()
+	}
+	var file struct {
+		APIVersion        string `json:"apiVersion,omitempty"`
+		Kind              string `json:"kind,omitempty"`
+		tektonv1.TaskSpec `json:",inline"`
+	}
+	if !decode(doc, &file, api.ReasonInvalidStep, problems) {
+		return &StepFile{doc: doc, broken: true}, problems.err()
+	}
+	if file.Kind != "" && file.Kind != "TaskSpec" {
+		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("kind"), Field: "kind",
+			Message: fmt.Sprintf("is %q, not TaskSpec", file.Kind), Hint: "store what stands below spec: of the Task, with kind: TaskSpec or without"})
+	}
+	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
+		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("apiVersion"), Field: "apiVersion",
+			Message: fmt.Sprintf("is %q", file.APIVersion), Hint: "use tekton.dev/v1, or leave apiVersion and kind out"})
+	}
+	step := &StepFile{Task: file.TaskSpec, doc: doc}
+	checkTask(step, problems)
+	step.broken = len(problems.found) > 0
+	return step, problems.err()
+}
+
+// otherKeys tells which keys a ConfigMap has instead of the one sought.
+func otherKeys(cm ConfigMap) string {
+	if len(cm.Data) == 0 {
+		return " (it has no data)"
+	}
+	return fmt.Sprintf(" (it has %s)", strings.Join(sortedKeys(cm.Data), ", "))
+}
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// decode reads doc into a value and reports unknown fields, doubled keys and
+// wrong types with their lines. It is false when nothing can be read.
+func decode(doc *document, into any, reason string, problems *problemList) bool {
+	var root yamlv3.Node
+	if err := yamlv3.Unmarshal([]byte(doc.body), &root); err != nil {
+		where := fmt.Sprintf("%s, %s", doc.from, doc.key)
+		message := strings.TrimPrefix(err.Error(), "yaml: ")
+		if m := yamlLine.FindStringSubmatch(message); m != nil {
+			where += ":" + m[1]
+			message = strings.TrimPrefix(message, m[0])
+		}
+		problems.add(Problem{Reason: reason, Place: where, Message: "cannot be read: " + message, Hint: "mend the YAML; tabs and unclosed quotes are common causes"})
+		return false
+	}
+	doc.root = &root
+	if len(root.Content) == 0 || root.Content[0].Kind != yamlv3.MappingNode {
+		problems.add(Problem{Reason: reason, Place: doc.place(""), Message: "is not a mapping of fields", Hint: "see docs/builds.md for the format"})
+		return false
+	}
+	data, err := yaml.YAMLToJSONStrict([]byte(doc.body))
+	if err != nil {
+		where, message := fmt.Sprintf("%s, %s", doc.from, doc.key), strings.ReplaceAll(err.Error(), "\n", " ")
+		if m := anyLine.FindStringSubmatch(message); m != nil {
+			where += ":" + m[1]
+		}
+		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "keep one of the doubled keys"})
+		return false
+	}
+	unknown, err := kjson.UnmarshalStrict(data, into)
+	if err != nil {
+		field, message := "", err.Error()
+		if m := wrongType.FindStringSubmatch(message); m != nil {
+			field, message = m[2], fmt.Sprintf("is %s, where %s is wanted", m[1], m[3])
+		}
+		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: message, Hint: "give the field the type that docs/builds.md says"})
+		return false
+	}
+	for _, u := range unknown {
+		field := ""
+		if at, ok := u.(interface{ FieldPath() string }); ok {
+			field = at.FieldPath()
+		}
+		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: "is no known field", Hint: "correct the spelling or remove it"})
+	}
+	return true
+}
+
+var (
+	yamlLine = regexp.MustCompile(`^line (\d+): `)
+	anyLine  = regexp.MustCompile(`line (\d+)`)
+	// wrongType cuts the decoder's sentence: value, field, Go type.
+	wrongType = regexp.MustCompile(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
+)
+
+// fingerprint of the texts that shape a pipeline, in a stable order.
+func fingerprint(parts ...string) string {
+	sum := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(sum, "%d:%s\n", len(p), p)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

@@ -1,0 +1,252 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// verdict is what is to be done about a build, decided from what was seen alone.
+type verdict struct {
+	// start says why a run is to be started; empty starts none.
+	start   api.Trigger
+	attempt int32
+	// commit to build again; empty resolves the revision.
+	commit string
+	// cancel is the run to stop, or nil.
+	cancel *run
+	// missing: status speaks of a run under way that is not to be seen.
+	missing bool
+	// ignore today's inputs for good (onChange: Ignore).
+	ignore bool
+	// prune are the finished runs to delete.
+	prune []run
+	// after is when to look again; zero is never.
+	after time.Duration
+
+	// phase, reason and message for status.
+	phase   api.Phase
+	reason  string
+	message string
+	// current is the run that status speaks of, or nil.
+	current *run
+	// problem keeps a run from starting.
+	problem error
+}
+
+// defaultBackoff before the first retry, and the longest wait.
+const (
+	defaultBackoff = 30 * time.Second
+	maxBackoff     = time.Hour
+)
+
+// decide is pure: the same observation gives the same verdict.
+func decide(s *seen) verdict {
+	v := verdict{}
+	spec, status := s.build.Spec, s.build.Status
+	if len(s.runs) > 0 {
+		v.current = &s.runs[0]
+	}
+	active := activeRun(s)
+	known := knownInputs(s)
+	trigger := whyStart(s, known)
+	v.prune, v.after = prunable(s)
+
+	switch {
+	case active != nil && (spec.Cancel || trigger != "" && spec.OnChange == api.ChangeCancel):
+		v.current, v.phase, v.reason = active, api.PhaseBuilding, api.ReasonRunning
+		v.message = fmt.Sprintf("stopping run %s", active.Name)
+		if !active.cancelAsked() {
+			v.cancel = active
+		}
+		return v
+	case active != nil && trigger != "" && spec.OnChange == api.ChangeIgnore:
+		v.ignore = true
+		fallthrough
+	case active != nil:
+		v.current, v.phase, v.reason = active, api.PhaseBuilding, api.ReasonRunning
+		v.message = fmt.Sprintf("run %s is under way", active.Name)
+		if active.cancelAsked() {
+			v.message = fmt.Sprintf("stopping run %s", active.Name)
+		}
+		switch {
+		case v.ignore || ignored(s):
+			v.reason, v.message = api.ReasonChangeIgnored, v.message+"; the change of the spec is ignored, as onChange says"
+		case trigger != "":
+			v.reason, v.message = api.ReasonQueued, v.message+"; the change is built after it"
+		}
+		return v
+	case spec.Cancel:
+		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, "spec.cancel is true, so nothing is started"
+		if v.current != nil && v.current.succeeded() && trigger == "" {
+			v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
+		} else if v.current == nil && trigger == "" && status.Phase != "" {
+			v.keep(status)
+		}
+		return v
+	case trigger != "" && s.problem != nil:
+		v.phase, v.problem = api.PhaseFailed, s.problem
+		return v
+	case trigger != "":
+		v.start, v.attempt = trigger, 1
+		v.phase, v.reason = api.PhasePending, api.ReasonPending
+		return v
+	}
+
+	// Nothing new is wanted: tell how the last run stands.
+	if v.current == nil {
+		v.missing = status.Phase == api.PhaseBuilding
+		v.keep(status)
+		return v
+	}
+	last := *v.current
+	switch {
+	case last.succeeded():
+		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
+	case last.cancelled():
+		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", last.Name)
+	default:
+		v.phase, v.reason = api.PhaseFailed, api.ReasonFailed
+		v.message = last.condition().Message
+		v.retry(s, last)
+	}
+	return v
+}
+
+// retry a failed run while the bound allows it, after a wait that doubles.
+func (v *verdict) retry(s *seen, last run) {
+	limit := int32(0)
+	wait := defaultBackoff
+	if r := s.build.Spec.Retries; r != nil {
+		limit = r.Limit
+		if r.Backoff != nil {
+			wait = r.Backoff.Duration
+		}
+	}
+	if last.attempt > limit {
+		if limit > 0 {
+			v.message = fmt.Sprintf("%s (attempt %d of %d, no more retries)", v.message, last.attempt, limit+1)
+		}
+		return
+	}
+	for range last.attempt - 1 {
+		wait = min(2*wait, maxBackoff)
+	}
+	due := last.finished().Add(min(wait, maxBackoff)).Sub(s.now)
+	if due > 0 {
+		v.message = fmt.Sprintf("%s (attempt %d of %d, tried again after %s)", v.message, last.attempt, limit+1, wait)
+		v.soonest(due)
+		return
+	}
+	if s.problem != nil {
+		v.problem = s.problem
+		return
+	}
+	v.start, v.attempt, v.commit = api.TriggerRetry, last.attempt+1, last.commit
+}
+
+// keep what status already says.
+func (v *verdict) keep(status api.AgentBuildStatus) {
+	v.phase, v.message = status.Phase, status.Message
+}
+
+func (v *verdict) soonest(d time.Duration) {
+	if v.after == 0 || d < v.after {
+		v.after = d
+	}
+}
+
+func activeRun(s *seen) *run {
+	for i := range s.runs {
+		if !s.runs[i].done() && s.runs[i].DeletionTimestamp.IsZero() {
+			return &s.runs[i]
+		}
+	}
+	return nil
+}
+
+// knownInputs of the last run, from the run itself or, when it is gone, from
+// status.
+func knownInputs(s *seen) *api.Inputs {
+	if len(s.runs) > 0 {
+		return &s.runs[0].inputs
+	}
+	return s.build.Status.Inputs
+}
+
+// whyStart tells why the last run does not serve; empty when it does.
+func whyStart(s *seen, known *api.Inputs) api.Trigger {
+	switch {
+	case known == nil:
+		return api.TriggerConfig
+	case ignored(s):
+		return ""
+	case known.SpecHash != s.want.SpecHash:
+		return api.TriggerConfig
+	case known.Rerun != s.want.Rerun:
+		return api.TriggerManual
+	case s.want.TemplateHash != "" && known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
+		return api.TriggerTemplate
+	}
+	return ""
+}
+
+// ignored tells whether today's inputs were set aside while a run was under way.
+func ignored(s *seen) bool {
+	i := s.build.Status.Ignored
+	return i != nil && i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
+		(i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
+}
+
+// prunable lists the finished runs beyond the limits, and when the next one
+// expires. A run whose result is not yet in status is never among them.
+func prunable(s *seen) (out []run, after time.Duration) {
+	spec := s.build.Spec
+	limits := struct {
+		succeeded, failed       *int32
+		ttlSucceeded, ttlFailed time.Duration
+	}{ttlSucceeded: -1, ttlFailed: -1}
+	if r := spec.Retention; r != nil {
+		limits.succeeded, limits.failed = r.SucceededLimit, r.FailedLimit
+		if r.TTLAfterSucceeded != nil {
+			limits.ttlSucceeded = r.TTLAfterSucceeded.Duration
+		}
+		if r.TTLAfterFailed != nil {
+			limits.ttlFailed = r.TTLAfterFailed.Duration
+		}
+	}
+	if cleanup := spec.CleanupAfterBuild == nil || *spec.CleanupAfterBuild; cleanup && limits.succeeded == nil {
+		limits.succeeded = new(int32)
+	}
+	succeeded, failed := int32(0), int32(0)
+	for i, r := range s.runs {
+		if !r.done() || !r.DeletionTimestamp.IsZero() {
+			continue
+		}
+		count, limit, ttl := &failed, limits.failed, limits.ttlFailed
+		if r.succeeded() {
+			count, limit, ttl = &succeeded, limits.succeeded, limits.ttlSucceeded
+		}
+		*count++
+		left := r.finished().Add(ttl).Sub(s.now)
+		switch {
+		case i == 0 && !recorded(s, r):
+		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
+			// A failed run that is still to be retried tells the attempt.
+			if i == 0 && !r.succeeded() && !r.cancelled() && s.build.Spec.Retries != nil && r.attempt <= s.build.Spec.Retries.Limit {
+				continue
+			}
+			out = append(out, r)
+		case ttl >= 0 && (after == 0 || left < after):
+			after = left
+		}
+	}
+	return out, after
+}
+
+// recorded tells whether status holds the result of a finished run.
+func recorded(s *seen, r run) bool {
+	status := s.build.Status
+	return status.PipelineRunName == r.Name && status.CompletionTime != nil && status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending
+}

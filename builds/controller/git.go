@@ -1,0 +1,252 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/plumbing/transport/http"
+	"github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"github.com/go-git/go-git/v5/storage/memory"
+	"github.com/skeema/knownhosts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// gitTimeout bounds one question to a Git server.
+const gitTimeout = 20 * time.Second
+
+// resolved is the commit of a revision.
+type resolved struct {
+	commit string
+	branch string // when the revision names one
+}
+
+// resolver asks Git servers for commits. Many builds of one revision at the same
+// moment ask once.
+type resolver struct {
+	mu    sync.Mutex
+	calls map[string]*gitCall
+}
+
+type gitCall struct {
+	done chan struct{}
+	at   time.Time
+	answ resolved
+	err  error
+}
+
+// answerKeeps is how long an answer serves other builds of the same burst.
+const answerKeeps = 5 * time.Second
+
+var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// commit that a revision of a repository stands for. A full SHA is taken as it
+// is. The error is a *compose.Problem when the user must act.
+func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
+	if fullCommit.MatchString(revision) {
+		return resolved{commit: revision}, nil
+	}
+	key := repository + "\n" + revision + "\n" + b.Spec.Source.RepoUser
+	if secret != nil {
+		key += "\n" + string(secret.UID) + secret.ResourceVersion
+	}
+	g.mu.Lock()
+	if g.calls == nil {
+		g.calls = map[string]*gitCall{}
+	}
+	for k, c := range g.calls {
+		if !c.at.IsZero() && time.Since(c.at) > answerKeeps {
+			delete(g.calls, k)
+		}
+	}
+	call, shared := g.calls[key]
+	if !shared {
+		call = &gitCall{done: make(chan struct{})}
+		g.calls[key] = call
+	}
+	g.mu.Unlock()
+	if !shared {
+		call.answ, call.err = lsRemote(ctx, b, repository, revision, secret)
+		g.mu.Lock()
+		call.at = time.Now()
+		if call.err != nil {
+			delete(g.calls, key)
+		}
+		g.mu.Unlock()
+		close(call.done)
+	}
+	select {
+	case <-call.done:
+		return call.answ, call.err
+	case <-ctx.Done():
+		return resolved{}, ctx.Err()
+	}
+}
+
+// lsRemote lists the references of the repository and picks the revision's.
+func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	bad := func(reason, field, message, hint string) (resolved, error) {
+		return resolved{}, &compose.Problem{Reason: reason, Place: place(b), Field: field, Message: message, Hint: hint}
+	}
+	const repo, rev, creds = "spec.source.sourceRepository", "spec.source.sourceRevision", "spec.source.sourceCredentials"
+	address := compose.CloneURL(repository)
+	endpoint, err := transport.NewEndpoint(address)
+	if err != nil {
+		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("%q is no Git URL", repository), "write it like https://host/path or git@host:path")
+	}
+	switch endpoint.Protocol {
+	case "https", "http", "ssh":
+	default:
+		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("the protocol %q is not supported", endpoint.Protocol), "use https or ssh")
+	}
+	auth, problem := gitAuth(b, endpoint, secret)
+	if problem != nil {
+		problem.Place = place(b)
+		return resolved{}, problem
+	}
+	remote := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{address}})
+	refs, err := remote.ListContext(ctx, &git.ListOptions{Auth: auth, PeelingOption: git.AppendPeeled})
+	shown := redact(address)
+	switch {
+	case err == nil:
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return bad(api.ReasonRevisionNotFound, repo, shown+" is an empty repository", "push a commit first")
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
+		strings.Contains(err.Error(), "unable to authenticate"):
+		if secret == nil {
+			return bad(api.ReasonRepositoryPrivate, repo, shown+" demands a login", "name a Secret in "+creds)
+		}
+		return bad(api.ReasonGitAuthInvalid, creds, fmt.Sprintf("%s refuses the login of Secret %s", shown, secret.Name), "renew the Secret, or set spec.source.repoUser")
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		if secret == nil {
+			return bad(api.ReasonRepositoryPrivate, repo, shown+" does not exist or is private", "correct the URL, or name a Secret in "+creds)
+		}
+		return bad(api.ReasonGitAuthInvalid, repo, fmt.Sprintf("%s does not exist, or Secret %s may not read it", shown, secret.Name), "correct the URL or the Secret")
+	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err), strings.Contains(err.Error(), "knownhosts:"):
+		return bad(api.ReasonGitAuthInvalid, creds, fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown), "put the server's key there, as ssh-keyscan prints it")
+	default:
+		return resolved{}, &unreachable{fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown))}
+	}
+	by := map[string]plumbing.Hash{}
+	head := ""
+	for _, ref := range refs {
+		if ref.Type() == plumbing.SymbolicReference {
+			head = ref.Target().String()
+			continue
+		}
+		by[ref.Name().String()] = ref.Hash()
+	}
+	if revision == "HEAD" && head != "" {
+		revision = head
+	}
+	for _, name := range []string{revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}", "refs/tags/" + revision} {
+		if hash, ok := by[name]; ok {
+			out := resolved{commit: hash.String()}
+			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
+				out.branch = branch
+			}
+			return out, nil
+		}
+	}
+	hint := "use a branch, a tag, a full ref or a full commit SHA"
+	if regexp.MustCompile(`^[0-9a-f]{4,39}$`).MatchString(revision) {
+		hint = "a short SHA cannot be looked up: write the full one"
+	}
+	return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has no revision %q", shown, revision), hint)
+}
+
+// unreachable is a Git server that may answer later.
+type unreachable struct{ error }
+
+// gitAuth makes the login that a Secret holds. The Secret's text goes nowhere
+// else.
+func gitAuth(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret) (transport.AuthMethod, *compose.Problem) {
+	const field = "spec.source.sourceCredentials.name"
+	if endpoint.Protocol == "ssh" {
+		if secret == nil {
+			return nil, &compose.Problem{Reason: api.ReasonRepositoryPrivate, Field: "spec.source.sourceCredentials", Message: "a repository over SSH needs a Secret",
+				Hint: "name a Secret of type kubernetes.io/ssh-auth with known_hosts"}
+		}
+		key, hosts := secret.Data[corev1.SSHAuthPrivateKey], secret.Data["known_hosts"]
+		if len(key) == 0 || len(hosts) == 0 {
+			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts", secret.Name),
+				Hint: "put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts"}
+		}
+		user := endpoint.User
+		if user == "" {
+			user = "git"
+		}
+		auth, err := ssh.NewPublicKeys(user, key, "")
+		if err != nil {
+			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret.Name),
+				Hint: "use a private key without a passphrase"}
+		}
+		known, err := hostKeys(hosts)
+		if err != nil {
+			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret.Name),
+				Hint: "use the output of ssh-keyscan"}
+		}
+		auth.HostKeyCallback = known.HostKeyCallback()
+		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" + strconv.Itoa(cmp.Or(endpoint.Port, 22)))
+		return auth, nil
+	}
+	if secret == nil {
+		return nil, nil
+	}
+	user, password := b.Spec.Source.RepoUser, string(secret.Data[corev1.BasicAuthPasswordKey])
+	if user == "" {
+		user = strings.TrimSpace(string(secret.Data[corev1.BasicAuthUsernameKey]))
+	}
+	if user == "" {
+		user = "git"
+	}
+	if token := secret.Data["token"]; len(token) > 0 {
+		password = string(token)
+	}
+	if password = strings.TrimSpace(password); password == "" {
+		return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("Secret %s has neither a password nor a token", secret.Name),
+			Hint: "put the token under token, or use a Secret of type kubernetes.io/basic-auth"}
+	}
+	return &http.BasicAuth{Username: user, Password: password}, nil
+}
+
+// redact a URL's user and password.
+func redact(address string) string {
+	if u, err := url.Parse(address); err == nil && u.User != nil {
+		u.User = nil
+		return u.String()
+	}
+	return address
+}
+
+// hostKeys reads the lines of a known_hosts file. The library reads files only,
+// and these lines are no secret.
+func hostKeys(lines []byte) (*knownhosts.HostKeyDB, error) {
+	file, err := os.CreateTemp("", "known_hosts-")
+	if err != nil {
+		return nil, err
+	}
+	_, err = file.Write(lines)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(file.Name()))
+	}
+	known, err := ssh.NewKnownHostsDb(file.Name())
+	return known, errors.Join(err, os.Remove(file.Name()))
+}

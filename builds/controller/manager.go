@@ -1,0 +1,321 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/fluxcd/pkg/ssa"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// Options of a controller process.
+type Options struct {
+	Settings compose.Settings
+	// Namespace of the controller: shared templates, and the leader's lease.
+	Namespace string
+	// Namespaces to look after; empty means all, which needs cluster-wide rights.
+	Namespaces []string
+	// LeaderElection lets one replica of several work.
+	LeaderElection bool
+	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
+	MetricsAddress string
+	HealthAddress  string
+	// Concurrency is how many builds are worked on at once; zero means 8.
+	Concurrency int
+	// QPS of requests to the API server; zero means 100.
+	QPS float32
+	// WaitForChains keeps a run until Tekton Chains has signed it.
+	WaitForChains bool
+	// LogLines of a failed step that status keeps; zero keeps none.
+	LogLines int64
+	Log      logr.Logger
+}
+
+// Scheme knows the kinds that the controller works with, AgentBuild in group.
+func Scheme(group string) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	api.AddToScheme(scheme, group)
+	return scheme, nil
+}
+
+// Run the controller until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Settings.Group == "" {
+		o.Settings.Group = api.DefaultGroup
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 8
+	}
+	cfg = rest.CopyConfig(cfg)
+	if cfg.QPS = o.QPS; cfg.QPS == 0 {
+		cfg.QPS = 100
+	}
+	cfg.Burst = int(2 * cfg.QPS)
+	cfg.UserAgent = "armature-controller"
+	scheme, err := Scheme(o.Settings.Group)
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        o.Log,
+		Cache:                         cacheOptions(o),
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              "armature-builds",
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Controller:                    config.Controller{UsePriorityQueue: ptr.To(true)},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	logs, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("setting up the log reader: %w", err)
+	}
+	r := &Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Logs: logs,
+		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: "armature.dev"}),
+		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
+		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
+		metrics: newMetrics(mgr.GetClient()),
+	}
+	for _, c := range r.metrics.collectors() {
+		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	if err := r.setup(mgr, o.Concurrency); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("caches", cachesReady(mgr.GetCache())),
+	); err != nil {
+		return fmt.Errorf("setting up the probes: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// setup says what wakes a reconcile: the build, its runs and the ConfigMaps it
+// was composed from.
+func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("agentbuild").
+		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
+		Watches(&tektonv1.PipelineRun{}, runEvents{}).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.buildsOf)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: concurrency,
+			// Each failure doubles the wait; the whole has no bucket, since a burst
+			// of builds is no failure.
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
+			SkipNameValidation: ptr.To(true),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	return nil
+}
+
+// specChanged ignores the controller's own writes of status and finalizer.
+func specChanged(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	return a.GetGeneration() != b.GetGeneration() ||
+		(a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) ||
+		!maps.Equal(a.GetAnnotations(), b.GetAnnotations()) ||
+		completed(a) != completed(b)
+}
+
+// completed names the last run that status holds the end of: a build is woken
+// once more when that changes, to prune its runs.
+func completed(o client.Object) string {
+	b, ok := o.(*api.AgentBuild)
+	if !ok || b.Status.CompletionTime == nil {
+		return ""
+	}
+	return b.Status.PipelineRunName
+}
+
+// runEvents wake the build that owns a run, after builds that still lack one:
+// in a burst every run exists before the first status is written.
+type runEvents struct{}
+
+func (runEvents) Create(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	enqueueOwner(e.Object, q)
+}
+
+func (runEvents) Update(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	before, ok1 := e.ObjectOld.(*tektonv1.PipelineRun)
+	after, ok2 := e.ObjectNew.(*tektonv1.PipelineRun)
+	if ok1 && ok2 && readRun(before).done() == readRun(after).done() && before.Spec.Status == after.Spec.Status &&
+		(before.Status.StartTime == nil) == (after.Status.StartTime == nil) && (before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
+		before.Annotations[chainsSigned] == after.Annotations[chainsSigned] {
+		return // progress inside the run, which status does not tell
+	}
+	enqueueOwner(e.ObjectNew, q)
+}
+
+func (runEvents) Delete(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	enqueueOwner(e.Object, q)
+}
+
+func (runEvents) Generic(context.Context, event.GenericEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+}
+
+func enqueueOwner(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	owner := metav1.GetControllerOf(o)
+	if owner == nil || owner.Kind != api.Kind {
+		return
+	}
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}
+	if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		pq.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, request)
+		return
+	}
+	q.Add(request)
+}
+
+// buildsOf a ConfigMap: all builds when any ever asked for that name. Most
+// ConfigMaps of a cluster concern none.
+func (r *Reconciler) buildsOf(ctx context.Context, o client.Object) []reconcile.Request {
+	if !r.texts.matters(o.GetName()) {
+		return nil
+	}
+	var list api.AgentBuildList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the builds that a ConfigMap concerns", "configMap", o.GetName())
+		return nil
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// cacheOptions keep little: our runs without their specs, builds without managed
+// fields, ConfigMaps by metadata alone.
+func cacheOptions(o Options) cache.Options {
+	mine := labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy})
+	out := cache.Options{
+		DefaultTransform:            slim,
+		ReaderFailOnMissingInformer: false,
+		ByObject: map[client.Object]cache.ByObject{
+			&tektonv1.PipelineRun{}: {Label: mine, Transform: slimRun},
+		},
+	}
+	if len(o.Namespaces) > 0 {
+		out.DefaultNamespaces = map[string]cache.Config{}
+		shared := map[string]cache.Config{o.Namespace: {}}
+		for _, n := range o.Namespaces {
+			out.DefaultNamespaces[n] = cache.Config{}
+			shared[n] = cache.Config{}
+		}
+		out.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: shared}
+	}
+	return out
+}
+
+// slim drops what nobody reads from an object that enters the cache.
+func slim(in any) (any, error) {
+	if o, ok := in.(client.Object); ok {
+		o.SetManagedFields(nil)
+		if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
+			delete(a, corev1.LastAppliedConfigAnnotation)
+			o.SetAnnotations(a)
+		}
+	}
+	if m, ok := in.(*metav1.PartialObjectMetadata); ok {
+		m.Labels, m.Annotations, m.OwnerReferences = nil, nil, nil
+	}
+	return in, nil
+}
+
+// slimRun keeps of a run what decisions and status are made from.
+func slimRun(in any) (any, error) {
+	pr, ok := in.(*tektonv1.PipelineRun)
+	if !ok {
+		return in, nil
+	}
+	annotations := map[string]string{}
+	for _, key := range []string{compose.AnnotationSpec, compose.AnnotationTemplate, compose.AnnotationCommit, compose.AnnotationAttempt,
+		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationImage, chainsSigned} {
+		if v, ok := pr.Annotations[key]; ok {
+			annotations[key] = v
+		}
+	}
+	status := tektonv1.PipelineRunStatus{}
+	status.Conditions = pr.Status.Conditions
+	status.StartTime, status.CompletionTime = pr.Status.StartTime, pr.Status.CompletionTime
+	status.Results = pr.Status.Results
+	for _, c := range pr.Status.ChildReferences {
+		status.ChildReferences = append(status.ChildReferences, tektonv1.ChildStatusReference{TypeMeta: c.TypeMeta, Name: c.Name, PipelineTaskName: c.PipelineTaskName})
+	}
+	for _, s := range pr.Status.SkippedTasks {
+		status.SkippedTasks = append(status.SkippedTasks, tektonv1.SkippedTask{Name: s.Name, Reason: s.Reason})
+	}
+	return &tektonv1.PipelineRun{
+		TypeMeta: pr.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pr.Namespace, Name: pr.Name, UID: pr.UID, ResourceVersion: pr.ResourceVersion, Generation: pr.Generation,
+			CreationTimestamp: pr.CreationTimestamp, DeletionTimestamp: pr.DeletionTimestamp, OwnerReferences: pr.OwnerReferences,
+			Labels:      map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], compose.LabelBuild: pr.Labels[compose.LabelBuild]},
+			Annotations: annotations,
+		},
+		Spec:   tektonv1.PipelineRunSpec{Status: pr.Spec.Status},
+		Status: status,
+	}, nil
+}
+
+// cachesReady answers the readiness probe: a controller without its caches would
+// decide on nothing.
+func cachesReady(c cache.Cache) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), time.Second)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+}

@@ -1,0 +1,292 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"knative.dev/pkg/apis"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// seen is everything that a decision about one build looks at.
+type seen struct {
+	build *api.AgentBuild
+	group string
+	// runs of this build, newest first.
+	runs []run
+	// template and steps; nil when problem tells why.
+	template *compose.Template
+	steps    map[string]*compose.StepFile
+	problem  error
+	// want is what a run of today's spec and template would be made from.
+	// TemplateHash is empty when the template could not be read.
+	want api.Inputs
+	now  time.Time
+}
+
+// run is a PipelineRun with what its annotations say.
+type run struct {
+	*tektonv1.PipelineRun
+	inputs  api.Inputs
+	attempt int32
+	commit  string
+	trigger api.Trigger
+}
+
+func readRun(pr *tektonv1.PipelineRun) run {
+	a := pr.Annotations
+	attempt, err := strconv.Atoi(a[compose.AnnotationAttempt])
+	if err != nil || attempt < 1 {
+		attempt = 1
+	}
+	return run{
+		PipelineRun: pr,
+		inputs:      api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun]},
+		attempt:     int32(attempt),
+		commit:      a[compose.AnnotationCommit],
+		trigger:     api.Trigger(a[compose.AnnotationTrigger]),
+	}
+}
+
+// condition of the run: its status decides, and only then its reason.
+func (r run) condition() *apis.Condition { return r.Status.GetCondition(apis.ConditionSucceeded) }
+
+func (r run) done() bool {
+	c := r.condition()
+	return c != nil && !c.IsUnknown()
+}
+
+func (r run) succeeded() bool { return r.condition().IsTrue() }
+
+// cancelled tells whether somebody stopped the run, which is no failure.
+func (r run) cancelled() bool {
+	c := r.condition()
+	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String()
+}
+
+// cancelAsked tells whether the run was told to stop.
+func (r run) cancelAsked() bool { return r.Spec.Status != "" }
+
+func (r run) finished() time.Time {
+	if r.Status.CompletionTime != nil {
+		return r.Status.CompletionTime.Time
+	}
+	if c := r.condition(); c != nil {
+		return c.LastTransitionTime.Inner.Time
+	}
+	return r.CreationTimestamp.Time
+}
+
+// observe gathers what concerns a build from the caches; only a ConfigMap that
+// changed is read from the API server. It is nil when the build is gone.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*seen, error) {
+	build := &api.AgentBuild{}
+	if err := r.Client.Get(ctx, key, build); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, err)
+	}
+	s := &seen{build: build, group: r.Settings.Group, now: r.now()}
+	var err error
+	if s.runs, err = r.runs(ctx, r.Client, build); err != nil {
+		return nil, err
+	}
+	if !build.DeletionTimestamp.IsZero() {
+		return s, nil
+	}
+	s.want.Rerun = build.Annotations[api.RerunAnnotation(s.group)]
+	return s, r.readTexts(ctx, s)
+}
+
+// runs of a build, newest first. Only those that it owns count.
+func (r *Reconciler) runs(ctx context.Context, from client.Reader, build *api.AgentBuild) ([]run, error) {
+	var list tektonv1.PipelineRunList
+	err := from.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{
+		compose.LabelManagedBy: compose.ManagedBy,
+		compose.LabelBuild:     compose.LabelValue(build.Name),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
+	}
+	var runs []run
+	for i := range list.Items {
+		if v1.IsControlledBy(&list.Items[i], build) {
+			runs = append(runs, readRun(&list.Items[i]))
+		}
+	}
+	sort.Slice(runs, func(i, j int) bool {
+		a, b := runs[i], runs[j]
+		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+			return b.CreationTimestamp.Before(&a.CreationTimestamp)
+		}
+		if a.attempt != b.attempt {
+			return a.attempt > b.attempt
+		}
+		return a.Name > b.Name
+	})
+	return runs, nil
+}
+
+// readTexts finds the template and the steps. What a user must mend goes to
+// s.problem; the error is for what may pass by itself.
+func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
+	b := s.build
+	namespaces := r.lookup(b)
+	name := compose.TemplateName(b.Spec.Mode)
+	text, err := r.texts.get(ctx, r, namespaces, name, true)
+	if err != nil {
+		return err
+	}
+	if text == nil {
+		s.problem = &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: place(b), Field: "spec.mode",
+			Message: fmt.Sprintf("there is no template ConfigMap %q in the namespaces %v", name, namespaces),
+			Hint:    "create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`"}
+		s.want.SpecHash = specHash(b)
+		return nil
+	}
+	if text.template == nil {
+		s.problem = text.err
+		s.want.SpecHash = specHash(b)
+		return nil
+	}
+	s.template = text.template
+	problems := []error{text.err}
+	s.steps = map[string]*compose.StepFile{}
+	for _, name := range compose.StepNames(b, s.template) {
+		step, err := r.texts.get(ctx, r, namespaces, name, false)
+		if err != nil {
+			return err
+		}
+		if step != nil {
+			s.steps[name] = step.step
+			problems = append(problems, step.err)
+		}
+	}
+	s.problem = compose.Join(problems...)
+	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
+	return nil
+}
+
+// specHash when there is no template to go with it.
+func specHash(b *api.AgentBuild) string {
+	hash, _ := compose.InputHashes(b, compose.NoTemplate(), nil)
+	return hash
+}
+
+// lookup lists where templates and steps are sought, in this order.
+func (r *Reconciler) lookup(b *api.AgentBuild) []string {
+	var out []string
+	add := func(namespace string) {
+		for _, have := range out {
+			if have == namespace {
+				return
+			}
+		}
+		if namespace != "" {
+			out = append(out, namespace)
+		}
+	}
+	if b.Spec.Pipeline != nil {
+		add(b.Spec.Pipeline.Namespace)
+	}
+	add(r.Namespace)
+	add(b.Namespace)
+	return out
+}
+
+func place(b *api.AgentBuild) string { return fmt.Sprintf("AgentBuild %s/%s", b.Namespace, b.Name) }
+
+// texts holds the templates and steps that were read, by what the metadata watch
+// says is their newest version, so that 3,000 builds of one template read it
+// once.
+type texts struct {
+	mu     sync.Mutex
+	read   map[types.NamespacedName]*text
+	sought map[string]bool
+}
+
+type text struct {
+	version  string
+	template *compose.Template
+	step     *compose.StepFile
+	err      error
+}
+
+// get the first ConfigMap of that name, or nil when there is none.
+func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, name string, isTemplate bool) (*text, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.read == nil {
+		t.read, t.sought = map[types.NamespacedName]*text{}, map[string]bool{}
+	}
+	t.sought[name] = true
+	for _, namespace := range namespaces {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		meta := configMapMetadata()
+		if !r.watches(namespace) {
+			// A namespace outside this controller's care has no watch: ask.
+			if err := r.Live.Get(ctx, key, meta); err != nil {
+				if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+					continue
+				}
+				return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
+			}
+		} else if err := r.Client.Get(ctx, key, meta); err != nil {
+			if apierrors.IsNotFound(err) {
+				delete(t.read, key)
+				continue
+			}
+			return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
+		}
+		if have := t.read[key]; have != nil && have.version == meta.ResourceVersion {
+			return have, nil
+		}
+		var cm corev1.ConfigMap
+		if err := r.Live.Get(ctx, key, &cm); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+		}
+		from := compose.ConfigMap{Namespace: namespace, Name: name, Data: cm.Data}
+		fresh := &text{version: cm.ResourceVersion}
+		if isTemplate {
+			fresh.template, fresh.err = compose.ReadTemplate(from)
+		} else {
+			fresh.step, fresh.err = compose.ReadStep(from)
+		}
+		t.read[key] = fresh
+		return fresh, nil
+	}
+	return nil, nil
+}
+
+// matters tells whether a build ever asked for a ConfigMap of that name.
+func (t *texts) matters(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sought[name]
+}
+
+// note that a build needs the ConfigMap.
+func (t *texts) note(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sought == nil {
+		t.sought = map[string]bool{}
+	}
+	t.sought[name] = true
+}

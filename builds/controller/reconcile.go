@@ -1,0 +1,394 @@
+// Package controller builds the images that AgentBuilds ask for. One reconcile
+// is: observe, decide, act, status. What was decided lies in the names and the
+// annotations of the runs, so that a restart, a second replica or a lost answer
+// never starts a second run.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/pkg/ssa"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// Reconciler brings AgentBuilds and their runs together.
+type Reconciler struct {
+	// Client reads from the caches and writes to the API server.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Logs reads the logs of a failed step; nil leaves them out.
+	Logs kubernetes.Interface
+	// Apply does server-side apply.
+	Apply *ssa.ResourceManager
+	// Events tells users what went wrong.
+	Events events.EventRecorder
+	// Settings of all builds.
+	Settings compose.Settings
+	// Namespace of the controller, where shared templates are.
+	Namespace string
+	// Namespaces that the controller looks after; empty means all.
+	Namespaces []string
+	// WaitForChains keeps a run until Tekton Chains has signed it.
+	WaitForChains bool
+	// LogLines of a failed step that status keeps; zero keeps none.
+	LogLines int64
+
+	metrics  *metrics
+	texts    texts
+	git      resolver
+	verdicts compose.Verdicts
+	denials  sync.Map // build UID -> *denial
+}
+
+// denial counts how often the API server said no to one build.
+type denial struct{ wait time.Duration }
+
+// How long to wait before a refused or incomplete build is looked at again:
+// secrets and quotas come without an event.
+const (
+	firstRecheck = 10 * time.Second
+	lastRecheck  = 10 * time.Minute
+)
+
+func (r *Reconciler) now() time.Time { return time.Now() }
+
+func (r *Reconciler) watches(namespace string) bool {
+	return len(r.Namespaces) == 0 || namespace == r.Namespace || slices.Contains(r.Namespaces, namespace)
+}
+
+// Reconcile one AgentBuild.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	s, err := r.observe(ctx, request.NamespacedName)
+	if s == nil || err != nil {
+		return reconcile.Result{}, err
+	}
+	if !s.build.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, r.finalize(ctx, s)
+	}
+	v := decide(s)
+	if v.missing {
+		if err := r.confirmMissing(ctx, s, &v); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	created, err := r.act(ctx, s, &v)
+	if err != nil {
+		r.retrying(ctx, s, err)
+		return reconcile.Result{}, err
+	}
+	if v.problem != nil && v.after == 0 {
+		r.later(s, &v)
+	}
+	if created {
+		// The run's own event brings the status, after other builds' runs exist.
+		return reconcile.Result{}, nil
+	}
+	if err := r.writeStatus(ctx, s, &v); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
+		}
+		return reconcile.Result{}, err
+	}
+	for _, old := range v.prune {
+		if err := r.deleteRun(ctx, old); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: v.after}, nil
+}
+
+// act does what was decided; created tells that a run now exists.
+func (r *Reconciler) act(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
+	if v.cancel != nil {
+		return false, r.cancel(ctx, v.cancel)
+	}
+	if v.start == "" {
+		return false, nil
+	}
+	return r.start(ctx, s, v)
+}
+
+// start composes and creates a run. What a user must mend becomes v.problem;
+// the error is for what may pass by itself.
+func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
+	v.phase = api.PhaseFailed // unless it goes well
+	in := compose.Input{
+		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings,
+		Attempt: v.attempt, Trigger: v.start, Commit: v.commit, Verdicts: &r.verdicts,
+	}
+	revision := compose.Revision(s.build, s.template)
+	if in.Commit == "" && fullCommit.MatchString(revision) {
+		in.Commit = revision
+	}
+	out, problem := compose.Pipeline(in)
+	if out == nil {
+		v.problem = problem
+		r.later(s, v)
+		return false, nil
+	}
+	found, problem, err := r.secrets(ctx, s, out.Needs)
+	if err != nil {
+		return false, err
+	}
+	if problem != nil {
+		v.problem = problem
+		r.later(s, v)
+		return false, nil
+	}
+	again := false
+	if in.Commit == "" {
+		answer, err := r.git.commit(ctx, s.build, compose.Repository(s.build, s.template), revision, found.source)
+		var mend *compose.Problem
+		if errors.As(err, &mend) {
+			v.problem = mend
+			r.later(s, v)
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		in.Commit, again = answer.commit, true
+		if v.start == api.TriggerManual && len(s.runs) > 0 && s.runs[0].commit != answer.commit {
+			in.Trigger = api.TriggerCommit
+		}
+	}
+	if in.SecretKeys = found.keys; len(in.SecretKeys) > 0 {
+		again = true
+	}
+	if again {
+		if out, problem = compose.Pipeline(in); out == nil {
+			v.problem = problem
+			r.later(s, v)
+			return false, nil
+		}
+	}
+	for _, o := range out.Apply {
+		if refused, err := r.apply(ctx, s, o); refused != nil || err != nil {
+			return false, r.refused(s, v, refused, err)
+		}
+	}
+	return r.create(ctx, s, v, out.Run)
+}
+
+// create the run, once. An answer that got lost leads to AlreadyExists, and then
+// the run must be ours and of the same content.
+func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, run *tektonv1.PipelineRun) (bool, error) {
+	err := r.Client.Create(ctx, run)
+	switch {
+	case err == nil:
+		r.denials.Delete(s.build.UID)
+		r.metrics.created(s, v.start, r.now())
+		return true, nil
+	case apierrors.IsAlreadyExists(err):
+		have := &tektonv1.PipelineRun{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
+			return false, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
+		}
+		same := have.Annotations[compose.AnnotationSpec] == run.Annotations[compose.AnnotationSpec] &&
+			have.Annotations[compose.AnnotationTemplate] == run.Annotations[compose.AnnotationTemplate]
+		if metav1.IsControlledBy(have, s.build) && same {
+			return true, nil
+		}
+		v.problem = &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
+			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build goes on by itself"}
+		r.later(s, v)
+		return false, nil
+	case denied(err):
+		return false, r.refused(s, v, err, nil)
+	}
+	return false, fmt.Errorf("creating run %s: %w", run.Name, err)
+}
+
+// denied tells whether the API server refused for good: a 4xx that is neither a
+// conflict nor a request to come later.
+func denied(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusUnauthorized:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// refused notes a denial in the server's words.
+func (r *Reconciler) refused(s *seen, v *verdict, refusal, err error) error {
+	if err != nil {
+		return err
+	}
+	v.problem = &compose.Problem{Reason: api.ReasonRunDenied, Place: place(s.build), Message: "the API server refuses the run: " + refusal.Error(),
+		Hint: "change the build or the policy; it is tried again by itself"}
+	r.metrics.denied(s)
+	r.later(s, v)
+	return nil
+}
+
+// later looks again after a wait that doubles, since some remedies come without
+// an event: a Secret, a quota, a policy.
+func (r *Reconciler) later(s *seen, v *verdict) {
+	value, _ := r.denials.LoadOrStore(s.build.UID, &denial{})
+	d := value.(*denial)
+	d.wait = min(max(firstRecheck, 2*d.wait), lastRecheck)
+	v.soonest(d.wait)
+}
+
+// apply an object that may be applied: Pipeline, volume, ServiceAccount.
+func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (refusal, err error) {
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("converting %T: %w", o, err)
+	}
+	delete(raw, "status")
+	object := &unstructured.Unstructured{Object: raw}
+	if _, err := r.Apply.Apply(ctx, object, ssa.DefaultApplyOptions()); err != nil {
+		err = fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+		if denied(err) {
+			return err, nil
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+// found is what the API server told about the build's Secrets.
+type found struct {
+	source *corev1.Secret
+	keys   map[string][]string
+}
+
+// secrets makes sure that everything a run needs is there, and reads the source
+// Secret. The Problem lists all that is missing.
+func (r *Reconciler) secrets(ctx context.Context, s *seen, needs []compose.Need) (found, error, error) {
+	out := found{keys: map[string][]string{}}
+	var missing []error
+	for _, n := range needs {
+		key := types.NamespacedName{Namespace: s.build.Namespace, Name: n.Name}
+		var err error
+		switch n.Kind {
+		case "Secret":
+			var secret corev1.Secret
+			if err = r.Live.Get(ctx, key, &secret); err == nil {
+				for name := range secret.Data {
+					out.keys[n.Name] = append(out.keys[n.Name], name)
+				}
+				if n.Reason == api.ReasonSourceSecretNotFound {
+					out.source = &secret
+				}
+			}
+		case "ConfigMap":
+			r.texts.note(n.Name)
+			err = r.Client.Get(ctx, key, configMapMetadata())
+		case "ServiceAccount":
+			err = r.Live.Get(ctx, key, metadataOf("v1", "ServiceAccount"))
+		case "PersistentVolumeClaim":
+			err = r.Live.Get(ctx, key, metadataOf("v1", "PersistentVolumeClaim"))
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, n.Missing(s.build.Namespace))
+		case err != nil:
+			return out, nil, fmt.Errorf("looking for %s %s: %w", n.Kind, key, err)
+		}
+	}
+	return out, compose.Join(missing...), nil
+}
+
+func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
+}
+
+func configMapMetadata() *metav1.PartialObjectMetadata { return metadataOf("v1", "ConfigMap") }
+
+// cancel a run the gentle way: its finally tasks still run.
+func (r *Reconciler) cancel(ctx context.Context, run *run) error {
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"`+tektonv1.PipelineRunSpecStatusCancelledRunFinally+`"}}`))
+	target := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
+	if err := r.Client.Patch(ctx, target, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cancelling run %s: %w", run.Name, err)
+	}
+	return nil
+}
+
+// deleteRun deletes exactly this run, unless Chains still has to sign it.
+func (r *Reconciler) deleteRun(ctx context.Context, run run) error {
+	if r.WaitForChains && run.Annotations[chainsSigned] == "" {
+		return nil
+	}
+	target := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
+	err := r.Client.Delete(ctx, target, client.Preconditions{UID: &run.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if apierrors.IsConflict(err) {
+		return nil // another object under the same name
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting run %s: %w", run.Name, err)
+	}
+	return nil
+}
+
+const chainsSigned = "chains.tekton.dev/signed"
+
+// finalize deletes the runs of a build that is being deleted, even when the
+// user orphans them, then lets it go.
+func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
+	finalizer := api.Finalizer(s.group)
+	if !controllerutil.ContainsFinalizer(s.build, finalizer) {
+		return nil
+	}
+	runs, err := r.runs(ctx, r.Live, s.build)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		target := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
+		err := r.Client.Delete(ctx, target, client.Preconditions{UID: &run.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting run %s of the deleted build: %w", run.Name, err)
+		}
+	}
+	r.denials.Delete(s.build.UID)
+	before := s.build.DeepCopy()
+	controllerutil.RemoveFinalizer(s.build, finalizer)
+	if err := r.Client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
+	}
+	return nil
+}
+
+// confirmMissing asks the API server for a run that the cache lacks, since the
+// cache may be behind.
+func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v *verdict) error {
+	name := s.build.Status.PipelineRunName
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.build.Namespace, Name: name}, metadataOf("tekton.dev/v1", "PipelineRun"))
+	switch {
+	case apierrors.IsNotFound(err):
+		v.phase, v.reason = api.PhaseFailed, api.ReasonRunDeleted
+		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
+	case err != nil:
+		return fmt.Errorf("looking for run %s: %w", name, err)
+	}
+	return nil
+}

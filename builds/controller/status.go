@@ -1,0 +1,401 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// maxMessage of a condition or a status, in bytes; the API server refuses a
+// condition's message above 32 KiB.
+const maxMessage = 4096
+
+// writeStatus writes what was observed, when it differs from what stands there.
+// A build with a run gets its finalizer before.
+func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error {
+	if v.phase == "" {
+		return nil
+	}
+	want := s.build.Status.DeepCopy()
+	r.fill(ctx, s, v, want)
+	if finalizer := api.Finalizer(s.group); v.current != nil && !controllerutil.ContainsFinalizer(s.build, finalizer) {
+		before := s.build.DeepCopy()
+		controllerutil.AddFinalizer(s.build, finalizer)
+		if err := r.Client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("adding the finalizer to AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
+		}
+	}
+	if equality.Semantic.DeepEqual(want, &s.build.Status) {
+		return nil
+	}
+	old := s.build.Status
+	before := s.build.DeepCopy()
+	s.build.Status = *want
+	if err := r.Client.Status().Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
+	}
+	r.tell(s, v, old)
+	return nil
+}
+
+// fill status from the verdict and the run.
+func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.AgentBuildStatus) {
+	status.ObservedGeneration = s.build.Generation
+	status.Phase = v.phase
+	status.Message = clip(v.message)
+	if v.ignore {
+		ignored := s.want
+		status.Ignored = &ignored
+	}
+	if v.current != nil {
+		r.fillRun(ctx, s, v, status)
+	}
+	if v.problem != nil {
+		problems := compose.Problems(v.problem)
+		v.reason = problems[0].Reason
+		status.Phase = api.PhaseFailed
+		status.Message = clip(v.problem.Error())
+		status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
+	}
+	if v.reason == "" {
+		return // what stands there is kept, conditions and all
+	}
+	set := func(kind string, state metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: clip(message), ObservedGeneration: s.build.Generation})
+	}
+	ready := map[api.Phase]metav1.ConditionStatus{api.PhaseSucceeded: metav1.ConditionTrue}[status.Phase]
+	if ready == "" {
+		ready = metav1.ConditionFalse
+	}
+	set(api.ConditionReady, ready, v.reason, status.Message)
+	switch {
+	case v.problem != nil:
+		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
+		set(api.ConditionSucceeded, metav1.ConditionFalse, v.reason, status.Message)
+		return
+	case v.current != nil:
+		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", v.current.Name))
+	case status.Phase == api.PhaseCancelled || v.reason == api.ReasonRunDeleted:
+		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
+	}
+	succeeded := map[api.Phase]metav1.ConditionStatus{
+		api.PhaseSucceeded: metav1.ConditionTrue, api.PhaseFailed: metav1.ConditionFalse, api.PhaseCancelled: metav1.ConditionFalse,
+	}[status.Phase]
+	if succeeded == "" {
+		succeeded = metav1.ConditionUnknown
+	}
+	set(api.ConditionSucceeded, succeeded, v.reason, status.Message)
+}
+
+// fillRun writes what the run itself says.
+func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *api.AgentBuildStatus) {
+	run := *v.current
+	fresh := status.PipelineRunName != run.Name
+	inputs := run.inputs
+	status.PipelineRunName, status.Inputs = run.Name, &inputs
+	status.RunReason, status.Attempt = run.trigger, run.attempt
+	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
+	status.StartTime, status.CompletionTime = run.Status.StartTime, nil
+	if fresh {
+		status.Tasks, status.FailureDetails = nil, nil
+		if status.Ignored != nil && !v.ignore && !ignored(s) {
+			status.Ignored = nil
+		}
+	}
+	commit := run.commit
+	if commit == "" {
+		commit = result(run, "CHAINS-GIT_COMMIT")
+	}
+	if commit != "" {
+		git := api.GitStatus{CommitSHA: commit}
+		if s.template != nil {
+			if revision := compose.Revision(s.build, s.template); !fullCommit.MatchString(revision) && !strings.HasPrefix(revision, "refs/tags/") {
+				git.BranchName = strings.TrimPrefix(revision, "refs/heads/")
+			}
+		}
+		status.Source = &api.SourceStatus{Git: git}
+	}
+	if !run.done() {
+		status.FailureDetails = nil
+		return
+	}
+	at := metav1.NewTime(run.finished()).Rfc3339Copy()
+	status.CompletionTime = &at
+	if run.succeeded() {
+		status.FailureDetails = nil
+		image, ok := builtImage(run)
+		if ok {
+			status.BuiltImage = image
+			v.message = "built " + image
+		} else {
+			v.message = "the run succeeded, but no step gave the result IMAGE_DIGEST, so builtImage stays as it was"
+		}
+		status.Message = clip(v.message)
+	}
+	if recorded(s, run) && !fresh {
+		// The tasks and the failure were read when the run ended.
+		if d := status.FailureDetails; d != nil && !run.succeeded() && !run.cancelled() {
+			v.reason = d.Reason
+			status.Message = clip(failureMessage(d, v.message))
+		}
+		return
+	}
+	tasks, failed := r.tasks(ctx, run)
+	status.Tasks = tasks
+	if !run.succeeded() && !run.cancelled() {
+		status.FailureDetails = r.failure(ctx, run, failed)
+		v.reason = status.FailureDetails.Reason
+		status.Message = clip(failureMessage(status.FailureDetails, v.message))
+	}
+}
+
+// failureMessage puts the place and the reason in front of what is said of
+// retries.
+func failureMessage(d *api.FailureDetails, message string) string {
+	if d.Task == "" {
+		return message
+	}
+	text := fmt.Sprintf("task %s", d.Task)
+	if d.Step != "" {
+		text += fmt.Sprintf(", step %s", d.Step)
+	}
+	if d.ExitCode != nil {
+		text += fmt.Sprintf(", exit code %d", *d.ExitCode)
+	}
+	return text + ": " + message
+}
+
+// tasks reads the TaskRuns of a run that ended, from the API server, since no
+// watch of them is kept. The failed one is returned too.
+func (r *Reconciler) tasks(ctx context.Context, run run) (out []api.TaskStatus, failed *tektonv1.TaskRun) {
+	for _, child := range run.Status.ChildReferences {
+		if child.Kind != "TaskRun" {
+			continue
+		}
+		var task tektonv1.TaskRun
+		state := api.TaskStatus{Name: child.PipelineTaskName, State: "Unknown"}
+		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: run.Namespace, Name: child.Name}, &task); err != nil {
+			log.FromContext(ctx).V(1).Info("a task's state cannot be read", "taskRun", child.Name, "error", err.Error())
+		} else {
+			state = taskState(child.PipelineTaskName, &task)
+			if state.State == "Failed" && (failed == nil || task.Status.CompletionTime.Before(failed.Status.CompletionTime)) {
+				failed = task.DeepCopy()
+			}
+		}
+		out = appendTask(out, state)
+	}
+	for _, skipped := range run.Status.SkippedTasks {
+		out = appendTask(out, api.TaskStatus{Name: skipped.Name, State: "Skipped", Reason: string(skipped.Reason)})
+	}
+	return out, failed
+}
+
+// appendTask keeps names unique: a matrix has several TaskRuns a task, and the
+// worst of them counts.
+func appendTask(list []api.TaskStatus, state api.TaskStatus) []api.TaskStatus {
+	i := slices.IndexFunc(list, func(t api.TaskStatus) bool { return t.Name == state.Name })
+	if i < 0 {
+		return append(list, state)
+	}
+	if list[i].State == "Succeeded" {
+		list[i] = state
+	}
+	return list
+}
+
+func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
+	state := api.TaskStatus{Name: name, State: "Pending", StartTime: task.Status.StartTime, CompletionTime: task.Status.CompletionTime}
+	c := task.Status.GetCondition("Succeeded")
+	switch {
+	case c == nil:
+	case c.IsTrue():
+		state.State = "Succeeded"
+	case c.IsFalse() && c.Reason == tektonv1.TaskRunReasonCancelled.String():
+		state.State, state.Reason = "Cancelled", c.Reason
+	case c.IsFalse():
+		state.State, state.Reason = "Failed", c.Reason
+	default:
+		state.State = "Running"
+	}
+	return state
+}
+
+// failure tells where and why a run failed, with the step's last words.
+func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRun) *api.FailureDetails {
+	c := run.condition()
+	d := &api.FailureDetails{Reason: api.ReasonFailed, Message: clip(c.Message)}
+	if c.Reason == tektonv1.PipelineRunReasonTimedOut.String() {
+		d.Reason = api.ReasonTimeout
+	} else if c.Reason != tektonv1.PipelineRunReasonFailed.String() && c.Reason != "" {
+		d.Reason = c.Reason // such as CouldntGetTask: Tekton could not run it
+	}
+	if task == nil {
+		return d
+	}
+	for _, child := range run.Status.ChildReferences {
+		if child.Name == task.Name {
+			d.Task = child.PipelineTaskName
+		}
+	}
+	tc := task.Status.GetCondition("Succeeded")
+	if d.Reason == api.ReasonFailed || d.Reason == api.ReasonTimeout {
+		d.Message = clip(tc.Message)
+	}
+	switch {
+	case tc.Reason == tektonv1.TaskRunReasonTimedOut.String():
+		d.Reason = api.ReasonTimeout
+	case strings.Contains(strings.ToLower(tc.Message), "evicted"):
+		d.Reason = api.ReasonEvicted
+	}
+	for _, step := range task.Status.Steps {
+		if step.Terminated == nil || step.Terminated.ExitCode == 0 {
+			continue
+		}
+		code := step.Terminated.ExitCode
+		d.Step, d.ExitCode = step.Name, &code
+		d.Location = &api.FailureLocation{Pod: task.Status.PodName, Container: step.Container}
+		switch {
+		case step.Terminated.Reason == "OOMKilled":
+			d.Reason = api.ReasonOutOfMemory
+		case step.Name == scanStep && code == scanFoundCode:
+			d.Reason = api.ReasonVulnerable
+		}
+		d.LogTail = r.logTail(ctx, task.Namespace, d.Location)
+		break
+	}
+	return d
+}
+
+// The shipped scan step, and the exit code with which grype says that it found
+// something at or above --fail-on.
+const (
+	scanStep      = "vulnerability-scan"
+	scanFoundCode = 2
+)
+
+// logTail reads the last lines of a container's log. A log that is gone is no
+// error: the failure itself is known.
+func (r *Reconciler) logTail(ctx context.Context, namespace string, at *api.FailureLocation) []string {
+	if r.Logs == nil || r.LogLines == 0 || at.Pod == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	limit := int64(maxMessage)
+	data, err := r.Logs.CoreV1().Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &r.LogLines, LimitBytes: &limit}).DoRaw(ctx)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
+		return nil
+	}
+	text := strings.TrimRight(strings.ToValidUTF8(string(data), "?"), "\n")
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// result of a run by name, or by a name that ends in it after the task's.
+func result(run run, name string) string {
+	for _, r := range run.Status.Results {
+		if r.Name == name {
+			return strings.TrimSpace(r.Value.StringVal)
+		}
+	}
+	for _, r := range run.Status.Results {
+		if strings.HasSuffix(r.Name, "-"+name) && r.Value.StringVal != "" {
+			return strings.TrimSpace(r.Value.StringVal)
+		}
+	}
+	return ""
+}
+
+// builtImage by digest, from the run's results.
+func builtImage(run run) (string, bool) {
+	digest := result(run, "IMAGE_DIGEST")
+	image := result(run, "IMAGE_URL")
+	if image == "" {
+		image = run.Annotations[compose.AnnotationImage]
+	}
+	if image == "" || !strings.HasPrefix(digest, "sha256:") {
+		return "", false
+	}
+	image, _, _ = strings.Cut(image, "@")
+	return image + "@" + digest, true
+}
+
+// tell users by event and metrics what changed. A build that goes well has one
+// event, when it is done.
+func (r *Reconciler) tell(s *seen, v *verdict, old api.AgentBuildStatus) {
+	status := s.build.Status
+	if old.Phase == status.Phase && old.Message == status.Message {
+		return
+	}
+	switch status.Phase {
+	case api.PhaseFailed:
+		r.event(s, corev1.EventTypeWarning, v.reason, "Build", status.Message)
+	case api.PhaseSucceeded:
+		r.event(s, corev1.EventTypeNormal, v.reason, "Build", status.Message)
+	case api.PhaseCancelled:
+		r.event(s, corev1.EventTypeNormal, v.reason, "Cancel", status.Message)
+	}
+	if v.current != nil && v.current.done() && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
+		r.metrics.finished(s, *v.current, v.reason)
+	}
+}
+
+func (r *Reconciler) event(s *seen, kind, reason, action, message string) {
+	if len(message) > 1000 {
+		message = message[:1000] // the API server's limit is 1 KiB
+	}
+	r.Events.Eventf(s.build, nil, kind, reason, action, "%s", strings.ToValidUTF8(message, ""))
+}
+
+// retrying tells that the API server or a Git server does not answer. It is best
+// effort: the same server may refuse this, too.
+func (r *Reconciler) retrying(ctx context.Context, s *seen, cause error) {
+	if apierrors.IsConflict(cause) {
+		return
+	}
+	status := s.build.Status.DeepCopy()
+	message := clip("it is tried again: " + cause.Error())
+	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil && c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
+		return // said already; the wording may differ each time
+	}
+	if status.Phase == "" || status.ObservedGeneration != s.build.Generation {
+		status.Phase = api.PhasePending
+	}
+	status.ObservedGeneration = s.build.Generation
+	status.Message = message
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: api.ReasonRetrying, Message: message, ObservedGeneration: s.build.Generation})
+	before := s.build.DeepCopy()
+	s.build.Status = *status
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := r.Client.Status().Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		log.FromContext(ctx).V(1).Info("the status could not be written either", "error", err.Error())
+		return
+	}
+	r.event(s, corev1.EventTypeWarning, api.ReasonRetrying, "Build", message)
+}
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage-3], "") + "…"
+}

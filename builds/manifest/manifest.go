@@ -1,0 +1,362 @@
+// Package manifest reads AgentBuilds, templates and steps from files, and judges
+// AgentBuilds with the shipped CRD as an API server would: schema, defaults and
+// CEL rules.
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/templates"
+)
+
+// maxFile is the largest file that is read: a larger one is no manifest.
+const maxFile = 8 << 20
+
+// Build is an AgentBuild and where it stands.
+type Build struct {
+	*api.AgentBuild
+	// Place is the file and the line of the document.
+	Place string
+}
+
+// document is one YAML document of a file.
+type document struct {
+	file string
+	line int
+	kind metav1.TypeMeta
+	text []byte
+}
+
+// Builds reads the AgentBuilds of a file; other documents are passed over. A
+// file without any is an error.
+func Builds(file string, data []byte, group string) ([]Build, error) {
+	docs, err := split(file, data)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := loadSchema()
+	if err != nil {
+		return nil, err
+	}
+	var out []Build
+	var problems []error
+	for _, d := range docs {
+		if d.kind.Kind != api.Kind {
+			continue
+		}
+		if d.kind.APIVersion != api.GroupVersion(group).String() {
+			problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(""), Field: "apiVersion",
+				Message: fmt.Sprintf("is %q", d.kind.APIVersion), Hint: "use " + api.GroupVersion(group).String() + ", or name the group with --api-group"})
+			continue
+		}
+		build, err := schema.read(d)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		out = append(out, Build{AgentBuild: build, Place: d.at("")})
+	}
+	if len(out) == 0 && len(problems) == 0 {
+		return nil, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file, Message: "holds no AgentBuild", Hint: "give a file with kind: AgentBuild"}
+	}
+	return out, compose.Join(problems...)
+}
+
+// at names the file and the line of a field path.
+func (d document) at(fieldPath string) string {
+	var root yamlv3.Node
+	line := d.line
+	if err := yamlv3.Unmarshal(d.text, &root); err == nil && len(root.Content) > 0 {
+		node := root.Content[0]
+		line = d.line + node.Line - 1
+		for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+			next, at := step(node, part)
+			if next == nil {
+				break
+			}
+			node, line = next, d.line+at-1
+		}
+	}
+	return d.file + ":" + strconv.Itoa(line)
+}
+
+func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
+	switch node.Kind {
+	case yamlv3.SequenceNode:
+		if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i], node.Content[i].Line
+		}
+	case yamlv3.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == part {
+				return node.Content[i+1], node.Content[i].Line
+			}
+		}
+	}
+	return nil, 0
+}
+
+var separator = regexp.MustCompile(`(?m)^---(?:[ \t].*)?$`)
+
+// split a file into its documents, with the line on which each begins.
+func split(file string, data []byte) ([]document, error) {
+	var out []document
+	var problems []error
+	if len(data) > maxFile {
+		return nil, &compose.Problem{Place: file, Message: fmt.Sprintf("has %d MiB, which is no manifest", len(data)>>20), Hint: "give a smaller file"}
+	}
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	start := 0
+	ends := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
+	for _, end := range ends {
+		text := data[start:end[0]]
+		line := 1 + bytes.Count(data[:start], []byte("\n"))
+		start = end[1]
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		d := document{file: file, line: line, text: text}
+		if err := yaml.Unmarshal(text, &d.kind); err != nil {
+			message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: yaml: ")
+			at := line
+			if m := yamlLine.FindStringSubmatch(message); m != nil {
+				n, _ := strconv.Atoi(m[1])
+				at, message = line+n-1, strings.TrimPrefix(message, m[0])
+			}
+			problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file + ":" + strconv.Itoa(at),
+				Message: "cannot be read: " + message, Hint: "mend the YAML; tabs and unclosed quotes are common causes"})
+			continue
+		}
+		out = append(out, d)
+	}
+	return out, compose.Join(problems...)
+}
+
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+// crdSchema is the shipped CRD, ready to judge objects.
+type crdSchema struct {
+	structural *structuralschema.Structural
+	validator  validation.SchemaValidator
+	cel        *cel.Validator
+}
+
+func loadSchema() (*crdSchema, error) {
+	data, err := templates.Files.ReadFile("crds/agent.kagenti.dev_agentbuilds.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped CRD: %w", err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+		return nil, fmt.Errorf("decoding the shipped CRD: %w", err)
+	}
+	var props apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		return nil, fmt.Errorf("converting the shipped CRD: %w", err)
+	}
+	structural, err := structuralschema.NewStructural(&props)
+	if err != nil {
+		return nil, fmt.Errorf("structuring the shipped CRD: %w", err)
+	}
+	validator, _, err := validation.NewSchemaValidator(&props)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the shipped CRD: %w", err)
+	}
+	return &crdSchema{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
+}
+
+// read decodes one AgentBuild with defaults, or tells all that is wrong.
+func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
+	var problems []error
+	bad := func(path, message, hint string) {
+		problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(path), Field: path, Message: message, Hint: hint})
+	}
+	object := map[string]any{}
+	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
+		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "mend the YAML")
+		return nil, compose.Join(problems...)
+	}
+	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	for _, unknown := range pruned {
+		bad(unknown, "is no known field", "correct the spelling or remove it")
+	}
+	defaulting.Default(object, s.structural)
+	problems = append(problems, s.judge(d, object)...)
+	if len(problems) > 0 {
+		return nil, compose.Join(problems...)
+	}
+	build := &api.AgentBuild{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, build); err != nil {
+		bad("", err.Error(), "give each field the type that docs/builds.md says")
+		return nil, compose.Join(problems...)
+	}
+	if build.Name == "" {
+		bad("metadata.name", "is missing", "name the build")
+	}
+	return build, compose.Join(problems...)
+}
+
+func (s *crdSchema) judge(d document, object map[string]any) []error {
+	found := validation.ValidateCustomResource(nil, object, s.validator)
+	rules, _ := s.cel.Validate(context.Background(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	var out []error
+	for _, e := range append(found, rules...) {
+		hint := "see docs/builds.md for the field"
+		message := e.Detail
+		switch e.Type {
+		case field.ErrorTypeRequired:
+			message, hint = "is missing", "add the field"
+		case field.ErrorTypeNotSupported:
+			message, hint = fmt.Sprintf("is %v, which is not supported", e.BadValue), e.Detail
+		}
+		out = append(out, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(e.Field), Field: e.Field, Message: message, Hint: hint})
+	}
+	return out
+}
+
+// Library holds template and step ConfigMaps by name.
+type Library struct {
+	ConfigMaps map[string]compose.ConfigMap
+}
+
+// Shipped is the library that armature brings.
+func Shipped() (*Library, error) {
+	lib := &Library{ConfigMaps: map[string]compose.ConfigMap{}}
+	for _, dir := range []string{"modes", "steps"} {
+		if err := lib.add(templates.Files, dir, "shipped "); err != nil {
+			return nil, err
+		}
+	}
+	return lib, nil
+}
+
+// AddDir adds the ConfigMaps of the YAML and JSON files below a folder; they win
+// over those that the library had under the same names. Two in the folder with
+// one name are an error.
+func (l *Library) AddDir(folder fs.FS, name string) error {
+	return l.add(folder, ".", strings.TrimSuffix(name, "/")+"/")
+}
+
+func (l *Library) add(folder fs.FS, root, prefix string) error {
+	added := map[string]string{}
+	var problems []error
+	err := fs.WalkDir(folder, root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if ext := path.Ext(file); entry.IsDir() || ext != ".yaml" && ext != ".yml" && ext != ".json" {
+			return nil
+		}
+		f, err := folder.Open(file)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		docs, err := split(prefix+file, data)
+		if err != nil {
+			problems = append(problems, err)
+			return nil
+		}
+		for _, d := range docs {
+			if d.kind.Kind != "ConfigMap" || d.kind.APIVersion != "v1" {
+				continue
+			}
+			var cm corev1.ConfigMap
+			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
+				problems = append(problems, &compose.Problem{Place: d.at(""), Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "mend the ConfigMap"})
+				continue
+			}
+			if before, twice := added[cm.Name]; twice {
+				problems = append(problems, &compose.Problem{Place: d.at(""), Field: "metadata.name",
+					Message: fmt.Sprintf("ConfigMap %q stands in %s too", cm.Name, before), Hint: "keep one of the two, or give the folder of one namespace"})
+				continue
+			}
+			added[cm.Name] = d.at("")
+			l.ConfigMaps[cm.Name] = compose.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.at(""), Data: cm.Data}
+		}
+		return nil
+	})
+	if err != nil {
+		problems = append(problems, fmt.Errorf("reading %s: %w", prefix, err))
+	}
+	return compose.Join(problems...)
+}
+
+// Names of the ConfigMaps whose names begin with prefix, sorted.
+func (l *Library) Names(prefix string) []string {
+	var out []string
+	for name := range l.ConfigMaps {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Compose a build from the library.
+func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Output, error) {
+	name := compose.TemplateName(build.Spec.Mode)
+	cm, ok := l.ConfigMaps[name]
+	if !ok {
+		return nil, &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: build.Place, Field: "spec.mode",
+			Message: fmt.Sprintf("there is no template ConfigMap %q", name), Hint: "use one of " + strings.Join(l.modes(), ", ") + ", or add it with --templates"}
+	}
+	template, err := compose.ReadTemplate(cm)
+	if template == nil {
+		return nil, err
+	}
+	problems := []error{err}
+	steps := map[string]*compose.StepFile{}
+	for _, name := range compose.StepNames(build.AgentBuild, template) {
+		cm, ok := l.ConfigMaps[name]
+		if !ok {
+			continue // composition names who asked for it
+		}
+		steps[name], err = compose.ReadStep(cm)
+		problems = append(problems, err)
+	}
+	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings})
+	if err := compose.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (l *Library) modes() []string {
+	var out []string
+	for _, name := range l.Names(compose.TemplateName("x")[:len(compose.TemplateName("x"))-1]) {
+		out = append(out, strings.TrimPrefix(name, "pipeline-template-"))
+	}
+	return out
+}

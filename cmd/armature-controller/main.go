@@ -1,0 +1,103 @@
+// Command armature-controller builds the images that AgentBuilds ask for.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller"
+)
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		if errors.As(err, new(usageError)) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+// usageError is a wrong call: exit status 2.
+type usageError struct{ error }
+
+func command() *cobra.Command {
+	o := controller.Options{}
+	var level, pins string
+	cmd := &cobra.Command{
+		Use:           "armature-controller",
+		Short:         "Build the images that AgentBuilds ask for",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var minimum slog.Level
+			if err := minimum.UnmarshalText([]byte(level)); err != nil {
+				return usageError{fmt.Errorf("--log-level %q: use debug, info, warn or error", level)}
+			}
+			if o.Namespace == "" {
+				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
+			}
+			var err error
+			if o.Settings.ImagePins, err = readPins(pins); err != nil {
+				return err
+			}
+			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
+			ctrl.SetLogger(o.Log)
+			klog.SetLogger(o.Log)
+			cfg, err := ctrl.GetConfig()
+			if err != nil {
+				return fmt.Errorf("finding the API server: %w", err)
+			}
+			return controller.Run(ctrl.SetupSignalHandler(), cfg, o)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	f := cmd.Flags()
+	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
+	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to look after; none means all, which needs cluster-wide rights")
+	f.BoolVar(&o.LeaderElection, "leader-elect", true, "let one replica of several work")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "where Prometheus metrics are served; 0 is nowhere")
+	f.StringVar(&o.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
+	f.IntVar(&o.Concurrency, "concurrency", 8, "how many builds are worked on at once")
+	f.Float32Var(&o.QPS, "qps", 100, "requests a second to the API server; twice that in a burst")
+	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
+	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
+	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
+	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that name none; empty leaves it to Tekton")
+	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, where it is missing")
+	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates that name none; 0 leaves it to Tekton")
+	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests")
+	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func splitList(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func readPins(file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the image pins: %w", err)
+	}
+	return compose.ReadPins(file, data)
+}
