@@ -11,7 +11,7 @@ cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with T
 	@.cache/bin/cluster up .cache
 
 cluster-down: ## End that cluster and check that nothing of it is left
-	@go build -o .cache/bin/cluster ./e2e/cmd/cluster
+	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster
 	@.cache/bin/cluster down .cache
 	@.cache/bin/cluster check .cache
 
@@ -20,7 +20,17 @@ cluster-programs: controlplane
 	@e2e/build.sh pause pause .
 	@e2e/build.sh coredns dns .
 	@for module in tekton kaniko lifecycle cosign syft; do e2e/build.sh $$module $$module tool || exit; done
-	@go build -o .cache/bin/cluster ./e2e/cmd/cluster
+	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster ./cmd/armature-controller
 
 cluster-packages:
 	@e2e/packages.sh
+
+.PHONY: e2e
+e2e: export PATH := $(CURDIR)/.cache/bin:$(PATH)
+ifndef E2E_KUBECONFIG
+e2e: export E2E_KUBECONFIG := $(CURDIR)/.cache/cluster/kubeconfig
+e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
+e2e: cluster-up
+endif
+e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
+	go test -count=1 -timeout=30m ./e2e/stories

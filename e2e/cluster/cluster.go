@@ -56,7 +56,7 @@ func (c Cluster) cgroup() string {
 func (c Cluster) Up(progress io.Writer) error {
 	if pid := c.pid(); pid != 0 {
 		fmt.Fprintf(progress, "the cluster is up already (process %d)\n", pid)
-		return nil
+		return c.refresh()
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root, for its namespaces and mounts\n  hint: run as root, or set E2E_KUBECONFIG to use another cluster")
@@ -68,6 +68,19 @@ func (c Cluster) Up(progress io.Writer) error {
 		return errors.Join(fmt.Errorf("starting the cluster (logs in %s): %w", c.logs(), err), c.Down())
 	}
 	return nil
+}
+
+// refresh gives a running cluster the images that were built since.
+func (c Cluster) refresh() error {
+	info, err := c.Info()
+	if err != nil {
+		return err
+	}
+	built, err := openImages(c.Cache)
+	if err != nil {
+		return err
+	}
+	return errors.Join(built.tell(info), built.push(info.HostRegistry), info.write(c.state()))
 }
 
 func (c Cluster) start(progress io.Writer) error {

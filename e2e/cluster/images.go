@@ -28,9 +28,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// image is one that the cluster's registry offers.
+// image is one that the cluster's registry offers, as armature/NAME.
 type image struct {
 	name string
+	// standsFor is the public image that a shipped step names, and that this one
+	// is pushed as below Info.Mirror.
+	standsFor string
 	// shell puts busybox below everything else. A Tekton step with a script
 	// needs one.
 	shell bool
@@ -54,13 +57,15 @@ var images = []image{
 	program("tekton-sidecarlogresults", "/ko-app/sidecarlogresults", "tekton/sidecarlogresults"),
 	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
 
-	step("busybox", nil, nil),
-	step("git", []string{"git", "ca-certificates", "openssh-client"}, nil),
-	step("buildah", []string{"buildah", "ca-certificates"}, nil),
-	step("kaniko", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
-	step("cosign", nil, map[string]string{"/usr/local/bin/cosign": "cosign/cosign"}),
-	step("syft", nil, map[string]string{"/usr/local/bin/syft": "syft/syft"}),
-	step("lifecycle", nil, map[string]string{
+	program("armature-controller", "/armature-controller", "armature-controller"),
+
+	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
+	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),
+	step("buildah", "quay.io/buildah/stable:v1.41.4", []string{"buildah", "ca-certificates"}, nil),
+	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
+	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
+	step("syft", "docker.io/anchore/syft:v1.33.0", nil, map[string]string{"/syft": "syft/syft"}),
+	step("lifecycle", "", nil, map[string]string{
 		"/cnb/lifecycle/lifecycle": "lifecycle/lifecycle",
 		"/cnb/lifecycle/launcher":  "lifecycle/launcher",
 	}),
@@ -72,8 +77,8 @@ func program(name, path, source string) image {
 }
 
 // step is an image to run a Tekton step in.
-func step(name string, debian []string, programs map[string]string) image {
-	return image{name: name, shell: true, debian: debian, programs: programs, config: v1.Config{
+func step(name, standsFor string, debian []string, programs map[string]string) image {
+	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs, config: v1.Config{
 		Env: []string{searchPath, "HOME=/root"}, Cmd: []string{"/bin/sh"},
 	}}
 }
@@ -149,29 +154,6 @@ func (c Cluster) buildImage(store layout.Path, image image) (built bool, err err
 	return true, store.ReplaceImage(img, named, layout.WithAnnotations(map[string]string{
 		nameKey: image.name, madeOfKey: madeOf,
 	}))
-}
-
-// storedImages are the images that Build made, by name, as seen in the cluster.
-func storedImages() (map[string]v1.Image, error) {
-	store, err := layout.FromPath(filepath.Join(root, imageDir))
-	if err != nil {
-		return nil, err
-	}
-	index, err := store.ImageIndex()
-	if err != nil {
-		return nil, err
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	stored := map[string]v1.Image{}
-	for _, descriptor := range manifest.Manifests {
-		if stored[descriptor.Annotations[nameKey]], err = index.Image(descriptor.Digest); err != nil {
-			return nil, err
-		}
-	}
-	return stored, nil
 }
 
 // madeOf changes with the image's parts: its description above, and time and
@@ -273,6 +255,11 @@ func (c Cluster) shellLayer() (v1.Layer, error) {
 	files.file("/bin/busybox", 0o755, busybox)
 	for _, name := range names {
 		files.link("/bin/"+name, "busybox")
+	}
+	// kaniko's image has its shell here, out of the way of what it builds.
+	files.file("/busybox/busybox", 0o755, busybox)
+	for _, name := range names {
+		files.link("/busybox/"+name, "busybox")
 	}
 	return files.layer()
 }

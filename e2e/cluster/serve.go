@@ -15,9 +15,6 @@ import (
 	"strings"
 	"text/template"
 	"time"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // Info is what a story has to know of the cluster it runs on. Addresses are for
@@ -37,8 +34,10 @@ type Info struct {
 	GitSSH                string
 	SSHKey, SSHKnownHosts string
 
-	// Images are references by digest of what Build made, by name.
+	// Images are references by digest of what Build made, by name. Mirror holds
+	// the same images under the names of those that shipped steps use.
 	Images map[string]string
+	Mirror string
 }
 
 // Info tells of the cluster that runs.
@@ -52,6 +51,14 @@ func (c Cluster) Info() (*Info, error) {
 	}
 	info := &Info{}
 	return info, json.Unmarshal(text, info)
+}
+
+func (i *Info) write(dir string) error {
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "info.json"), text, 0o600)
 }
 
 // Serve starts everything, says so, and then keeps it running.
@@ -80,7 +87,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 			}
 			return until("get", "--raw=/readyz")
 		}},
-		{"images in the registry", func() error { return c.pushImages(info) }},
+		{"images in the registry", func() error { return pushImages(info) }},
 		{"node", func() error {
 			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
 				return err
@@ -101,11 +108,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		fmt.Fprintf(progress, "%6.1f s  %s (%.1f s)\n",
 			time.Since(began).Seconds(), phase.name, time.Since(phaseBegan).Seconds())
 	}
-	text, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(state+"/info.json", text, 0o600)
+	return info.write(state)
 }
 
 // prepare makes all that the servers read, and the servers that are part of
@@ -125,16 +128,12 @@ func (c Cluster) prepare(info *Info) error {
 	if err := makeSSHKeys(info); err != nil {
 		return err
 	}
-	stored, err := storedImages()
+	stored, err := openImages(root)
 	if err != nil {
 		return err
 	}
-	for name, img := range stored {
-		digest, err := img.Digest()
-		if err != nil {
-			return err
-		}
-		info.Images[name] = fmt.Sprintf("%s/armature/%s@%s", info.Registry, name, digest)
+	if err := stored.tell(info); err != nil {
+		return err
 	}
 	for from, to := range map[string]string{
 		"containerd.toml": "containerd.toml",
@@ -241,7 +240,7 @@ func makeSSHKeys(info *Info) error {
 
 // pushImages fills the registry. The blobs need not travel: the registry finds
 // them under their digests.
-func (c Cluster) pushImages(info *Info) error {
+func pushImages(info *Info) error {
 	const sha256 = "/blobs/sha256"
 	if err := os.MkdirAll(state+sha256, 0o755); err != nil {
 		return err
@@ -255,20 +254,11 @@ func (c Cluster) pushImages(info *Info) error {
 			return err
 		}
 	}
-	stored, err := storedImages()
+	stored, err := openImages(root)
 	if err != nil {
 		return err
 	}
-	for image, img := range stored {
-		ref, err := name.NewDigest(info.Images[image])
-		if err != nil {
-			return err
-		}
-		if err := remote.Write(ref.Tag("latest"), img); err != nil {
-			return fmt.Errorf("pushing %s: %w", image, err)
-		}
-	}
-	return nil
+	return stored.push(info.Registry)
 }
 
 // install applies the manifests of the cluster's own parts and of Tekton.

@@ -1,0 +1,216 @@
+// Package stories tells what people do with Armature, on a real Kubernetes with
+// a real Tekton, one story a file. `make e2e` runs them.
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/polling"
+	"github.com/fluxcd/pkg/ssa"
+	ssautil "github.com/fluxcd/pkg/ssa/utils"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/e2e/cluster"
+)
+
+// stage is the cluster that stories play on, and a namespace for one story.
+type stage struct {
+	client.Client
+	logs      *kubernetes.Clientset
+	info      *cluster.Info
+	namespace string
+}
+
+// enter gives a story its own namespace. Its labels are what people put on
+// theirs, such as the level of Pod Security.
+func enter(t *testing.T, labels map[string]string) *stage {
+	t.Helper()
+	path := os.Getenv("E2E_KUBECONFIG")
+	if path == "" {
+		t.Skip("no cluster: `make e2e` starts one and runs the stories; E2E_KUBECONFIG names another")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	must(t, err)
+	config.QPS, config.Burst = 100, 200
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, tektonv1.AddToScheme(scheme))
+	api.AddToScheme(scheme, api.DefaultGroup)
+
+	s := &stage{info: &cluster.Info{}}
+	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
+	must(t, err)
+	must(t, json.Unmarshal(text, s.info))
+	s.Client, err = client.New(config, client.Options{Scheme: scheme})
+	must(t, err)
+	s.logs, err = kubernetes.NewForConfig(config)
+	must(t, err)
+
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-", Labels: labels}}
+	must(t, s.Create(t.Context(), ns))
+	s.namespace = ns.Name
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.tellWhatHappened(t)
+		}
+		if err := s.Delete(context.Background(), ns); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// apply makes what the manifests say; ${name} stands for one of values.
+func (s *stage) apply(t *testing.T, manifests string, values map[string]string) {
+	t.Helper()
+	manifests = os.Expand(manifests, func(name string) string {
+		value, ok := values[name]
+		if !ok {
+			t.Fatalf("the manifest wants ${%s}, which is not given", name)
+		}
+		return value
+	})
+	objects, err := ssautil.ReadObjects(strings.NewReader(manifests))
+	must(t, err)
+	for _, object := range objects {
+		object.SetNamespace(s.namespace)
+	}
+	s.applyObjects(t, objects)
+}
+
+func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	poller := polling.NewStatusPoller(s.Client, s.RESTMapper(), polling.Options{})
+	manager := ssa.NewResourceManager(s.Client, poller, ssa.Owner{Field: "story", Group: "story.armature.dev"})
+	_, err := manager.ApplyAllStaged(t.Context(), objects, ssa.DefaultApplyOptions())
+	must(t, err)
+}
+
+// installed makes sure that the controller runs as users install it: the shipped
+// manifests under the shipped RBAC, with the image that was just built.
+func (s *stage) installed(t *testing.T) {
+	t.Helper()
+	installOnce.Do(func() {
+		kustomize := exec.Command("kubectl", "kustomize", filepath.Join("..", "..", "templates", "install", "cluster"))
+		kustomize.Stderr = os.Stderr
+		manifests, err := kustomize.Output()
+		must(t, err)
+		objects, err := ssautil.ReadObjects(strings.NewReader(string(manifests)))
+		must(t, err)
+		for _, object := range objects {
+			if object.GetKind() == "Deployment" {
+				must(t, useBuiltImage(object, s.info))
+			}
+		}
+		s.applyObjects(t, objects)
+		eventually(t, 2*time.Minute, "the controller is available", func(ctx context.Context) error {
+			var controller appsv1.Deployment
+			if err := s.Get(ctx, client.ObjectKey{Namespace: "armature-system", Name: "armature-controller"}, &controller); err != nil {
+				return err
+			}
+			if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
+				return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
+			}
+			return nil
+		})
+	})
+}
+
+var installOnce sync.Once
+
+func useBuiltImage(deployment *unstructured.Unstructured, info *cluster.Info) error {
+	var typed appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(deployment.Object, &typed); err != nil {
+		return err
+	}
+	container := &typed.Spec.Template.Spec.Containers[0]
+	container.Image = info.Images["armature-controller"]
+	container.Args = append(container.Args, "--image-mirror="+info.Mirror)
+	changed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	deployment.Object = changed
+	return err
+}
+
+// log is what a container has written so far.
+func (s *stage) log(ctx context.Context, pod, container string) (string, error) {
+	text, err := s.logs.CoreV1().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	return string(text), err
+}
+
+// tellWhatHappened is for the reader of a failed test.
+func (s *stage) tellWhatHappened(t *testing.T) {
+	for _, args := range [][]string{
+		{"get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found"},
+		{"get", "events", "--sort-by=.lastTimestamp"},
+		{"logs", "--selector=tekton.dev/pipelineRun", "--all-containers", "--prefix", "--tail=15", "--ignore-errors"},
+	} {
+		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace", s.namespace}, args...)
+		out, _ := exec.Command("kubectl", args...).CombinedOutput()
+		t.Logf("%s\n%s", strings.Join(args[4:], " "), out)
+	}
+}
+
+// eventually waits until do returns no error.
+func eventually(t *testing.T, limit time.Duration, what string, do func(context.Context) error) {
+	t.Helper()
+	last := fmt.Errorf("it was not looked at")
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		last = do(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %s: %v", limit, what, last)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// push makes a repository on the cluster's Git server, of the files in folder,
+// and returns the commit.
+func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(folder)))
+	url := strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)
+	for _, args := range [][]string{
+		{"init", "--quiet", "--initial-branch=main"},
+		{"add", "."},
+		{"-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=First"},
+		{"push", "--quiet", url + "/" + repository, "main"},
+		{"rev-parse", "HEAD"},
+	} {
+		git := exec.Command("git", args...)
+		git.Dir = dir
+		out, err := git.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %s: %v\n%s", args[0], err, out)
+		}
+		commit = strings.TrimSpace(string(out))
+	}
+	return commit
+}
