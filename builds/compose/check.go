@@ -34,7 +34,9 @@ func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 		return
 	}
 	c.checkRun(p, run)
-	c.checkTekton(p, run)
+	if !c.in.Template.broken {
+		c.checkTekton(p, run)
+	}
 	if size := len(mustJSON(run)); size > maxRunBytes {
 		c.problems.add(Problem{Reason: api.ReasonPipelineTooLarge, Place: c.buildPlace(),
 			Message: fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
@@ -195,7 +197,9 @@ func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRu
 	}
 	faulty := map[string]bool{}
 	for _, problem := range c.problems.found {
-		faulty[problem.task] = true
+		if problem.task != "" {
+			faulty[problem.task] = true
+		}
 	}
 	pipeline := p.DeepCopy()
 	pipeline.SetDefaults(background())
@@ -248,7 +252,7 @@ var taskPath = regexp.MustCompile(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 // report translates Tekton's paths to where the user wrote it.
 func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) {
 	for _, e := range leaves(found) {
-		place, path, task := c.buildPlace(), strings.Join(e.Paths, ", "), ""
+		place, path, task := c.in.Template.doc.place("steps"), strings.Join(e.Paths, ", "), ""
 		if len(e.Paths) > 0 {
 			if m := taskPath.FindStringSubmatch(e.Paths[0]); m != nil {
 				list := p.Spec.Tasks
@@ -266,7 +270,7 @@ func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, fault
 				}
 			}
 		}
-		if task != "" && faulty[task] {
+		if faulty[task] || task == "" && len(faulty) > 0 && strings.Contains(e.Message, "couldn't add link") {
 			continue
 		}
 		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: path, Message: sentence(e), task: task,
@@ -309,11 +313,6 @@ func checkTask(step *StepFile, problems *problemList) {
 			first = e.Paths[0]
 		}
 		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: step.doc.place(first), Field: path, Message: sentence(e), Hint: "Tekton refuses this; change the step there"})
-	}
-	for i, s := range task.Steps {
-		if s.Image == "" && s.Ref == nil && (task.StepTemplate == nil || task.StepTemplate.Image == "") {
-			bad(fmt.Sprintf("steps[%d]", i), "has no image", "name the image to run")
-		}
 	}
 	parts := []struct {
 		path string

@@ -293,6 +293,10 @@ func (c *composition) rowPlace(s *plannedStep) (place, field string) {
 func (c *composition) plan() {
 	for _, s := range c.rows() {
 		place, field := c.rowPlace(s)
+		if s.row.ConfigMap == "" && c.in.Template.broken {
+			c.broken = true
+			continue
+		}
 		if s.row.ConfigMap == "" {
 			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field,
 				Message: fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),

@@ -131,6 +131,8 @@ type Template struct {
 	Steps              []TemplateStep      `json:"steps"`
 
 	doc *document
+	// broken: its problems were told, so that Tekton need not tell them again
+	broken bool
 }
 
 // TemplateParameter is a default; Value is a string, a list or a map.
@@ -225,6 +227,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		checkDoubles(s.DefaultParameters, doc, at+".defaultParameters", problems)
 	}
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
+	template.broken = len(problems.found) > 0
 	return template, problems.err()
 }
 
@@ -281,7 +284,9 @@ func ReadStep(cm ConfigMap) (*StepFile, error) {
 			Message: fmt.Sprintf("is %q", file.APIVersion), Hint: "use tekton.dev/v1, or leave apiVersion and kind out"})
 	}
 	step := &StepFile{Task: file.TaskSpec, doc: doc}
-	checkTask(step, problems)
+	if len(problems.found) == 0 {
+		checkTask(step, problems)
+	}
 	step.broken = len(problems.found) > 0
 	return step, problems.err()
 }

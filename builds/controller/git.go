@@ -51,13 +51,14 @@ type gitCall struct {
 }
 
 // answerKeeps is how long an answer serves other builds of the same burst.
-const answerKeeps = 5 * time.Second
+const answerKeeps = 2 * time.Second
 
 var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
 // commit that a revision of a repository stands for. A full SHA is taken as it
-// is. The error is a *compose.Problem when the user must act.
-func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
+// is. With fresh no earlier answer serves, as when somebody asks for a rerun
+// after a push. The error is a *compose.Problem when the user must act.
+func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
 	if fullCommit.MatchString(revision) {
 		return resolved{commit: revision}, nil
 	}
@@ -75,6 +76,7 @@ func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, re
 		}
 	}
 	call, shared := g.calls[key]
+	shared = shared && !(fresh && !call.at.IsZero())
 	if !shared {
 		call = &gitCall{done: make(chan struct{})}
 		g.calls[key] = call

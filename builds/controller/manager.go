@@ -188,7 +188,7 @@ func (runEvents) Update(_ context.Context, e event.UpdateEvent, q workqueue.Type
 	before, ok1 := e.ObjectOld.(*tektonv1.PipelineRun)
 	after, ok2 := e.ObjectNew.(*tektonv1.PipelineRun)
 	if ok1 && ok2 && readRun(before).done() == readRun(after).done() && before.Spec.Status == after.Spec.Status &&
-		(before.Status.StartTime == nil) == (after.Status.StartTime == nil) && (before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
 		before.Annotations[chainsSigned] == after.Annotations[chainsSigned] {
 		return // progress inside the run, which status does not tell
 	}

@@ -158,7 +158,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	}
 	again := false
 	if in.Commit == "" {
-		answer, err := r.git.commit(ctx, s.build, compose.Repository(s.build, s.template), revision, found.source)
+		answer, err := r.git.commit(ctx, s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
 		var mend *compose.Problem
 		if errors.As(err, &mend) {
 			v.problem = mend

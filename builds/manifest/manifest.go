@@ -44,6 +44,8 @@ type Build struct {
 	*api.AgentBuild
 	// Place is the file and the line of the document.
 	Place string
+
+	doc document
 }
 
 // document is one YAML document of a file.
@@ -81,7 +83,7 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 			problems = append(problems, err)
 			continue
 		}
-		out = append(out, Build{AgentBuild: build, Place: d.at("")})
+		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
 	}
 	if len(out) == 0 && len(problems) == 0 {
 		return nil, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file, Message: "holds no AgentBuild", Hint: "give a file with kind: AgentBuild"}
@@ -112,6 +114,11 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 	case yamlv3.SequenceNode:
 		if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(node.Content) {
 			return node.Content[i], node.Content[i].Line
+		}
+		for _, item := range node.Content {
+			if name, _ := step(item, "name"); name != nil && name.Value == part {
+				return item, item.Line
+			}
 		}
 	case yamlv3.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
@@ -329,7 +336,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	name := compose.TemplateName(build.Spec.Mode)
 	cm, ok := l.ConfigMaps[name]
 	if !ok {
-		return nil, &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: build.Place, Field: "spec.mode",
+		return nil, &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: build.doc.at("spec.mode"), Field: "spec.mode",
 			Message: fmt.Sprintf("there is no template ConfigMap %q", name), Hint: "use one of " + strings.Join(l.modes(), ", ") + ", or add it with --templates"}
 	}
 	template, err := compose.ReadTemplate(cm)
@@ -348,9 +355,21 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	}
 	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings})
 	if err := compose.Join(append(problems, err)...); err != nil {
-		return nil, err
+		return nil, build.located(err)
 	}
 	return out, nil
+}
+
+// located gives the problems of the build itself their lines.
+func (b Build) located(err error) error {
+	var problems []error
+	for _, p := range compose.Problems(err) {
+		if p.Place == b.Place && p.Field != "" {
+			p.Place = b.doc.at(p.Field)
+		}
+		problems = append(problems, p)
+	}
+	return compose.Join(problems...)
 }
 
 func (l *Library) modes() []string {

@@ -9,4 +9,3 @@ func buildDescribeCommand() *cobra.Command { return &cobra.Command{Use: "describ
 func buildLogsCommand() *cobra.Command     { return &cobra.Command{Use: "logs"} }
 func buildCancelCommand() *cobra.Command   { return &cobra.Command{Use: "cancel"} }
 func buildRerunCommand() *cobra.Command    { return &cobra.Command{Use: "rerun"} }
-func installCommand() *cobra.Command       { return &cobra.Command{Use: "install"} }

@@ -1,0 +1,145 @@
+package controller_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/e2e/controlplane"
+)
+
+// The controller does all its work under the ServiceAccount that `armature
+// install` makes, and is never forbidden anything.
+func TestShippedRBAC(t *testing.T) {
+	for _, mode := range []string{"cluster", "namespaced"} {
+		t.Run(mode, func(t *testing.T) {
+			if missing != nil {
+				fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
+				t.Skip(missing)
+			}
+			plane := controlplane.Start(t)
+			w := newWorldOn(t, plane)
+			tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
+			w.must(err)
+			w.must(plane.InstallCRDs(tekton + "/config/300-crds"))
+			args := []string{"run", "../../cmd/armature", "install", "--mode", mode}
+			if mode == "namespaced" {
+				args = append(args, "--watch", w.namespace)
+			}
+			w.applyAll(args)
+
+			access, err := plane.ServiceAccount(t.Context(), systemNamespace, "armature-controller")
+			w.must(err)
+			forbidden := &forbidden{}
+			w.config = access.Config
+			w.config.Wrap(forbidden.wrap)
+			w.options.Namespaces = nil
+			if mode == "namespaced" {
+				w.options.Namespaces = []string{systemNamespace, w.namespace}
+			}
+			w.options.LeaderElection = true
+			w.options.Settings.PipelineObjects = true
+			w.start()
+
+			w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"config.json": "{}"}}))
+			w.must(w.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
+			w.create("weather", func(b *api.AgentBuild) {
+				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}
+				b.Spec.ServiceAccountName = "builder"
+				b.Spec.Workspace = &api.Workspace{Keep: true}
+				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}}
+			})
+			w.failAt(w.run(1), "kaniko-build", "build-and-push", 1, "Error")
+			w.run(2)
+			for _, run := range w.runs() {
+				if run.Status.CompletionTime == nil {
+					w.succeed(&run)
+				}
+			}
+			w.phase("weather", api.PhaseSucceeded)
+			b := w.create("cancelled")
+			w.phase("cancelled", api.PhaseBuilding)
+			w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true })
+			w.eventually("a run is told to stop", func() string {
+				for _, run := range w.runs() {
+					if run.Spec.Status != "" {
+						return ""
+					}
+				}
+				return "none is"
+			})
+			w.must(w.Client.Delete(t.Context(), b))
+			w.eventually("the deleted build's runs are gone", func() string {
+				for _, run := range w.runs() {
+					if run.Annotations["armature.dev/build-name"] == "cancelled" {
+						return run.Name
+					}
+				}
+				return ""
+			})
+			time.Sleep(300 * time.Millisecond) // the last events leave
+			if got := forbidden.all(); len(got) > 0 {
+				t.Errorf("forbidden: %s", strings.Join(got, "\n"))
+			}
+		})
+	}
+}
+
+// applyAll makes every object that a command prints.
+func (w *world) applyAll(command []string) {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), "go", command...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	w.must(err)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(u); err != nil {
+			break
+		}
+		w.eventually("applying "+u.GetKind()+" "+u.GetName(), func() string {
+			if err := w.Client.Create(w.Context(), u.DeepCopy()); err != nil && !strings.Contains(err.Error(), "already exists") {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+}
+
+// forbidden collects the requests that RBAC refused.
+type forbidden struct {
+	mu   sync.Mutex
+	what []string
+}
+
+func (f *forbidden) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		// A container's log needs a kubelet, and there is none here.
+		if err == nil && response.StatusCode == http.StatusForbidden {
+			f.mu.Lock()
+			f.what = append(f.what, r.Method+" "+r.URL.String())
+			f.mu.Unlock()
+		}
+		return response, err
+	})
+}
+
+func (f *forbidden) all() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.what...)
+}

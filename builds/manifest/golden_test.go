@@ -1,0 +1,153 @@
+package manifest_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"golang.org/x/tools/txtar"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/manifest"
+)
+
+var update = flag.Bool("update", false, "write the wanted parts of testdata/*.txtar")
+
+// Each txtar holds a build, optionally settings and a folder of ConfigMaps, and
+// what they compose to: pipeline.yaml and run.yaml, or problems.
+func TestGoldens(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no goldens: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := composed(t, archive)
+			if again := composed(t, archive); !cmp.Equal(got, again) {
+				t.Errorf("the same input gave other bytes:\n%s", cmp.Diff(got, again))
+			}
+			if *update {
+				write(t, file, archive, got)
+				return
+			}
+			want := map[string]string{}
+			for _, f := range archive.Files {
+				if wanted[f.Name] {
+					want[f.Name] = string(f.Data)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("composed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+var wanted = map[string]bool{"pipeline.yaml": true, "run.yaml": true, "problems": true}
+
+// composed runs a golden's input.
+func composed(t *testing.T, archive *txtar.Archive) map[string]string {
+	t.Helper()
+	folder := fstest.MapFS{}
+	var build []byte
+	var settings compose.Settings
+	for _, f := range archive.Files {
+		switch {
+		case f.Name == "build.yaml":
+			build = f.Data
+		case f.Name == "settings.yaml":
+			if err := yaml.UnmarshalStrict(f.Data, &settings); err != nil {
+				t.Fatal(err)
+			}
+		case !wanted[f.Name]:
+			folder[f.Name] = &fstest.MapFile{Data: f.Data}
+		}
+	}
+	out, err := plan(t, build, folder, settings)
+	if err != nil {
+		return map[string]string{"problems": err.Error() + "\n"}
+	}
+	run := *out.Run
+	if !settings.PipelineObjects {
+		if !cmp.Equal(out.Pipeline.Spec, *run.Spec.PipelineSpec) {
+			t.Error("the run embeds another pipeline")
+		}
+		run.Spec.PipelineSpec = nil // shown once, in pipeline.yaml
+	}
+	return map[string]string{"pipeline.yaml": text(t, out.Pipeline), "run.yaml": text(t, run)}
+}
+
+// plan composes the one build of a file.
+func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Settings) (*compose.Output, error) {
+	t.Helper()
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := library.AddDir(folder, "folder"); err != nil {
+		return nil, err
+	}
+	builds, err := manifest.Builds("build.yaml", build, api.DefaultGroup)
+	if err != nil {
+		return nil, err
+	}
+	out, err := library.Compose(builds[0], settings)
+	if err == nil {
+		strict(t, out)
+	}
+	return out, err
+}
+
+// strict decodes what was composed as the API server would, field by field.
+func strict(t *testing.T, out *compose.Output) {
+	t.Helper()
+	for object, into := range map[any]any{out.Pipeline: &tektonv1.Pipeline{}, out.Run: &tektonv1.PipelineRun{}} {
+		data, err := yaml.YAMLToJSON([]byte(text(t, object)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown, err := kjson.UnmarshalStrict(data, into)
+		if err != nil || len(unknown) > 0 {
+			t.Errorf("%T: %v %v", object, unknown, err)
+		}
+	}
+}
+
+func text(t *testing.T, object any) string {
+	t.Helper()
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func write(t *testing.T, file string, archive *txtar.Archive, got map[string]string) {
+	t.Helper()
+	fresh := &txtar.Archive{Comment: archive.Comment}
+	for _, f := range archive.Files {
+		if !wanted[f.Name] {
+			fresh.Files = append(fresh.Files, f)
+		}
+	}
+	for _, name := range []string{"pipeline.yaml", "run.yaml", "problems"} {
+		if text, ok := got[name]; ok {
+			fresh.Files = append(fresh.Files, txtar.File{Name: name, Data: []byte(text)})
+		}
+	}
+	if err := os.WriteFile(file, txtar.Format(fresh), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
