@@ -55,7 +55,7 @@ func (c Cluster) Check() error {
 	// The root file system is read-only for the cluster. These are what it would
 	// write if it were not.
 	paths = append(paths, c.state(), root, "/srv/git", "/run/containerd.sock", "/run/netns", "/var/lib/kubelet",
-		"/var/log/pods", "/var/log/containers", "/tmp/hostpath_pv", "/usr/libexec/kubernetes")
+		"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes")
 	for _, path := range paths {
 		if exists(path) {
 			left("%s", path)

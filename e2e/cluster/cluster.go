@@ -70,7 +70,9 @@ func (c Cluster) Up(progress io.Writer) error {
 	return nil
 }
 
-// refresh gives a running cluster the images that were built since.
+// refresh gives a running cluster the images that were built since. It helps
+// those that are named by digest, such as the controller; of a step image the
+// node keeps what it has pulled.
 func (c Cluster) refresh() error {
 	info, err := c.Info()
 	if err != nil {

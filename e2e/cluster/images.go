@@ -106,9 +106,13 @@ func (c Cluster) Build(progress io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("opening the images in %s: %w", dir, err)
 	}
+	shell, err := c.shellLayer()
+	if err != nil {
+		return fmt.Errorf("building the layer with a shell: %w", err)
+	}
 	for _, image := range images {
 		began := time.Now()
-		built, err := c.buildImage(store, image)
+		built, err := c.buildImage(store, image, shell)
 		if err != nil {
 			return fmt.Errorf("building image %s: %w", image.name, err)
 		}
@@ -119,8 +123,8 @@ func (c Cluster) Build(progress io.Writer) error {
 	return nil
 }
 
-func (c Cluster) buildImage(store layout.Path, image image) (built bool, err error) {
-	madeOf, err := c.madeOf(image)
+func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (built bool, err error) {
+	madeOf, err := c.madeOf(image, shell)
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +138,7 @@ func (c Cluster) buildImage(store layout.Path, image image) (built bool, err err
 	}); err != nil || len(found) > 0 {
 		return false, err
 	}
-	layers, err := c.layers(image)
+	layers, err := c.layers(image, shell)
 	if err != nil {
 		return false, err
 	}
@@ -156,10 +160,17 @@ func (c Cluster) buildImage(store layout.Path, image image) (built bool, err err
 	}))
 }
 
-// madeOf changes with the image's parts: its description above, and time and
-// size of each program.
-func (c Cluster) madeOf(image image) (string, error) {
-	parts := []any{image.shell, image.debian, image.programs, image.config}
+// madeOf changes with the image's parts: its description above, the layer with
+// the shell, and time and size of each program.
+func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
+	parts := []any{image.debian, image.programs, image.config}
+	if image.shell {
+		digest, err := shell.Digest()
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, digest)
+	}
 	for _, at := range slices.Sorted(maps.Keys(image.programs)) {
 		info, err := os.Stat(filepath.Join(c.Cache, "bin", image.programs[at]))
 		if err != nil {
@@ -171,14 +182,10 @@ func (c Cluster) madeOf(image image) (string, error) {
 	return string(text), err
 }
 
-func (c Cluster) layers(image image) ([]v1.Layer, error) {
+func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 	var layers []v1.Layer
 	if image.shell {
-		layer, err := c.shellLayer()
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, layer)
+		layers = append(layers, shell)
 	}
 	if len(image.debian) > 0 {
 		root, err := c.debian(image.debian...)

@@ -89,7 +89,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		}},
 		{"images in the registry", func() error { return pushImages(info) }},
 		{"node", func() error {
-			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
+			if err := errors.Join(start(controllerManager, scheduler, kubelet, kubeProxy), serveVolumes()); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")

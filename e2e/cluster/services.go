@@ -46,7 +46,7 @@ var (
 	}}
 	controllerManager = service{"kube-controller-manager", append(as("kube-controller-manager"),
 		"--cluster-cidr="+podCIDR, "--service-cluster-ip-range="+serviceCIDR, "--allocate-node-cidrs=false",
-		"--enable-hostpath-provisioner", "--use-service-account-credentials",
+		"--use-service-account-credentials",
 		"--root-ca-file="+pki+"/ca.crt", "--service-account-private-key-file="+pki+"/sa.key",
 		"--cluster-signing-cert-file="+pki+"/ca.crt", "--cluster-signing-key-file="+pki+"/ca.key",
 	)}
