@@ -80,13 +80,18 @@ func enter(t *testing.T, labels map[string]string) *stage {
 	return s
 }
 
-// apply makes what the manifests say; ${name} stands for one of values.
-func (s *stage) apply(t *testing.T, manifests string, values map[string]string) {
+// apply makes what the manifests say, where ${namespace}, ${git}, ${gitSSH},
+// ${registry} and ${privateRegistry} stand for the story's own.
+func (s *stage) apply(t *testing.T, manifests string) {
 	t.Helper()
+	values := map[string]string{
+		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
+		"registry": s.info.Registry, "privateRegistry": s.info.PrivateRegistry,
+	}
 	manifests = os.Expand(manifests, func(name string) string {
 		value, ok := values[name]
 		if !ok {
-			t.Fatalf("the manifest wants ${%s}, which is not given", name)
+			t.Fatalf("${%s} stands for nothing", name)
 		}
 		return value
 	})
@@ -151,10 +156,63 @@ func useBuiltImage(deployment *unstructured.Unstructured, info *cluster.Info) er
 	return err
 }
 
+// secret makes one.
+func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data map[string]string) {
+	t.Helper()
+	must(t, s.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Type: kind, StringData: data,
+	}))
+}
+
+// finished waits for the end of a build, good or bad.
+func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
+	t.Helper()
+	build := &api.AgentBuild{}
+	eventually(t, 10*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
+			return err
+		}
+		if build.Status.CompletionTime == nil {
+			return fmt.Errorf("it is %q: %s", build.Status.Phase, build.Status.Message)
+		}
+		return nil
+	})
+	return build
+}
+
+// succeeded is finished for a build that has to succeed.
+func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
+	t.Helper()
+	build := s.finished(t, name)
+	if build.Status.Phase != api.PhaseSucceeded {
+		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message, logTail(build))
+	}
+	return build
+}
+
+func logTail(build *api.AgentBuild) string {
+	if build.Status.FailureDetails == nil {
+		return ""
+	}
+	return strings.Join(build.Status.FailureDetails.LogTail, "\n")
+}
+
 // log is what a container has written so far.
 func (s *stage) log(ctx context.Context, pod, container string) (string, error) {
 	text, err := s.logs.CoreV1().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	return string(text), err
+}
+
+// says waits until the container agent of a pod has written just that.
+func (s *stage) says(t *testing.T, pod, want string) {
+	t.Helper()
+	eventually(t, time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
+		text, err := s.log(ctx, pod, "agent")
+		if err == nil && strings.TrimSpace(text) != want {
+			err = fmt.Errorf("it says %q", text)
+		}
+		return err
+	})
 }
 
 // tellWhatHappened is for the reader of a failed test.
