@@ -470,3 +470,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	sort.Strings(keys)
 	return keys
 }
+
+// FromSpec tells whether a parameter has its value from a field of the spec.
+func FromSpec(name string) bool {
+	_, ok := specFields[canonical(name)]
+	return ok
+}

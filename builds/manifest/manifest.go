@@ -255,7 +255,7 @@ type Library struct {
 
 // Shipped is the library that armature brings.
 func Shipped() (*Library, error) {
-	lib := &Library{ConfigMaps: map[string]compose.ConfigMap{}}
+	lib := &Library{}
 	for _, dir := range []string{"modes", "steps"} {
 		if err := lib.add(templates.Files, dir, "shipped "); err != nil {
 			return nil, err
@@ -309,6 +309,9 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 				continue
 			}
 			added[cm.Name] = d.at("")
+			if l.ConfigMaps == nil {
+				l.ConfigMaps = map[string]compose.ConfigMap{}
+			}
 			l.ConfigMaps[cm.Name] = compose.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.at(""), Data: cm.Data}
 		}
 		return nil

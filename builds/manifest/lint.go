@@ -1,0 +1,109 @@
+package manifest
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// Lint checks the templates and steps among only, with the whole library behind
+// them. ConfigMaps that are neither are passed over.
+func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings []string, err error) {
+	names := make([]string, 0, len(only))
+	for name := range only {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var problems []error
+	for _, name := range names {
+		cm := only[name]
+		_, isYAML := cm.Data[compose.TemplateKeyYAML]
+		_, isJSON := cm.Data[compose.TemplateKeyJSON]
+		_, isStep := cm.Data[compose.StepKey]
+		switch {
+		case isYAML || isJSON:
+			checked++
+			problems = append(problems, l.lintTemplate(cm))
+		case isStep:
+			checked++
+			step, err := compose.ReadStep(cm)
+			problems = append(problems, err)
+			warnings = append(warnings, lintStep(cm, step)...)
+		}
+	}
+	return checked, warnings, compose.Join(problems...)
+}
+
+// lintTemplate composes the template with a build that says everything. A step's
+// own problems are told with the step.
+func (l *Library) lintTemplate(cm compose.ConfigMap) error {
+	template, err := compose.ReadTemplate(cm)
+	if template == nil || err != nil {
+		return err
+	}
+	value := "lint"
+	build := &api.AgentBuild{
+		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
+		Spec: api.AgentBuildSpec{
+			Mode: strings.TrimPrefix(cm.Name, "pipeline-template-"),
+			Source: api.SourceSpec{SourceRepository: "git.example.com/org/repo", SourceRevision: "main", SourceSubfolder: "agent",
+				RepoUser: "lint", SourceCredentials: &corev1.LocalObjectReference{Name: "git-login"}},
+			BuildOutput: &api.BuildOutput{ImageRegistry: "registry.example.com", Image: "lint", ImageTag: "v1",
+				ImageRepoCredentials: &corev1.LocalObjectReference{Name: "registry-login"}},
+			Pipeline: &api.PipelineSpec{},
+		},
+	}
+	steps := map[string]*compose.StepFile{}
+	declared := map[string]bool{}
+	for _, name := range compose.StepNames(build, template) {
+		if cm, ok := l.ConfigMaps[name]; ok {
+			steps[name], _ = compose.ReadStep(cm) // told with the step itself
+			for _, p := range steps[name].Task.Params {
+				declared[p.Name] = true
+			}
+		}
+	}
+	// What a template demands of its users is given here.
+	demanded := append([]string(nil), template.RequiredParameters...)
+	for _, s := range template.Steps {
+		demanded = append(demanded, s.RequiredParameters...)
+	}
+	for _, name := range demanded {
+		if declared[name] && !compose.FromSpec(name) {
+			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters, api.Parameter{Name: name, Value: &value})
+			declared[name] = false
+		}
+	}
+	_, err = compose.Pipeline(compose.Input{Build: build, Place: "a build with all fields", Template: template, Steps: steps})
+	return err
+}
+
+// lintStep warns of what works and will hurt.
+func lintStep(cm compose.ConfigMap, step *compose.StepFile) []string {
+	var out []string
+	warn := func(format string, a ...any) { out = append(out, cm.String()+": "+fmt.Sprintf(format, a...)) }
+	shared := step.Task.StepTemplate
+	for i, s := range step.Task.Steps {
+		title := s.Name
+		if title == "" {
+			title = fmt.Sprint(i)
+		}
+		if ref, err := name.ParseReference(s.Image); err == nil && ref.Identifier() == "latest" {
+			warn("step %s: image %s may change at any time: give it a version", title, s.Image)
+		}
+		if len(s.ComputeResources.Requests) == 0 && (shared == nil || len(shared.ComputeResources.Requests) == 0) {
+			warn("step %s: requests no resources, so the scheduler knows nothing of it", title)
+		}
+		if c := s.SecurityContext; c != nil && c.Privileged != nil && *c.Privileged {
+			warn("step %s: is privileged, which a restricted namespace refuses", title)
+		}
+	}
+	return out
+}

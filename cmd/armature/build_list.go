@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+func buildListCommand() *cobra.Command {
+	var k cluster
+	var format string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List AgentBuilds",
+		Args:  args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := k.connect(cmd)
+			if err != nil {
+				return err
+			}
+			var options []client.ListOption
+			if !all {
+				options = append(options, client.InNamespace(c.namespace))
+			}
+			var list api.AgentBuildList
+			if err := c.List(cmd.Context(), &list, options...); err != nil {
+				return fmt.Errorf("listing AgentBuilds: %w", err)
+			}
+			if format != "table" {
+				return printObjects(cmd.OutOrStdout(), format, list)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(table, "NAMESPACE\tNAME\tMODE\tPHASE\tRUN\tIMAGE\tAGE")
+			for _, b := range list.Items {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Namespace, b.Name, b.Spec.Mode, b.Status.Phase,
+					b.Status.PipelineRunName, b.Status.BuiltImage, duration.HumanDuration(time.Since(b.CreationTimestamp.Time)))
+			}
+			return table.Flush()
+		},
+	}
+	k.flags(cmd)
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces")
+	outputFlag(cmd, &format, "table", "table", "yaml", "json")
+	return cmd
+}
