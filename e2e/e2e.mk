@@ -26,7 +26,7 @@ cluster-packages:
 	@e2e/packages.sh
 
 .PHONY: e2e
-e2e: export PATH := $(CURDIR)/.cache/bin:$(PATH)
+e2e: export PATH := $(CURDIR)/.cache/bin:$(CURDIR)/.cache/bin/cosign:$(PATH)
 ifndef E2E_KUBECONFIG
 e2e: export E2E_KUBECONFIG := $(CURDIR)/.cache/cluster/kubeconfig
 e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
