@@ -33,4 +33,4 @@ e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
 e2e: cluster-up
 endif
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
-	go test -count=1 -timeout=30m ./e2e/stories
+	go test -count=1 -parallel=8 -timeout=30m ./e2e/stories

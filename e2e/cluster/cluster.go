@@ -82,6 +82,7 @@ func (c Cluster) refresh() error {
 	if err != nil {
 		return err
 	}
+	info.Process = c.pid()
 	return errors.Join(built.tell(info), built.push(info.HostRegistry), info.write(c.state()))
 }
 
@@ -152,7 +153,7 @@ func (c Cluster) start(progress io.Writer) error {
 	last := "it ended without a word"
 	for lines := bufio.NewScanner(read); lines.Scan(); {
 		if last = lines.Text(); last == ready {
-			return init.Process.Release()
+			return c.refresh()
 		}
 		fmt.Fprintln(progress, last)
 	}

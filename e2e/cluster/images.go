@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +41,8 @@ type image struct {
 	shell bool
 	// debian names packages that are put in with all that they depend on.
 	debian []string
+	// folder is one of folders, for /.
+	folder string
 	// programs go where the key says; the value is below .cache/bin.
 	programs map[string]string
 	config   v1.Config
@@ -65,11 +69,22 @@ var images = []image{
 	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
 	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
 	step("syft", "docker.io/anchore/syft:v1.33.0", nil, map[string]string{"/syft": "syft/syft"}),
-	step("lifecycle", "", nil, map[string]string{
-		"/cnb/lifecycle/lifecycle": "lifecycle/lifecycle",
-		"/cnb/lifecycle/launcher":  "lifecycle/launcher",
-	}),
+	{
+		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",
+		shell: true, folder: "builder",
+		programs: map[string]string{
+			"/cnb/lifecycle/creator":  "lifecycle/lifecycle",
+			"/cnb/lifecycle/launcher": "lifecycle/launcher",
+		},
+		config: v1.Config{User: "1001:1000", Env: []string{searchPath, "HOME=/root", "CNB_USER_ID=1001", "CNB_GROUP_ID=1000"}},
+	},
 }
+
+// folders go into images as they are: builder is what a Cloud Native Buildpacks
+// builder has besides the lifecycle.
+//
+//go:embed builder
+var folders embed.FS
 
 // program is an image of one program and nothing else.
 func program(name, path, source string) image {
@@ -163,7 +178,11 @@ func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (bui
 // madeOf changes with the image's parts: its description above, the layer with
 // the shell, and time and size of each program.
 func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
-	parts := []any{image.debian, image.programs, image.config}
+	var files archive
+	if err := files.folder(image.folder); err != nil {
+		return "", err
+	}
+	parts := []any{image.debian, image.programs, image.config, sha256.Sum256(files.buf.Bytes())}
 	if image.shell {
 		digest, err := shell.Digest()
 		if err != nil {
@@ -198,8 +217,11 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 		}
 		layers = append(layers, layer)
 	}
-	if len(image.programs) > 0 {
+	if image.folder != "" || len(image.programs) > 0 {
 		var files archive
+		if err := files.folder(image.folder); err != nil {
+			return nil, err
+		}
 		for _, at := range slices.Sorted(maps.Keys(image.programs)) {
 			content, err := os.ReadFile(filepath.Join(c.Cache, "bin", image.programs[at]))
 			if err != nil {
@@ -338,6 +360,21 @@ func (a *archive) dir(at string, mode int64) {
 
 func (a *archive) file(at string, mode int64, content []byte) {
 	a.add(tar.Header{Typeflag: tar.TypeReg, Name: at, Mode: mode}, content)
+}
+
+// folder adds one of folders; none has the empty name.
+func (a *archive) folder(name string) error {
+	if name == "" {
+		return nil
+	}
+	return fs.WalkDir(folders, name, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := folders.ReadFile(at)
+		a.file(strings.TrimPrefix(at, name), 0o755, content)
+		return err
+	})
 }
 
 func (a *archive) link(at, to string) {

@@ -38,6 +38,9 @@ type Info struct {
 	// the same images under the names of those that shipped steps use.
 	Images map[string]string
 	Mirror string
+
+	// Process has all processes of the cluster for descendants.
+	Process int
 }
 
 // Info tells of the cluster that runs.
