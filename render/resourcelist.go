@@ -163,7 +163,7 @@ func (l *List) Verify(opt Options) (out []byte, findings []krm.Finding, stats St
 // Run passes the items through Stream, Uninject or anything of their shape.
 func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, Stats, error)) (out []byte, findings []krm.Finding, stats Stats, err error) {
 	out = l.data
-	opt.Workers, opt.Config = 1, l.Config
+	opt.Workers, opt.Config, opt.hosted = 1, l.Config, true
 	findings = l.Findings
 	if !krm.Failed(findings) {
 		src := Source{Files: []File{{Path: "-", Data: l.data}}}

@@ -259,6 +259,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if err != nil {
 		return err
 	}
+	opt.Beside = true
 	var memory *render.Memory
 	if remember && !out.inPlace {
 		memory = render.NewMemory(folder, path, src, opt.Config)

@@ -20,6 +20,10 @@ type Injector struct {
 	// Kubernetes 1.29. By default they are init containers that keep running.
 	Classic bool
 
+	// Hosted says that a host passes the objects to a function. Their text is the
+	// host's, which writes it anew each time, so that none is kept as original.
+	Hosted bool
+
 	common  map[bool]*parts // by whether SPIFFE is on
 	scratch []byte
 	record  record
@@ -100,7 +104,7 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 		return err
 	}
 	var original string
-	if !o.Item() { // an item's text is its host's, which writes it anew each time
+	if !in.Hosted {
 		if original, err = pack(o.Bytes()); err != nil {
 			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 		}
