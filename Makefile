@@ -22,7 +22,7 @@ help: ## Show the targets
 build: ## Build bin/armature, bin/armature-fn and bin/armature-controller
 	@echo "building the commands (minutes the first time)"
 	@mkdir -p bin
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	$(GO) build -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: build ## Render the examples and show what was added

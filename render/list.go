@@ -79,7 +79,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	}
 	dst = o.Append(dst)
 	if len(dst) > 0 && dst[len(dst)-1] != '\n' {
-		dst = append(dst, '\n')
+		dst = append(dst, lineEnding(data)...)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	indent := strings.Repeat(" ", dash+2)

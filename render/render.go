@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
@@ -325,23 +326,29 @@ func (e *engine) render() error {
 		w.done()
 		return nil
 	}
-	next := make(chan int, 64*workers)
+	// A worker takes files that stand side by side, because two that make files
+	// in the same folder wait for each other.
+	n := len(e.src.Files)
+	run := max(1, min(256, n/(4*workers)))
+	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			w := worker{engine: e}
 			defer w.done()
-			for i := range next {
-				if err := w.file(i); err != nil {
-					e.fail(err)
+			for {
+				to := int(next.Add(int64(run)))
+				if to-run >= n {
+					return
+				}
+				for i := to - run; i < min(to, n); i++ {
+					if err := w.file(i); err != nil {
+						e.fail(err)
+					}
 				}
 			}
 		})
 	}
-	for i := range e.src.Files {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
 	return e.failed
 }
