@@ -104,6 +104,8 @@ func (w *worker) localOnly(o *krm.Object) {
 	was := "added"
 	if note := o.Plan(metadata, annotations); note.Created {
 		was = "created"
+	} else if o.OnlyHostAnnotations() { // which the host takes away
+		was = "created"
 	} else if note.Was != "" {
 		was = "emptied" + note.Was
 	}

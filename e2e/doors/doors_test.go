@@ -646,6 +646,9 @@ func TestKptKeepsThePackage(t *testing.T) {
 	}
 	// And uninject takes all of it away again.
 	must(t, dir, "", "armature", "uninject", dir, "-o", dir+"/back")
+	if text := read(t, dir, "back/token-exchange.yaml"); strings.Contains(text, "annotations:") {
+		t.Errorf("uninject leaves annotations behind:\n%s", text)
+	}
 	if diff := cmp.Diff(read(t, root, "examples/weather-agent/deployment.yaml"), read(t, dir, "back/deployment.yaml")); diff != "" {
 		t.Errorf("uninject (-author +uninjected):\n%s", diff)
 	}

@@ -177,7 +177,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
-	if o.Item() && hostsOnly(o.Get("metadata", "annotations")) {
+	if o.OnlyHostAnnotations() {
 		r.Created = append(r.Created, "annotations") // the host takes its own away
 	}
 	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
@@ -198,13 +198,3 @@ var (
 )
 
 const defaultContainer = "kubectl.kubernetes.io/default-container"
-
-// hostsOnly reports whether all annotations are such as a host adds.
-func hostsOnly(annotations krm.Node) bool {
-	for key := range annotations.Fields() {
-		if !krm.HostAnnotation(key) {
-			return false
-		}
-	}
-	return annotations.Len() > 0
-}
