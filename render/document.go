@@ -25,6 +25,7 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 	unended := len(data) > 0 && data[len(data)-1] != '\n'
 	for d := range krm.Documents(data) {
 		w.stats.Documents++
+		dst = w.spill(dst, file)
 		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
 		text := data[d.Start:d.End]
 		start := len(dst)

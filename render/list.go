@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -17,9 +18,14 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 		return append(dst, data[d.Start:d.End]...)
 	}
 	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor := items[0].Start
+	cursor, from := items[0].Start, len(dst)
 	for _, item := range items {
 		w.stats.Documents++
+		if done := cursor - items[0].Start; done > 0 && cap(dst)-len(dst) < (len(dst)-from)/8 {
+			// Room for all items at once, should they grow like those so far.
+			rest := float64(len(dst)-from) / float64(done) * float64(d.End-cursor)
+			dst = slices.Grow(dst, int(rest*1.1))
+		}
 		between := data[cursor:item.Start]
 		cursor = item.End
 		origin := krm.Origin{File: file, Line: lineOf(item.Start)}

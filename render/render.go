@@ -57,6 +57,9 @@ type Options struct {
 	// the sink, for files that need no work.
 	Memory *Memory
 	Keep   func(file string)
+	// Pieces lets a large file reach the sink in several calls, one after the
+	// other, so that no more than a piece of it is in memory.
+	Pieces bool
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
@@ -382,6 +385,7 @@ type worker struct {
 	findings []krm.Finding
 	stats    Stats
 	placed   map[string]int // generated items of lists, by their file
+	failure  error          // of the sink, at a piece
 }
 
 func (w *worker) done() {
@@ -434,6 +438,9 @@ func (w *worker) file(i int) error {
 	}
 	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
 	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
+	if w.failure != nil {
+		return w.failure
+	}
 	if len(w.out) == 0 && len(data) > 0 {
 		return w.sink(f.Path, nil)
 	}
@@ -446,6 +453,20 @@ func (w *worker) file(i int) error {
 		}
 	}
 	return w.sink(f.Path, w.out)
+}
+
+// pieceSize is how much of a file is collected before it leaves.
+const pieceSize = 1 << 20
+
+// spill passes a large part of a file on to the sink, where that takes pieces.
+// It keeps the last line ending, which the end of the file may take back.
+func (w *worker) spill(dst []byte, file string) []byte {
+	if !w.opt.Pieces || len(dst) < pieceSize || w.failure != nil {
+		return dst
+	}
+	kept := len(dst) - len("\r\n")
+	w.failure = w.sink(file, dst[:kept])
+	return append(dst[:0], dst[kept:]...)
 }
 
 // manifest reports whether a file's name is that of a manifest.

@@ -218,33 +218,37 @@ func (f *Folder) Abort() error { return os.RemoveAll(f.stage) }
 type Spool struct {
 	buf  bytes.Buffer
 	file *os.File
-	last byte // the last that was written, 0 before the first
+	last byte   // the last that was written, 0 before the first
+	name string // of the file that the last was of
 	size int
 }
 
-const spoolMemory = 16 << 20
+const spoolMemory = 8 << 20
 
-// Write is a Sink that joins the files to one YAML stream.
-func (s *Spool) Write(_ string, data []byte) error {
+// Write is a Sink, of whole files or of pieces, that joins the files to one
+// YAML stream.
+func (s *Spool) Write(file string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
 	if s.file == nil && s.buf.Len()+len(data) > spoolMemory {
-		file, err := os.CreateTemp("", "armature-spool-")
+		spool, err := os.CreateTemp("", "armature-spool-")
 		if err != nil {
 			return err
 		}
-		s.file = file
-		if err := os.Remove(file.Name()); err != nil { // it lives as long as it is open
+		s.file = spool
+		if err := os.Remove(spool.Name()); err != nil { // it lives as long as it is open
 			return err
 		}
 	}
-	if s.last != 0 && s.last != '\n' {
+	next := s.last != 0 && s.name != file
+	if next && s.last != '\n' {
 		s.buf.WriteByte('\n')
 	}
-	if s.last != 0 && !bytes.HasPrefix(data, []byte("---")) {
+	if next && !bytes.HasPrefix(data, []byte("---")) {
 		s.buf.WriteString("---\n")
 	}
+	s.name = file
 	s.last = data[len(data)-1]
 	s.size += len(data)
 	_, err := s.buf.Write(data)

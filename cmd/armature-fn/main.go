@@ -148,7 +148,7 @@ func generate(root string, stdout io.Writer) ([]krm.Finding, error) {
 	}
 	findings = append(findings, found...)
 	var spool render.Spool
-	found, stats, err := render.Stream(src, render.Options{Config: config, ObjectsOnly: true, Workers: 1}, spool.Write)
+	found, stats, err := render.Stream(src, render.Options{Config: config, ObjectsOnly: true, Workers: 1, Pieces: true}, spool.Write)
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err

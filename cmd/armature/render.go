@@ -284,7 +284,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	if data := src.Files; path == "-" && len(data) == 1 && render.IsResourceList(data[0].Data) {
 		return toList(cmd, in, data[0].Data, opt, do)
 	}
-	opt.Workers = 1 // files in order
+	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
 	}

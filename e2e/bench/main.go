@@ -138,7 +138,7 @@ func rounds(n int) int {
 	case n <= 1000:
 		return 7
 	}
-	return 5
+	return 4
 }
 
 // size measures all programs at a number of workloads. Those that take seconds

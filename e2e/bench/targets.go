@@ -122,7 +122,7 @@ func (o *options) slot(bin *binaries, r *report) error {
 	for _, name := range []string{"cat-none", "fn-none", "again", "fn", "cat"} {
 		subjects = append(subjects, &subject{name: name, args: build1(bin, c.path(name)), stdout: c.path(name + ".out")})
 	}
-	costs, err := measure(7, subjects...)
+	costs, err := measure(4, subjects...)
 	if err != nil {
 		return err
 	}

@@ -202,7 +202,12 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail(p, "deeper than 100 levels")
 	}
-	defer func() { s.depth-- }()
+	next := s.value(p, col, i, parentCol)
+	s.depth--
+	return next
+}
+
+func (s *scanner) value(p, col int, i int32, parentCol int) int {
 	if s.src[p] == '-' && s.blank(p+1) {
 		return s.sequence(p, col, i)
 	}
@@ -376,8 +381,13 @@ func (s *scanner) sequence(p, col int, i int32) int {
 // duplicate compares the key of child with its elder siblings.
 func (s *scanner) duplicate(i, child int32) bool {
 	key := s.rawKey(child)
+	last := byte(0) // most keys differ in length or end
+	if len(key) > 0 {
+		last = key[len(key)-1]
+	}
 	for c := s.nodes[i].first; c != child; c = s.nodes[c].next {
-		if bytes.Equal(s.rawKey(c), key) {
+		other := s.rawKey(c)
+		if len(other) == len(key) && (len(key) == 0 || other[len(other)-1] == last && bytes.Equal(other, key)) {
 			return true
 		}
 	}
