@@ -2,7 +2,7 @@
 
 .PHONY: test-builds
 test-builds: controlplane ## Test AgentBuilds against a real API server
-	go test ./builds/... ./cmd/armature-controller/...
+	go test ./builds/... ./cmd/armature-controller/... ./cmd/armature-build/...
 
 .PHONY: bench-builds
 bench-builds: controlplane ## Print what the build controller costs, as one table
@@ -19,6 +19,9 @@ fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute eac
 	go test -run '^$$' -fuzz FuzzTemplateAndStep -fuzztime 1m ./builds/manifest
 
 .PHONY: demo-build-plan
-demo-build-plan: ## Show the pipeline that an AgentBuild becomes, without a cluster
-	go run ./cmd/armature build plan examples/builds/weather.yaml --graph
-	go run ./cmd/armature build plan examples/builds/weather.yaml
+demo-build-plan: build ## Show the pipeline that an AgentBuild becomes, without a cluster
+	bin/armature build plan examples/builds/weather.yaml --graph
+	bin/armature build plan examples/builds/weather.yaml
+
+# make bench prints what builds cost as well.
+bench: bench-builds

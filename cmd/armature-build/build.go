@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
 )
 
 // buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
@@ -26,40 +25,6 @@ func buildCommand() *cobra.Command {
 	cmd.AddCommand(buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
 		buildLogsCommand(), buildCancelCommand(), buildRerunCommand())
 	return cmd
-}
-
-// usageError is a wrong call: exit status 2.
-type usageError struct{ error }
-
-// execute runs the root command: exit status 0 done, 1 findings or failure, 2
-// usage. Errors go to stderr.
-func execute(root *cobra.Command) int {
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	err := root.Execute()
-	if err == nil {
-		return 0
-	}
-	for _, p := range compose.Problems(err) {
-		text := p.Error()
-		if p.Place == "build" {
-			text = p.Message
-		}
-		fmt.Fprintln(os.Stderr, text)
-	}
-	if errors.As(err, &usageError{}) {
-		return 2
-	}
-	return 1
-}
-
-// args wraps cobra's check so that a wrong call exits with 2.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, a []string) error {
-		if err := check(cmd, a); err != nil {
-			return usageError{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
-		}
-		return nil
-	}
 }
 
 // readFile reads a file, or stdin for "-".
