@@ -87,11 +87,14 @@ func BenchmarkFolder(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		memory := render.NewMemory(folder, in, src, nil)
+		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil)
 		if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
 			b.Fatal(err)
 		}
-		if _, _, err := to.Commit(src, memory); err != nil {
+		if _, _, err := to.Commit(); err != nil {
+			b.Fatal(err)
+		}
+		if err := memory.Save(src, to); err != nil {
 			b.Fatal(err)
 		}
 	}

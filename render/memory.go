@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,12 +18,13 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Memory is what the last render into a folder left there: what each file of
-// the source looked like, told other files, and became. With it the next render
+// Memory is what the last render into a folder left: what each file of the
+// source looked like, told other files, and became. With it the next render
 // reads only what has changed since, as long as the change is of no consequence
-// for other files.
+// for other files. It is kept apart from the folder, which may be in Git, since
+// it is true on one machine only. Without it everything is rendered.
 type Memory struct {
-	folder string
+	file, folder string
 	// fingerprint is of everything that decides besides the files.
 	fingerprint string
 	written     int64 // when, in Unix nanoseconds
@@ -53,17 +55,16 @@ const settled = int64(50 * time.Millisecond)
 
 const memoryFormat = "armature 1"
 
-// NewMemory reads what a folder remembers of a render with the same
-// configuration from the same root, and stamps the files of the source.
-func NewMemory(folder, root string, src Source, config *api.RenderConfig) *Memory {
-	if absolute, err := filepath.Abs(root); err == nil {
-		root = absolute
-	}
-	m := &Memory{folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
-	decides, err := json.Marshal([]any{functions.Version, root, config})
-	if err == nil {
+// NewMemory reads from a file what is remembered of a render into a folder, with
+// the same configuration and from the same root, and stamps the files of the source.
+func NewMemory(file, folder, root string, src Source, config *api.RenderConfig) *Memory {
+	m := &Memory{file: file, folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
+	absolute, err1 := filepath.Abs(root)
+	to, err2 := filepath.Abs(folder)
+	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config})
+	if errors.Join(err1, err2, err3) == nil {
 		m.fingerprint = string(decides)
-		if data, err := os.ReadFile(filepath.Join(folder, stateFile)); err == nil {
+		if data, err := os.ReadFile(file); err == nil {
 			m.notes = make(map[string]*note, len(src.Files))
 			m.parse(string(data))
 		}
@@ -92,16 +93,6 @@ func indices(n int) []int {
 		all[i] = i
 	}
 	return all
-}
-
-// remembered gives the files that the last render wrote, whatever its configuration was.
-func remembered(state []byte) (files []string) {
-	for i, line := range strings.Split(string(state), "\n") {
-		if name, _, _ := strings.Cut(line, "\t"); i > 0 && name != "" {
-			files = append(files, name)
-		}
-	}
-	return files
 }
 
 // parse reads the format that String writes. What it cannot read it forgets.
@@ -134,7 +125,30 @@ func (m *Memory) parse(state string) {
 	}
 }
 
-// state is what the folder will remember of the files of a source.
+// Save keeps what this render of a source into a folder has shown.
+func (m *Memory) Save(src Source, to *Folder) error {
+	state, err := m.state(src.Files, to)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.file), 0o700); err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(m.file), ".next-")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(state)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), m.file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	return nil
+}
+
+// state is what Save writes.
 func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
 	m.written = to.started
 	b := make([]byte, 0, 256*len(files)+len(m.fingerprint))

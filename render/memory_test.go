@@ -13,7 +13,7 @@ import (
 )
 
 // folderOf renders a folder into another as the command does.
-func folderOf(t *testing.T, from, to string, remember bool) (written int) {
+func folderOf(t *testing.T, from, to, remember string) (written int) {
 	t.Helper()
 	src, _, err := render.Tree(from, to)
 	if err != nil {
@@ -29,17 +29,22 @@ func folderOf(t *testing.T, from, to string, remember bool) (written int) {
 	}
 	opt := render.Options{Config: config}
 	var memory *render.Memory
-	if remember {
-		memory = render.NewMemory(to, from, src, config)
+	if remember != "" {
+		memory = render.NewMemory(remember, to, from, src, config)
 		opt.Memory, opt.Keep = memory, folder.Keep
 	}
 	findings, _, err := render.Stream(src, opt, folder.Write)
 	if err != nil || krm.Failed(findings) {
 		t.Fatal(err, findings, folder.Abort())
 	}
-	written, _, err = folder.Commit(src, memory)
+	written, _, err = folder.Commit()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if memory != nil {
+		if err := memory.Save(src, folder); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return written
 }
@@ -87,7 +92,7 @@ spec:
 // TestMemory changes a package step by step, and holds each render that
 // remembers to one that knows nothing.
 func TestMemory(t *testing.T) {
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	from, to, memory := t.TempDir(), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "memory")
 	put := func(file, text string) {
 		if err := os.WriteFile(filepath.Join(from, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -132,7 +137,7 @@ func TestMemory(t *testing.T) {
 			put("armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: c\nspec:\n  sidecars: classic\n")
 		}, -1},
 		{"a state that cannot be read", func() {
-			if err := os.WriteFile(filepath.Join(to, ".armature-files"), []byte("armature 1\t1\t\nx\n"), 0o644); err != nil {
+			if err := os.WriteFile(memory, []byte("armature 1\t1\t\nx\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			put("zwei.yaml", fmt.Sprintf(remembered, "two", "again"))
@@ -142,12 +147,12 @@ func TestMemory(t *testing.T) {
 		time.Sleep(60 * time.Millisecond) // longer than what counts as just now
 		step.change()
 		time.Sleep(60 * time.Millisecond)
-		written := folderOf(t, from, to, true)
+		written := folderOf(t, from, to, memory)
 		if step.written >= 0 && written != step.written {
 			t.Errorf("%s: %d files written, want %d", step.name, written, step.written)
 		}
 		fresh := filepath.Join(t.TempDir(), "fresh")
-		folderOf(t, from, fresh, false)
+		folderOf(t, from, fresh, "")
 		got, want := tree(t, to), tree(t, fresh)
 		for file := range want {
 			if got[file] != want[file] {

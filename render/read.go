@@ -95,7 +95,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, File: relative, Message: "neither file nor folder: left out"})
 		return nil
 	}
-	if d.Name() == stateFile {
+	if d.Name() == listFile {
 		return nil
 	}
 	t.files = append(t.files, File{Path: relative})

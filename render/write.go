@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// stateFile, in a folder that was rendered to, lists the files that are ours,
-// so that the next render can take away what is no longer rendered.
-const stateFile = ".armature-files"
+// listFile, in a folder that was rendered to, lists the files that are ours, so
+// that the next render can take away what is no longer rendered.
+const listFile = ".armature-files"
 
 // Folder collects rendered files beside a folder and moves them in at once.
 // Nothing of it is to be seen before Commit, and nothing is left after Abort.
@@ -47,7 +47,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 		if f.fresh, err = empty(f.path); err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(filepath.Join(f.path, stateFile)); err != nil && !f.fresh && !inPlace {
+		if _, err := os.Stat(filepath.Join(f.path, listFile)); err != nil && !f.fresh && !inPlace {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
 	}
@@ -144,9 +144,8 @@ func (f *Folder) mkdir(relative string) error {
 }
 
 // Commit makes the rendered files the folder's. Files that an earlier render
-// wrote and this one did not are removed; others are left alone. The folder
-// keeps what memory knows of this render of src; nil keeps the names only.
-func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err error) {
+// wrote and this one did not are removed; others are left alone.
+func (f *Folder) Commit() (written, removed int, err error) {
 	slices.Sort(f.files)
 	if f.inPlace {
 		if written, err = f.move(f.moved); err == nil {
@@ -154,18 +153,15 @@ func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err e
 		}
 		return written, removed, errors.Join(err, f.Abort())
 	}
-	before, err := os.ReadFile(filepath.Join(f.path, stateFile))
+	before, err := os.ReadFile(filepath.Join(f.path, listFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, errors.Join(err, f.Abort())
 	}
-	state := []byte(memoryFormat + "\n" + strings.Join(f.files, "\n") + "\n")
-	if memory != nil {
-		if state, err = memory.state(src.Files, f); err != nil {
+	list := strings.Join(f.files, "\n") + "\n"
+	if string(before) != list {
+		if err := os.WriteFile(filepath.Join(f.stage, listFile), []byte(list), 0o644); err != nil {
 			return 0, 0, errors.Join(err, f.Abort())
 		}
-	}
-	if err := os.WriteFile(filepath.Join(f.stage, stateFile), state, 0o644); err != nil {
-		return 0, 0, errors.Join(err, f.Abort())
 	}
 	if f.fresh {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -173,17 +169,22 @@ func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err e
 		}
 		return len(f.files), 0, os.Rename(f.stage, f.path)
 	}
-	if written, err = f.move(append(f.moved, stateFile)); err != nil {
+	if written, err = f.move(f.moved); err != nil {
 		return written, 0, errors.Join(err, f.Abort())
 	}
-	removed, err = f.remove(remembered(before))
-	return written - 1, removed, errors.Join(err, f.Abort())
+	if string(before) != list {
+		if _, err := f.move([]string{listFile}); err != nil {
+			return written, 0, errors.Join(err, f.Abort())
+		}
+	}
+	removed, err = f.remove(strings.Split(strings.TrimSpace(string(before)), "\n"))
+	return written, removed, errors.Join(err, f.Abort())
 }
 
 // remove takes files away from the folder that were not rendered.
 func (f *Folder) remove(files []string) (removed int, err error) {
 	for _, file := range files {
-		if _, kept := slices.BinarySearch(f.files, file); kept || !filepath.IsLocal(filepath.FromSlash(file)) {
+		if _, kept := slices.BinarySearch(f.files, file); kept || file == "" || !filepath.IsLocal(filepath.FromSlash(file)) {
 			continue
 		}
 		switch err := os.Remove(filepath.Join(f.path, filepath.FromSlash(file))); {

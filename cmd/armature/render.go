@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -261,8 +263,8 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	}
 	opt.Beside = true
 	var memory *render.Memory
-	if remember && !out.inPlace {
-		memory = render.NewMemory(folder, path, src, opt.Config)
+	if file := memoryFile(folder); remember && !out.inPlace && file != "" {
+		memory = render.NewMemory(file, folder, path, src, opt.Config)
 		opt.Memory, opt.Keep = memory, to.Keep
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
@@ -272,12 +274,27 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if err != nil {
 		return errors.Join(err, to.Abort())
 	}
-	written, removed, err := to.Commit(src, memory)
+	written, removed, err := to.Commit()
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
+	if memory != nil && memory.Save(src, to) != nil {
+		os.Remove(memoryFile(folder)) // a full disk, say: the next render does all of it
+	}
 	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %d files written, %d unchanged, %d removed", folder, written, stats.Files-written, removed))
 	return nil
+}
+
+// memoryFile is where renders into a folder are remembered: in the user's cache.
+// It is "" where the user has none.
+func memoryFile(folder string) string {
+	cache, err1 := os.UserCacheDir()
+	folder, err2 := filepath.Abs(folder)
+	if errors.Join(err1, err2) != nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(folder))
+	return filepath.Join(cache, "armature", hex.EncodeToString(sum[:16]))
 }
 
 func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, do transformation) error {

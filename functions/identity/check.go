@@ -419,6 +419,8 @@ func (s *Settings) listeners() []Listener {
 
 const interception = "outbound.trafficInterception."
 
+const metricsPort = "integration.prometheus.port"
+
 // metrics finds a clash of the agent's metrics with what is injected.
 func (c *checker) metrics(s *Settings) {
 	p := s.Trace.Prometheus
@@ -428,7 +430,7 @@ func (c *checker) metrics(s *Settings) {
 	for _, l := range s.listeners() {
 		// An agent may serve its metrics where it serves everything else.
 		if l.Port == p.Port && l.field != agentPort {
-			c.warning("identity/port-clash", "integration.prometheus.port",
+			c.warning("identity/port-clash", metricsPort,
 				fmt.Sprintf("the agent's metrics are on port %d, which %s takes first", p.Port, l.Name),
 				"serve metrics on another port, such as 9464")
 			return

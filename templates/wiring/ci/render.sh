@@ -4,7 +4,7 @@
 set -eu
 armature render apps/ -o rendered/ --findings github
 armature verify rendered/ --findings github
-changed=$(git status --porcelain -- rendered/ ':!rendered/.armature-files')
+changed=$(git status --porcelain -- rendered/)
 if [ -n "$changed" ]; then
 	echo "rendered/ is not up to date: run armature render apps/ -o rendered/ and commit" >&2
 	echo "$changed" >&2
