@@ -4,10 +4,12 @@
 package compose
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,8 +54,10 @@ type Input struct {
 	Commit string
 	// Attempt from 1; zero means 1.
 	Attempt int32
-	// Trigger is the reason to start, noted on the run.
+	// Trigger is the reason to start, and Number tells this run from the others
+	// of its build; both are noted on the run and do not shape it.
 	Trigger api.Trigger
+	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
 	// Verdicts spares Tekton's validation of what it has accepted before. It may
@@ -96,6 +100,7 @@ const (
 	AnnotationAttempt  = "armature.dev/attempt"
 	AnnotationRerun    = "armature.dev/rerun"
 	AnnotationTrigger  = "armature.dev/run-reason"
+	AnnotationNumber   = "armature.dev/run-number"
 	AnnotationImage    = "armature.dev/image"
 )
 
@@ -132,6 +137,7 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	c := &composition{in: in, problems: &problemList{}, used: map[string]bool{}, taken: map[string]bool{}, taskIn: map[string]*plannedStep{}}
 	c.spec = derive(in)
+	c.checkBuild()
 	c.plan()
 	for _, s := range c.steps {
 		c.compose(s)
@@ -287,6 +293,32 @@ func (c *composition) rowPlace(s *plannedStep) (place, field string) {
 		return c.in.Template.doc.place(field), field
 	}
 	return c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt)
+}
+
+// reserved begins the labels and annotations by which runs are recognised. A
+// build that set them would be taken for another one.
+const reserved = "armature.dev/"
+
+// checkBuild looks at what neither the schema nor a step would find.
+func (c *composition) checkBuild() {
+	spec := c.in.Build.Spec
+	for field, pairs := range map[string]map[string]string{"spec.labels": spec.Labels, "spec.annotations": spec.Annotations} {
+		for _, key := range sortedKeys(pairs) {
+			if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
+				c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
+			}
+		}
+	}
+	if c.spec.image != "" {
+		_, err := name.NewTag(c.spec.image)
+		if err == nil && strings.Contains(c.spec.image, "://") {
+			err = errors.New("it has a scheme")
+		}
+		if err != nil {
+			c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
+				"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+		}
+	}
 }
 
 // plan finds the file of each step.

@@ -72,8 +72,17 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	if digest, ok := c.in.Settings.ImagePins[image]; ok {
 		end = "@" + digest
 	}
-	if c.in.Settings.ImageMirror != "" {
-		repository = c.in.Settings.ImageMirror + "/" + ref.Context().RegistryStr() + "/" + ref.Context().RepositoryStr()
+	if mirror := c.in.Settings.ImageMirror; mirror != "" {
+		registry := ref.Context().RegistryStr()
+		if registry == name.DefaultRegistry {
+			registry = "docker.io" // as people write it
+		}
+		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
+		if _, err := name.NewRepository(repository); err != nil || strings.Contains(mirror, "://") {
+			c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: "the image mirror", Field: mirror, Message: "is no registry or path in one",
+				Hint: "write it as host/path, without a scheme"})
+			return image
+		}
 	}
 	return repository + end
 }

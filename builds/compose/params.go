@@ -152,31 +152,26 @@ func CloneURL(repository string) string {
 	return "https://" + repository
 }
 
-// findUser finds name or an alias of it; the name itself wins.
-func findUser(params []api.Parameter, name string) *api.Parameter {
-	var alias *api.Parameter
+// find a parameter by name or by an alias; the name itself wins.
+func find[P any](params []P, name string, nameOf func(*P) string) *P {
+	var alias *P
 	for i := range params {
-		switch {
-		case params[i].Name == name:
+		switch have := nameOf(&params[i]); {
+		case have == name:
 			return &params[i]
-		case alias == nil && canonical(params[i].Name) == canonical(name):
+		case alias == nil && canonical(have) == canonical(name):
 			alias = &params[i]
 		}
 	}
 	return alias
 }
 
+func findUser(params []api.Parameter, name string) *api.Parameter {
+	return find(params, name, func(p *api.Parameter) string { return p.Name })
+}
+
 func findDefault(params []TemplateParameter, name string) *TemplateParameter {
-	var alias *TemplateParameter
-	for i := range params {
-		switch {
-		case params[i].Name == name:
-			return &params[i]
-		case alias == nil && canonical(params[i].Name) == canonical(name):
-			alias = &params[i]
-		}
-	}
-	return alias
+	return find(params, name, func(p *TemplateParameter) string { return p.Name })
 }
 
 func (p userParameter) value() tektonv1.ParamValue {

@@ -326,7 +326,7 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 		if m := anyLine.FindStringSubmatch(message); m != nil {
 			where += ":" + m[1]
 		}
-		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "keep one of the doubled keys"})
+		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "mend the YAML: each key stands once, and anchors are few"})
 		return false
 	}
 	unknown, err := kjson.UnmarshalStrict(data, into)

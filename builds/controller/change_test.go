@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 )
@@ -150,4 +153,32 @@ func TestTemplateChange(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A step that vanishes or breaks while somebody edits it leaves a finished build
+// as it is; the next good version is built.
+func TestStepIsEdited(t *testing.T) {
+	w := newWorld(t)
+	const good = "steps: [{name: say, image: busybox, command: [echo]}]"
+	w.own("pipeline-template-own", compose.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("own-step", compose.StepKey, good)
+	w.start()
+	keep := false
+	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "own", &keep })
+	w.succeed(w.run(1))
+	w.phase("weather", api.PhaseSucceeded)
+	stays := func() string {
+		if b := w.build("weather"); b.Status.Phase != api.PhaseSucceeded || len(w.runs()) != 1 {
+			return string(b.Status.Phase) + " " + b.Status.Message
+		}
+		return ""
+	}
+	w.rewrite("own-step", compose.StepKey, "steps: [")
+	w.never("a broken step touches the build", stays)
+	w.must(w.Client.Delete(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "own-step"}}))
+	w.never("a missing step touches the build", stays)
+	w.own("own-step", compose.StepKey, good)
+	w.never("the same step touches the build", stays)
+	w.rewrite("own-step", compose.StepKey, good+"\ndescription: new")
+	w.run(2)
 }

@@ -41,20 +41,25 @@ type run struct {
 	*tektonv1.PipelineRun
 	inputs  api.Inputs
 	attempt int32
+	number  int32
 	commit  string
 	trigger api.Trigger
 }
 
 func readRun(pr *tektonv1.PipelineRun) run {
 	a := pr.Annotations
-	attempt, err := strconv.Atoi(a[compose.AnnotationAttempt])
-	if err != nil || attempt < 1 {
-		attempt = 1
+	count := func(key string) int32 {
+		n, err := strconv.ParseInt(a[key], 10, 32)
+		if err != nil || n < 1 {
+			return 1
+		}
+		return int32(n)
 	}
 	return run{
 		PipelineRun: pr,
 		inputs:      api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun]},
-		attempt:     int32(attempt),
+		attempt:     count(compose.AnnotationAttempt),
+		number:      count(compose.AnnotationNumber),
 		commit:      a[compose.AnnotationCommit],
 		trigger:     api.Trigger(a[compose.AnnotationTrigger]),
 	}
@@ -129,6 +134,9 @@ func (r *Reconciler) runs(ctx context.Context, from client.Reader, build *api.Ag
 	}
 	sort.Slice(runs, func(i, j int) bool {
 		a, b := runs[i], runs[j]
+		if a.number != b.number {
+			return a.number > b.number
+		}
 		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 			return b.CreationTimestamp.Before(&a.CreationTimestamp)
 		}
@@ -164,19 +172,27 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	}
 	s.template = text.template
 	problems := []error{text.err}
+	complete := true
 	s.steps = map[string]*compose.StepFile{}
 	for _, name := range compose.StepNames(b, s.template) {
 		step, err := r.texts.get(ctx, r, namespaces, name, false)
 		if err != nil {
 			return err
 		}
-		if step != nil {
-			s.steps[name] = step.step
-			problems = append(problems, step.err)
+		if step == nil {
+			complete = false // composition names it, if a run is wanted
+			continue
 		}
+		s.steps[name] = step.step
+		problems = append(problems, step.err)
 	}
 	s.problem = compose.Join(problems...)
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
+	if !complete || s.problem != nil {
+		// Nothing can be built from this, so it is no reason to build again: a
+		// finished build stays as it is while somebody edits its steps.
+		s.want.TemplateHash = ""
+	}
 	return nil
 }
 

@@ -58,11 +58,8 @@ type Reconciler struct {
 	texts    texts
 	git      resolver
 	verdicts compose.Verdicts
-	denials  sync.Map // build UID -> *denial
+	waits    sync.Map // build by name -> how long the last recheck waited
 }
-
-// denial counts how often the API server said no to one build.
-type denial struct{ wait time.Duration }
 
 // How long to wait before a refused or incomplete build is looked at again:
 // secrets and quotas come without an event.
@@ -80,6 +77,9 @@ func (r *Reconciler) watches(namespace string) bool {
 // Reconcile one AgentBuild.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	s, err := r.observe(ctx, request.NamespacedName)
+	if s == nil {
+		r.waits.Delete(request.NamespacedName)
+	}
 	if s == nil || err != nil {
 		return reconcile.Result{}, err
 	}
@@ -135,7 +135,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	v.phase = api.PhaseFailed // unless it goes well
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings,
-		Attempt: v.attempt, Trigger: v.start, Commit: v.commit, Verdicts: &r.verdicts,
+		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Verdicts: &r.verdicts,
 	}
 	revision := compose.Revision(s.build, s.template)
 	if in.Commit == "" && fullCommit.MatchString(revision) {
@@ -197,7 +197,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, run *tekto
 	err := r.Client.Create(ctx, run)
 	switch {
 	case err == nil:
-		r.denials.Delete(s.build.UID)
+		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s, v.start, r.now())
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
@@ -250,10 +250,12 @@ func (r *Reconciler) refused(s *seen, v *verdict, refusal, err error) error {
 // later looks again after a wait that doubles, since some remedies come without
 // an event: a Secret, a quota, a policy.
 func (r *Reconciler) later(s *seen, v *verdict) {
-	value, _ := r.denials.LoadOrStore(s.build.UID, &denial{})
-	d := value.(*denial)
-	d.wait = min(max(firstRecheck, 2*d.wait), lastRecheck)
-	v.soonest(d.wait)
+	key, wait := client.ObjectKeyFromObject(s.build), firstRecheck
+	if last, ok := r.waits.Load(key); ok {
+		wait = min(2*last.(time.Duration), lastRecheck)
+	}
+	r.waits.Store(key, wait)
+	v.soonest(wait)
 }
 
 // apply an object that may be applied: Pipeline, volume, ServiceAccount.
@@ -369,7 +371,6 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 			return fmt.Errorf("deleting run %s of the deleted build: %w", run.Name, err)
 		}
 	}
-	r.denials.Delete(s.build.UID)
 	before := s.build.DeepCopy()
 	controllerutil.RemoveFinalizer(s.build, finalizer)
 	if err := r.Client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {

@@ -55,7 +55,7 @@ steps:
 `
 
 // broken are faults that users make. The messages they see are in
-// testdata/broken.txtar, under the same names. Those marked (*) are not found by
+// testdata/broken/messages.txtar, under the same names. Those marked (*) are not found by
 // Tekton's own Validate.
 var broken = []struct {
 	name                           string
@@ -89,6 +89,9 @@ var broken = []struct {
 	{name: "build: no output", build: strings.Split(good, "  buildOutput:")[0]},
 	{name: "build: step ConfigMap is missing", build: good + "  pipeline: {steps: [{name: only, configMap: nowhere}]}\n"},
 	{name: "build: all steps disabled", build: good + "  pipeline: {steps: [{name: first, enabled: false}, {name: second, enabled: false}]}\n"},
+	{name: "build: reserved annotation", build: good + "  annotations: {armature.dev/rerun: x}\n"},
+	{name: "build: registry with a scheme", build: strings.Replace(good, "registry.local:5000", "https://registry.local", 1)},
+	{name: "build: image in capitals", build: strings.Replace(good, "image: weather", "image: Weather", 1)},
 	{name: "build: two things at once", build: good + "  buildArgs: [{name: VERSION, value: '1'}]\n  pipeline: {parameters: [{name: imag, value: x}]}\n"},
 
 	{name: "template: not YAML", template: "steps: [\n"},
@@ -133,7 +136,7 @@ var broken = []struct {
 
 // Every fault is told with place, problem and remedy, and nothing is composed.
 func TestBroken(t *testing.T) {
-	const file = "testdata/broken.txtar"
+	const file = "testdata/broken/messages.txtar"
 	want := map[string]string{}
 	archive, err := txtar.ParseFile(file)
 	if err != nil && !*update {

@@ -1,0 +1,27 @@
+# The build side: AgentBuild, its composer and its controller.
+
+.PHONY: test-builds
+test-builds: controlplane ## Test AgentBuilds against a real API server
+	go test ./builds/... ./cmd/armature-controller/... ./cmd/armature-build/...
+
+.PHONY: bench-builds
+bench-builds: controlplane ## Print what the build controller costs, as one table
+	go test -run '^$$' -bench Builds -benchtime 1x -timeout 30m ./builds/controller
+
+.PHONY: generate-builds
+generate-builds: ## Write the deep copies and the CRD of AgentBuild, and the goldens
+	go generate ./builds/...
+	go test ./builds/manifest -run 'Golden|Broken' -update
+
+.PHONY: fuzz-builds
+fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute each
+	go test -run '^$$' -fuzz FuzzBuilds -fuzztime 1m ./builds/manifest
+	go test -run '^$$' -fuzz FuzzTemplateAndStep -fuzztime 1m ./builds/manifest
+
+.PHONY: demo-build-plan
+demo-build-plan: build ## Show the pipeline that an AgentBuild becomes, without a cluster
+	bin/armature build plan examples/builds/weather.yaml --graph
+	bin/armature build plan examples/builds/weather.yaml
+
+# make bench prints what builds cost as well.
+bench: bench-builds

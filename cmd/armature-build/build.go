@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
+// the logs of a run.
+func buildCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Plan, run and watch AgentBuilds",
+		Args:  args(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return usageError{errors.New("name a subcommand")} },
+	}
+	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
+	cmd.AddCommand(buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
+		buildLogsCommand(), buildCancelCommand(), buildRerunCommand())
+	return cmd
+}
+
+// readFile reads a file, or stdin for "-".
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the build: %w", err)
+	}
+	return data, nil
+}
+
+// printObjects writes objects as YAML documents, or as a JSON list.
+func printObjects(out io.Writer, format string, objects ...any) error {
+	for i, o := range objects {
+		data, err := yaml.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("marshalling: %w", err)
+		}
+		if format == "json" {
+			if data, err = yaml.YAMLToJSON(data); err != nil {
+				return fmt.Errorf("marshalling: %w", err)
+			}
+			data = append(data, '\n')
+		} else if i > 0 {
+			data = append([]byte("---\n"), data...)
+		}
+		if _, err := out.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputFlag adds -o with the formats that a command knows.
+func outputFlag(cmd *cobra.Command, format *string, value string, formats ...string) {
+	cmd.Flags().StringVarP(format, "output", "o", value, fmt.Sprintf("output format: %v", formats))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		for _, f := range formats {
+			if *format == f {
+				return nil
+			}
+		}
+		return usageError{fmt.Errorf("-o %q: use one of %v", *format, formats)}
+	}
+}

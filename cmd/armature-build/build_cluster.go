@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller"
+)
+
+// cluster says which one a command talks to, as kubectl's flags do.
+type cluster struct {
+	kubeconfig string
+	context    string
+	namespace  string
+}
+
+func (k *cluster) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&k.kubeconfig, "kubeconfig", "", "kubeconfig file; empty is kubectl's choice")
+	f.StringVar(&k.context, "context", "", "context of the kubeconfig; empty is its current one")
+	f.StringVarP(&k.namespace, "namespace", "n", "", "namespace; empty is the context's")
+}
+
+// connection to a cluster.
+type connection struct {
+	client.WithWatch
+	config    *rest.Config
+	namespace string
+	group     string
+}
+
+func (k *cluster) connect(cmd *cobra.Command) (*connection, error) {
+	group, err := cmd.Flags().GetString("api-group")
+	if err != nil {
+		return nil, err
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = k.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	namespace := k.namespace
+	if namespace == "" {
+		if namespace, _, err = loader.Namespace(); err != nil {
+			return nil, fmt.Errorf("finding the namespace: %w", err)
+		}
+	}
+	scheme, err := controller.Scheme(group)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return &connection{c, config, namespace, group}, nil
+}
+
+// named runs a command on the AgentBuild that its only argument names.
+func (k *cluster) named(do func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, a []string) error {
+		c, err := k.connect(cmd)
+		if err != nil {
+			return err
+		}
+		b, err := c.build(cmd.Context(), a[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd, c, b)
+	}
+}
+
+func (c *connection) build(ctx context.Context, name string) (*api.AgentBuild, error) {
+	b := &api.AgentBuild{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, b); err != nil {
+		return nil, fmt.Errorf("reading AgentBuild %s/%s: %w", c.namespace, name, err)
+	}
+	return b, nil
+}
+
+func (c *connection) pods() (*kubernetes.Clientset, error) {
+	set, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return set, nil
+}

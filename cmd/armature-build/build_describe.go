@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+func buildDescribeCommand() *cobra.Command {
+	var k cluster
+	var format string
+	cmd := &cobra.Command{
+		Use:   "describe NAME",
+		Short: "Tell how an AgentBuild stands, task by task, and why",
+		Args:  args(cobra.ExactArgs(1)),
+		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
+			if format != "text" {
+				return printObjects(cmd.OutOrStdout(), format, b)
+			}
+			tasks, err := c.taskRuns(cmd, b)
+			if err != nil {
+				return err
+			}
+			return describe(cmd.OutOrStdout(), b, tasks)
+		}),
+	}
+	k.flags(cmd)
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	return cmd
+}
+
+// taskRuns of the build's last run, in the order of their start.
+func (c *connection) taskRuns(cmd *cobra.Command, b *api.AgentBuild) ([]tektonv1.TaskRun, error) {
+	if b.Status.PipelineRunName == "" {
+		return nil, nil
+	}
+	var run tektonv1.PipelineRun
+	if err := c.Get(cmd.Context(), client.ObjectKey{Namespace: b.Namespace, Name: b.Status.PipelineRunName}, &run); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil // cleaned up: status still has the tasks
+		}
+		return nil, fmt.Errorf("reading run %s: %w", b.Status.PipelineRunName, err)
+	}
+	var out []tektonv1.TaskRun
+	for _, child := range run.Status.ChildReferences {
+		var task tektonv1.TaskRun
+		if err := c.Get(cmd.Context(), client.ObjectKey{Namespace: b.Namespace, Name: child.Name}, &task); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading task %s: %w", child.Name, err)
+		} else if err == nil {
+			task.Name = child.PipelineTaskName
+			out = append(out, task)
+		}
+	}
+	return out, nil
+}
+
+func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error {
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	row := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(table, "%s:\t%s\n", key, value)
+		}
+	}
+	s := b.Status
+	row("Name", b.Namespace+"/"+b.Name)
+	row("Mode", b.Spec.Mode)
+	row("Repository", b.Spec.Source.SourceRepository)
+	row("Revision", b.Spec.Source.SourceRevision)
+	if s.Source != nil {
+		row("Commit", s.Source.Git.CommitSHA)
+	}
+	row("Phase", string(s.Phase))
+	row("Message", strings.ReplaceAll(s.Message, "\n", "\n\t"))
+	row("Image", s.BuiltImage)
+	row("Run", s.PipelineRunName)
+	if s.Attempt > 0 {
+		row("Started because of", fmt.Sprintf("%s, attempt %d", s.RunReason, s.Attempt))
+	}
+	row("Created", at(s.LastBuildTime))
+	row("Completed", at(s.CompletionTime))
+	if d := s.FailureDetails; d != nil {
+		row("Failure", d.Reason)
+		row("Task", d.Task)
+		row("Step", d.Step)
+		if d.ExitCode != nil {
+			row("Exit code", fmt.Sprint(*d.ExitCode))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	states := s.Tasks
+	if len(tasks) > 0 {
+		states = nil
+		for i := range tasks {
+			c := tasks[i].Status.GetCondition("Succeeded")
+			state := api.TaskStatus{Name: tasks[i].Name, State: "Pending", StartTime: tasks[i].Status.StartTime, CompletionTime: tasks[i].Status.CompletionTime}
+			if c != nil {
+				state.Reason = c.Reason
+				state.State = map[string]string{"True": "Succeeded", "False": "Failed"}[string(c.Status)]
+				if state.State == "" {
+					state.State = "Running"
+				}
+			}
+			states = append(states, state)
+		}
+	}
+	if len(states) > 0 {
+		fmt.Fprintln(table, "\nTASK\tSTATE\tREASON\tTOOK")
+		for _, t := range states {
+			took := ""
+			if t.StartTime != nil && t.CompletionTime != nil {
+				took = t.CompletionTime.Sub(t.StartTime.Time).String()
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, t.State, t.Reason, took)
+		}
+	}
+	if len(s.Conditions) > 0 {
+		fmt.Fprintln(table, "\nCONDITION\tSTATUS\tREASON\tSINCE")
+		for _, c := range s.Conditions {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Type, c.Status, c.Reason, at(&c.LastTransitionTime))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if d := s.FailureDetails; d != nil && len(d.LogTail) > 0 {
+		fmt.Fprintf(out, "\nLast lines of the log:\n  %s\n", strings.Join(d.LogTail, "\n  "))
+	}
+	return nil
+}
+
+func at(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+func buildLogsCommand() *cobra.Command {
+	var k cluster
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Print the logs of an AgentBuild's last run, task by task",
+		Args:  args(cobra.ExactArgs(1)),
+		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
+			pods, err := c.pods()
+			if err != nil {
+				return err
+			}
+			return c.logs(cmd, pods, b.Name, follow)
+		}),
+	}
+	k.flags(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	return cmd
+}
+
+// poll is how often a run that is followed is looked at for new steps.
+const poll = time.Second
+
+// logs prints each step's log once; with follow it waits for those to come.
+func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name string, follow bool) error {
+	ctx := cmd.Context()
+	printed := map[string]bool{}
+	for {
+		b, err := c.build(ctx, name)
+		if err != nil {
+			return err
+		}
+		over := b.Status.Phase != api.PhaseBuilding && b.Status.Phase != api.PhasePending && b.Status.Phase != ""
+		if b.Status.PipelineRunName == "" && (over || !follow) {
+			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, b.Status.Message)
+		}
+		tasks, err := c.taskRuns(cmd, b)
+		if err != nil {
+			return err
+		}
+		if len(tasks) == 0 && over && len(printed) == 0 {
+			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
+		}
+		for i := range tasks {
+			if err := c.taskLogs(cmd, pods, b, &tasks[i], follow, printed); err != nil {
+				return err
+			}
+		}
+		if over || !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
+}
+
+// taskLogs prints the steps of a task that have begun and were not printed yet.
+func (c *connection) taskLogs(cmd *cobra.Command, pods kubernetes.Interface, b *api.AgentBuild, task *tektonv1.TaskRun, follow bool, printed map[string]bool) error {
+	for _, step := range task.Status.Steps {
+		key := task.Status.PodName + "/" + step.Container
+		if printed[key] || step.Running == nil && step.Terminated == nil {
+			continue
+		}
+		printed[key] = true
+		options := &corev1.PodLogOptions{Container: step.Container, Follow: follow && step.Terminated == nil}
+		stream, err := pods.CoreV1().Pods(b.Namespace).GetLogs(task.Status.PodName, options).Stream(cmd.Context())
+		if err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "[%s/%s] the log is gone\n", task.Name, step.Name)
+				continue
+			}
+			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
+		}
+		lines := bufio.NewScanner(stream)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			fmt.Fprintf(cmd.OutOrStdout(), "[%s/%s] %s\n", task.Name, step.Name, lines.Text())
+		}
+		if err := errors.Join(lines.Err(), stream.Close()); err != nil {
+			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
+		}
+	}
+	return nil
+}

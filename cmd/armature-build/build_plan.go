@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/manifest"
+)
+
+func buildPlanCommand() *cobra.Command {
+	var dirs []string
+	var graph, mermaid bool
+	var format, mode, pins string
+	var settings compose.Settings
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Print the Pipeline and PipelineRun of an AgentBuild, without a cluster",
+		Long: `Print the Pipeline and PipelineRun that an AgentBuild becomes, from the shipped
+templates and steps, or from the ConfigMaps of a folder. Nothing is asked of a
+cluster, a registry or a Git server: the revision is passed on as written.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			group, err := cmd.Flags().GetString("api-group")
+			if err != nil {
+				return err
+			}
+			settings.Group = group
+			if settings.ImagePins, err = readPins(pins); err != nil {
+				return err
+			}
+			data, err := readFile(a[0], cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			builds, err := manifest.Builds(a[0], data, group)
+			if err != nil {
+				return err
+			}
+			library, err := openLibrary(dirs)
+			if err != nil {
+				return err
+			}
+			var objects []any
+			var problems []error
+			for _, b := range builds {
+				if mode != "" {
+					b.Spec.Mode = mode
+				}
+				out, err := library.Compose(b, settings)
+				if err != nil {
+					problems = append(problems, err)
+					continue
+				}
+				for _, w := range out.Warnings {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+				}
+				switch {
+				case graph:
+					objects = append(objects, compose.Graph(out.Pipeline)+"\n"+compose.Mermaid(out.Pipeline))
+				case mermaid:
+					objects = append(objects, compose.Mermaid(out.Pipeline))
+				default:
+					objects = append(objects, planned(out)...)
+				}
+			}
+			if err := compose.Join(problems...); err != nil {
+				return err // nothing is printed of a file with a problem
+			}
+			if graph || mermaid {
+				for _, o := range objects {
+					fmt.Fprint(cmd.OutOrStdout(), o)
+				}
+				return nil
+			}
+			return printObjects(cmd.OutOrStdout(), format, objects...)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&dirs, "templates", nil, "folder with template and step ConfigMaps; they win over the shipped ones")
+	f.BoolVar(&graph, "graph", false, "draw the pipeline as text and as a Mermaid flowchart")
+	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart alone")
+	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
+	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests")
+	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
+	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
+	outputFlag(cmd, &format, "yaml", "yaml", "json")
+	return cmd
+}
+
+// planned objects in the order in which the controller makes them, without the
+// empty fields that Go types carry.
+func planned(out *compose.Output) []any {
+	var objects []any
+	add := func(o any) {
+		raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			panic(fmt.Sprintf("converting %T: %v", o, err)) // a type of ours always converts
+		}
+		delete(raw, "status")
+		objects = append(objects, withoutNulls(raw))
+	}
+	for _, o := range out.Apply {
+		if _, is := o.(*tektonv1.Pipeline); !is {
+			add(o)
+		}
+	}
+	add(out.Pipeline)
+	add(out.Run)
+	return objects
+}
+
+// withoutNulls drops null fields at any depth.
+func withoutNulls(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if inner == nil {
+				delete(v, key)
+				continue
+			}
+			v[key] = withoutNulls(inner)
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutNulls(v[i])
+		}
+	}
+	return value
+}
+
+// openLibrary is the shipped library with the folders on top.
+func openLibrary(dirs []string) (*manifest.Library, error) {
+	library, err := manifest.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		if err := library.AddDir(os.DirFS(dir), dir); err != nil {
+			return nil, err
+		}
+	}
+	return library, nil
+}
+
+// readPins reads a map of image to digest; no file means none.
+func readPins(file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the image pins: %w", err)
+	}
+	return compose.ReadPins(file, data)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/templates"
+)
+
+// installation is what `armature install` is asked for.
+type installation struct {
+	mode      string
+	namespace string
+	watch     []string
+	image     string
+	group     string
+}
+
+// installCommand is `armature install`: prints the controller's manifests.
+func installCommand() *cobra.Command {
+	var i installation
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Print the manifests of the build controller",
+		Long: `Print the manifests of the build controller: CRDs, least-privilege RBAC,
+Deployment, metrics Service, PodDisruptionBudget, templates and steps. Apply them
+with kubectl apply --server-side -f -.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := i.manifests()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&i.mode, "mode", "cluster", "cluster: all namespaces, by ClusterRole; namespaced: some, by Role")
+	f.StringVar(&i.namespace, "namespace", "armature-system", "namespace of the controller")
+	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
+	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
+	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
+	return cmd
+}
+
+// manifests runs kustomize over the embedded base.
+func (i installation) manifests() ([]byte, error) {
+	if i.mode != "cluster" && i.mode != "namespaced" {
+		return nil, usageError{fmt.Errorf("--mode %q: use cluster or namespaced", i.mode)}
+	}
+	if i.mode == "cluster" && len(i.watch) > 0 {
+		return nil, usageError{errors.New("--watch goes with --mode namespaced: in mode cluster all namespaces are looked after")}
+	}
+	disk := filesys.MakeFsInMemory()
+	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := templates.Files.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if i.group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml") {
+			data = bytes.ReplaceAll(data, []byte(api.DefaultGroup), []byte(i.group))
+		}
+		return disk.WriteFile("/armature/"+file, data)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped manifests: %w", err)
+	}
+	overlay, err := yaml.Marshal(i.overlay())
+	if err != nil {
+		return nil, fmt.Errorf("writing the overlay: %w", err)
+	}
+	if err := disk.WriteFile("/armature/overlay/kustomization.yaml", overlay); err != nil {
+		return nil, fmt.Errorf("writing the overlay: %w", err)
+	}
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy
+	resources, err := krusty.MakeKustomizer(options).Run(disk, "/armature/overlay")
+	if err != nil {
+		return nil, fmt.Errorf("running kustomize: %w", err)
+	}
+	text, err := resources.AsYaml()
+	if err != nil {
+		return nil, fmt.Errorf("printing the manifests: %w", err)
+	}
+	if i.mode == "cluster" {
+		return text, nil
+	}
+	roles, err := i.roles()
+	return append(text, roles...), err
+}
+
+// overlay sets what the flags say on top of the base of the mode.
+func (i installation) overlay() map[string]any {
+	var patches []any
+	patch := func(op, path, value string) {
+		patches = append(patches, map[string]any{
+			"target": map[string]any{"kind": "Deployment", "name": "armature-controller"},
+			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
+		})
+	}
+	if i.image != "" {
+		patch("replace", "/spec/template/spec/containers/0/image", i.image)
+	}
+	if i.mode == "namespaced" {
+		patch("replace", "/spec/template/spec/containers/0/env/2/value", strings.Join(i.namespaces(), ","))
+	}
+	if i.group != api.DefaultGroup {
+		patch("add", "/spec/template/spec/containers/0/args/-", "--api-group="+i.group)
+	}
+	return map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+		"namespace": i.namespace, "resources": []string{"../install/" + i.mode}, "patches": patches,
+	}
+}
+
+// namespaces that a namespaced controller looks after, its own first.
+func (i installation) namespaces() []string {
+	out := []string{i.namespace}
+	for _, n := range i.watch {
+		if !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// roles gives the controller its rights in each further namespace.
+func (i installation) roles() ([]byte, error) {
+	text, err := templates.Files.ReadFile("install/namespaced/role.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped role: %w", err)
+	}
+	text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.group))
+	var out []byte
+	for _, namespace := range i.namespaces()[1:] {
+		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+			object := map[string]any{}
+			if err := yaml.Unmarshal(doc, &object); err != nil {
+				return nil, fmt.Errorf("decoding the shipped role: %w", err)
+			}
+			if err := unstructured.SetNestedField(object, namespace, "metadata", "namespace"); err != nil {
+				return nil, fmt.Errorf("placing the role: %w", err)
+			}
+			if subjects, ok := object["subjects"].([]any); ok {
+				for _, s := range subjects {
+					if subject, ok := s.(map[string]any); ok {
+						subject["namespace"] = i.namespace
+					}
+				}
+			}
+			data, err := yaml.Marshal(object)
+			if err != nil {
+				return nil, fmt.Errorf("printing the role: %w", err)
+			}
+			out = append(append(out, "---\n"...), data...)
+		}
+	}
+	return out, nil
+}

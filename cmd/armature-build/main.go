@@ -1,0 +1,59 @@
+// Command armature-build carries out `armature build` and `armature install`,
+// which talk to clusters, so that the program that renders stays small.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(buildCommand(), installCommand())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	os.Exit(run(ctx, root))
+}
+
+// run gives the exit status: 0 done, 1 findings or failure, 2 usage. All that a
+// build's problems name goes to standard error.
+func run(ctx context.Context, root *cobra.Command) int {
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usageError{}):
+		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
+		return 2
+	}
+	for _, p := range compose.Problems(err) {
+		text := p.Error()
+		if p.Place == "build" {
+			text = p.Message
+		}
+		fmt.Fprintln(os.Stderr, text)
+	}
+	return 1
+}
+
+// usageError is a command line that makes no sense: exit status 2.
+type usageError struct{ error }
+
+// args wraps cobra's check so that a wrong call exits with 2.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if err := check(cmd, given); err != nil {
+			return usageError{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,193 @@
+// Command armature-fn is Armature as a KRM function for kustomize and kpt, and
+// as a config management plugin for Argo CD. It links only what rendering
+// needs, because hosts start it for every build.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+const usage = `armature-fn renders AI-agent workloads as a KRM function or an Argo CD plugin.
+
+Usage:
+  armature-fn [FUNCTION...]   read a ResourceList on standard input, run all
+                              functions or the named ones, write a ResourceList
+  armature-fn verify          the same as a validator: items stay as they are,
+                              what is not rendered is an error
+  armature-fn render PATH     render a folder to standard output, for Argo CD;
+                              reads ARGOCD_APP_PARAMETERS
+  armature-fn --version
+
+Functions:
+`
+
+const examples = `
+Examples:
+  kustomize build --enable-alpha-plugins --enable-exec .
+  kpt fn eval --exec armature-fn
+  armature-fn inject < list.yaml
+
+Exit status: 0 done, 1 findings of severity error or failure, 2 usage.
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	fail := func(status int, err error) int {
+		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		return status
+	}
+	if len(args) == 0 {
+		return list(nil, stdin, stdout, stderr)
+	}
+	switch args[0] {
+	case "-h", "--help", "help":
+		fmt.Fprint(stdout, usage)
+		for _, f := range functions.Table() {
+			fmt.Fprintf(stdout, "  %-15s %s\n", f.Name, f.Summary)
+		}
+		fmt.Fprint(stdout, examples)
+		return 0
+	case "--version", "version":
+		fmt.Fprintf(stdout, "armature-fn %s\n", functions.Version)
+		return 0
+	case "render":
+		if len(args) != 2 {
+			return fail(2, errors.New("render takes one folder: armature-fn render ."))
+		}
+		return tree(args[1], stdout, stderr)
+	}
+	for _, name := range args {
+		if _, ok := functions.Lookup(name); !ok && name != "verify" {
+			return fail(2, fmt.Errorf("there is no function %q: see armature-fn --help", name))
+		}
+	}
+	if slices.Contains(args, "verify") && len(args) > 1 {
+		return fail(2, errors.New("verify stands alone: it judges what all functions together make"))
+	}
+	return list(args, stdin, stdout, stderr)
+}
+
+// list is the KRM function: a ResourceList in, a ResourceList out.
+func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	src, err := render.ReadStream(stdin)
+	if err == nil && len(src.Files[0].Data) == 0 {
+		err = errors.New("nothing on standard input: pass a ResourceList (config.kubernetes.io/v1)")
+	}
+	var in *render.List
+	if err == nil {
+		in, err = render.ReadList(src.Files[0].Data)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		return 1
+	}
+	do := in.Render
+	if slices.Contains(names, "verify") {
+		do, names = in.Verify, nil
+	}
+	out, findings, _, err := do(render.Options{Functions: names})
+	if err == nil {
+		_, err = stdout.Write(out)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		return 1
+	}
+	return report(findings, stderr)
+}
+
+// report shows warnings and errors; hosts show the rest from the results.
+func report(findings []krm.Finding, stderr io.Writer) int {
+	shown := slices.DeleteFunc(slices.Clone(findings), func(f krm.Finding) bool { return f.Severity == krm.Info })
+	if err := render.WriteFindings(stderr, "text", shown); err != nil || krm.Failed(findings) {
+		return 1
+	}
+	return 0
+}
+
+// tree is the Argo CD plugin's generate command.
+func tree(root string, stdout, stderr io.Writer) int {
+	findings, err := generate(root, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		return 1
+	}
+	return report(findings, stderr)
+}
+
+func generate(root string, stdout io.Writer) ([]krm.Finding, error) {
+	folder := root
+	if info, err := os.Stat(root); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		folder = filepath.Dir(root)
+	}
+	config, findings, err := render.FindConfig("", folder)
+	if err != nil || krm.Failed(findings) {
+		return findings, err
+	}
+	if config, findings, err = withParameters(config, os.Getenv("ARGOCD_APP_PARAMETERS")); err != nil || krm.Failed(findings) {
+		return findings, err
+	}
+	src, found, err := render.Tree(root, "")
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, found...)
+	var spool render.Spool
+	found, stats, err := render.Stream(src, render.Options{Config: config, ObjectsOnly: true, Workers: 1}, spool.Write)
+	findings = append(findings, found...)
+	if err != nil || krm.Failed(findings) {
+		return findings, err
+	}
+	if stats.Documents == 0 || spool.Len() == 0 {
+		// Argo CD would prune everything that the application ever had.
+		return findings, fmt.Errorf("%s holds no manifests, and an empty output with pruning deletes everything", root)
+	}
+	w := bufio.NewWriter(stdout)
+	if _, err := spool.WriteTo(w); err != nil {
+		return findings, err
+	}
+	return findings, w.Flush()
+}
+
+// withParameters changes the configuration by the parameters of an Argo CD
+// application: those that are announced in plugin.yaml, named as in the
+// RenderConfig's spec.
+func withParameters(config *api.RenderConfig, parameters string) (*api.RenderConfig, []krm.Finding, error) {
+	if parameters == "" || parameters == "null" {
+		return config, nil, nil
+	}
+	var list []struct {
+		Name   string            `json:"name"`
+		String *string           `json:"string"`
+		Array  []string          `json:"array"`
+		Map    map[string]string `json:"map"`
+	}
+	if err := json.Unmarshal([]byte(parameters), &list); err != nil {
+		return nil, nil, fmt.Errorf("reading ARGOCD_APP_PARAMETERS: %w", err)
+	}
+	settings := make(map[string]string)
+	for _, p := range list {
+		if p.String == nil || p.Array != nil || p.Map != nil {
+			return nil, nil, fmt.Errorf("the parameter %s takes a string", p.Name)
+		}
+		if *p.String != "" {
+			settings[p.Name] = *p.String
+		}
+	}
+	return render.WithSettings(config, settings, "ARGOCD_APP_PARAMETERS")
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// companion is a command that armature-build carries out. What talks to
+// clusters needs ten times the memory and start-up time of rendering, so that
+// it lives in a program of its own.
+func companion(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              short,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			program, err := companionProgram()
+			if err != nil {
+				return err
+			}
+			run := exec.CommandContext(cmd.Context(), program, append([]string{name}, given...)...)
+			run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			// Ctrl-C reaches the companion by itself; it ends when it is ready to.
+			run.Cancel = func() error { return nil }
+			err = run.Run()
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+				return exitStatus(max(exit.ExitCode(), 1))
+			}
+			return err
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, given []string, partial string) ([]string, cobra.ShellCompDirective) {
+			program, err := companionProgram()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			out, err := exec.CommandContext(cmd.Context(), program, append(append([]string{"__complete", name}, given...), partial)...).Output()
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			last := lines[len(lines)-1]
+			directive, parseErr := strconv.Atoi(strings.TrimPrefix(last, ":"))
+			if err != nil || parseErr != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
+		},
+	}
+}
+
+// exitStatus is that of a companion, which has said why.
+type exitStatus int
+
+func (s exitStatus) Error() string { return "exit status " + strconv.Itoa(int(s)) }
+
+// companionProgram finds armature-build beside this program, or on the PATH.
+func companionProgram() (string, error) {
+	const name = "armature-build"
+	if self, err := os.Executable(); err == nil {
+		if resolved, err := filepath.EvalSymlinks(self); err == nil {
+			beside := filepath.Join(filepath.Dir(resolved), name)
+			if _, err := os.Stat(beside); err == nil {
+				return beside, nil
+			}
+		}
+	}
+	program, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("this command needs %s beside armature or on the PATH: make build makes both", name)
+	}
+	return program, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/templates"
+)
+
+func initCommand() *cobra.Command {
+	var hosts []string
+	cmd := &cobra.Command{
+		Use:   "init [FOLDER]",
+		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD or CI",
+		Long: `Init writes armature.yaml, which is the configuration and at once the
+functionConfig of kustomize and kpt, and an example of the wiring for each host
+that you name. It never overwrites a file.`,
+		Example: `  armature init
+  armature init apps/ --for kustomize
+  armature init --for kpt,argocd,ci`,
+		Args: args(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			folder := "."
+			if len(args) == 1 {
+				folder = args[0]
+			}
+			files := []string{"armature.yaml"}
+			for _, host := range hosts {
+				found, err := fs.Glob(templates.Wiring, "wiring/"+host+"/*")
+				if err != nil || len(found) == 0 {
+					return usageError{fmt.Errorf("unknown host %q for --for: choose from %s", host, strings.Join(wiringHosts(), ", "))}
+				}
+				for _, f := range found {
+					files = append(files, strings.TrimPrefix(f, "wiring/"))
+				}
+			}
+			for _, f := range files {
+				if _, err := os.Stat(filepath.Join(folder, filepath.Base(f))); !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("%s exists already: nothing was written", filepath.Join(folder, filepath.Base(f)))
+				}
+			}
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				return err
+			}
+			for _, f := range files {
+				data, err := templates.Wiring.ReadFile("wiring/" + f)
+				if err != nil {
+					return err
+				}
+				to := filepath.Join(folder, filepath.Base(f))
+				if err := os.WriteFile(to, data, 0o644); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&hosts, "for", nil, "hosts to wire up: "+strings.Join(wiringHosts(), ", "))
+	if err := cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(wiringHosts(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was defined one line above
+	}
+	return cmd
+}
+
+// wiringHosts are the folders below templates/wiring.
+func wiringHosts() []string {
+	entries, err := templates.Wiring.ReadDir("wiring")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var hosts []string
+	for _, e := range entries {
+		if e.IsDir() {
+			hosts = append(hosts, e.Name())
+		}
+	}
+	slices.Sort(hosts)
+	return hosts
+}

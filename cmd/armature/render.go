@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+func renderCommand() *cobra.Command {
+	var in input
+	var out output
+	var names []string
+	cmd := &cobra.Command{
+		Use:   "render PATH|-",
+		Short: "Render manifests: a folder, a file or standard input",
+		Long: `Render reads Kubernetes manifests and writes them again with the identity
+infrastructure and configuration around every workload that opted in. All other
+bytes stay as they are. Any error keeps the whole output back.
+
+Rendering needs no cluster and no network. Rendering what was rendered before
+changes nothing; "armature uninject" undoes it.`,
+		Example: `  armature render apps/ | kubectl apply -f -
+  armature render apps/ -o rendered/
+  armature render apps/ --in-place
+  helm template my-release chart/ | armature render - > all.yaml
+  armature render apps/ -o rendered/ --findings sarif --findings-file out.sarif`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range names {
+				if _, ok := functions.Lookup(name); !ok {
+					return usageError{fmt.Errorf("there is no function %q: see armature functions", name)}
+				}
+			}
+			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+				opt.Functions = names
+				return render.Stream(src, opt, sink)
+			})
+		},
+	}
+	in.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
+	return cmd
+}
+
+func uninjectCommand() *cobra.Command {
+	var in input
+	var out output
+	cmd := &cobra.Command{
+		Use:   "uninject PATH|-",
+		Short: "Give rendered manifests back as their author wrote them",
+		Long: `Uninject takes out exactly what a render put in, whichever version it was, and
+brings back the custom resources that the render consumed.`,
+		Example: `  armature uninject rendered/ -o apps/
+  armature uninject apps/ --in-place
+  armature render web.yaml | armature uninject - | diff web.yaml -`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return transform(cmd, args[0], &in, &out, "uninjected", false, render.Uninject)
+		},
+	}
+	in.flags(cmd)
+	out.flags(cmd)
+	return cmd
+}
+
+func verifyCommand() *cobra.Command {
+	var in input
+	cmd := &cobra.Command{
+		Use:   "verify PATH|-",
+		Short: "Fail where a workload opted in and is not as a fresh render makes it",
+		Long: `Verify renders afresh and compares. It is the last step of a pipeline: kustomize,
+for one, skips exec functions silently when --enable-exec is missing.`,
+		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
+  armature verify rendered/ --findings github`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src, opt, early, err := in.open(cmd, args[0], "")
+			if err != nil {
+				return err
+			}
+			findings := early
+			var stats render.Stats
+			if !krm.Failed(early) {
+				var found []krm.Finding
+				if found, stats, err = render.Verify(src, opt); err != nil {
+					return err
+				}
+				findings = append(findings, found...)
+			}
+			if err := in.report(cmd, findings); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "verified: %d workloads in %d documents are as rendered\n", stats.Workloads, stats.Documents)
+			return nil
+		},
+	}
+	in.flags(cmd)
+	return cmd
+}
+
+// input is what all commands that read manifests share.
+type input struct {
+	config, format, file string
+	quiet                bool
+}
+
+func (in *input) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
+	cmd.Flags().StringVar(&in.format, "findings", "text", "write findings as "+strings.Join(render.Formats(), ", "))
+	cmd.Flags().StringVar(&in.file, "findings-file", "", "write findings to a file (default: standard error)")
+	cmd.Flags().BoolVarP(&in.quiet, "quiet", "q", false, "show errors only")
+	for name, values := range map[string][]string{"findings": render.Formats()} {
+		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err) // the flag was defined three lines above
+		}
+	}
+}
+
+// open reads the configuration and lists the source.
+func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, render.Options, []krm.Finding, error) {
+	if !slices.Contains(render.Formats(), in.format) {
+		return render.Source{}, render.Options{}, nil, usageError{
+			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
+	}
+	root := "."
+	if path != "-" {
+		root = path
+		if info, err := os.Stat(path); err != nil {
+			return render.Source{}, render.Options{}, nil, err
+		} else if !info.IsDir() {
+			root = filepath.Dir(path)
+		}
+	}
+	var config *api.RenderConfig
+	var findings []krm.Finding
+	var err error
+	if path != "-" || in.config != "" {
+		if config, findings, err = render.FindConfig(in.config, root); err != nil {
+			return render.Source{}, render.Options{}, nil, err
+		}
+	}
+	opt := render.Options{Config: config}
+	if path == "-" {
+		src, err := readInput(cmd)
+		if err == nil && len(src.Files[0].Data) == 0 {
+			// Most likely the command before the pipe failed.
+			err = errors.New("nothing on standard input")
+		}
+		return src, opt, findings, err
+	}
+	src, found, err := render.Tree(path, skip)
+	return src, opt, append(findings, found...), err
+}
+
+// readInput reads standard input until its end, or until the user loses patience.
+func readInput(cmd *cobra.Command) (render.Source, error) {
+	type result struct {
+		src render.Source
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		src, err := render.ReadStream(cmd.InOrStdin())
+		done <- result{src, err}
+	}()
+	select {
+	case r := <-done:
+		return r.src, r.err
+	case <-cmd.Context().Done():
+		return render.Source{}, errInterrupted
+	}
+}
+
+// report writes the findings and fails where one of them is an error.
+func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
+	failed := krm.Failed(findings)
+	if in.quiet {
+		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	}
+	w := cmd.ErrOrStderr()
+	if in.file != "" {
+		f, err := os.Create(in.file)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(render.WriteFindings(f, in.format, findings), f.Close()); err != nil {
+			return err
+		}
+	} else if err := render.WriteFindings(w, in.format, findings); err != nil {
+		return err
+	}
+	if failed {
+		return errFindings
+	}
+	return nil
+}
+
+// output is where rendered manifests go.
+type output struct {
+	folder  string
+	inPlace bool
+}
+
+func (out *output) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&out.folder, "output", "o", "", "folder to write to (default: standard output)")
+	cmd.Flags().BoolVarP(&out.inPlace, "in-place", "i", false, "write back to PATH")
+}
+
+// transformation is render.Stream or render.Uninject.
+type transformation func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)
+
+// transform takes manifests from PATH to where they go, all or nothing. Where it
+// may remember, a folder that it wrote before is brought up to date.
+func transform(cmd *cobra.Command, path string, in *input, out *output, done string, remember bool, do transformation) error {
+	folder := out.folder
+	if out.inPlace && folder != "" {
+		return usageError{errors.New("--output and --in-place exclude each other")}
+	}
+	if out.inPlace {
+		if path == "-" {
+			return usageError{errors.New("standard input cannot be written back: leave out --in-place")}
+		}
+		folder = path
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			folder = filepath.Dir(path)
+		}
+	}
+	skip := folder
+	if out.inPlace {
+		skip = ""
+	}
+	src, opt, findings, err := in.open(cmd, path, skip)
+	if err != nil {
+		return err
+	}
+	if krm.Failed(findings) {
+		return in.report(cmd, findings)
+	}
+	if folder == "" {
+		return toStream(cmd, path, in, done, src, opt, findings, do)
+	}
+	to, err := render.NewFolder(folder, out.inPlace)
+	if err != nil {
+		return err
+	}
+	var memory *render.Memory
+	if remember && !out.inPlace {
+		memory = render.NewMemory(folder, path, src, opt.Config)
+		opt.Memory, opt.Keep = memory, to.Keep
+	}
+	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
+	if err == nil {
+		err = in.report(cmd, append(findings, found...))
+	}
+	if err != nil {
+		return errors.Join(err, to.Abort())
+	}
+	written, removed, err := to.Commit(src, memory)
+	if err != nil {
+		return fmt.Errorf("writing to %s: %w", folder, err)
+	}
+	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %d files written, %d unchanged, %d removed", folder, written, stats.Files-written, removed))
+	return nil
+}
+
+func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, do transformation) error {
+	if data := src.Files; path == "-" && len(data) == 1 && render.IsResourceList(data[0].Data) {
+		return toList(cmd, in, data[0].Data, opt, do)
+	}
+	opt.Workers = 1 // files in order
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		opt.ObjectsOnly = true
+	}
+	var spool render.Spool
+	found, stats, err := do(src, opt, interruptible(cmd.Context(), spool.Write))
+	if err != nil {
+		return err
+	}
+	if err := in.report(cmd, append(findings, found...)); err != nil {
+		return err
+	}
+	if _, err := spool.WriteTo(cmd.OutOrStdout()); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	summary(cmd, in, done, stats, "")
+	return nil
+}
+
+func toList(cmd *cobra.Command, in *input, data []byte, opt render.Options, do transformation) error {
+	list, err := render.ReadList(data)
+	if err != nil {
+		return err
+	}
+	if opt.Config != nil {
+		list.Config = opt.Config
+	}
+	out, findings, _, err := list.Run(opt, do)
+	if err != nil {
+		return err
+	}
+	if _, err := cmd.OutOrStdout().Write(out); err != nil {
+		return err
+	}
+	return in.report(cmd, findings)
+}
+
+var errInterrupted = errors.New("interrupted: nothing was written")
+
+// interruptible stops between two files when the user presses Ctrl-C.
+func interruptible(ctx context.Context, sink render.Sink) render.Sink {
+	return func(file string, data []byte) error {
+		if err := ctx.Err(); err != nil {
+			return errInterrupted
+		}
+		return sink(file, data)
+	}
+}
+
+func summary(cmd *cobra.Command, in *input, done string, stats render.Stats, rest string) {
+	if in.quiet {
+		return
+	}
+	var w io.Writer = cmd.ErrOrStderr()
+	fmt.Fprintf(w, "%s %s and %s for them, in %s%s\n", done, count(stats.Workloads, "workload"), count(stats.Generated, "object"), count(stats.Documents, "document"), rest)
+}
+
+// count says how many there are of a thing.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

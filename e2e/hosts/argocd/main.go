@@ -1,0 +1,130 @@
+// Command argocd-cmp-server is Argo CD's config management plugin server, as
+// it runs beside the repo-server. With "ask" as its first argument it is the
+// repo-server's side of the conversation:
+//
+//	argocd-cmp-server ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]
+//
+// sends the repository to the server and prints what it answers for the
+// application in it: whether the plugin takes it, which parameters it
+// announces, and the manifests.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/argoproj/argo-cd/v3/cmd/argocd-cmp-server/commands"
+	"github.com/argoproj/argo-cd/v3/cmpserver/apiclient"
+	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
+	"github.com/argoproj/argo-cd/v3/util/cmp"
+)
+
+// timeout is the repo-server's default for plugins.
+const timeout = 90 * time.Second
+
+func main() {
+	run := func() error { return commands.NewCommand().Execute() }
+	if len(os.Args) > 1 && os.Args[1] == "ask" {
+		run = func() error { return ask(os.Args[2:]) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// answer is what the plugin server says.
+type answer struct {
+	Supported  bool     `json:"supported"`
+	Parameters []string `json:"parameters"`
+	Manifests  []string `json:"manifests"`
+}
+
+func ask(args []string) error {
+	if len(args) < 3 {
+		return errors.New("usage: argocd-cmp-server ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]")
+	}
+	socket, repository, application := args[0], args[1], args[2]
+	env, err := environment(args[3:])
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(apiclient.MaxGRPCMessageSize)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := apiclient.NewConfigManagementPluginServiceClient(conn)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	send := func(to cmp.StreamSender) error {
+		return cmp.SendRepoStream(ctx, application, repository, to, env, nil)
+	}
+
+	var a answer
+	match, err := client.MatchRepository(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	if err := send(match); err != nil {
+		return err
+	}
+	matched, err := match.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	a.Supported = matched.IsSupported
+
+	announce, err := client.GetParametersAnnouncement(ctx)
+	if err != nil {
+		return err
+	}
+	if err := send(announce); err != nil {
+		return err
+	}
+	announced, err := announce.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	for _, p := range announced.ParameterAnnouncements {
+		a.Parameters = append(a.Parameters, p.Name)
+	}
+
+	generate, err := client.GenerateManifest(ctx)
+	if err != nil {
+		return err
+	}
+	if err := send(generate); err != nil {
+		return err
+	}
+	generated, err := generate.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	a.Manifests = generated.Manifests
+	return json.NewEncoder(os.Stdout).Encode(a)
+}
+
+// environment is what the repo-server makes of an Application's plugin
+// parameters, and of its own variables.
+func environment(args []string) ([]string, error) {
+	env := []string{"ARGOCD_APP_NAME=agents", "ARGOCD_APP_NAMESPACE=agents", "ARGOCD_APP_REVISION=0123456789abcdef", "KUBE_VERSION=1.34"}
+	var parameters v1alpha1.ApplicationSourcePluginParameters
+	for _, arg := range args {
+		entry, err := v1alpha1.NewEnvEntry(arg)
+		if err != nil {
+			return nil, err
+		}
+		parameters = append(parameters, v1alpha1.ApplicationSourcePluginParameter{Name: entry.Name, String_: &entry.Value})
+	}
+	more, err := parameters.Environ()
+	return append(env, more...), err
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Renders the weather agent and shows what came around it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+
+step "armature render examples/weather-agent -o rendered/"
+bin/armature render examples/weather-agent -o "$out/rendered"
+
+step "What came around the container of examples/weather-agent/deployment.yaml, in the order in which it starts:"
+awk '
+	/^      initContainers:/ { inside = 1; next }
+	/^      [a-z]/ { inside = 0 }
+	inside && /^        - name:/ { if (name) print line(); name = $3; image = user = ports = kind = ""; kind = "runs once" }
+	inside && /^          image:/ { image = $2; gsub(/"/, "", image); sub(/.*\//, "", image) }
+	inside && /^          restartPolicy: Always/ { kind = "sidecar" }
+	inside && /containerPort:/ { ports = ports " " ($2 == "containerPort:" ? $3 : $2) }
+	inside && /runAsUser:/ { user = $2 }
+	END { print line(); print "  then agent, with /etc/kagenti/trace mounted" }
+	function line() { return sprintf("  %-20s %-40s uid %-5s %-10s ports%s", name, image, user, kind, ports ? ports : " none") }
+' "$out/rendered/deployment.yaml"
+
+step "The author's lines are all still there (lines of the diff that take something away: $(diff examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" | grep -c '^<' || :))"
+diff -u examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" > "$out/diff" || :
+sed -n '3,22p' "$out/diff" | cut -c1-120
+echo "  … $(grep -c '^+' "$out/diff") lines added in all"
+
+step "The objects that it generated beside it:"
+grep -hE -A3 '^kind: ConfigMap' "$out"/rendered/*.yaml | grep -E '^(kind| +name)'
+
+step "armature render rendered/ | cmp: rendering again changes nothing"
+bin/armature render -q "$out/rendered" -o "$out/again"
+diff -r "$out/rendered" "$out/again" && echo "byte-identical"
+
+step "armature uninject rendered/: the author's bytes come back"
+bin/armature uninject -q "$out/rendered" -o "$out/back"
+diff -r -x .armature-files examples/weather-agent "$out/back" && echo "byte-identical to examples/weather-agent"
+
+step "armature verify: what opted in and is not rendered fails"
+bin/armature verify "$out/rendered"
+bin/armature verify examples/weather-agent 2>&1 | head -4 || true
+
+step "All examples, as one stream"
+for example in examples/*/; do
+	find "$example" -name '*.yaml' -print -quit | grep -q . || continue
+	printf '%-28s ' "$(basename "$example")"
+	bin/armature render "$example" 2>&1 >/dev/null | tail -1
+done
+
+step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that an AgentBuild becomes, without a cluster"
+bin/armature build plan examples/builds/weather.yaml --graph > "$out/graph"
+awk '/^flowchart/ {exit} NF' "$out/graph"

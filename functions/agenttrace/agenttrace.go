@@ -1,0 +1,249 @@
+// Package agenttrace renders the ConfigMap <workload>-trace, which the
+// application containers see at /etc/kagenti/trace: one file per setting, as
+// 001's sample code reads them, and an OpenTelemetry declarative configuration
+// for programs whose SDK loads one.
+package agenttrace
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/scalar"
+)
+
+// MountPath is where the application containers see the files: 001, "Agent
+// Code Requirements".
+const MountPath = "/etc/kagenti/trace"
+
+// OTelConfig is the key of the OpenTelemetry declarative configuration.
+const OTelConfig = "otel-config.yaml"
+
+// AppendConfigMap appends the workload's ConfigMap as a YAML document without
+// separators.
+func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
+	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
+	dst = s.AppendMetadata(dst, identity.TraceConfigMap)
+	dst = append(dst, "data:\n"...)
+	dst = appendSettings(dst, s)
+	dst = append(dst, "  otel-config.yaml: |\n"...)
+	return appendOTelConfig(dst, s, "    ")
+}
+
+// AppendOTelConfig appends otel-config.yaml as a program sees it.
+func AppendOTelConfig(dst []byte, s *identity.Settings) []byte {
+	return appendOTelConfig(dst, s, "")
+}
+
+// appendSettings writes one key per setting.
+func appendSettings(dst []byte, s *identity.Settings) []byte {
+	t := &s.Trace
+	text := func(key, value string) {
+		dst = append(append(append(dst, "  "...), key...), ": "...)
+		dst = append(scalar.AppendYAML(dst, value), '\n')
+	}
+	flag := func(key string, value bool) { text(key, strconv.FormatBool(value)) }
+	if e := first(t.Exporters); e != nil {
+		text("otel_endpoint", e.Endpoint)
+		text("otel_protocol", e.Protocol)
+		text("otel_compression", e.Compression)
+		flag("otel_insecure", e.Insecure)
+	}
+	text("otel_service_name", serviceName(s))
+	dst = append(dst, "  otel_resource_attributes: \""...)
+	dst = appendAttributeList(dst, s)
+	dst = append(dst, "\"\n"...)
+	text("sampling_type", t.SamplerType)
+	text("sampling_rate", rate(t))
+	flag("genai_enabled", t.GenAI.Enabled)
+	flag("genai_capture_prompts", t.GenAI.Enabled && t.GenAI.Prompts)
+	flag("genai_capture_completions", t.GenAI.Enabled && t.GenAI.Completions)
+	flag("genai_capture_model_parameters", t.GenAI.Enabled && t.GenAI.ModelParameters)
+	if t.MLflow.Enabled {
+		text("mlflow_tracking_uri", t.MLflow.TrackingURI)
+		text("mlflow_experiment_name", experiment(s))
+	}
+	if t.Prometheus.Enabled {
+		dst = append(dst, "  prometheus_port: \""...)
+		dst = scalar.AppendInt(dst, t.Prometheus.Port)
+		dst = append(dst, "\"\n"...)
+		text("prometheus_path", t.Prometheus.Path)
+	}
+	return dst
+}
+
+// first gives the first exporter that has an endpoint.
+func first(exporters []identity.Exporter) *identity.Exporter {
+	for i := range exporters {
+		if exporters[i].Type != "console" {
+			return &exporters[i]
+		}
+	}
+	return nil
+}
+
+// serviceName is the attribute where it was said, else the workload's name.
+func serviceName(s *identity.Settings) string {
+	for i := range s.Trace.Attributes {
+		if s.Trace.Attributes[i].Name == "service.name" {
+			return s.Trace.Attributes[i].Value
+		}
+	}
+	return s.Name
+}
+
+func experiment(s *identity.Settings) string {
+	if s.Trace.MLflow.ExperimentName != "" {
+		return s.Trace.MLflow.ExperimentName
+	}
+	return s.Name
+}
+
+// rate is the share of traces that the sampler keeps.
+func rate(t *identity.Trace) string {
+	switch {
+	case t.SamplerType == "always_off":
+		return "0"
+	case t.SamplerType == "always_on" || t.SamplerRate == "":
+		return "1"
+	}
+	return t.SamplerRate
+}
+
+// appendAttributeList appends what OTEL_RESOURCE_ATTRIBUTES takes: key=value
+// pairs with commas between, percent-encoded as the W3C baggage they are.
+func appendAttributeList(dst []byte, s *identity.Settings) []byte {
+	dst = appendPercent(append(dst, "service.name="...), serviceName(s))
+	for i := range s.Trace.Attributes {
+		a := &s.Trace.Attributes[i]
+		if a.Name == "service.name" {
+			continue
+		}
+		dst = appendPercent(append(dst, ','), a.Name)
+		dst = appendPercent(append(dst, '='), a.Value)
+	}
+	return dst
+}
+
+func appendPercent(dst []byte, s string) []byte {
+	const hex = "0123456789ABCDEF"
+	for _, c := range []byte(s) {
+		switch {
+		case c <= ' ' || c >= 0x7f, strings.IndexByte(`",;\%=`, c) >= 0:
+			dst = append(dst, '%', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// appendOTelConfig writes the tracing part of an OpenTelemetry configuration,
+// format 1.0.
+func appendOTelConfig(dst []byte, s *identity.Settings, indent string) []byte {
+	line := func(text string) { dst = append(append(dst, indent...), text...) }
+	line("file_format: \"1.0\"\n")
+	line("resource:\n")
+	line("  attributes:\n")
+	line("  - name: service.name\n")
+	line("    value: ")
+	dst = append(scalar.AppendOTel(dst, serviceName(s)), '\n')
+	for i := range s.Trace.Attributes {
+		a := &s.Trace.Attributes[i]
+		if a.Name == "service.name" {
+			continue
+		}
+		line("  - name: ")
+		dst = append(scalar.AppendOTel(dst, a.Name), '\n')
+		line("    value: ")
+		dst = append(scalar.AppendOTel(dst, a.Value), '\n')
+	}
+	line("propagator:\n")
+	line("  composite:\n")
+	line("  - tracecontext:\n")
+	line("  - baggage:\n")
+	line("tracer_provider:\n")
+	if len(s.Trace.Exporters) == 0 {
+		line("  processors: []\n")
+	} else {
+		line("  processors:\n")
+	}
+	for i := range s.Trace.Exporters {
+		e := &s.Trace.Exporters[i]
+		if e.Type == "console" {
+			line("  - simple:\n")
+			line("      exporter:\n")
+			line("        console: {}\n")
+			continue
+		}
+		line("  - batch:\n")
+		line("      exporter:\n")
+		if e.Protocol == "grpc" {
+			line("        otlp_grpc:\n")
+		} else {
+			line("        otlp_http:\n")
+		}
+		line("          endpoint: ")
+		dst = appendEndpoint(dst, e)
+		if e.Protocol == "http/json" {
+			line("          encoding: json\n")
+		}
+		line("          compression: ")
+		dst = append(append(dst, e.Compression...), '\n')
+		if e.Protocol == "grpc" && e.Insecure {
+			line("          tls:\n")
+			line("            insecure: true\n")
+		}
+	}
+	line("  sampler:\n")
+	switch s.Trace.SamplerType {
+	case "always_off":
+		line("    always_off: {}\n")
+	case "probabilistic":
+		line("    trace_id_ratio_based:\n")
+		line("      ratio: ")
+		dst = append(append(dst, rate(&s.Trace)...), '\n')
+	case "parentbased_probabilistic":
+		line("    parent_based:\n")
+		line("      root:\n")
+		line("        trace_id_ratio_based:\n")
+		line("          ratio: ")
+		dst = append(append(dst, rate(&s.Trace)...), '\n')
+	default:
+		line("    always_on: {}\n")
+	}
+	return dst
+}
+
+// appendEndpoint appends the exporter's endpoint as the URL that the format
+// wants, with the path that OTLP over HTTP has.
+func appendEndpoint(dst []byte, e *identity.Exporter) []byte {
+	scheme, rest, found := strings.Cut(e.Endpoint, "://")
+	if !found {
+		scheme, rest = "https", e.Endpoint
+		if e.Insecure {
+			scheme = "http"
+		}
+	}
+	if e.Type == "jaeger" {
+		rest = otlpPort(rest, e.Protocol)
+	}
+	if e.Protocol != "grpc" && strings.IndexByte(rest, '/') < 0 {
+		rest += "/v1/traces"
+	}
+	return append(scalar.AppendOTel(dst, scheme+"://"+rest), '\n')
+}
+
+// otlpPort replaces the ports of Jaeger's own protocols, for which
+// OpenTelemetry has no exporter, by those on which Jaeger takes OTLP.
+func otlpPort(host, protocol string) string {
+	for _, own := range [...]string{":14250", ":14268"} {
+		if before, found := strings.CutSuffix(host, own); found {
+			if protocol == "grpc" {
+				return before + ":4317"
+			}
+			return before + ":4318"
+		}
+	}
+	return host
+}

@@ -1,0 +1,80 @@
+// Package api holds the objects people write for Armature: the three pillar
+// CRs of source 001 (TokenExchange, AgentTrace, AgentCard) and RenderConfig.
+//
+// Optional values are pointers, so that "false" and "not said" differ. The
+// types need no Kubernetes library, because the lean binary has to start in
+// milliseconds. They are decoded strictly: an unknown field is an error.
+package api
+
+// API groups of the pillar CRs.
+const (
+	// PillarsV1alpha1 is the group of TokenExchange, AgentTrace and AgentCard
+	// in source 001.
+	PillarsV1alpha1 = "kagenti.io/v1alpha1"
+	// AgentsV1alpha1 is the group in which AgentCard was published.
+	AgentsV1alpha1 = "agent.kagenti.dev/v1alpha1"
+	// RenderV1alpha1 is the group of RenderConfig.
+	RenderV1alpha1 = "armature.dev/v1alpha1"
+)
+
+// TypeMeta says what an object is.
+type TypeMeta struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+}
+
+// ObjectMeta is the part of a Kubernetes object's metadata that rendering
+// reads, and the rest of it, so that an object exported from a cluster decodes.
+type ObjectMeta struct {
+	Name        string            `json:"name,omitempty"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// What follows is accepted and ignored.
+
+	GenerateName               any `json:"generateName,omitempty"`
+	UID                        any `json:"uid,omitempty"`
+	ResourceVersion            any `json:"resourceVersion,omitempty"`
+	Generation                 any `json:"generation,omitempty"`
+	CreationTimestamp          any `json:"creationTimestamp,omitempty"`
+	DeletionTimestamp          any `json:"deletionTimestamp,omitempty"`
+	DeletionGracePeriodSeconds any `json:"deletionGracePeriodSeconds,omitempty"`
+	Finalizers                 any `json:"finalizers,omitempty"`
+	OwnerReferences            any `json:"ownerReferences,omitempty"`
+	ManagedFields              any `json:"managedFields,omitempty"`
+	SelfLink                   any `json:"selfLink,omitempty"`
+}
+
+// Origin is where the author wrote an object. It never travels in YAML.
+type Origin struct {
+	// File is relative to the root of the package; Line counts from 1, and is
+	// 0 where no line is known.
+	File string
+	Line int
+	// LineOf gives the line of a field path such as spec.inbound.port, or 0.
+	// It may be nil.
+	LineOf func(field string) int
+}
+
+// TargetRef names the workload a CR is for. It is duck-typed: any kind with a
+// pod template will do.
+type TargetRef struct {
+	// APIVersion is the workload's; omitted, any version of the kind matches.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind is the workload's: Deployment, StatefulSet, DaemonSet, Job, CronJob
+	// or any other kind with a pod template. Required.
+	Kind string `json:"kind"`
+	// Name is the workload's, in the namespace of the CR. Required.
+	Name string `json:"name"`
+}
+
+// Condition is one observation in a status, as everywhere in Kubernetes.
+type Condition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	ObservedGeneration int64  `json:"observedGeneration,omitempty"`
+	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
+	Reason             string `json:"reason,omitempty"`
+	Message            string `json:"message,omitempty"`
+}

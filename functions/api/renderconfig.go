@@ -1,0 +1,98 @@
+package api
+
+import "encoding/json"
+
+// RenderConfig is armature.yaml, and at once our functionConfig in kustomize
+// and kpt. Everything in it is optional.
+type RenderConfig struct {
+	TypeMeta   `json:",inline"`
+	ObjectMeta `json:"metadata,omitempty"`
+
+	Spec RenderConfigSpec `json:"spec"`
+
+	Origin Origin `json:"-"`
+}
+
+// RenderConfigSpec configures a render.
+type RenderConfigSpec struct {
+	// Profile picks the defaults: "kagenti" (the default: source 001),
+	// "rossoctl" (the same under the name the project took in 2026) or
+	// "kagenti-published" (the generation that was published: no auth-proxy,
+	// inbound tokens validated in Envoy, tokens in /opt).
+	Profile *string `json:"profile,omitempty"`
+	// LabelPrefix is the prefix of labels and annotations. Default: the
+	// profile's, kagenti.io or rossoctl.io.
+	LabelPrefix *string `json:"labelPrefix,omitempty"`
+	// RequireSpiffeLabel demands <prefix>/spiffe: enabled next to
+	// <prefix>/inject: enabled, as 001's design decision says. Default false.
+	RequireSpiffeLabel *bool `json:"requireSpiffeLabel,omitempty"`
+	// Sidecars is "native" (the default: init containers with restartPolicy
+	// Always, Kubernetes 1.29 and later) or "classic".
+	Sidecars *string `json:"sidecars,omitempty"`
+	// Rollout is "none" (the default: a change of configuration alone reaches
+	// running pods through their mounted files) or "hash" (it also rolls them).
+	Rollout *string `json:"rollout,omitempty"`
+	// CustomResources is "consume" (the default: pillar CRs are input and do
+	// not appear in the output) or "keep".
+	CustomResources *string `json:"customResources,omitempty"`
+	// Exclude are globs of files that are left as they are, relative to the
+	// root of the package. Default: none.
+	Exclude []string `json:"exclude,omitempty"`
+	// Components changes single containers.
+	Components *ComponentsSpec `json:"components,omitempty"`
+	// Identity is for all workloads what a TokenExchange is for one.
+	Identity *IdentitySpec `json:"identity,omitempty"`
+	// Trace is for all workloads what an AgentTrace is for one.
+	Trace *TraceSpec `json:"trace,omitempty"`
+}
+
+// ComponentsSpec has one entry for each injected container.
+type ComponentsSpec struct {
+	ProxyInit          *ComponentSpec `json:"proxy-init,omitempty"`
+	SpiffeHelper       *ComponentSpec `json:"spiffe-helper,omitempty"`
+	ClientRegistration *ComponentSpec `json:"client-registration,omitempty"`
+	AuthProxy          *ComponentSpec `json:"auth-proxy,omitempty"`
+	EnvoyProxy         *ComponentSpec `json:"envoy-proxy,omitempty"`
+}
+
+// ComponentSpec changes one injected container.
+type ComponentSpec struct {
+	// Enabled injects it. Default: the profile's.
+	Enabled *bool `json:"enabled,omitempty"`
+	// Image with tag or digest. Default: the profile's.
+	Image *string `json:"image,omitempty"`
+	// ImagePullPolicy is Always, IfNotPresent or Never. Default IfNotPresent.
+	ImagePullPolicy *string `json:"imagePullPolicy,omitempty"`
+	// Resources replace the profile's entry by entry; an empty string removes
+	// an entry.
+	Resources *ResourcesSpec `json:"resources,omitempty"`
+}
+
+// ResourcesSpec is a container's requests and limits.
+type ResourcesSpec struct {
+	Requests *ResourceList `json:"requests,omitempty"`
+	Limits   *ResourceList `json:"limits,omitempty"`
+}
+
+// ResourceList holds Kubernetes quantities: "100m", "64Mi".
+type ResourceList struct {
+	CPU    *Quantity `json:"cpu,omitempty"`
+	Memory *Quantity `json:"memory,omitempty"`
+}
+
+// Quantity is a Kubernetes quantity as its author wrote it. Like Kubernetes'
+// own it may be written as a number.
+type Quantity string
+
+// UnmarshalJSON takes a string or a number.
+func (q *Quantity) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] != '"' {
+		var n json.Number
+		if err := json.Unmarshal(b, &n); err != nil {
+			return err
+		}
+		*q = Quantity(n)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(q))
+}

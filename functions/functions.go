@@ -1,0 +1,237 @@
+package functions
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/agentcard"
+	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Version is what renders record and the commands print.
+const Version = "v0.1.0"
+
+// Function is one step of rendering, which looks at one object after the other.
+type Function struct {
+	// Name is its name on the command line and in findings.
+	Name string
+	// Summary says in a line what it does.
+	Summary string
+	Run     func(*Unit)
+
+	folder string // below functions, with its README.md
+}
+
+// Table names all functions. Their order when rendering is render/pipeline.go's.
+func Table() []Function {
+	return []Function{
+		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
+		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
+		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
+		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
+		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
+	}
+}
+
+// Lookup gives the function of a name.
+func Lookup(name string) (Function, bool) {
+	table := Table()
+	i := slices.IndexFunc(table, func(f Function) bool { return f.Name == name })
+	if i < 0 {
+		return Function{}, false
+	}
+	return table[i], true
+}
+
+// configHash is the pod annotation that rolls the pods when the configuration
+// changes, on request.
+const configHash = "armature.dev/config-hash"
+
+func runInject(u *Unit) {
+	if !u.workload {
+		return
+	}
+	findings := inject.Check(u.Object, &u.settings, u.injector.Classic)
+	u.Findings = append(u.Findings, findings...)
+	if krm.Failed(findings) {
+		return
+	}
+	var annotations []inject.Annotation
+	if is(u.Config.Rollout, "hash") {
+		u.scratch = u.exchanges.AppendConfigMap(u.scratch[:0], &u.settings)
+		u.scratch = agenttrace.AppendConfigMap(u.scratch, &u.settings)
+		sum := sha256.Sum256(u.scratch)
+		annotations = append(annotations, inject.Annotation{Key: configHash, Value: hex.EncodeToString(sum[:16])})
+	}
+	if err := u.injector.Inject(u.Object, &u.settings, annotations...); err != nil {
+		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
+	}
+	if why, rewritten := u.Rewritten(); rewritten {
+		message := fmt.Sprintf("written anew in block style, because of %s", why)
+		if !u.Item() {
+			message += "; `armature uninject` gives the original back"
+		}
+		u.report(krm.Info, "inject/rewritten", krm.Node{}, message, "")
+	}
+}
+
+func runTokenExchange(u *Unit) {
+	if u.workload {
+		u.generate(u.settings.TokenExchangeName, u.appendTokenExchange)
+		if c := u.exchangeOf[u.entry]; c != nil {
+			u.keepSource(c.Object)
+		}
+	}
+	u.consume("TokenExchange")
+}
+
+func runAgentTrace(u *Unit) {
+	if u.workload {
+		u.generate(u.settings.TraceName, u.appendTrace)
+		if c := u.traceOf[u.entry]; c != nil {
+			u.keepSource(c.Object)
+		}
+	}
+	u.consume("AgentTrace")
+}
+
+func runAgentCard(u *Unit) {
+	if u.cards.any() {
+		if pod, ok := u.PodTemplate(); ok {
+			u.cards.match(u.Namespace, pod)
+		}
+	}
+	for i := range u.agentCards {
+		c := &u.agentCards[i]
+		if c.Origin == u.Origin && c.Ref == u.Ref {
+			u.generate(func() string { return agentcard.Name(c.Name) }, func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+		}
+	}
+	u.consume("AgentCard")
+}
+
+// common is what tells the ConfigMaps of workloads without wishes of their own
+// apart, besides their name.
+type common struct {
+	kind, namespace, probes string
+	spiffe, trace           bool
+}
+
+// maxCommon bounds the memory for them.
+const maxCommon = 256
+
+func (u *Unit) appendTokenExchange(dst []byte) []byte {
+	return u.appendCommon(dst, false, u.exchanges.AppendConfigMap)
+}
+
+func (u *Unit) appendTrace(dst []byte) []byte {
+	return u.appendCommon(dst, true, agenttrace.AppendConfigMap)
+}
+
+// appendCommon writes a ConfigMap, by filling in the name where the rest has
+// been written before.
+func (u *Unit) appendCommon(dst []byte, trace bool, write func([]byte, *identity.Settings) []byte) []byte {
+	s := &u.settings
+	if !s.Common {
+		return write(dst, s)
+	}
+	k := common{s.Kind, s.Namespace, strings.Join(s.ProbePaths, " "), s.SPIFFE.Enabled, trace}
+	block := u.common[k]
+	if block == nil {
+		model := *s
+		model.Name = placeholder
+		block = krm.NewBlock(write(nil, &model), placeholder)
+		if u.common == nil || len(u.common) >= maxCommon {
+			u.common = make(map[common]*krm.Block)
+		}
+		u.common[k] = block
+	}
+	return block.Append(dst, s.Name, 0, "\n")
+}
+
+const placeholder = "armature0name0placeholder"
+
+// generate adds a document, unless an author's ConfigMap has its name.
+func (u *Unit) generate(name func() string, write func([]byte) []byte) {
+	if u.configMaps > 0 {
+		if place, taken := u.authored("ConfigMap", u.Namespace, name(), u.Origin.File); taken {
+			u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
+				fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name(), place), "rename that one")
+			return
+		}
+	}
+	u.Generated = write(u.Generated)
+	u.ends = append(u.ends, len(u.Generated))
+}
+
+// keepSource writes into the generated object what it was made from, so that
+// another render of what a host kept comes to the same.
+func (u *Unit) keepSource(c *krm.Object) {
+	if len(u.ends) == 0 {
+		return // the name was taken
+	}
+	source, err := sourceJSON(c, u.Name)
+	if err != nil {
+		u.Findings = append(u.Findings, c.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
+		return
+	}
+	from := 0
+	if n := len(u.ends); n > 1 {
+		from = u.ends[n-2]
+	}
+	annotation := "  annotations:\n    " + sourceAnnotation + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+	document := bytes.Replace(u.Generated[from:], []byte("  annotations:\n"), []byte(annotation), 1)
+	u.Generated = append(u.Generated[:from], document...)
+	u.ends[len(u.ends)-1] = len(u.Generated)
+}
+
+// sourceJSON is the resource with the name that its workload has by now, and
+// without what a host says about the item that it came as.
+func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
+	value, err := c.Value()
+	if err != nil {
+		return nil, err
+	}
+	krm.DropHostAnnotations(value)
+	if object, ok := value.(map[string]any); ok {
+		if spec, ok := object["spec"].(map[string]any); ok {
+			if ref, ok := spec["targetRef"].(map[string]any); ok {
+				ref["name"] = workload
+			}
+		}
+	}
+	return json.Marshal(value)
+}
+
+// sourceAnnotation holds, as JSON on a generated object, the custom resource
+// that it was made from.
+const sourceAnnotation = "armature.dev/source"
+
+// consume takes a custom resource of a pillar out of the output.
+func (u *Unit) consume(kind string) {
+	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
+		u.Consumed = true
+	}
+}
+
+func runValidate(u *Unit) {
+	for _, labels := range [...]krm.Node{u.Get("metadata", "annotations")} {
+		if n := labels.Get(u.Prefix() + "/inject"); n.Exists() {
+			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
+		}
+	}
+	if _, ok := u.PodTemplate(); ok {
+		return
+	}
+	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {
+		u.report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", u.Ref), "remove the label")
+	}
+}

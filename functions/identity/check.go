@@ -1,0 +1,541 @@
+package identity
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
+)
+
+// checker collects what is wrong with values of one object.
+type checker struct {
+	origin *api.Origin
+	object krm.Ref
+	// prefix is put before field paths: "spec." or "spec.identity.".
+	prefix   string
+	findings []krm.Finding
+}
+
+func (c *checker) add(severity krm.Severity, rule, field, message, hint string) {
+	f := krm.Finding{
+		Rule: rule, Severity: severity, Message: message, Hint: hint,
+		File: c.origin.File, Line: c.origin.Line, Field: c.prefix + field, Object: c.object,
+	}
+	if c.origin.LineOf != nil {
+		// A field that was left out has the line of what it was left out of.
+		for at := f.Field; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
+			if line := c.origin.LineOf(at); line > 0 {
+				f.Line = line
+				break
+			}
+		}
+	}
+	c.findings = append(c.findings, f)
+}
+
+func (c *checker) error(rule, field, message, hint string) {
+	c.add(krm.Error, rule, field, message, hint)
+}
+
+func (c *checker) warning(rule, field, message, hint string) {
+	c.add(krm.Warning, rule, field, message, hint)
+}
+
+func (c *checker) oneOf(field, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		c.error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", value),
+			"use one of: "+strings.Join(allowed, ", "))
+	}
+}
+
+func (c *checker) optionalOneOf(field string, value *string, allowed ...string) {
+	if value != nil {
+		c.oneOf(field, *value, allowed...)
+	}
+}
+
+// text takes anything that fits on one line.
+func (c *checker) text(field, value string) bool {
+	if value == "" {
+		c.error("identity/empty", field, "an empty value", "say a value, or leave the field out for the default")
+		return false
+	}
+	if i := strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
+		c.error("identity/control-character", field, fmt.Sprintf("%q holds a line break or another control character", value),
+			"write it on one line")
+		return false
+	}
+	return true
+}
+
+func (c *checker) optionalText(field string, value *string) {
+	if value != nil {
+		c.text(field, *value)
+	}
+}
+
+func (c *checker) url(field, value string) {
+	if !c.text(field, value) {
+		return
+	}
+	u, err := url.Parse(value)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
+		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", value),
+			"write it as http://host:port/path")
+	case u.User != nil:
+		c.error("identity/secret-in-url", field, "the URL holds a user name or password",
+			"keep credentials in a Secret; see adminCredentialsSecret")
+	case u.Port() != "" && !validPort(u.Port()):
+		c.error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
+	}
+}
+
+// endpoint takes host:port or a URL.
+func (c *checker) endpoint(field, value string) {
+	if strings.Contains(value, "://") {
+		c.url(field, value)
+	} else if c.text(field, value) {
+		// What is true of the host and port of a URL is true of them alone.
+		u, err := url.Parse("http://" + value)
+		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
+			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", value),
+				"write it as collector.namespace:4317 or http://collector.namespace:4318")
+			return
+		}
+	}
+	c.portable(field, value)
+}
+
+// portable refuses what OpenTelemetry's loaders would read differently.
+func (c *checker) portable(field, value string) {
+	if !scalar.Portable(value) {
+		c.error("identity/dollar", field, fmt.Sprintf("%q holds a dollar sign that OpenTelemetry's loaders do not agree on", value),
+			"leave out $$ and ${ without a variable's name")
+	}
+}
+
+func validPort(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= 1 && n <= 65535
+}
+
+func (c *checker) port(field string, dst, src *int) {
+	if src == nil {
+		return
+	}
+	c.portNumber(field, *src)
+	*dst = *src
+}
+
+func (c *checker) portNumber(field string, n int) {
+	if n < 1 || n > 65535 {
+		c.error("identity/bad-port", field, fmt.Sprintf("%d is not a port", n), "use 1 to 65535")
+	}
+}
+
+func (c *checker) ports(field string, ns []int) {
+	for i, n := range ns {
+		c.portNumber(indexed(field, i), n)
+	}
+}
+
+func (c *checker) uid(field string, n int) {
+	switch {
+	case n == 0:
+		c.error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not pass them by",
+			"use an ID of the proxies' own, such as 1337")
+	case n == HelperUID:
+		c.error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would pass the proxies by",
+			"use an ID of the proxies' own, such as 1337")
+	case n < 0 || n > 1<<31-1:
+		c.error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n), "use an ID of the proxies' own, such as 1337")
+	}
+}
+
+func (c *checker) trustDomain(field, value string) {
+	if !c.text(field, value) {
+		return
+	}
+	// SPIFFE ID, section 2.1.
+	for _, r := range value {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_' {
+			c.error("identity/bad-trust-domain", field, fmt.Sprintf("%q is not a SPIFFE trust domain", value),
+				"use lower-case letters, digits, dots, dashes and underscores, without spiffe://")
+			return
+		}
+	}
+	if len(value) > 255 {
+		c.error("identity/bad-trust-domain", field, "the trust domain has more than 255 characters", "")
+	}
+}
+
+// socket gives the plain path of a socket.
+func (c *checker) socket(field, value string) string {
+	p := strings.TrimPrefix(value, "unix://")
+	if !c.text(field, value) {
+		return p
+	}
+	dir := path.Dir(p)
+	switch {
+	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
+		c.error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", value),
+			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
+	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt", dir == "/dev", dir == "/proc", dir == "/sys":
+		c.error("identity/bad-socket", field, "the socket's directory "+dir+" is mounted over the container's own",
+			"put the socket into a directory of its own")
+	}
+	return p
+}
+
+func (c *checker) realm(field, value string) {
+	if c.text(field, value) && strings.ContainsAny(value, "/?#%\\ ") {
+		c.error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", value), "write the name only, without the URL")
+	}
+}
+
+func (c *checker) secretName(field, value string) {
+	if value == "" {
+		c.error("identity/secret-missing", field, "client-registration needs the Keycloak administrator's credentials",
+			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD")
+		return
+	}
+	if !dnsName(value) {
+		c.error("identity/bad-secret-name", field, fmt.Sprintf("%q is not the name of a Secret", value),
+			"use lower-case letters, digits, dashes and dots")
+	}
+}
+
+func (c *checker) prefixName(field, value string) {
+	if !dnsName(value) {
+		c.error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", value), "write it as kagenti.io")
+	}
+}
+
+// dnsName reports whether s is a DNS-1123 subdomain.
+func dnsName(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, r := range label {
+			if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *checker) clientName(field, value string) {
+	if !c.text(field, value) {
+		return
+	}
+	for rest := value; ; {
+		_, after, found := strings.Cut(rest, "{{")
+		if !found {
+			return
+		}
+		inner, tail, closed := strings.Cut(after, "}}")
+		name := strings.TrimSpace(inner)
+		if !closed || !slices.Contains(ClientNameVariables(), strings.TrimPrefix(name, ".")) || !strings.HasPrefix(name, ".") {
+			c.error("identity/bad-client-name", field, fmt.Sprintf("%q holds an unknown placeholder", value),
+				"use {{."+strings.Join(ClientNameVariables(), "}}, {{.")+"}}")
+			return
+		}
+		rest = tail
+	}
+}
+
+// ClientNameVariables are the placeholders of a client name.
+func ClientNameVariables() []string {
+	return []string{"PodName", "PodNamespace", "PodIP", "NodeName", "ServiceAccount", "WorkloadName", "WorkloadKind"}
+}
+
+func (c *checker) roleARN(field, value string) {
+	parts := strings.Split(value, ":")
+	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") || strings.ContainsAny(value, " \n\r\t") {
+		c.error("identity/bad-role-arn", field, fmt.Sprintf("%q is not the ARN of an IAM role", value),
+			"write it as arn:aws:iam::123456789012:role/name")
+	}
+}
+
+// gcpProvider gives a workload identity provider's full resource name.
+func (c *checker) gcpProvider(field, value string) string {
+	const host = "//iam.googleapis.com/"
+	name := strings.TrimPrefix(strings.TrimPrefix(value, "https:"), host)
+	parts := strings.Split(name, "/")
+	if len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
+		parts[4] != "workloadIdentityPools" || parts[6] != "providers" || slices.Contains(parts, "") || strings.ContainsAny(name, " \n\r\t\"") {
+		c.error("identity/bad-provider-name", field, fmt.Sprintf("%q is not a workload identity provider", value),
+			"write it as projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
+	}
+	return host + name
+}
+
+func (c *checker) scopes(field string, scopes []string) {
+	for i, s := range scopes {
+		// RFC 6749, section 3.3.
+		if s == "" || strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
+			c.error("identity/bad-scope", indexed(field, i), fmt.Sprintf("%q is not an OAuth scope", s),
+				"use printable ASCII without spaces, quotes and backslashes, one scope per item")
+		}
+	}
+}
+
+func (c *checker) bypassPath(field, p string) {
+	if !c.text(field, p) {
+		return
+	}
+	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
+		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", p),
+			"begin with /, use * for anything but /, and no commas")
+	}
+}
+
+func (c *checker) path(field, p string) {
+	if c.text(field, p) && p[0] != '/' {
+		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path", p), "begin with /")
+	}
+}
+
+func (c *checker) hostGlob(field, host string) {
+	if !c.text(field, host) {
+		return
+	}
+	colons := strings.Count(host, ":")
+	switch {
+	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
+		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a host", host), "write the host only, without scheme and path")
+	case colons == 1:
+		c.error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", host), "leave the port out")
+	case strings.Count(host, "{") != strings.Count(host, "}") || strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
+		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", host), "close each brace and bracket")
+	}
+}
+
+func (c *checker) attribute(field, name, value string) {
+	at := field + "[" + strconv.Quote(name) + "]"
+	if !c.text(at, name) {
+		return
+	}
+	c.portable(at, name)
+	c.portable(at, value)
+}
+
+// rate gives the share in a notation that every YAML reader takes for a number.
+func (c *checker) rate(field, value string) string {
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(f >= 0 && f <= 1) {
+		c.error("identity/sampling-rate", field, value+" is not a share of traces", "use a number from 0 to 1")
+		return "0"
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+func (c *checker) image(field, value string) {
+	if c.text(field, value) && strings.ContainsAny(value, " \t\"'\\") {
+		c.error("identity/bad-image", field, fmt.Sprintf("%q is not an image", value), "write it as registry/name:tag or registry/name@sha256:…")
+	}
+}
+
+func (c *checker) quantity(field string, dst *string, src *api.Quantity) {
+	if src == nil {
+		return
+	}
+	*dst = string(*src)
+	if *src != "" && !quantity(string(*src)) {
+		c.error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", string(*src)), "write it as 100m or 64Mi")
+	}
+}
+
+// quantity reports whether s is a positive Kubernetes quantity.
+func quantity(s string) bool {
+	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	number, suffix := s, ""
+	if end >= 0 {
+		number, suffix = s[:end], s[end:]
+	}
+	if number == "" || number == "." || strings.Count(number, ".") > 1 {
+		return false
+	}
+	if len(suffix) > 1 && (suffix[0] == 'e' || suffix[0] == 'E') {
+		if _, err := strconv.Atoi(suffix[1:]); err == nil {
+			return true
+		}
+	}
+	switch suffix {
+	case "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
+		return true
+	}
+	return false
+}
+
+// Listener is a port on which something in the pod listens.
+type Listener struct {
+	Port int
+	// Name says what listens: "Envoy's outbound listener".
+	Name string
+	// field is where the port is set.
+	field string
+}
+
+// agentPort is the field of the port that is the author's.
+const agentPort = "inbound.targetPort"
+
+// InjectedPorts are the ports of the injected containers, which share them with
+// the author's. s has been resolved.
+func (s *Settings) InjectedPorts() []Listener {
+	return slices.DeleteFunc(s.listeners(), func(l Listener) bool { return l.field == agentPort })
+}
+
+// listeners are all that listens in the pod. s has been settled.
+func (s *Settings) listeners() []Listener {
+	var ports []Listener
+	listens := func(on bool, port int, field, name string) {
+		if on {
+			ports = append(ports, Listener{port, name, field})
+		}
+	}
+	envoy := s.EnvoyProxy.Enabled
+	listens(envoy, EnvoyAdminPort, interception+"proxyPort", "Envoy's administration")
+	listens(envoy, ExtProcPort, interception+"proxyPort", "the token processor beside Envoy")
+	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe", "spiffe-helper's health check")
+	listens(s.AuthProxy.Enabled, s.Inbound.Port, "inbound.port", "auth-proxy")
+	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, agentPort, "the agent")
+	listens(envoy, s.Outbound.ProxyPort, interception+"proxyPort", "Envoy's outbound listener")
+	listens(envoy, s.Outbound.InboundProxyPort, interception+"inboundProxyPort", "Envoy's inbound listener")
+	return ports
+}
+
+const interception = "outbound.trafficInterception."
+
+// metrics finds a clash of the agent's metrics with what is injected.
+func (c *checker) metrics(s *Settings) {
+	p := s.Trace.Prometheus
+	if !p.Enabled {
+		return
+	}
+	for _, l := range s.listeners() {
+		// An agent may serve its metrics where it serves everything else.
+		if l.Port == p.Port && l.field != agentPort {
+			c.warning("identity/port-clash", "integration.prometheus.port",
+				fmt.Sprintf("the agent's metrics are on port %d, which %s takes first", p.Port, l.Name),
+				"serve metrics on another port, such as 9464")
+			return
+		}
+	}
+}
+
+// contradictions finds settings that are right each for itself and wrong
+// together. s has been settled.
+func (c *checker) contradictions(s *Settings) {
+	envoy := s.EnvoyProxy.Enabled
+	ports := s.listeners()
+	for i, a := range ports {
+		for _, b := range ports[:i] {
+			if a.Port == b.Port {
+				c.error("identity/port-clash", a.field,
+					fmt.Sprintf("port %d is for %s and for %s", a.Port, b.Name, a.Name),
+					"give one of them another port; containers of a pod share their ports")
+			}
+		}
+	}
+	c.provider(s)
+	if s.AuthProxy.Enabled && slices.Contains(s.Outbound.ExcludeInboundPorts, s.Inbound.TargetPort) {
+		c.warning("identity/inbound-bypass", interception+"excludeInboundPorts",
+			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
+			"leave it out of the list; auth-proxy reaches the agent through loopback")
+	}
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
+		c.warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
+			"Envoy checks the scopes, and inbound traffic does not pass it",
+			"let envoy-proxy and proxy-init in, or use an auth-proxy that reads REQUIRED_SCOPES")
+	}
+	if envoy && !s.Outbound.Intercept {
+		c.warning("identity/proxy-unused", interception+"enabled",
+			"envoy-proxy gets no traffic, because nothing sends any to it",
+			"turn envoy-proxy off too, or let proxy-init intercept traffic")
+	}
+	if envoy && s.Outbound.TokenExchange && (!s.ClientRegistration.Enabled || s.Registration.Provider != "keycloak") {
+		c.warning("identity/no-client", "outbound.tokenExchange",
+			"tokens are to be exchanged, but nothing registers the client that exchanges them",
+			"let client-registration register with Keycloak, turn token exchange off, or give envoy-proxy CLIENT_ID and CLIENT_SECRET yourself")
+	}
+	if envoy && s.Outbound.TokenExchange && s.Outbound.Default.Audience == "" {
+		c.error("identity/target-missing", "outbound.tokenExchange.defaultTarget.audience",
+			"token exchange needs an audience for destinations that no rule matches", "say defaultTarget.audience")
+	}
+	if s.ClientRegistration.Enabled && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
+		!slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
+		severity, why := krm.Info, ""
+		if strings.HasPrefix(s.Registration.URL, "http://") {
+			severity, why = krm.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
+		}
+		c.add(severity, "identity/idp-port-excluded", interception+"excludePorts",
+			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak there before Envoy is up%s", s.Registration.Port, why),
+			fmt.Sprintf("list %d in excludePorts to say that you know", s.Registration.Port))
+	}
+}
+
+// provider checks that the identity provider has all that it needs.
+func (c *checker) provider(s *Settings) {
+	if !s.ClientRegistration.Enabled {
+		return
+	}
+	missing := func(value, field, what string) {
+		if value == "" {
+			c.error("identity/provider-incomplete", "clientRegistration."+field,
+				"provider "+s.Registration.Provider+" needs "+what, "say clientRegistration."+field)
+		}
+	}
+	switch s.Registration.Provider {
+	case "aws":
+		missing(s.Registration.AWS.RoleARN, "aws.roleArn", "the IAM role to act as")
+		missing(s.Registration.AWS.Region, "aws.region", "a region")
+	case "gcp":
+		missing(s.Registration.GCP.ProviderResource, "gcp.workloadIdentityProvider", "a workload identity provider")
+	}
+	if s.Registration.Provider != "keycloak" && !s.SPIFFE.Enabled {
+		c.error("identity/provider-needs-spiffe", "clientRegistration.provider",
+			"provider "+s.Registration.Provider+" federates the workload's SPIFFE identity, and SPIFFE is off",
+			"turn SPIFFE on, or use keycloak")
+	}
+}
+
+// portOf gives a URL's port, 0 where it has none.
+func portOf(raw string) int {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return 0
+	}
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		return n
+	}
+	switch u.Scheme {
+	case "http":
+		return 80
+	case "https":
+		return 443
+	}
+	return 0
+}
+
+func trimSlash(s string) string { return strings.TrimRight(s, "/") }
+
+// place is "file:line".
+func place(o api.Origin) string {
+	if o.File == "" {
+		return ""
+	}
+	return o.File + ":" + strconv.Itoa(o.Line)
+}

@@ -1,0 +1,510 @@
+package identity_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+func weatherAgent() identity.Workload {
+	return identity.Workload{
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
+		File: "deploy.yaml", Line: 3,
+	}
+}
+
+func decode[T any](t testing.TB, text string) *T {
+	t.Helper()
+	v := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+// brief is what a table says of findings: severity, rule and field.
+func brief(findings []krm.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, fmt.Sprintf("%s %s %s", f.Severity, f.Rule, f.Field))
+	}
+	return out
+}
+
+func TestProfiles(t *testing.T) {
+	for _, test := range []struct{ profile, prefix, tokenDir string }{
+		{"kagenti", "kagenti.io", "/shared"},
+		{"rossoctl", "rossoctl.io", "/shared"},
+		{"kagenti-published", "kagenti.io", "/opt"},
+	} {
+		base, findings := identity.Base(decode[api.RenderConfig](t, "spec: {profile: "+test.profile+"}"))
+		if len(findings) > 0 {
+			t.Errorf("%s: %v", test.profile, findings)
+		}
+		if base.Prefix != test.prefix || base.SPIFFE.TokenDir != test.tokenDir {
+			t.Errorf("%s: prefix %s, token in %s", test.profile, base.Prefix, base.SPIFFE.TokenDir)
+		}
+	}
+	base, _ := identity.Base(decode[api.RenderConfig](t, "spec: {profile: rossoctl, labelPrefix: example.com}"))
+	if base.Prefix != "example.com" {
+		t.Errorf("prefix %s", base.Prefix)
+	}
+}
+
+// TestPrecedence sets one value in every place: defaults < RenderConfig <
+// TokenExchange < annotations.
+func TestPrecedence(t *testing.T) {
+	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8001, targetPort: 9001}, spiffe: {audience: config}}}")
+	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, inbound: {port: 8002}, spiffe: {trustDomain: cr}}")
+	base, _ := identity.Base(cfg)
+	s, findings := identity.Resolve(&base, weatherAgent(), te, nil, []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "8003"}})
+	if len(findings) > 0 {
+		t.Error(findings)
+	}
+	for what, pair := range map[string][2]any{
+		"annotation over CR":  {s.Inbound.Port, 8003},
+		"config over default": {s.Inbound.TargetPort, 9001},
+		"CR over default":     {s.SPIFFE.TrustDomain, "cr"},
+		"config stays":        {s.SPIFFE.Audience, "config"},
+		"default stays":       {s.Outbound.ProxyPort, 15123},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: %v, want %v", what, pair[0], pair[1])
+		}
+	}
+	s, _ = identity.Resolve(&base, weatherAgent(), te, nil, nil)
+	if s.Inbound.Port != 8002 {
+		t.Errorf("CR over config: %d", s.Inbound.Port)
+	}
+	if base.Inbound.Port != 8001 {
+		t.Errorf("resolving one workload changed the base: %d", base.Inbound.Port)
+	}
+}
+
+// TestDerivedURLs: what follows from the realm follows the realm, until someone
+// says otherwise.
+func TestDerivedURLs(t *testing.T) {
+	base, _ := identity.Base(decode[api.RenderConfig](t, `spec: {identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
+	te := decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, clientRegistration: {keycloak: {url: "http://kc:8080/", realm: prod}}}`)
+	s, _ := identity.Resolve(&base, weatherAgent(), te, nil, nil)
+	if s.Inbound.Issuer != "https://idp.example.com/realms/x" {
+		t.Errorf("issuer %s", s.Inbound.Issuer)
+	}
+	if want := "http://kc:8080/realms/prod/protocol/openid-connect/certs"; s.Inbound.JWKSURL != want {
+		t.Errorf("jwks %s", s.Inbound.JWKSURL)
+	}
+	if want := "http://kc:8080/realms/prod/protocol/openid-connect/token"; s.Outbound.TokenURL != want {
+		t.Errorf("token URL %s", s.Outbound.TokenURL)
+	}
+	// 001, lines 756 and 757: the short form.
+	te = decode[api.TokenExchange](t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, tokenExchange: {issuer: "https://keycloak.example.com"}}`)
+	if s, _ = identity.Resolve(&base, weatherAgent(), te, nil, nil); s.Inbound.Issuer != "https://keycloak.example.com" {
+		t.Errorf("issuer %s", s.Inbound.Issuer)
+	}
+}
+
+func TestComponents(t *testing.T) {
+	all := func(s *identity.Settings) string {
+		var on []string
+		for _, name := range identity.Components() {
+			if s.Component(name).Enabled {
+				on = append(on, name)
+			}
+		}
+		return strings.Join(on, " ")
+	}
+	const every = "proxy-init spiffe-helper client-registration auth-proxy envoy-proxy"
+	for name, test := range map[string]struct {
+		config, te  string
+		annotations []identity.Annotation
+		spiffeOff   bool
+		want        string
+	}{
+		"default":          {want: every},
+		"label":            {spiffeOff: true, want: "proxy-init client-registration auth-proxy envoy-proxy"},
+		"annotation":       {annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "disabled"}}, want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"another prefix":   {annotations: []identity.Annotation{{Key: "example.com/auth-proxy", Value: "disabled"}}, want: every},
+		"no envoy":         {annotations: []identity.Annotation{{Key: "kagenti.io/envoy-proxy", Value: "disabled"}}, want: "spiffe-helper client-registration auth-proxy"},
+		"no spiffe-helper": {annotations: []identity.Annotation{{Key: "kagenti.io/spiffe-helper", Value: "disabled"}}, want: "proxy-init client-registration auth-proxy envoy-proxy"},
+		"CR":               {te: "inbound: {enabled: false}, spiffe: {enabled: false}, clientRegistration: {enabled: false}", want: "proxy-init envoy-proxy"},
+		"no interception":  {te: "outbound: {trafficInterception: {enabled: false}}", want: "spiffe-helper client-registration auth-proxy envoy-proxy"},
+		"no outbound":      {te: "outbound: {enabled: false}", want: "spiffe-helper client-registration auth-proxy"},
+		"published":        {config: "profile: kagenti-published", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		// Envoy validates what comes in, so it stays.
+		"published, no outbound": {config: "profile: kagenti-published", te: "outbound: {enabled: false}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		// The CR's word on inbound tokens is no word on a container that the
+		// profile does not have.
+		"published, inbound": {config: "profile: kagenti-published", te: "inbound: {enabled: true}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
+		"annotation back on": {
+			config:      "components: {auth-proxy: {enabled: false}}",
+			annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "enabled"}}, want: every,
+		},
+		// What the base cannot have together must not turn off what a CR has.
+		"CR back on": {config: "identity: {outbound: {enabled: false}, spiffe: {enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}", want: every},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, _ := identity.Base(decode[api.RenderConfig](t, "spec: {"+test.config+"}"))
+			var te *api.TokenExchange
+			if test.te != "" {
+				te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.te+"}")
+			}
+			w := weatherAgent()
+			w.SPIFFE = !test.spiffeOff
+			s, findings := identity.Resolve(&base, w, te, nil, test.annotations)
+			if krm.Failed(findings) {
+				t.Error(findings)
+			}
+			if got := all(&s); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if s.SPIFFE.Enabled != s.SpiffeHelper.Enabled || s.Outbound.Intercept != s.ProxyInit.Enabled {
+				t.Error("a switch and its component disagree")
+			}
+		})
+	}
+}
+
+func TestIdentityFindings(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"inbound is target":     {"inbound: {port: 8081}", []string{"error identity/port-clash spec.inbound.targetPort"}},
+		"proxy port twice":      {"outbound: {trafficInterception: {proxyPort: 15124}}", []string{"error identity/port-clash spec.outbound.trafficInterception.inboundProxyPort"}},
+		"Envoy's admin":         {"inbound: {targetPort: 9901}", []string{"error identity/port-clash spec.inbound.targetPort"}},
+		"the token processor's": {"inbound: {port: 9090}", []string{"error identity/port-clash spec.inbound.port"}},
+		"spiffe-helper's":       {"inbound: {port: 15125}", []string{"error identity/port-clash spec.inbound.port"}},
+		"port 0":                {"inbound: {port: 0}", []string{"error identity/bad-port spec.inbound.port"}},
+		"port 70000":            {"outbound: {trafficInterception: {excludePorts: [8080, 70000]}}", []string{"error identity/bad-port spec.outbound.trafficInterception.excludePorts[1]"}},
+		"root":                  {"outbound: {trafficInterception: {proxyUid: 0}}", []string{"error identity/bad-uid spec.outbound.trafficInterception.proxyUid"}},
+		"the helpers' user":     {"outbound: {trafficInterception: {proxyUid: 1000}}", []string{"error identity/bad-uid spec.outbound.trafficInterception.proxyUid"}},
+		"negative user":         {"outbound: {trafficInterception: {proxyUid: -1}}", []string{"error identity/bad-uid spec.outbound.trafficInterception.proxyUid"}},
+		"unknown provider":      {"clientRegistration: {provider: okta}", []string{"error identity/unknown-value spec.clientRegistration.provider", "warning identity/no-client spec.outbound.tokenExchange"}},
+		"aws without role":      {"clientRegistration: {provider: aws}", []string{"error identity/provider-incomplete spec.clientRegistration.aws.roleArn", "error identity/provider-incomplete spec.clientRegistration.aws.region", "warning identity/no-client spec.outbound.tokenExchange"}},
+		"gcp without provider":  {"clientRegistration: {gcp: {projectId: p}}, outbound: {enabled: false}", []string{"error identity/provider-incomplete spec.clientRegistration.gcp.workloadIdentityProvider"}},
+		"aws without SPIFFE":    {"spiffe: {enabled: false}, outbound: {enabled: false}, clientRegistration: {aws: {roleArn: 'arn:aws:iam::1:role/r', region: eu}}", []string{"error identity/provider-needs-spiffe spec.clientRegistration.provider"}},
+		"bad role":              {"outbound: {enabled: false}, clientRegistration: {aws: {roleArn: role, region: eu}}", []string{"error identity/bad-role-arn spec.clientRegistration.aws.roleArn"}},
+		"bad gcp provider":      {"outbound: {enabled: false}, clientRegistration: {gcp: {workloadIdentityProvider: pool}}", []string{"error identity/bad-provider-name spec.clientRegistration.gcp.workloadIdentityProvider"}},
+		"bad URL":               {"inbound: {validation: {issuer: keycloak}}", []string{"error identity/bad-url spec.inbound.validation.issuer"}},
+		"ftp":                   {"outbound: {tokenExchange: {tokenUrl: 'ftp://x/token'}}", []string{"error identity/bad-url spec.outbound.tokenExchange.tokenUrl"}},
+		"password in URL":       {"clientRegistration: {keycloak: {url: 'http://admin:admin@kc:8080'}}", []string{"error identity/secret-in-url spec.clientRegistration.keycloak.url"}},
+		"URL with line break":   {`inbound: {validation: {jwksUrl: "http://x\ny"}}`, []string{"error identity/control-character spec.inbound.validation.jwksUrl"}},
+		"no admin Secret":       {"clientRegistration: {keycloak: {adminCredentialsSecret: ''}}", []string{"error identity/secret-missing spec.clientRegistration.keycloak.adminCredentialsSecret"}},
+		"odd admin Secret":      {"clientRegistration: {keycloak: {adminCredentialsSecret: 'a b'}}", []string{"error identity/bad-secret-name spec.clientRegistration.keycloak.adminCredentialsSecret"}},
+		"unknown placeholder":   {"clientRegistration: {keycloak: {clientNameTemplate: '{{.Pod}}'}}", []string{"error identity/bad-client-name spec.clientRegistration.keycloak.clientNameTemplate"}},
+		"open placeholder":      {"clientRegistration: {keycloak: {clientNameTemplate: '{{.PodName'}}", []string{"error identity/bad-client-name spec.clientRegistration.keycloak.clientNameTemplate"}},
+		"realm with slash":      {"clientRegistration: {keycloak: {realm: a/b}}", []string{"error identity/bad-realm spec.clientRegistration.keycloak.realm"}},
+		"trust domain":          {"spiffe: {trustDomain: 'spiffe://x'}", []string{"error identity/bad-trust-domain spec.spiffe.trustDomain"}},
+		"relative socket":       {"spiffe: {socketPath: agent.sock}", []string{"error identity/bad-socket spec.spiffe.socketPath"}},
+		"socket over /etc":      {"spiffe: {socketPath: /etc/agent.sock}", []string{"error identity/bad-socket spec.spiffe.socketPath"}},
+		"output format":         {"spiffe: {outputFormat: pem}", []string{"error identity/unknown-value spec.spiffe.outputFormat"}},
+		"scope with space":      {"inbound: {validation: {requiredScopes: ['a b']}}", []string{"error identity/bad-scope spec.inbound.validation.requiredScopes[0]"}},
+		"path with comma":       {"inbound: {validation: {bypassPaths: ['/a,/']}}", []string{"error identity/bad-path spec.inbound.validation.bypassPaths[0]"}},
+		"rule without target":   {"outbound: {tokenExchange: {destinationRules: [{match: {host: a}}]}}", []string{"error identity/target-missing spec.outbound.tokenExchange.destinationRules[0].target.audience"}},
+		"rule with port":        {"outbound: {tokenExchange: {destinationRules: [{match: {host: 'a:80'}, passthrough: true}]}}", []string{"error identity/bad-host spec.outbound.tokenExchange.destinationRules[0].match.host"}},
+		"rule with URL":         {"outbound: {tokenExchange: {destinationRules: [{match: {host: 'http://a/'}, passthrough: true}]}}", []string{"error identity/bad-host spec.outbound.tokenExchange.destinationRules[0].match.host"}},
+		"no default audience":   {"outbound: {tokenExchange: {defaultTarget: {audience: ''}}}", []string{"error identity/empty spec.outbound.tokenExchange.defaultTarget.audience", "error identity/target-missing spec.outbound.tokenExchange.defaultTarget.audience"}},
+		"agent unprotected":     {"outbound: {trafficInterception: {excludeInboundPorts: [8081]}}", []string{"warning identity/inbound-bypass spec.outbound.trafficInterception.excludeInboundPorts"}},
+		"unchecked scopes":      {"inbound: {validation: {requiredScopes: [a]}}, outbound: {enabled: false}", []string{"warning identity/scopes-unchecked spec.inbound.validation.requiredScopes"}},
+		"unused proxy":          {"outbound: {trafficInterception: {enabled: false}}", []string{"warning identity/proxy-unused spec.outbound.trafficInterception.enabled"}},
+		"https provider":        {"clientRegistration: {keycloak: {url: 'https://kc'}}", []string{"info identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
+		"http provider":         {"clientRegistration: {keycloak: {url: 'http://kc'}}", []string{"warning identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
+		"fine":                  {"inbound: {port: 8088, targetPort: 9000}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			te := decode[api.TokenExchange](t, "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
+			te.Origin = api.Origin{File: "cr.yaml", Line: 1, LineOf: func(field string) int { return len(field) }}
+			base, _ := identity.Base(nil)
+			_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
+			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
+				t.Error(diff)
+			}
+			for _, f := range findings {
+				if f.File != "cr.yaml" || f.Line != len(f.Field) || f.Object.Kind != "TokenExchange" {
+					t.Errorf("the finding is at %s:%d, of %v", f.File, f.Line, f.Object)
+				}
+				if f.Severity != krm.Info && f.Hint == "" {
+					t.Errorf("%s says no remedy", f.Rule)
+				}
+			}
+			// The same in RenderConfig, whose paths lie deeper.
+			_, findings = identity.Base(decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}"))
+			deeper := make([]string, 0, len(test.want))
+			for _, want := range test.want {
+				deeper = append(deeper, strings.Replace(want, " spec.", " spec.identity.", 1))
+			}
+			if got := brief(findings); strings.Join(got, "\n") != strings.Join(deeper, "\n") {
+				t.Error(cmp.Diff(deeper, got))
+			}
+		})
+	}
+}
+
+func TestTraceFindings(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"unknown exporter":  {"exporters: [{type: zipkin, endpoint: 'x:1'}]", []string{"error identity/unknown-value spec.exporters[0].type"}},
+		"no endpoint":       {"exporters: [{type: console}, {type: otlp}]", []string{"error identity/empty spec.exporters[1].endpoint"}},
+		"endpoint, no port": {"exporters: [{type: otlp, endpoint: collector}]", []string{"error identity/bad-endpoint spec.exporters[0].endpoint"}},
+		"protocol":          {"exporters: [{type: otlp, endpoint: 'x:1', protocol: http}]", []string{"error identity/unknown-value spec.exporters[0].protocol"}},
+		"compression":       {"exporters: [{type: otlp, endpoint: 'x:1', compression: zstd}]", []string{"error identity/unknown-value spec.exporters[0].compression"}},
+		"scheme":            {"exporters: [{type: otlp, endpoint: 'https://x:1', insecure: true}]", []string{"error identity/exporter-scheme spec.exporters[0].insecure"}},
+		"jaeger's own port": {"exporters: [{type: jaeger, endpoint: 'x:14250'}]", []string{"warning identity/jaeger-port spec.exporters[0].endpoint"}},
+		"rate above 1":      {"sampling: {rate: 1.5}", []string{"error identity/sampling-rate spec.sampling.rate"}},
+		"no rate":           {"sampling: {type: probabilistic}", []string{"error identity/sampling-rate spec.sampling.rate"}},
+		"sampler":           {"sampling: {type: tail}", []string{"error identity/unknown-value spec.sampling.type"}},
+		"dollar":            {"resourceAttributes: {a: '$$x'}", []string{`error identity/dollar spec.resourceAttributes["a"]`}},
+		"mlflow":            {"integration: {mlflow: {enabled: true}}", []string{"error identity/mlflow-incomplete spec.integration.mlflow.trackingUri"}},
+		"metrics port":      {"integration: {prometheus: {enabled: true, port: 9901}}", []string{"warning identity/port-clash spec.integration.prometheus.port"}},
+		"agent's metrics":   {"integration: {prometheus: {enabled: true, port: 8081}}", nil},
+		"endpoint with @":   {"exporters: [{type: otlp, endpoint: 'a@b:1'}]", []string{"error identity/bad-endpoint spec.exporters[0].endpoint"}},
+		"endpoint in v6":    {"exporters: [{type: otlp, endpoint: '[::1]:4317'}]", nil},
+		"endpoint and path": {"exporters: [{type: otlp, endpoint: 'a:1/b'}]", []string{"error identity/bad-endpoint spec.exporters[0].endpoint"}},
+		"metrics path":      {"integration: {prometheus: {path: metrics}}", []string{"error identity/bad-path spec.integration.prometheus.path"}},
+		"fine":              {"exporters: [{type: otlp, endpoint: 'http://x:4318', protocol: http/protobuf}], sampling: {rate: 0}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := decode[api.AgentTrace](t, "apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
+			at.Origin = api.Origin{File: "trace.yaml", Line: 7}
+			base, _ := identity.Base(nil)
+			s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
+			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
+				t.Error(diff)
+			}
+			if s.TraceFrom != "trace.yaml:7" || s.TokenExchangeFrom != "" {
+				t.Errorf("from %q and %q", s.TraceFrom, s.TokenExchangeFrom)
+			}
+			_, findings = identity.Base(decode[api.RenderConfig](t, "spec: {trace: {"+test.spec+"}}"))
+			if len(findings) != len(test.want) {
+				t.Errorf("in RenderConfig: %v", findings)
+			}
+		})
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	for name, test := range map[string]struct {
+		key, value string
+		want       []string
+		check      func(s *identity.Settings) any
+		is         any
+	}{
+		"target port":     {"target-port", "9000", nil, func(s *identity.Settings) any { return s.Inbound.TargetPort }, 9000},
+		"inbound port":    {"inbound-port", "8088", nil, func(s *identity.Settings) any { return s.Inbound.Port }, 8088},
+		"proxy port":      {"proxy-port", "15001", nil, func(s *identity.Settings) any { return s.Outbound.ProxyPort }, 15001},
+		"inbound proxy":   {"inbound-proxy-port", "15006", nil, func(s *identity.Settings) any { return s.Outbound.InboundProxyPort }, 15006},
+		"proxy uid":       {"proxy-uid", "2000", nil, func(s *identity.Settings) any { return s.Outbound.ProxyUID }, 2000},
+		"outbound":        {"outbound-ports-exclude", "5432, 6379,8080", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludePorts) }, "[8080 5432 6379]"},
+		"inbound":         {"inbound-ports-exclude", "9464", nil, func(s *identity.Settings) any { return fmt.Sprint(s.Outbound.ExcludeInboundPorts) }, "[9464]"},
+		"paths":           {"inbound-bypass-paths", "/metrics", nil, func(s *identity.Settings) any { return s.Inbound.BypassPaths[4] }, "/metrics"},
+		"image":           {"envoy-proxy-image", "example.com/envoy@sha256:0", nil, func(s *identity.Settings) any { return s.EnvoyProxy.Image }, "example.com/envoy@sha256:0"},
+		"pull policy":     {"envoy-proxy-image-pull-policy", "Always", nil, func(s *identity.Settings) any { return s.EnvoyProxy.ImagePullPolicy }, "Always"},
+		"cpu request":     {"auth-proxy-cpu-request", "1", nil, func(s *identity.Settings) any { return s.AuthProxy.CPURequest }, "1"},
+		"memory request":  {"auth-proxy-memory-request", "1Gi", nil, func(s *identity.Settings) any { return s.AuthProxy.MemoryRequest }, "1Gi"},
+		"cpu limit":       {"spiffe-helper-cpu-limit", "250m", nil, func(s *identity.Settings) any { return s.SpiffeHelper.CPULimit }, "250m"},
+		"no memory limit": {"client-registration-memory-limit", "", nil, func(s *identity.Settings) any { return s.ClientRegistration.MemoryLimit }, ""},
+
+		"not a number":    {"target-port", "http", []string{"error identity/bad-annotation"}, nil, nil},
+		"not a port":      {"target-port", "70000", []string{"error identity/bad-port"}, nil, nil},
+		"not a list":      {"outbound-ports-exclude", "80;443", []string{"error identity/bad-annotation"}, nil, nil},
+		"root":            {"proxy-uid", "0", []string{"error identity/bad-uid"}, nil, nil},
+		"not a switch":    {"auth-proxy", "maybe", []string{"error identity/bad-annotation"}, nil, nil},
+		"not a quantity":  {"auth-proxy-cpu-limit", "much", []string{"error identity/bad-quantity"}, nil, nil},
+		"not an image":    {"auth-proxy-image", "a b", []string{"error identity/bad-image"}, nil, nil},
+		"not a path":      {"inbound-bypass-paths", "metrics", []string{"error identity/bad-path"}, nil, nil},
+		"typo":            {"outbound-port-exclude", "80", []string{"warning identity/unknown-annotation"}, nil, nil},
+		"typo in a name":  {"auth-prox", "disabled", []string{"warning identity/unknown-annotation"}, nil, nil},
+		"unknown setting": {"auth-proxy-colour", "red", []string{"warning identity/unknown-annotation"}, nil, nil},
+		"someone else's":  {"framework", "langgraph", nil, nil, nil},
+		"another's label": {"inject", "enabled", nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, _ := identity.Base(nil)
+			s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
+				{Key: "kagenti.io/" + test.key, Value: test.value, Field: "spec.template.metadata.annotations", Line: 12},
+			})
+			want := []string(nil)
+			for _, w := range test.want {
+				want = append(want, w+` spec.template.metadata.annotations["kagenti.io/`+test.key+`"]`)
+			}
+			if diff := cmp.Diff(want, brief(findings)); diff != "" {
+				t.Error(diff)
+			}
+			for _, f := range findings {
+				if f.File != "deploy.yaml" || f.Line != 12 || f.Hint == "" {
+					t.Errorf("%s:%d, hint %q", f.File, f.Line, f.Hint)
+				}
+			}
+			if test.check != nil {
+				if got := test.check(&s); got != test.is {
+					t.Errorf("got %v, want %v", got, test.is)
+				}
+			}
+		})
+	}
+}
+
+// TestBlame: a contradiction is told once, of what brought it in.
+func TestBlame(t *testing.T) {
+	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
+	base, findings := identity.Base(cfg)
+	if len(findings) > 0 {
+		t.Error(findings)
+	}
+	te := decode[api.TokenExchange](t, "{kind: TokenExchange, spec: {targetRef: {kind: Deployment, name: x}, inbound: {targetPort: 8500}}}")
+	te.Origin.File = "cr.yaml"
+	annotations := []identity.Annotation{{Key: "kagenti.io/proxy-port", Value: "9999", Line: 5}}
+	_, findings = identity.Resolve(&base, weatherAgent(), te, nil, annotations)
+	var got []string
+	for _, f := range findings {
+		got = append(got, fmt.Sprintf("%s:%d %s %s", f.File, f.Line, f.Severity, f.Field))
+	}
+	if diff := cmp.Diff([]string{
+		"cr.yaml:0 error spec.inbound.targetPort",
+		"deploy.yaml:3 warning metadata.annotations",
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+	// What is wrong in the configuration is not told again of each workload.
+	base, findings = identity.Base(decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
+	if diff := cmp.Diff([]string{
+		"error identity/port-clash spec.identity.inbound.targetPort",
+		"warning identity/port-clash spec.trace.integration.prometheus.port",
+	}, brief(findings)); diff != "" {
+		t.Error(diff)
+	}
+	te = decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, spiffe: {audience: other}}")
+	if _, findings = identity.Resolve(&base, weatherAgent(), te, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+}
+
+// TestInjectedPorts: what an author's container must not listen on.
+func TestInjectedPorts(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	ports := func() string {
+		s, _ := identity.Resolve(&base, w, nil, nil, nil)
+		var out []string
+		for _, l := range s.InjectedPorts() {
+			out = append(out, fmt.Sprint(l.Port))
+		}
+		return strings.Join(out, " ")
+	}
+	if got, want := ports(), "9901 9090 15125 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.SPIFFE = false
+	if got, want := ports(), "9901 9090 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestPillarAPIVersions(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{}":                         "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1",
+		"{profile: rossoctl}":        "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1",
+		"{labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 example.com/v1alpha1",
+		"{profile: rossoctl, labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1 example.com/v1alpha1",
+	} {
+		base, _ := identity.Base(decode[api.RenderConfig](t, "spec: "+spec))
+		if got := strings.Join(base.PillarAPIVersions(), " "); got != want {
+			t.Errorf("%s: %s, want %s", spec, got, want)
+		}
+	}
+}
+
+// TestProbes: the root is where agents take requests, and stays closed.
+func TestProbes(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.ProbePaths = []string{"/health", "/health?full=1", "/readyz"}
+	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	w.ProbePaths = []string{"/health", "/"}
+	s, findings := identity.Resolve(&base, w, nil, nil, nil)
+	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
+		t.Error(diff)
+	}
+	if p, ok := identity.OpenProbe(s.ProbePaths[1]); ok {
+		t.Errorf("%s is open", p)
+	}
+	// Who opens it in so many words is not warned, nor is who validates nothing.
+	if _, findings = identity.Resolve(&base, w, nil, nil, []identity.Annotation{{Key: "kagenti.io/inbound-bypass-paths", Value: "/"}}); len(findings) > 0 {
+		t.Error(findings)
+	}
+	te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: x}, inbound: {validation: {enabled: false}}}")
+	if _, findings = identity.Resolve(&base, w, te, nil, nil); len(findings) > 0 {
+		t.Error(findings)
+	}
+	for _, p := range []string{"", "/", "/?x", "health", "/a,/b", "/*", "/[a", `/\*`} {
+		if open, ok := identity.OpenProbe(p); ok {
+			t.Errorf("%q opens %s", p, open)
+		}
+	}
+}
+
+// TestBaseIsNotShared: what one workload adds to a list must not reach another.
+func TestBaseIsNotShared(t *testing.T) {
+	base, _ := identity.Base(nil)
+	identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
+		{Key: "kagenti.io/outbound-ports-exclude", Value: "1"}, {Key: "kagenti.io/inbound-bypass-paths", Value: "/x"},
+	})
+	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
+	if fmt.Sprint(s.Outbound.ExcludePorts) != "[8080]" || len(s.Inbound.BypassPaths) != 4 {
+		t.Errorf("%v %v", s.Outbound.ExcludePorts, s.Inbound.BypassPaths)
+	}
+}
+
+func TestShortName(t *testing.T) {
+	long := strings.Repeat("a", 60)
+	for _, name := range []string{"weather-agent", long, long + "b", strings.Repeat("a", 36) + "-" + long} {
+		got := identity.ShortName(name, "-token-exchange")
+		if len(got) > 63 || !strings.HasSuffix(got, "-token-exchange") || strings.Contains(got, "--") || strings.Contains(got, ".-") {
+			t.Errorf("%s: %s", name, got)
+		}
+		if cut := got != name+"-token-exchange"; cut != identity.Shortened(name, "-token-exchange") {
+			t.Errorf("%s: Shortened disagrees", name)
+		}
+	}
+	if identity.ShortName(long, "-trace") == identity.ShortName(long+"b", "-trace") {
+		t.Error("two names became one")
+	}
+	if got, want := identity.ShortName(long, "-trace"), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-11ee391211-trace"; got != want {
+		t.Errorf("the name changed: %s, was %s", got, want)
+	}
+	w := weatherAgent()
+	w.Name = long
+	base, _ := identity.Base(nil)
+	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) != 2 || findings[0].Rule != "identity/name-shortened" {
+		t.Errorf("%v", findings)
+	}
+}
+
+// TestResolveAllocates holds the common case to no allocation at all.
+func TestResolveAllocates(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	if n := testing.AllocsPerRun(100, func() { identity.Resolve(&base, w, nil, nil, nil) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	b.ReportAllocs()
+	for b.Loop() {
+		identity.Resolve(&base, w, nil, nil, nil)
+	}
+}

@@ -1,0 +1,107 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Check finds what would break a workload that is to be injected: names and
+// ports that the sidecars take, the host's network, a Job that classic
+// sidecars would keep from finishing.
+func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
+	var findings []krm.Finding
+	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+		findings = append(findings, o.Finding(severity, "inject/"+rule, at, message, hint))
+	}
+	pod, ok := o.PodTemplate()
+	if !ok {
+		report(krm.Error, "no-pod-template", krm.Node{}, fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), "remove the label")
+		return findings
+	}
+	spec := pod.Spec()
+	if n := spec.Get("hostNetwork"); n.Is("true") && s.ProxyInit.Enabled {
+		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node",
+			fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix))
+	}
+	if classic && (o.Kind == "Job" || o.Kind == "CronJob") {
+		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",
+			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
+	}
+	reserved := ReservedContainers()
+	seen := make(map[string]bool)
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range spec.Get(list).Items() {
+			name := c.Get("name")
+			switch text := name.Text(); {
+			case text == "":
+				report(krm.Error, "container-name", c, "a container without a name", "name it: Kubernetes demands it")
+			case seen[text]:
+				report(krm.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text), "rename one of the two")
+			default:
+				seen[text] = true
+			}
+			if slices.Contains(reserved[:], name.Text()) {
+				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
+					"rename it; if another tool injected it, take that out first (armature migrate)")
+			}
+		}
+	}
+	volumes := ReservedVolumes()
+	for v := range spec.Get("volumes").Items() {
+		if name := v.Get("name"); slices.Contains(volumes, name.Text()) {
+			report(krm.Error, "reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
+				"rename it; if another tool injected it, take that out first (armature migrate)")
+		}
+	}
+	findings = append(findings, checkPorts(o, spec, s)...)
+	for c := range spec.Get("containers").Items() {
+		for m := range c.Get("volumeMounts").Items() {
+			if path := m.Get("mountPath"); path.Is(agenttrace.MountPath) {
+				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
+			}
+		}
+		if uid := c.Get("securityContext", "runAsUser"); s.EnvoyProxy.Enabled && uid.Is(fmt.Sprint(s.Outbound.ProxyUID)) {
+			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
+				"give it another runAsUser")
+		}
+	}
+	return findings
+}
+
+// checkPorts compares the author's containers with the ports that the
+// sidecars listen on, all of which share the pod's network.
+func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+	declared, served := false, false
+	taken := s.InjectedPorts()
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range spec.Get(list).Items() {
+			for p := range c.Get("ports").Items() {
+				n := p.Get("containerPort")
+				port, ok := n.Int()
+				if !ok {
+					continue
+				}
+				declared = true
+				served = served || port == s.Inbound.TargetPort
+				if i := slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port }); i >= 0 {
+					owner, hint := taken[i].Name, "move the application to another port"
+					if owner == identity.AuthProxy {
+						hint = fmt.Sprintf("let the application listen on %d, or annotate %s/inbound-port with a free port", s.Inbound.TargetPort, s.Prefix)
+					}
+					findings = append(findings, o.Finding(krm.Error, "inject/port-clash", n,
+						fmt.Sprintf("port %d belongs to %s", port, owner), hint))
+				}
+			}
+		}
+	}
+	if s.AuthProxy.Enabled && declared && !served && !krm.Failed(findings) {
+		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
+			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
+			fmt.Sprintf("annotate %s/inbound-target-port with the application's port", s.Prefix)))
+	}
+	return findings
+}

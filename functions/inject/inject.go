@@ -1,0 +1,206 @@
+// Package inject puts the identity infrastructure of 001, "Injected Identity
+// Infrastructure Components", around the containers of a workload that opted
+// in, and takes it out again.
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Injector injects workloads one after the other; it keeps memory between them.
+type Injector struct {
+	// Version is recorded with what was injected.
+	Version string
+	// Classic makes the sidecars ordinary containers, for clusters older than
+	// Kubernetes 1.29. By default they are init containers that keep running.
+	Classic bool
+
+	common  map[bool]*parts // by whether SPIFFE is on
+	scratch []byte
+	record  record
+}
+
+// parts is what an injected pod gets.
+type parts struct {
+	// initContainers stand before the author's own, sidecars before the
+	// author's containers.
+	initContainers, sidecars, volumes, mount krm.Entries
+
+	initNames, sidecarNames, volumeNames []string
+}
+
+// placeholder stands for the name of the workload in common parts.
+const placeholder = "armature0name0placeholder"
+
+// parts gives what the settings ask for. Workloads that have no wishes of
+// their own share it, but for their name.
+func (in *Injector) parts(s *identity.Settings) *parts {
+	if !s.Common {
+		return in.compose(s)
+	}
+	p := in.common[s.SPIFFE.Enabled]
+	if p == nil {
+		model := *s
+		model.Name = placeholder
+		p = in.compose(&model)
+		for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+			if len(e.Text) > 0 {
+				e.Text, e.Block = nil, krm.NewBlock(e.Text, placeholder)
+			}
+		}
+		if in.common == nil {
+			in.common = make(map[bool]*parts)
+		}
+		in.common[s.SPIFFE.Enabled] = p
+	}
+	for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
+		e.Name = s.Name
+	}
+	return p
+}
+
+func (in *Injector) compose(s *identity.Settings) *parts {
+	p := &parts{volumeNames: VolumeNames(s)}
+	for _, name := range identity.Components() {
+		switch {
+		case !s.Component(name).Enabled:
+		case !in.Classic || name == identity.ProxyInit:
+			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, name, !in.Classic)
+			p.initNames = append(p.initNames, name)
+		default:
+			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, name, false)
+			p.sidecarNames = append(p.sidecarNames, name)
+		}
+	}
+	p.volumes.Text = AppendVolumes(nil, s)
+	p.mount.Text = AppendTraceMount(nil, s)
+	return p
+}
+
+// Annotation is one that a pod template gets.
+type Annotation struct{ Key, Value string }
+
+// Inject adds the containers, volumes, mounts and record by edits that wait to
+// be applied, and the given annotations to the pod template. The object must
+// not be injected already.
+func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...Annotation) error {
+	err := in.edit(o, s, "", annotations)
+	_, rewritten := o.Rewritten()
+	switch {
+	case errors.Is(err, krm.ErrUncertain):
+		if err := o.Canonicalize("a layout in which injected lines have no place"); err != nil {
+			return err
+		}
+	case err != nil || !rewritten:
+		return err
+	}
+	var original string
+	if !o.Item() { // an item's text is its host's, which writes it anew each time
+		if original, err = pack(o.Bytes()); err != nil {
+			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+		}
+	}
+	o.Reset()
+	return in.edit(o, s, original, annotations)
+}
+
+func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, annotations []Annotation) error {
+	pod, ok := o.PodTemplate()
+	if !ok {
+		return fmt.Errorf("%s has no pod template", o.Ref)
+	}
+	p := in.parts(s)
+	r := &in.record
+	*r = record{
+		Version: in.Version, Original: original,
+		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames,
+		Mounts: r.Mounts[:0], Created: r.Created[:0],
+	}
+	spec := pod.Spec()
+	put := func(parent krm.Node, keys []string, name string, entries krm.Entries, first bool) error {
+		if len(entries.Text) == 0 && entries.Block == nil {
+			return nil
+		}
+		done, err := o.Insert(parent, keys, entries, first)
+		r.note(done, name)
+		return err
+	}
+	// As classic containers the proxies do not run before the author's init
+	// containers are done, which therefore come before the redirection.
+	if err := put(spec, initContainersKey, "initContainers", p.initContainers, !in.Classic); err != nil {
+		return err
+	}
+	if err := put(spec, containersKey, "containers", p.sidecars, true); err != nil {
+		return err
+	}
+	for c := range spec.Get("containers").Items() {
+		name := c.Get("name").Text()
+		if err := put(c, volumeMountsKey, containerPath(name), p.mount, false); err != nil {
+			return err
+		}
+		r.Mounts = append(r.Mounts, name)
+	}
+	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
+		return err
+	}
+	if in.Classic && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
+		// kubectl logs and exec go on meaning the application.
+		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
+	}
+	in.scratch = in.scratch[:0]
+	for _, a := range annotations {
+		in.scratch = append(append(append(append(in.scratch, a.Key...), ": "...), a.Value...), '\n')
+		r.PodAnnotations = append(r.PodAnnotations, a.Key)
+	}
+	if len(annotations) > 0 && pod.Path != "" {
+		name := "podAnnotations"
+		metadata := pod.Template.Get("metadata")
+		if !metadata.Exists() {
+			name = "podMetadata"
+		} else if metadata.Len() == 0 {
+			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "podMetadata")
+		}
+		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: bytes.Clone(in.scratch)}, false); err != nil {
+			return err
+		}
+		in.scratch = in.scratch[:0]
+	}
+	// What is left in scratch is for a Pod, whose annotations are the workload's
+	// own. The record says what it itself makes, so that it comes last.
+	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
+	if o.Item() && hostsOnly(o.Get("metadata", "annotations")) {
+		r.Created = append(r.Created, "annotations") // the host takes its own away
+	}
+	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
+	in.scratch = r.appendQuoted(in.scratch)
+	in.scratch = append(in.scratch, "'\n"...)
+	_, err := o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
+	return err
+}
+
+var (
+	initContainersKey = []string{"initContainers"}
+	containersKey     = []string{"containers"}
+	volumeMountsKey   = []string{"volumeMounts"}
+	volumesKey        = []string{"volumes"}
+	annotationsKey    = []string{"annotations"}
+	metadataKey       = []string{"metadata"}
+	podAnnotationsKey = []string{"metadata", "annotations"}
+)
+
+const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// hostsOnly reports whether all annotations are such as a host adds.
+func hostsOnly(annotations krm.Node) bool {
+	for key := range annotations.Fields() {
+		if !krm.HostAnnotation(key) {
+			return false
+		}
+	}
+	return annotations.Len() > 0
+}

@@ -1,0 +1,90 @@
+package inject
+
+import (
+	"fmt"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// OptIn is what labels say about a workload.
+type OptIn struct {
+	// Inject says whether the workload gets the identity infrastructure.
+	Inject bool
+	// Spiffe says whether it gets a SPIFFE identity.
+	Spiffe bool
+}
+
+// Labels reads the opt-in of a workload from its own labels and those of its
+// pod template: <prefix>/inject, and <prefix>/spiffe or its alias
+// <prefix>/spire, each "enabled" or "disabled". Labels that contradict each
+// other, and other values, are errors.
+//
+// Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
+// are those of published manifests.
+func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe bool) (OptIn, []krm.Finding) {
+	var findings []krm.Finding
+	read := func(names ...string) (value string) {
+		var first krm.Node
+		for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
+			for _, name := range names {
+				n := labels.Get(name)
+				if !n.Exists() {
+					continue
+				}
+				text := n.Text()
+				switch {
+				case text != "enabled" && text != "disabled":
+					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
+						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text), "correct the value or remove the label"))
+				case value != "" && value != text:
+					findings = append(findings, o.Finding(krm.Error, "inject/label-conflict", n,
+						fmt.Sprintf("says %s, but line %d says %s", text, first.Line(), value), "keep one of the two labels"))
+				default:
+					value, first = text, n
+				}
+			}
+		}
+		return value
+	}
+	inject := read(prefix + "/inject")
+	if inject != "enabled" {
+		return OptIn{}, findings
+	}
+	spiffe := read(prefix+"/spiffe", prefix+"/spire")
+	if requireSpiffe && spiffe == "" {
+		findings = append(findings, o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
+			fmt.Sprintf("not injected: the configuration demands the label %s/spiffe as well", prefix),
+			fmt.Sprintf("add %s/spiffe: enabled", prefix)))
+		return OptIn{}, findings
+	}
+	return OptIn{Inject: true, Spiffe: spiffe != "disabled"}, findings
+}
+
+// NamespaceOptsOut reads the labels of a Namespace: <prefix>/injection
+// "disabled" or "false" (001), or the published kagenti-enabled "false".
+func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, findings []krm.Finding) {
+	labels := ns.Get("metadata", "labels")
+	var said krm.Node
+	for _, name := range []string{prefix + "/injection", "kagenti-enabled"} {
+		n := labels.Get(name)
+		if !n.Exists() {
+			continue
+		}
+		var off bool
+		switch n.Text() {
+		case "disabled", "false":
+			off = true
+		case "enabled", "true":
+		default:
+			findings = append(findings, ns.Finding(krm.Error, "inject/label-value", n,
+				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()), "correct the value or remove the label"))
+			continue
+		}
+		if said.Exists() && off != out {
+			findings = append(findings, ns.Finding(krm.Error, "inject/label-conflict", n,
+				fmt.Sprintf("contradicts %s in line %d", said.Key(), said.Line()), "keep one of the two labels"))
+		}
+		out, said = off, n
+	}
+	return out, said, findings
+}

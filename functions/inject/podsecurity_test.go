@@ -1,0 +1,66 @@
+package inject
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/identity"
+)
+
+// TestPodSecurity asks Kubernetes' own evaluator. All but proxy-init pass
+// "restricted"; proxy-init passes no level but "privileged", because iptables
+// need root and NET_ADMIN.
+func TestPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := func(s *identity.Settings, level psapi.Level, native bool) (bool, string) {
+		pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			RunAsNonRoot:             new(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}}}}
+		for name, c := range render(t, s, native).containers {
+			if native || name == identity.ProxyInit {
+				pod.InitContainers = append(pod.InitContainers, c)
+			} else {
+				pod.Containers = append(pod.Containers, c)
+			}
+		}
+		if err := yaml.UnmarshalStrict(AppendVolumes(nil, s), &pod.Volumes); err != nil {
+			t.Fatal(err)
+		}
+		r := policy.AggregateCheckResults(evaluator.EvaluatePod(
+			psapi.LevelVersion{Level: level, Version: psapi.LatestVersion()}, &metav1.ObjectMeta{}, &pod))
+		return r.Allowed, r.ForbiddenDetail()
+	}
+	const (
+		all      = "  profile: kagenti\n"
+		noInit   = "  components: {proxy-init: {enabled: false}}\n"
+		hostPath = "  components: {proxy-init: {enabled: false}}\n  identity: {spiffe: {socketVolume: hostPath}}\n"
+	)
+	for _, test := range []struct {
+		spec  string
+		level psapi.Level
+		want  bool
+	}{
+		{all, psapi.LevelPrivileged, true},
+		{all, psapi.LevelBaseline, false},
+		{noInit, psapi.LevelBaseline, true},
+		{noInit, psapi.LevelRestricted, true},
+		{hostPath, psapi.LevelBaseline, false},
+	} {
+		for _, native := range []bool{true, false} {
+			if got, why := allowed(settings(t, config(t, test.spec), nil), test.level, native); got != test.want {
+				t.Errorf("%s is allowed by %s: %v, want %v (%s)", test.spec, test.level, got, test.want, why)
+			}
+		}
+	}
+}

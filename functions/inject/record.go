@@ -1,0 +1,290 @@
+package inject
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// RecordAnnotation holds, as JSON on the workload, what was injected: enough
+// to take out exactly that again, whatever version put it there.
+const RecordAnnotation = "armature.dev/injected"
+
+// record is the content of RecordAnnotation.
+type record struct {
+	Version string `json:"version"`
+	// InitContainers, Containers and Volumes are names.
+	InitContainers []string `json:"initContainers,omitempty"`
+	Containers     []string `json:"containers,omitempty"`
+	Volumes        []string `json:"volumes,omitempty"`
+	// Mounts names the application's containers that got the trace mount.
+	Mounts []string `json:"mounts,omitempty"`
+	// PodAnnotations are keys on the pod template.
+	PodAnnotations []string `json:"podAnnotations,omitempty"`
+	// Created are paths of collections that were not there before. Those of
+	// containers stand as "containers/<name>".
+	Created []string `json:"created,omitempty"`
+	// Emptied are the paths of empty collections, with how they were written.
+	Emptied map[string]string `json:"emptied,omitempty"`
+	// Original is the author's text, gzip in base64, where the layout had to be
+	// rewritten to place an edit safely.
+	Original string `json:"original,omitempty"`
+}
+
+// note records what an insert did under a name of the record's own.
+func (r *record) note(done krm.Insertion, name string) {
+	if done.Created {
+		r.Created = append(r.Created, name)
+	}
+	if done.Was != "" {
+		if r.Emptied == nil {
+			r.Emptied = make(map[string]string)
+		}
+		r.Emptied[name] = done.Was
+	}
+}
+
+// containerPath is the name of a container's mounts in Created and Emptied.
+func containerPath(name string) string { return "containers/" + name }
+
+// appendQuoted writes the record as the inside of a single-quoted YAML scalar.
+func (r *record) appendQuoted(dst []byte) []byte {
+	from := len(dst)
+	dst = r.appendJSON(dst)
+	for i := from; i < len(dst); i++ {
+		if dst[i] == '\'' {
+			dst = append(dst, 0)
+			copy(dst[i+1:], dst[i:])
+			i++
+		}
+	}
+	return dst
+}
+
+// appendJSON writes the record as it is read back by encoding/json, without
+// the cost of reflection for each of many workloads.
+func (r *record) appendJSON(b []byte) []byte {
+	b = append(b, `{"version":`...)
+	b = strconv.AppendQuote(b, r.Version)
+	list := func(key string, values []string) {
+		if len(values) == 0 {
+			return
+		}
+		b = append(b, `,"`...)
+		b = append(b, key...)
+		b = append(b, `":[`...)
+		for i, v := range values {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSONString(b, v)
+		}
+		b = append(b, ']')
+	}
+	list("initContainers", r.InitContainers)
+	list("containers", r.Containers)
+	list("volumes", r.Volumes)
+	list("mounts", r.Mounts)
+	list("podAnnotations", r.PodAnnotations)
+	list("created", r.Created)
+	if len(r.Emptied) > 0 {
+		emptied, err := json.Marshal(r.Emptied)
+		if err != nil {
+			panic(err) // a map of strings always marshals
+		}
+		b = append(append(b, `,"emptied":`...), emptied...)
+	}
+	if r.Original != "" {
+		b = append(b, `,"original":`...)
+		b = appendJSONString(b, r.Original)
+	}
+	return append(b, '}')
+}
+
+func appendJSONString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				panic(err) // a string always marshals
+			}
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// Injected reports whether an object carries a record.
+func Injected(o *krm.Object) bool {
+	return o.Get("metadata", "annotations", RecordAnnotation).Exists()
+}
+
+// Uninject takes out of o what its record says was put in, by edits that wait
+// to be applied. It says whether there was a record. An original text that the
+// record keeps is returned; the caller decides whether it still holds.
+func Uninject(o *krm.Object) (was bool, original []byte, err error) {
+	marker := o.Get("metadata", "annotations", RecordAnnotation)
+	if !marker.Exists() {
+		return false, nil, nil
+	}
+	var r record
+	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return true, nil, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected",
+			o.Origin.File, marker.Line(), RecordAnnotation, err)
+	}
+	if original, err = unpack(r.Original); err != nil {
+		return true, nil, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), RecordAnnotation, err)
+	}
+	err = remove(o, &r)
+	if errors.Is(err, krm.ErrUncertain) {
+		if err = o.Canonicalize("a layout in which injected lines cannot be cut out"); err == nil {
+			err = remove(o, &r)
+		}
+	}
+	return true, original, err
+}
+
+// remove cuts what the record names. A collection that the record created
+// goes as a whole when nothing of the author's has come into it.
+func remove(o *krm.Object, r *record) error {
+	pod, ok := o.PodTemplate()
+	if !ok {
+		return fmt.Errorf("%s:%d: %s has no pod template any more", o.Origin.File, o.Origin.Line, o.Ref)
+	}
+	spec := pod.Spec()
+	var errs []error
+	cut := func(parent krm.Node, key, created string, doomed func(krm.Node) bool) {
+		n := parent.Get(key)
+		if !n.Exists() {
+			return
+		}
+		all := n.Len() > 0
+		for item := range n.Items() {
+			all = all && doomed(item)
+		}
+		for _, field := range n.Fields() {
+			all = all && doomed(field)
+		}
+		switch {
+		case all && slices.Contains(r.Created, created):
+			errs = append(errs, o.RemoveField(n))
+		case all && r.Emptied[created] != "":
+			_, err := o.Remove(n, doomed)
+			o.Restore(n, r.Emptied[created])
+			errs = append(errs, err)
+		default:
+			_, err := o.Remove(n, doomed)
+			errs = append(errs, err)
+		}
+	}
+	named := func(names []string) func(krm.Node) bool {
+		return func(n krm.Node) bool { return slices.Contains(names, n.Get("name").Text()) }
+	}
+	keyed := func(keys []string) func(krm.Node) bool {
+		return func(n krm.Node) bool { return slices.Contains(keys, n.Key()) }
+	}
+	cut(spec, "initContainers", "initContainers", named(r.InitContainers))
+	for c := range spec.Get("containers").Items() {
+		name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
+		ours := func(m krm.Node) bool {
+			return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(r.Volumes, m.Get("name").Text())
+		}
+		if !slices.Contains(r.Mounts, name) && mounts.Len() == 1 && ours(first(mounts)) {
+			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
+		} else {
+			cut(c, "volumeMounts", containerPath(name), ours)
+		}
+	}
+	cut(spec, "containers", "containers", named(r.Containers))
+	cut(spec, "volumes", "volumes", named(r.Volumes))
+	own := []string{RecordAnnotation}
+	if pod.Path == "" { // a Pod's annotations are the workload's own
+		own = append(own, r.PodAnnotations...)
+	} else {
+		metadata, doomed := pod.Template.Get("metadata"), keyed(r.PodAnnotations)
+		all := onlyHas(metadata, "annotations", doomed)
+		switch was, emptied := r.Emptied["podMetadata"]; {
+		case all && slices.Contains(r.Created, "podMetadata"):
+			errs = append(errs, o.RemoveField(metadata))
+		case all && emptied:
+			errs = append(errs, o.RemoveField(metadata.Get("annotations")))
+			o.Restore(metadata, was)
+		default:
+			cut(metadata, "annotations", "podAnnotations", doomed)
+		}
+	}
+	cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
+	return errors.Join(errs...)
+}
+
+func first(list krm.Node) krm.Node {
+	for item := range list.Items() {
+		return item
+	}
+	return krm.Node{}
+}
+
+// onlyHas reports whether a mapping holds nothing but doomed entries below key.
+func onlyHas(m krm.Node, key string, doomed func(krm.Node) bool) bool {
+	for k, v := range m.Fields() {
+		if k != key {
+			return false
+		}
+		for _, field := range v.Fields() {
+			if !doomed(field) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func pack(text []byte) (string, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return "", err
+	}
+	if _, err := w.Write(text); err != nil {
+		return "", err
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
+}
+
+// maxOriginal bounds what a record may unpack to.
+const maxOriginal = 16 << 20
+
+func unpack(packed string) ([]byte, error) {
+	if packed == "" {
+		return nil, nil
+	}
+	data, err := base64.StdEncoding.DecodeString(packed)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxOriginal+1))
+	if err == nil && len(text) > maxOriginal {
+		err = errors.New("it unpacks to more than 16 MiB")
+	}
+	return text, err
+}

@@ -1,0 +1,159 @@
+package krm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Decode reads the object into a Go value with JSON tags. Unknown fields and
+// wrong types are findings of the rule, each with the line of its field.
+func (o *Object) Decode(rule string, into any) []Finding {
+	data, err := o.JSON()
+	if err != nil {
+		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	var findings []Finding
+	if err != nil {
+		findings = append(findings, o.wrongType(rule, err))
+	}
+	for _, e := range strict {
+		path := ""
+		var field kjson.FieldError
+		if errors.As(e, &field) {
+			path = field.FieldPath()
+		}
+		findings = append(findings, o.Finding(Error, rule, o.at(path),
+			fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
+	}
+	return findings
+}
+
+// JSON gives the object, without its waiting edits, as JSON.
+func (o *Object) JSON() ([]byte, error) {
+	text := o.tree.src[o.start:o.end]
+	if o.item && !o.rewritten {
+		text = bytes.Clone(text)
+		text[bytes.IndexByte(text, '-')] = ' '
+	}
+	n, err := yaml.Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	return n.MarshalJSON()
+}
+
+// Value gives the object as plain Go values.
+func (o *Object) Value() (value any, err error) {
+	data, err := o.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return value, json.Unmarshal(data, &value)
+}
+
+// LocalConfig is the annotation of an object that stays in its package and never
+// gets into a cluster.
+const LocalConfig = "config.kubernetes.io/local-config"
+
+// HostAnnotation reports whether an annotation is one in which the hosts of KRM
+// functions keep their books, such as the file that an item is from or the name
+// that it had. They are not the author's, and hosts take them away again.
+func HostAnnotation(key string) bool {
+	prefix, name, _ := strings.Cut(key, "/")
+	switch prefix {
+	case "internal.config.kubernetes.io", "kustomize.config.k8s.io":
+		return true
+	case "config.kubernetes.io", "config.k8s.io":
+		return name == "path" || name == "index" || name == "id"
+	}
+	return false
+}
+
+// DropHostAnnotations takes HostAnnotations and LocalConfig out of an object's
+// value.
+func DropHostAnnotations(value any) {
+	object, _ := value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, ok := metadata["annotations"].(map[string]any)
+	if !ok {
+		return
+	}
+	for key := range annotations {
+		if key == LocalConfig || HostAnnotation(key) {
+			delete(annotations, key)
+		}
+	}
+	if len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+}
+
+func (o *Object) wrongType(rule string, err error) Finding {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return o.Finding(Error, rule, o.at(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value")
+	}
+	return o.Finding(Error, rule, Node{}, err.Error(), "")
+}
+
+// article names a Go type the way that YAML's users do.
+func article(goType string) string {
+	switch t := strings.TrimLeft(goType, "*"); {
+	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "uint"):
+		return "a whole number"
+	case strings.HasPrefix(t, "float"):
+		return "a number"
+	case t == "bool":
+		return "true or false"
+	case t == "string":
+		return "a string"
+	case strings.HasPrefix(t, "[]"):
+		return "a list"
+	}
+	return "a mapping"
+}
+
+var pathStep = regexp.MustCompile(`[^.\[\]]+`)
+
+// at finds the deepest value on a field path such as "spec.rules[2].host".
+func (o *Object) at(path string) Node {
+	n := o.Root()
+	found := Node{}
+	for _, step := range pathStep.FindAllString(path, -1) {
+		next := n.Get(step)
+		if !next.Exists() && n.IsList() {
+			i := 0
+			for item := range n.Items() {
+				if fmt.Sprint(i) == step {
+					next = item
+				}
+				i++
+			}
+		}
+		if !next.Exists() {
+			if c := step[0]; c >= 'A' && c <= 'Z' {
+				continue // a Go struct that stands inline
+			}
+			break
+		}
+		n, found = next, next
+	}
+	return found
+}
+
+// LineOf gives the line of a field path such as spec.rules[2].host, or of the
+// deepest value on the way to it.
+func (o *Object) LineOf(path string) int {
+	if n := o.at(path); n.Exists() {
+		return n.Line()
+	}
+	return o.Origin.Line
+}

@@ -1,0 +1,290 @@
+package krm
+
+import (
+	"bytes"
+	"iter"
+	"strings"
+)
+
+// Document is one document of a YAML stream: the bytes src[Start:End], which
+// are whole lines without the "---" that leads them.
+type Document struct {
+	// Lead is where the separator line starts; equal to Start for a first
+	// document without one.
+	Lead, Start, End int
+}
+
+// Documents yields the documents of a stream. Together with their separators
+// they are all of it: each End is the next one's Lead.
+func Documents(src []byte) iter.Seq[Document] {
+	return func(yield func(Document) bool) {
+		lead, start := 0, 0
+		if bytes.HasPrefix(src, byteOrderMark) {
+			start = len(byteOrderMark)
+		}
+		if separator(src[start:]) {
+			start = nextLine(src, start)
+		}
+		for at := start; ; {
+			// Look for a line that begins with "---" or "...".
+			rest := src[at:]
+			if at > 0 {
+				rest = src[at-1:] // so that a separator right at the start is found
+			}
+			i := bytes.Index(rest, []byte("\n---"))
+			if i < 0 {
+				yield(Document{lead, start, len(src)})
+				return
+			}
+			if at > 0 {
+				i--
+			}
+			line := at + i + 1
+			if !separator(src[line:]) {
+				at = nextLine(src, line)
+				continue
+			}
+			if !yield(Document{lead, start, line}) {
+				return
+			}
+			lead, start = line, nextLine(src, line)
+			at = start
+		}
+	}
+}
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// separator reports whether b starts with a document marker that holds nothing
+// but a comment. A marker with content stays part of the document, for the
+// scanner to stumble over.
+func separator(b []byte) bool {
+	if !bytes.HasPrefix(b, []byte("---")) {
+		return false
+	}
+	line := b[3:]
+	if i := bytes.IndexByte(line, '\n'); i >= 0 {
+		line = line[:i]
+	}
+	line = bytes.TrimRight(line, "\r")
+	text := bytes.TrimLeft(line, " \t")
+	return len(text) == 0 || text[0] == '#' && len(text) < len(line)
+}
+
+func nextLine(src []byte, p int) int {
+	if i := bytes.IndexByte(src[p:], '\n'); i >= 0 {
+		return p + i + 1
+	}
+	return len(src)
+}
+
+// Head is what a look at the top of a document tells.
+type Head struct {
+	APIVersion, Kind, Namespace, Name string
+}
+
+// ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
+// the lines of a block-style document, and stops when it has them. It does not
+// judge the rest; ok is false where it is not certain of what it read.
+func ReadHead(src []byte) (h Head, ok bool) {
+	metadata := false
+	for p := 0; p < len(src) && !(metadata && h.Kind != "" && h.APIVersion != ""); {
+		next := nextLine(src, p)
+		line := trimLine(src[p:next])
+		at := p
+		p = next
+		if len(line) == 0 || line[0] == ' ' || line[0] == '#' || line[0] == '-' {
+			continue
+		}
+		key, value, found := bytes.Cut(line, []byte{':'})
+		if !found || len(value) > 0 && value[0] != ' ' {
+			return h, false
+		}
+		switch string(key) {
+		case "apiVersion":
+			h.APIVersion, ok = headScalar(value)
+		case "kind":
+			h.Kind, ok = headScalar(value)
+		case "metadata":
+			metadata, ok = true, len(bytes.TrimSpace(value)) == 0
+			if ok {
+				ok = h.readMetadata(src[nextLine(src, at):])
+			}
+		default:
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
+		}
+		if !ok {
+			return h, false
+		}
+	}
+	return h, true
+}
+
+func (h *Head) readMetadata(src []byte) (ok bool) {
+	col := -1
+	for p := 0; p < len(src); {
+		next := nextLine(src, p)
+		line := trimLine(src[p:next])
+		p = next
+		text := bytes.TrimLeft(line, " ")
+		if len(text) == 0 || text[0] == '#' {
+			continue
+		}
+		indent := len(line) - len(text)
+		if col < 0 {
+			col = indent
+		}
+		if indent < col || indent == 0 {
+			return true
+		}
+		if indent > col {
+			continue
+		}
+		key, value, found := bytes.Cut(text, []byte{':'})
+		if !found {
+			return false
+		}
+		switch string(key) {
+		case "name":
+			h.Name, ok = headScalar(value)
+		case "namespace":
+			h.Namespace, ok = headScalar(value)
+		default:
+			ok = len(key) > 0 && key[0] >= 'A' && key[0] <= 'z'
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func trimLine(line []byte) []byte {
+	line = bytes.TrimSuffix(line, []byte{'\n'})
+	return bytes.TrimSuffix(line, []byte{'\r'})
+}
+
+// headScalar reads a plain or simply quoted scalar with an optional comment.
+func headScalar(value []byte) (string, bool) {
+	if i := bytes.Index(value, []byte(" #")); i >= 0 {
+		value = value[:i]
+	}
+	value = bytes.TrimSpace(value)
+	if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+		value = value[1 : n-1]
+	}
+	if len(value) == 0 || bytes.ContainsAny(value, "\"'\\&*!|>{}[]%@`\t: ") {
+		return "", len(value) == 0
+	}
+	return string(value), true
+}
+
+// Items splits a block-style list (List, ResourceList) at the dashes of its
+// top-level "items". Each span is whole lines, the first with its dash. From
+// and to enclose all of them; ok is false where the list is of another style.
+func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool) {
+	p := start
+	for p < end && !bytes.HasPrefix(src[p:end], []byte("items:")) {
+		p = nextLine(src, p)
+	}
+	if p >= end || len(bytes.TrimSpace(trimLine(src[p+len("items:"):nextLine(src, p)]))) > 0 {
+		return nil, 0, 0, false
+	}
+	p = nextLine(src, p)
+	from, to = p, p
+	col := -1
+	for p < end {
+		next := min(nextLine(src, p), end)
+		line := trimLine(src[p:next])
+		text := bytes.TrimLeft(line, " ")
+		indent := len(line) - len(text)
+		switch {
+		case len(text) == 0 || text[0] == '#' && (col < 0 || indent <= col):
+		case text[0] == '\t':
+			return nil, 0, 0, false
+		case text[0] == '-' && (len(text) == 1 || text[1] == ' ') && (col < 0 || indent == col):
+			col = indent
+			spans = append(spans, Document{Lead: p, Start: p, End: next})
+			to = next
+		case col < 0 && indent == 0:
+			return nil, from, to, true // items: null
+		case col < 0:
+			return nil, 0, 0, false
+		case indent > col:
+			spans[len(spans)-1].End = next
+			to = next
+		case indent == 0:
+			return spans, from, to, true
+		default:
+			return nil, 0, 0, false
+		}
+		p = next
+	}
+	return spans, from, to, true
+}
+
+// ListItems splits a document whose kind ends in List at its items. In a block
+// list each is whole lines, the first with its dash; in a flow list each is
+// what stands between the commas. ok is false for every other document, and for
+// a list that the scanner is not certain of.
+func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
+	doc := src[d.Start:d.End]
+	head, certain := ReadHead(doc)
+	if certain && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
+		return nil, false, false
+	}
+	if certain {
+		if items, _, _, ok := Items(src, d.Start, d.End); ok {
+			withBlanks(src, items, d.End)
+			return items, false, true
+		}
+	} else if !bytes.Contains(doc, []byte("List")) {
+		return nil, false, false
+	}
+	var o Object
+	if isObject, err := o.Read(src, d, false, Origin{}); err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
+		return nil, false, false
+	}
+	list := o.Get("items")
+	if !list.IsList() {
+		return nil, false, false
+	}
+	flow = list.node().style == flowStyle
+	for item := range list.Items() {
+		n := item.node()
+		span := Document{Start: int(n.start), End: int(n.end)}
+		if !flow {
+			span = Document{Start: o.tree.lineStart(int(n.keyStart)), End: o.tree.lineEnd(int(max(n.end, n.keyEnd)))}
+			if len(bytes.TrimLeft(src[span.Start:n.keyStart], " ")) > 0 {
+				return nil, false, false
+			}
+		}
+		span.Lead = span.Start
+		items = append(items, span)
+	}
+	if !flow {
+		withBlanks(src, items, d.End)
+	}
+	return items, flow, true
+}
+
+// withBlanks gives items the lines of spaces that follow them, which would
+// become part of a block scalar if another item came in between.
+func withBlanks(src []byte, items []Document, end int) {
+	for i := range items {
+		limit := end
+		if i+1 < len(items) {
+			limit = items[i+1].Start
+		}
+		for p := items[i].End; p < limit; {
+			next := min(nextLine(src, p), limit)
+			line := trimLine(src[p:next])
+			if len(bytes.TrimSpace(line)) > 0 {
+				break
+			}
+			if p = next; len(line) > 0 {
+				items[i].End = p
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// Package krm is the contract between the render engine and its functions:
+// objects that remember where their author wrote them, the pod template of any
+// workload kind, edits that touch only the bytes they change, and findings.
+package krm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Severity ranks a finding with the names of the KRM Functions Specification.
+type Severity string
+
+// An Error stops the render; a Warning or an Info accompanies the output.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+	Info    Severity = "info"
+)
+
+// Ref names an object of the package.
+type Ref struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
+}
+
+// String gives Kind namespace/name, or Kind name where there is no namespace.
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Finding is one thing the author should know: a skip, a default, a conflict
+// or a mistake, with its place and its remedy.
+type Finding struct {
+	// Rule is the stable name of the check, function first: "inject/port-clash".
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	// Message says what is so, without the place.
+	Message string `json:"message"`
+	// Hint says how to mend it; empty where there is nothing to do.
+	Hint string `json:"hint,omitempty"`
+	// File is relative to the root of the package; "-" is standard input.
+	File string `json:"file,omitempty"`
+	// Line counts from 1; 0 where no line is known.
+	Line int `json:"line,omitempty"`
+	// Field is the path inside the object: spec.template.spec.containers[0].image.
+	Field  string `json:"field,omitempty"`
+	Object Ref    `json:"object,omitzero"`
+}
+
+// String gives the place, the problem and, on a second line, the remedy.
+func (f Finding) String() string {
+	var b strings.Builder
+	if f.File != "" {
+		b.WriteString(f.File)
+		if f.Line > 0 {
+			fmt.Fprintf(&b, ":%d", f.Line)
+		}
+		b.WriteString(": ")
+	}
+	if f.Field != "" {
+		b.WriteString(f.Field)
+		b.WriteString(": ")
+	}
+	b.WriteString(f.Message)
+	if f.Hint != "" {
+		b.WriteString("\n  hint: ")
+		b.WriteString(f.Hint)
+	}
+	return b.String()
+}
+
+// Failed reports whether any finding is an error.
+func Failed(fs []Finding) bool {
+	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity == Error })
+}
+
+// SortFindings orders findings by place, then rule, so that output never
+// depends on the order in which files were worked on.
+func SortFindings(fs []Finding) {
+	slices.SortStableFunc(fs, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(a.File, b.File),
+			cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Field, b.Field),
+			cmp.Compare(a.Message, b.Message),
+		)
+	})
+}

@@ -1,0 +1,287 @@
+package krm
+
+import (
+	"bytes"
+	"iter"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Node is a value inside an object. The zero Node stands for a value that is
+// not there; all its methods answer as for null.
+type Node struct {
+	o *Object
+	i int32
+	// in tells the root, node 0, from a missing value.
+	in bool
+}
+
+func (n Node) node() *node { return &n.o.tree.nodes[n.i] }
+
+// Exists reports whether the author wrote the value, be it null.
+func (n Node) Exists() bool { return n.in }
+
+// IsNull reports whether the value is missing, empty or null.
+func (n Node) IsNull() bool {
+	if !n.in {
+		return true
+	}
+	d := n.node()
+	if d.kind == scalarNode && d.style == plainStyle {
+		switch string(n.o.tree.src[d.start:d.end]) {
+		case "~", "null", "Null", "NULL":
+			return true
+		}
+	}
+	return d.kind == nullNode
+}
+
+// IsMap reports whether the value is a mapping.
+func (n Node) IsMap() bool { return n.in && n.node().kind == mappingNode }
+
+// IsList reports whether the value is a sequence.
+func (n Node) IsList() bool { return n.in && n.node().kind == sequenceNode }
+
+// IsScalar reports whether the value is a scalar other than null.
+func (n Node) IsScalar() bool { return n.in && n.node().kind == scalarNode && !n.IsNull() }
+
+// IsText reports whether the value is a string, by quotes or by what it says.
+func (n Node) IsText() bool {
+	if !n.IsScalar() {
+		return false
+	}
+	d := n.node()
+	return d.style != plainStyle || !looksTyped(string(n.o.tree.src[d.start:d.end]))
+}
+
+// looksTyped reports whether a plain scalar would not be read as a string.
+func looksTyped(s string) bool {
+	return yaml.IsYaml1_1NonString(&yaml.Node{Kind: yaml.ScalarNode, Value: s})
+}
+
+// Get follows keys through mappings.
+func (n Node) Get(keys ...string) Node {
+	for _, key := range keys {
+		if !n.IsMap() {
+			return Node{}
+		}
+		n = n.child(key)
+	}
+	return n
+}
+
+func (n Node) child(key string) Node {
+	t := &n.o.tree
+	for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+		if string(t.rawKey(c)) == key {
+			return Node{n.o, c, true}
+		}
+	}
+	return Node{}
+}
+
+// Items yields the items of a sequence.
+func (n Node) Items() iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		if !n.IsList() {
+			return
+		}
+		t := &n.o.tree
+		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+			if !yield(Node{n.o, c, true}) {
+				return
+			}
+		}
+	}
+}
+
+// Fields yields the keys and values of a mapping.
+func (n Node) Fields() iter.Seq2[string, Node] {
+	return func(yield func(string, Node) bool) {
+		if !n.IsMap() {
+			return
+		}
+		t := &n.o.tree
+		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+			if !yield(Node{n.o, c, true}.Key(), Node{n.o, c, true}) {
+				return
+			}
+		}
+	}
+}
+
+// Len counts the items or fields.
+func (n Node) Len() (count int) {
+	if !n.in {
+		return 0
+	}
+	t := &n.o.tree
+	for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+		count++
+	}
+	return count
+}
+
+// Named gives the item of a sequence of mappings whose field has the value.
+func (n Node) Named(field, value string) Node {
+	for item := range n.Items() {
+		if item.Get(field).Is(value) {
+			return item
+		}
+	}
+	return Node{}
+}
+
+// Key is the key of a mapping's entry.
+func (n Node) Key() string {
+	d := n.node()
+	raw := n.o.tree.src[d.keyStart:d.keyEnd]
+	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') >= 0 || len(raw) > 1 && raw[0] == '\'' && bytes.Contains(raw[1:len(raw)-1], []byte("''")) {
+		return decode(raw)
+	}
+	return string(n.o.tree.rawKey(n.i))
+}
+
+// Is compares a scalar's text without copying it where it is simple.
+func (n Node) Is(text string) bool {
+	if !n.in {
+		return false
+	}
+	if raw, ok := n.simple(); ok {
+		return string(raw) == text
+	}
+	return n.Text() == text
+}
+
+// simple gives the text of a scalar whose text is what stands in the source.
+func (n Node) simple() ([]byte, bool) {
+	d := n.node()
+	if d.kind != scalarNode {
+		return nil, false
+	}
+	raw := n.o.tree.src[d.start:d.end]
+	switch d.style {
+	case plainStyle:
+		return raw, true
+	case singleStyle:
+		raw = raw[1 : len(raw)-1]
+		return raw, bytes.IndexByte(raw, '\'') < 0 && bytes.IndexByte(raw, '\n') < 0
+	case doubleStyle:
+		raw = raw[1 : len(raw)-1]
+		return raw, bytes.IndexByte(raw, '\\') < 0 && bytes.IndexByte(raw, '\n') < 0
+	}
+	return nil, false
+}
+
+// Text is the text of a scalar, "" of anything else.
+func (n Node) Text() string {
+	if !n.IsScalar() {
+		return ""
+	}
+	if raw, ok := n.simple(); ok {
+		return string(raw)
+	}
+	d := n.node()
+	t := &n.o.tree
+	switch d.style {
+	case literalStyle, foldedStyle:
+		// With the key's column unknown to the decoder, an explicit indentation
+		// would mean something else: state the one that was found.
+		header, text, _ := bytes.Cut(t.src[d.start:t.lineEnd(int(d.end))], []byte("\n"))
+		style, chomp := string(header[:1]), ""
+		if bytes.ContainsAny(header[:min(3, len(header))], "-") {
+			chomp = "-"
+		} else if bytes.ContainsAny(header[:min(3, len(header))], "+") {
+			chomp = "+"
+		}
+		var b bytes.Buffer
+		b.WriteString(style + "1" + chomp + "\n")
+		for line := range bytes.Lines(text) {
+			if len(bytes.TrimRight(line, "\r\n")) > int(d.col) {
+				b.WriteByte(' ')
+				b.Write(line[d.col:])
+			} else {
+				b.WriteByte('\n')
+			}
+		}
+		return decode(b.Bytes())
+	}
+	return decode(t.src[d.start:d.end])
+}
+
+// decode reads a scalar with the full parser.
+func decode(raw []byte) string {
+	var v struct{ V yaml.Node }
+	if err := yaml.Unmarshal(append([]byte("v: "), raw...), &v); err != nil {
+		return ""
+	}
+	return v.V.Value
+}
+
+// Int gives a plain decimal number.
+func (n Node) Int() (int, bool) {
+	if !n.IsScalar() || n.node().style != plainStyle {
+		return 0, false
+	}
+	i, err := strconv.Atoi(n.Text())
+	return i, err == nil
+}
+
+// Line is the line of the value's entry in its file, counting from 1.
+func (n Node) Line() int {
+	if n.o == nil {
+		return 0
+	}
+	if n.o.rewritten || !n.in {
+		return n.o.Origin.Line // kyaml has moved the lines
+	}
+	d := n.node()
+	at := d.keyStart
+	if d.keyEnd == 0 {
+		at = d.start
+	}
+	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
+	for _, cut := range n.o.cuts {
+		if line >= cut.line {
+			line += cut.gone
+		}
+	}
+	return line
+}
+
+// Path is the field path: spec.template.spec.containers[0].image.
+func (n Node) Path() string {
+	if !n.in || n.i == 0 {
+		return ""
+	}
+	t := &n.o.tree
+	parent := Node{n.o, t.nodes[n.i].parent, true}
+	if parent.IsList() {
+		index := 0
+		for c := parent.node().first; c != n.i; c = t.nodes[c].next {
+			index++
+		}
+		return parent.Path() + "[" + strconv.Itoa(index) + "]"
+	}
+	key := n.Key()
+	if strings.ContainsAny(key, "./") {
+		return parent.Path() + "[" + key + "]"
+	}
+	if path := parent.Path(); path != "" {
+		return path + "." + key
+	}
+	return key
+}
+
+// lineStart gives the start of the line that p stands on.
+func (t *tree) lineStart(p int) int { return bytes.LastIndexByte(t.src[:p], '\n') + 1 }
+
+// lineEnd gives the start of the line after the one that p stands on.
+func (t *tree) lineEnd(p int) int {
+	if i := bytes.IndexByte(t.src[p:], '\n'); i >= 0 {
+		return p + i + 1
+	}
+	return len(t.src)
+}

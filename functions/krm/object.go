@@ -1,0 +1,236 @@
+package krm
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Origin says where the author wrote an object.
+type Origin struct {
+	// File is relative to the package's root, with slashes; "-" is standard input.
+	File string
+	// Line is where the object's text starts, counting from 1.
+	Line int
+}
+
+// Annotations in which the hosts of KRM functions say which file an item is
+// from, and at which place in it, from 0.
+const (
+	PathAnnotation  = "config.kubernetes.io/path"
+	IndexAnnotation = "config.kubernetes.io/index"
+)
+
+// Object is one Kubernetes object as text, with a lens on its structure. Edits
+// are collected and applied by Append; until then the lens shows the object as
+// it was read.
+type Object struct {
+	Ref
+	Origin Origin
+
+	tree       tree
+	start, end int  // the object's lines in tree.src
+	item       bool // an item of a list: the author's first line starts with its dash
+
+	// rewritten says that kyaml gave the text, since the scanner was not
+	// certain of the author's; why says what it stumbled over.
+	rewritten bool
+	unlined   bool // its lines are not the lines of its file
+	why       string
+	author    []byte // what the author wrote, where rewritten
+
+	edits []edit
+	text  []byte // of the edits
+	eol   string
+	cuts  []lineCut
+}
+
+// lineCut says that lines of the author's file from a line on are not in the text.
+type lineCut struct{ line, gone int }
+
+// Read reads the object in src[d.Start:d.End] into o, reusing its memory. Where
+// dash is set the text is an item of a list. A document that holds no mapping,
+// or no kind, gives isObject false and no error.
+//
+// The error names what is wrong with the YAML, with its line in the file.
+func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
+	*o = Object{
+		Origin: origin, start: d.Start, end: d.End, item: dash,
+		tree: tree{nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
+	}
+	if at, reason := valid(src[d.Start:d.End]); reason == invalidUTF8 {
+		return false, o.syntaxError(src, d.Start+at, reason+fmt.Sprintf(" (byte 0x%02x)", src[d.Start+at]))
+	} else if reason != "" {
+		o.why = reason
+	} else {
+		o.why, _ = o.tree.scan(src, d.Start, d.End, dash)
+	}
+	if o.why != "" {
+		if err := o.rewrite(src[d.Start:d.End]); err != nil {
+			return false, err
+		}
+	}
+	o.eol = lineEnding(o.tree.src[o.start:o.end])
+	root := o.Root()
+	if !root.IsMap() {
+		return false, nil
+	}
+	o.APIVersion, o.Kind = root.Get("apiVersion").Text(), root.Get("kind").Text()
+	metadata := root.Get("metadata")
+	o.Name, o.Namespace = metadata.Get("name").Text(), metadata.Get("namespace").Text()
+	if o.item {
+		// In a list that a host passes, the file is what the host says, and no
+		// line of the list helps anybody.
+		if file, ok := o.Annotation(PathAnnotation); ok && file != "" {
+			o.Origin.File, o.unlined = file, true
+		}
+	}
+	return o.Kind != "" && o.APIVersion != "", nil
+}
+
+// SyntaxError is text that is not YAML, or not YAML of the kind that
+// Kubernetes takes.
+type SyntaxError struct {
+	File    string
+	Line    int
+	Message string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Message)
+}
+
+func (o *Object) syntaxError(src []byte, at int, message string) error {
+	line := o.Origin.Line + bytes.Count(src[o.start:at], []byte{'\n'})
+	return &SyntaxError{File: o.Origin.File, Line: line, Message: message}
+}
+
+// Root is the object itself.
+func (o *Object) Root() Node { return Node{o, 0, true} }
+
+// Get follows keys from the root.
+func (o *Object) Get(keys ...string) Node { return o.Root().Get(keys...) }
+
+// Group is the API group of the object, "" for the core group.
+func (o *Object) Group() string {
+	group, _, found := strings.Cut(o.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+// Bytes are the author's text of the object: whole lines of its file.
+func (o *Object) Bytes() []byte {
+	if o.rewritten {
+		return o.author
+	}
+	return o.tree.src[o.start:o.end]
+}
+
+// Rewritten says whether the text went through kyaml, and why.
+func (o *Object) Rewritten() (why string, rewritten bool) { return o.why, o.rewritten }
+
+// Label gives a label of the object.
+func (o *Object) Label(key string) (string, bool) { return entry(o.Get("metadata", "labels"), key) }
+
+// Annotation gives an annotation of the object.
+func (o *Object) Annotation(key string) (string, bool) {
+	return entry(o.Get("metadata", "annotations"), key)
+}
+
+func entry(m Node, key string) (string, bool) {
+	n := m.Get(key)
+	return n.Text(), n.Exists()
+}
+
+// Finding starts a finding about a value of the object.
+func (o *Object) Finding(severity Severity, rule string, at Node, message, hint string) Finding {
+	line := o.Origin.Line
+	if at.Exists() {
+		line = at.Line()
+	}
+	if o.unlined {
+		line = 0
+	}
+	return Finding{
+		Rule: rule, Severity: severity, Message: message, Hint: hint,
+		File: o.Origin.File, Line: line, Field: at.Path(), Object: o.Ref,
+	}
+}
+
+// PodTemplate is the one lens on all kinds that run pods.
+type PodTemplate struct {
+	// Template holds metadata and spec; for a Pod it is the Pod itself.
+	Template Node
+	// Path leads to Template: "spec.template".
+	Path string
+}
+
+// Spec is the pod's spec.
+func (p PodTemplate) Spec() Node { return p.Template.Get("spec") }
+
+// Label gives a label of the pod template.
+func (p PodTemplate) Label(key string) (string, bool) {
+	return entry(p.Template.Get("metadata", "labels"), key)
+}
+
+// Annotation gives an annotation of the pod template.
+func (p PodTemplate) Annotation(key string) (string, bool) {
+	return entry(p.Template.Get("metadata", "annotations"), key)
+}
+
+// podTemplates are the places where the kinds we know, and those that imitate
+// them, keep their pods.
+var podTemplates = []struct {
+	path string
+	keys []string
+}{
+	{"spec.template", []string{"spec", "template"}},
+	{"spec.jobTemplate.spec.template", []string{"spec", "jobTemplate", "spec", "template"}},
+	{"spec.podTemplate", []string{"spec", "podTemplate"}},
+}
+
+// PodTemplate gives the pod template of a workload: Deployment, StatefulSet,
+// DaemonSet, ReplicaSet, Job, CronJob, Pod, and every other kind that has
+// containers at one of the same places.
+func (o *Object) PodTemplate() (PodTemplate, bool) {
+	if o.Kind == "Pod" && o.APIVersion == "v1" {
+		return PodTemplate{Template: o.Root()}, o.Get("spec", "containers").IsList()
+	}
+	for _, p := range podTemplates {
+		if t := o.Get(p.keys...); t.Get("spec", "containers").IsList() {
+			return PodTemplate{Template: t, Path: p.path}, true
+		}
+	}
+	return PodTemplate{}, false
+}
+
+// Contains reports whether a text stands anywhere in the object.
+func (o *Object) Contains(text string) bool {
+	return bytes.Contains(o.tree.src[o.start:o.end], []byte(text))
+}
+
+// Item reports whether the object is an item of a list.
+func (o *Object) Item() bool { return o.item }
+
+// MapLines makes o, which was read from the text of an object with its cuts
+// applied, name the lines of that object's file.
+func (o *Object) MapLines(from *Object) {
+	o.cuts = o.cuts[:0]
+	if from.rewritten {
+		return
+	}
+	line := from.Origin.Line
+	at := from.start
+	for _, e := range from.edits {
+		if e.end <= e.at {
+			continue
+		}
+		line += bytes.Count(from.tree.src[at:e.at], []byte{'\n'})
+		gone := bytes.Count(from.tree.src[e.at:e.end], []byte{'\n'})
+		o.cuts = append(o.cuts, lineCut{line, gone})
+		line += gone
+		at = e.end
+	}
+}

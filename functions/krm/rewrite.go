@@ -1,0 +1,165 @@
+package krm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// maxNodes bounds what aliases may expand to: a "billion laughs" document is
+// small as text only.
+const maxNodes = 200_000
+
+// rewrite gives the object the text that kyaml makes of it, in the block style
+// that the scanner is certain of.
+func (o *Object) rewrite(text []byte) error {
+	plain := text
+	if o.item { // a list item: its dash stands where a space may stand
+		plain = bytes.Clone(text)
+		plain[bytes.IndexByte(plain, '-')] = ' '
+	}
+	// kyaml places some comments elsewhere when lines end in CRLF.
+	plain = bytes.ReplaceAll(plain, []byte("\r\n"), []byte("\n"))
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(plain))
+	if err := decoder.Decode(&document); err != nil {
+		if err.Error() == "EOF" {
+			o.tree.nodes = append(o.tree.nodes[:0], node{})
+			o.why = ""
+			return nil
+		}
+		return o.parseError(err)
+	}
+	var second yaml.Node
+	if err := decoder.Decode(&second); err == nil {
+		return o.parseErrorAt(second.Line, "a second document without a \"---\" line of its own")
+	} else if err.Error() != "EOF" {
+		return o.parseError(err)
+	}
+	if n, line := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
+		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
+	}
+	if line, key := duplicateKey(&document); key != "" {
+		return o.parseErrorAt(line, fmt.Sprintf("the key %q stands twice in one mapping", key))
+	}
+	root := yaml.NewRNode(&document)
+	if err := root.DeAnchor(); err != nil {
+		return o.parseError(err)
+	}
+	canonical, err := BlockStyle(root)
+	if err != nil {
+		return o.parseError(err)
+	}
+	var again tree
+	if why, at := again.scan(canonical, 0, len(canonical), false); why != "" {
+		line := document.Line
+		return o.parseErrorAt(line, fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why,
+			why+" in "+strconv.Quote(string(canonical[at:min(at+40, len(canonical))]))))
+	}
+	o.author, o.tree, o.start, o.end, o.rewritten = text, again, 0, len(canonical), true
+	return nil
+}
+
+// BlockStyle writes a document in block style throughout.
+func BlockStyle(root *yaml.RNode) ([]byte, error) {
+	blockStyles(root.YNode())
+	text, err := root.String()
+	return []byte(text), err
+}
+
+func blockStyles(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode && len(n.Content) > 0 {
+		n.Style &^= yaml.FlowStyle
+	}
+	n.Style &^= yaml.TaggedStyle
+	for _, c := range n.Content {
+		blockStyles(c)
+	}
+}
+
+// expandedSize counts the values that a document has once its aliases are
+// replaced. A cycle counts as more than any bound.
+func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bool) (size, line int) {
+	if size, ok := known[n]; ok {
+		return size, n.Line
+	}
+	if open[n] {
+		return maxNodes + 1, n.Line
+	}
+	open[n] = true
+	defer delete(open, n)
+	size = 1
+	if n.Kind == yaml.AliasNode {
+		size, _ = expandedSize(n.Alias, known, open)
+	}
+	for _, c := range n.Content {
+		more, at := expandedSize(c, known, open)
+		size += more
+		if size > maxNodes {
+			if line == 0 {
+				line = at
+			}
+			return maxNodes + 1, line
+		}
+	}
+	known[n] = size
+	return size, n.Line
+}
+
+func duplicateKey(n *yaml.Node) (line int, key string) {
+	if n.Kind == yaml.MappingNode {
+		seen := make(map[string]bool, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if seen[k.Value] && k.Kind == yaml.ScalarNode && k.Value != "<<" {
+				return k.Line, k.Value
+			}
+			seen[k.Value] = true
+		}
+	}
+	for _, c := range n.Content {
+		if line, key := duplicateKey(c); key != "" {
+			return line, key
+		}
+	}
+	return 0, ""
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+
+// parseError moves the line of an error of the YAML library into the file.
+func (o *Object) parseError(err error) error {
+	message := err.Error()
+	m := yamlLine.FindStringSubmatch(message)
+	line, _ := strconv.Atoi(m[1])
+	message = strings.TrimPrefix(message, m[0])
+	if strings.HasPrefix(o.why, "a tab") {
+		message += " (indent with spaces, not tabs)"
+	}
+	return o.parseErrorAt(max(line, 1), message)
+}
+
+func (o *Object) parseErrorAt(line int, message string) error {
+	return &SyntaxError{File: o.Origin.File, Line: o.Origin.Line + line - 1, Message: message}
+}
+
+// SameAs reports whether another text is the block-style form of the object.
+func (o *Object) SameAs(text []byte) (bool, error) {
+	if !o.rewritten {
+		if err := o.rewrite(o.Bytes()); err != nil {
+			return false, err
+		}
+	}
+	// kyaml moves some comments and blank lines only when it writes its own text
+	// anew, so both texts go through it a last time.
+	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}
+	if err := errors.Join(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
+		return false, err
+	}
+	return bytes.Equal(one.tree.src[one.start:one.end], two.tree.src[two.start:two.end]), nil
+}

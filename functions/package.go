@@ -1,0 +1,480 @@
+// Package functions holds what the functions know of a package of manifests,
+// and the table that names them.
+package functions
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/agentcard"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
+)
+
+// Package is what a function may know beyond the object at hand. It is filled
+// in a first pass over all objects and only read in the second.
+type Package struct {
+	// Version is recorded in what is rendered.
+	Version string
+	Config  api.RenderConfigSpec
+
+	base      identity.Settings
+	exchanges *tokenexchange.Renderer
+
+	entries []entry
+	first   map[key]int32 // into entries; duplicates follow entry.next
+
+	tokenExchanges []custom[api.TokenExchange]
+	agentTraces    []custom[api.AgentTrace]
+	agentCards     []custom[api.AgentCard]
+	sources        []*krm.Object                        // of generated objects
+	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
+	traceOf        map[int32]*custom[api.AgentTrace]
+	cards          cardIndex
+	namespaces     map[string][]namespace
+	renamed        map[key][]renamed
+	configMaps     int // that an author wrote
+
+	findings []krm.Finding
+}
+
+type key struct{ kind, namespace, name string }
+
+// entry is one object of the package.
+type entry struct {
+	key
+	apiVersion, file string
+	line             int32
+	next             int32 // the next entry of the same key, 0 for none
+	generated        bool
+}
+
+// custom is a pillar's custom resource with the text it came from.
+type custom[T any] struct {
+	*krm.Object
+	value T
+}
+
+// renamed is a workload under a name that kustomize has changed since.
+type renamed struct {
+	entry   int32
+	affixes string
+}
+
+type namespace struct {
+	krm.Ref
+	origin krm.Origin
+	optOut bool
+	label  string // "file:line" of the label that says so
+}
+
+// NewPackage prepares a package for a configuration; nil stands for the
+// defaults. Errors in the configuration are among the findings of Resolve.
+func NewPackage(version string, config *api.RenderConfig) *Package {
+	p := &Package{
+		Version:    version,
+		entries:    make([]entry, 1), // 0 is none
+		first:      make(map[key]int32),
+		exchangeOf: make(map[int32]*custom[api.TokenExchange]),
+		traceOf:    make(map[int32]*custom[api.AgentTrace]),
+		namespaces: make(map[string][]namespace),
+		renamed:    make(map[key][]renamed),
+	}
+	if config != nil {
+		p.Config = config.Spec
+	}
+	p.base, p.findings = identity.Base(config)
+	p.exchanges = tokenexchange.New()
+	return p
+}
+
+// Prefix is the prefix of labels and annotations.
+func (p *Package) Prefix() string { return p.base.Prefix }
+
+// Classic reports whether sidecars are ordinary containers.
+func (p *Package) Classic() bool { return is(p.Config.Sidecars, "classic") }
+
+// KeepCustomResources reports whether the pillars' CRs stay in the output.
+func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResources, "keep") }
+
+func is(p *string, value string) bool { return p != nil && *p == value }
+
+// Collect notes one document of the first pass. Text that cannot be read is
+// left for the second pass to report.
+func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Origin) {
+	text := src[d.Start:d.End]
+	head, ok := krm.Head{}, false
+	if !item {
+		head, ok = krm.ReadHead(text)
+	}
+	var o *krm.Object
+	if !ok || p.wants(head.APIVersion, head.Kind) {
+		o = new(krm.Object)
+		if isObject, err := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
+			return
+		}
+		origin = o.Origin
+		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+	}
+	if head.Kind == "" || head.Name == "" {
+		return
+	}
+	k := key{head.Kind, head.Namespace, head.Name}
+	e := entry{
+		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
+		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
+	}
+	p.enter(k, e)
+	if item && o != nil {
+		for _, name := range previousNames(o) {
+			was := key{o.Kind, o.Namespace, name}
+			p.renamed[was] = append(p.renamed[was], renamed{p.first[k], affixes(o)})
+		}
+	}
+	if o != nil && p.wants(o.APIVersion, o.Kind) {
+		p.collectCustom(o)
+	}
+	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
+		p.collectSource(text, item, origin)
+	}
+}
+
+func (p *Package) enter(k key, e entry) {
+	e.key, e.next = k, p.first[k]
+	p.first[k] = int32(len(p.entries))
+	p.entries = append(p.entries, e)
+	if k.kind == "ConfigMap" && !e.generated {
+		p.configMaps++
+	}
+}
+
+// Facts are what a file tells the package: the objects that it holds.
+type Facts struct {
+	// Names are the objects, and Lines where they stand.
+	Names, Lines string
+}
+
+// Mark is the point in a first pass up to which facts are known.
+type Mark struct{ entries, whole int }
+
+// Mark gives the present point.
+func (p *Package) Mark() Mark {
+	whole := len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	for _, ns := range p.namespaces {
+		whole += len(ns)
+	}
+	return Mark{len(p.entries), whole}
+}
+
+// FactsSince gives the facts that came after a mark. all is false where the
+// package learnt more than they say.
+func (p *Package) FactsSince(m Mark) (facts Facts, all bool) {
+	var names, lines strings.Builder
+	for _, e := range p.entries[m.entries:] {
+		fmt.Fprintf(&names, "%s\x1f%s\x1f%s\x1f%s\x1f%t\x1e", e.apiVersion, e.kind, e.namespace, e.name, e.generated)
+		fmt.Fprintf(&lines, "%d ", e.line)
+	}
+	facts = Facts{names.String(), lines.String()}
+	return facts, p.Mark().whole == m.whole && !strings.ContainsAny(facts.Names, "\t\n") && strings.Count(facts.Names, "\x1e") == len(p.entries)-m.entries
+}
+
+// Restore enters the facts of a file that does not have to be read again.
+func (p *Package) Restore(file string, facts Facts) {
+	lines := facts.Lines
+	for names := facts.Names; names != ""; {
+		var name, line string
+		name, names, _ = strings.Cut(names, "\x1e")
+		line, lines, _ = strings.Cut(lines, " ")
+		var fields [5]string
+		for i := range fields {
+			fields[i], name, _ = strings.Cut(name, "\x1f")
+		}
+		at, _ := strconv.Atoi(line)
+		p.enter(key{fields[1], fields[2], fields[3]}, entry{apiVersion: fields[0], file: file, line: int32(at), generated: fields[4] == "true"})
+	}
+}
+
+// Selects reports whether AgentCards look for workloads by their labels, which
+// facts do not hold.
+func (p *Package) Selects() bool {
+	for _, c := range p.agentCards {
+		if c.value.Spec.TargetRef == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// collectSource reads the custom resource that a generated object was made
+// from. It counts only where the package does not have the resource itself.
+func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
+	var generated krm.Object
+	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
+		return
+	}
+	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
+	o := new(krm.Object)
+	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
+		p.sources = append(p.sources, o)
+	}
+}
+
+// wants says which kinds the first pass has to read as a whole.
+func (p *Package) wants(apiVersion, kind string) bool {
+	switch kind {
+	case "Namespace":
+		return apiVersion == "v1"
+	case "TokenExchange", "AgentTrace":
+		return p.pillarGroup(apiVersion)
+	case "AgentCard":
+		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
+	}
+	return false
+}
+
+// pillarGroup reports whether an apiVersion is of the group of 001's CRs,
+// which is named after the label prefix.
+func (p *Package) pillarGroup(apiVersion string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return group == "kagenti.io" || group == p.base.Prefix
+}
+
+func (p *Package) agentGroup(apiVersion string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return group == "agent.kagenti.dev" || group == "agent.rossoctl.dev"
+}
+
+func (p *Package) collectCustom(o *krm.Object) {
+	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
+	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && version != "v1alpha1" {
+		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
+			fmt.Sprintf("%s has no version %q", o.Kind, version), "write v1alpha1"))
+		return
+	}
+	switch o.Kind {
+	case "Namespace":
+		out, at, findings := inject.NamespaceOptsOut(o, p.base.Prefix)
+		p.findings = append(p.findings, findings...)
+		p.namespaces[o.Name] = append(p.namespaces[o.Name], namespace{
+			Ref: o.Ref, origin: o.Origin, optOut: out, label: fmt.Sprintf("%s:%d", o.Origin.File, at.Line()),
+		})
+	case "TokenExchange":
+		c := custom[api.TokenExchange]{Object: o}
+		p.findings = append(p.findings, o.Decode("token-exchange/field", &c.value)...)
+		c.value.Origin = origin
+		p.tokenExchanges = append(p.tokenExchanges, c)
+	case "AgentTrace":
+		c := custom[api.AgentTrace]{Object: o}
+		p.findings = append(p.findings, o.Decode("agent-trace/field", &c.value)...)
+		c.value.Origin = origin
+		p.agentTraces = append(p.agentTraces, c)
+	case "AgentCard":
+		c := custom[api.AgentCard]{Object: o}
+		p.findings = append(p.findings, o.Decode("agent-card/field", &c.value)...)
+		c.value.Origin = origin
+		p.findings = append(p.findings, agentcard.Check(&c.value)...)
+		p.agentCards = append(p.agentCards, c)
+	}
+}
+
+// Resolve ends the first pass: it finds the workload of every targetRef. Its
+// findings are those of the configuration and of all custom resources.
+func (p *Package) Resolve() []krm.Finding {
+	for _, o := range p.sources {
+		if p.first[key{o.Kind, o.Namespace, o.Name}] == 0 {
+			p.collectCustom(o)
+		}
+	}
+	for i := range p.tokenExchanges {
+		c := &p.tokenExchanges[i]
+		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {
+			claim(p, "token-exchange", p.exchangeOf, target, c)
+		}
+	}
+	for i := range p.agentTraces {
+		c := &p.agentTraces[i]
+		if target, ok := p.target("agent-trace", c.Object, c.value.Spec.TargetRef); ok {
+			claim(p, "agent-trace", p.traceOf, target, c)
+		}
+	}
+	for i := range p.agentCards {
+		c := &p.agentCards[i]
+		if ref := c.value.Spec.TargetRef; ref != nil {
+			p.target("agent-card", c.Object, *ref)
+		} else {
+			p.cards.add(c)
+		}
+	}
+	return p.findings
+}
+
+// claim gives a workload its custom resource. A second one is an error.
+func claim[T any](p *Package, function string, owners map[int32]*custom[T], target int32, c *custom[T]) {
+	if other := owners[target]; other != nil {
+		p.findings = append(p.findings, c.Finding(krm.Error, function+"/two-for-one", c.Get("spec", "targetRef"),
+			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name, other.Origin.File, other.Origin.Line),
+			"merge the two into one"))
+		return
+	}
+	owners[target] = c
+}
+
+// target finds the workload that a custom resource names: the one in the same
+// namespace whose file is nearest.
+func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int32, bool) {
+	at := o.Get("spec", "targetRef")
+	report := func(rule, message, hint string) (int32, bool) {
+		p.findings = append(p.findings, o.Finding(krm.Error, function+"/"+rule, at, message, hint))
+		return 0, false
+	}
+	if ref.Kind == "" || ref.Name == "" {
+		return report("target-ref", "targetRef needs a kind and a name", "name the workload: {apiVersion: apps/v1, kind: Deployment, name: …}")
+	}
+	group, _, _ := strings.Cut(ref.APIVersion, "/")
+	matches := func(e *entry) bool {
+		have, _, _ := strings.Cut(e.apiVersion, "/")
+		return ref.APIVersion == "" || have == group
+	}
+	found := p.nearest(key{ref.Kind, o.Namespace, ref.Name}, o.Origin.File, matches)
+	if len(found) == 0 {
+		for _, r := range p.renamed[key{ref.Kind, o.Namespace, ref.Name}] {
+			if r.affixes == affixes(o) && matches(&p.entries[r.entry]) {
+				found = append(found, r.entry)
+			}
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], true
+	case 0:
+		message := fmt.Sprintf("the package has no %s %s", ref.Kind, ref.Name)
+		if o.Namespace != "" {
+			message += " in namespace " + o.Namespace
+		}
+		return report("no-target", message, p.suggest(ref, o.Namespace))
+	}
+	one, two := p.entries[found[0]], p.entries[found[1]]
+	return report("two-targets", fmt.Sprintf("%s %s stands in %s:%d and in %s:%d", ref.Kind, ref.Name, one.file, one.line, two.file, two.line),
+		"render the two folders apart, or move the resource next to the workload it means")
+}
+
+// previousNames gives the names that an item had before kustomize changed them.
+// kustomize changes references only after its transformers, of which we are one.
+func previousNames(o *krm.Object) []string {
+	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")
+	if !ok || names == "" {
+		return nil
+	}
+	list := strings.Split(names, ",")
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == o.Name })
+}
+
+// affixes tells apart what two overlays made of one base, as kustomize does it.
+func affixes(o *krm.Object) string {
+	prefixes, _ := o.Annotation("internal.config.kubernetes.io/prefixes")
+	suffixes, _ := o.Annotation("internal.config.kubernetes.io/suffixes")
+	return prefixes + "/" + suffixes
+}
+
+// nearest gives the entries of a key that share the longest path with a file.
+func (p *Package) nearest(k key, file string, matches func(*entry) bool) (found []int32) {
+	best := -1
+	for i := p.first[k]; i != 0; i = p.entries[i].next {
+		e := &p.entries[i]
+		if matches != nil && !matches(e) {
+			continue
+		}
+		depth := sharedFolders(e.file, file)
+		if depth > best {
+			best, found = depth, found[:0]
+		}
+		if depth == best {
+			found = append(found, i)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func sharedFolders(a, b string) (depth int) {
+	as, bs := strings.Split(path.Dir(a), "/"), strings.Split(path.Dir(b), "/")
+	for depth < len(as) && depth < len(bs) && as[depth] == bs[depth] {
+		depth++
+	}
+	return depth
+}
+
+// suggest looks for what the author may have meant by a target that is not there.
+func (p *Package) suggest(ref api.TargetRef, namespace string) string {
+	var near []string
+	for k, i := range p.first {
+		e := p.entries[i]
+		switch {
+		case k.name == ref.Name && k.kind == ref.Kind && k.namespace != namespace:
+			where := "namespace " + k.namespace
+			if k.namespace == "" {
+				where = "no namespace"
+			}
+			near = append(near, fmt.Sprintf("%s:%d has it in %s: give both the same", e.file, e.line, where))
+		case k.name == ref.Name && k.kind == ref.Kind:
+			near = append(near, fmt.Sprintf("%s:%d has it with apiVersion %s", e.file, e.line, e.apiVersion))
+		case k.name == ref.Name && workloadKinds[k.kind]:
+			near = append(near, fmt.Sprintf("%s:%d is a %s of that name", e.file, e.line, k.kind))
+		}
+	}
+	if len(near) == 0 {
+		return "correct the name, or add the workload to the package"
+	}
+	slices.Sort(near)
+	return near[0]
+}
+
+var workloadKinds = map[string]bool{
+	"Deployment": true, "StatefulSet": true, "DaemonSet": true, "Job": true, "CronJob": true, "ReplicaSet": true, "Pod": true,
+}
+
+// index gives the entry of an object of the second pass.
+func (p *Package) index(o *krm.Object) int32 {
+	for i := p.first[key{o.Kind, o.Namespace, o.Name}]; i != 0; i = p.entries[i].next {
+		if e := &p.entries[i]; int(e.line) == o.Origin.Line && e.file == o.Origin.File {
+			return i
+		}
+	}
+	return 0
+}
+
+// Regenerates reports whether a generated object belongs to a workload of the
+// package, which makes it anew, or is gone with it.
+func (p *Package) Regenerates(o *krm.Object) bool {
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
+	return p.first[key{kind, o.Namespace, name}] != 0
+}
+
+// optedOut gives the Namespace that keeps its workloads from being injected.
+func (p *Package) optedOut(o *krm.Object) (namespace, bool) {
+	best, found := -1, namespace{}
+	for _, ns := range p.namespaces[o.Namespace] {
+		if depth := sharedFolders(ns.origin.File, o.Origin.File); depth > best {
+			best, found = depth, ns
+		}
+	}
+	return found, found.optOut
+}
+
+// authored gives the place of an object that an author wrote under a name that
+// a generated one needs.
+func (p *Package) authored(kind, namespace, name, file string) (place string, found bool) {
+	for _, i := range p.nearest(key{kind, namespace, name}, file, func(e *entry) bool { return !e.generated }) {
+		e := p.entries[i]
+		return fmt.Sprintf("%s:%d", e.file, e.line), true
+	}
+	return "", false
+}

@@ -1,0 +1,250 @@
+// Package scalar writes strings that came from people as scalars of the formats
+// that rendered files are in, so that nothing they hold can end a string, start
+// a key or be expanded. What it appends is always a single line.
+package scalar
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const hex = "0123456789abcdef"
+
+// AppendYAML appends s as a double-quoted YAML scalar, which is JSON too
+// wherever s is printable.
+func AppendYAML(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	if clean(s) {
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	return append(appendEscaped(dst, s, 0), '"')
+}
+
+// AppendPlain appends s as a plain YAML scalar where it can be nothing but that
+// string, and double-quoted otherwise.
+func AppendPlain(dst []byte, s string) []byte {
+	if Plain(s) {
+		return append(dst, s...)
+	}
+	return AppendYAML(dst, s)
+}
+
+// AppendInner appends s for the inside of a double-quoted YAML scalar.
+func AppendInner(dst []byte, s string) []byte {
+	if clean(s) {
+		return append(dst, s...)
+	}
+	return appendEscaped(dst, s, 0)
+}
+
+// AppendJSON appends s as a JSON string.
+func AppendJSON(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	if clean(s) {
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r >= 0x10000 && !printable(r):
+			// A surrogate pair, as JSON wants it.
+			r -= 0x10000
+			dst = appendU(dst, 0xd800+r>>10)
+			dst = appendU(dst, 0xdc00+r&0x3ff)
+		case !printable(r):
+			dst = appendU(dst, r)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
+
+// AppendHCL appends s as an HCL 1 string, as spiffe-helper's helper.conf has
+// them. "${" starts an interpolation there, so that a dollar sign before a
+// brace is written as its code.
+func AppendHCL(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	if clean(s) && !strings.Contains(s, "${") {
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	for i, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '$' && strings.HasPrefix(s[i+1:], "{"):
+			dst = append(dst, `\u0024`...)
+		case r >= 0x10000 && !printable(r):
+			dst = append(dst, `\U00`...)
+			for shift := 20; shift >= 0; shift -= 4 {
+				dst = append(dst, hex[r>>shift&15])
+			}
+		case !printable(r):
+			dst = appendU(dst, r)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
+
+// AppendOTel appends s as a double-quoted YAML scalar of an OpenTelemetry
+// configuration file, in which ${NAME} stands for an environment variable and
+// $$ for a dollar sign. Portable has to hold for s.
+func AppendOTel(dst []byte, s string) []byte {
+	if !strings.Contains(s, "${") {
+		return AppendYAML(dst, s)
+	}
+	dst = append(dst, '"')
+	return append(appendEscaped(dst, s, '$'), '"')
+}
+
+// Portable reports whether every OpenTelemetry loader reads what AppendOTel
+// writes as s. They differ on a doubled dollar sign and on "${" that is not
+// followed by a variable's name and "}".
+func Portable(s string) bool {
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 || i == len(s)-1 {
+			return true
+		}
+		s = s[i+1:]
+		if s[0] == '$' {
+			return false
+		}
+		if s[0] != '{' {
+			continue
+		}
+		end := strings.IndexByte(s, '}')
+		if end < 2 || digit(s[1]) {
+			return false
+		}
+		for _, c := range []byte(s[1:end]) {
+			if !letter(c) && !digit(c) && c != '_' {
+				return false
+			}
+		}
+	}
+}
+
+// AppendEnv appends s as the double-quoted value of an environment variable in
+// a container, where Kubernetes expands $(NAME) and reads $$ as a dollar sign.
+func AppendEnv(dst []byte, s string) []byte {
+	return append(AppendEnvInner(append(dst, '"'), s), '"')
+}
+
+// AppendEnvInner appends s for the inside of such a value.
+func AppendEnvInner(dst []byte, s string) []byte {
+	for {
+		literal, rest, found := strings.Cut(s, "$")
+		dst = AppendInner(dst, literal)
+		if !found {
+			return dst
+		}
+		dst = append(dst, '$', '$')
+		s = rest
+	}
+}
+
+// AppendPath appends an absolute path as a plain YAML scalar where it can be
+// nothing else, and double-quoted otherwise.
+func AppendPath(dst []byte, p string) []byte {
+	if len(p) > 1 && p[0] == '/' {
+		for i := 1; ; i++ {
+			if i == len(p) {
+				return append(dst, p...)
+			}
+			if c := p[i]; !letter(c) && !digit(c) && c != '/' && c != '-' && c != '_' && c != '.' {
+				break
+			}
+		}
+	}
+	return AppendYAML(dst, p)
+}
+
+// appendEscaped appends s for the inside of a double-quoted YAML scalar. With
+// double '$' a dollar sign before a brace is doubled.
+func appendEscaped(dst []byte, s string, double byte) []byte {
+	for i, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '$' && double == '$' && strings.HasPrefix(s[i+1:], "{"):
+			dst = append(dst, '$', '$')
+		case r == '\n':
+			dst = append(dst, '\\', 'n')
+		case r == '\t':
+			dst = append(dst, '\\', 't')
+		case r >= 0x10000 && !printable(r):
+			dst = append(dst, `\U00`...)
+			for shift := 20; shift >= 0; shift -= 4 {
+				dst = append(dst, hex[r>>shift&15])
+			}
+		case !printable(r):
+			dst = appendU(dst, r)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return dst
+}
+
+func appendU(dst []byte, r rune) []byte {
+	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+}
+
+// clean reports whether s is printable ASCII without quotes and backslashes.
+func clean(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// printable reports whether YAML 1.2 takes r unescaped in any scalar and no
+// reader takes it for a line break.
+func printable(r rune) bool {
+	switch {
+	case r < ' ', r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff:
+		return false
+	case r == 0xfffe || r == 0xffff, r >= 0xd800 && r < 0xe000:
+		return false
+	}
+	return true
+}
+
+// Plain reports whether s is a letter followed by characters that mean nothing
+// in YAML, and is none of the words that YAML 1.1 readers take for a boolean or
+// a null.
+func Plain(s string) bool {
+	if s == "" || !letter(s[0]) {
+		return false
+	}
+	for _, c := range []byte(s[1:]) {
+		if !letter(c) && !digit(c) && c != '-' && c != '.' && c != '_' && c != '/' {
+			return false
+		}
+	}
+	switch len(s) {
+	case 1, 2, 3, 4, 5:
+		switch strings.ToLower(s) {
+		case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// AppendInt appends n in decimal.
+func AppendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }

@@ -1,0 +1,591 @@
+package tokenexchange_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl"
+	"github.com/hashicorp/hcl/hcl/token"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
+)
+
+func weatherAgent() identity.Workload {
+	return identity.Workload{
+		APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "weather-agent", SPIFFE: true,
+	}
+}
+
+// settings are those of the weather agent under cfg and te, either of which may
+// be nil.
+func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *identity.Settings {
+	t.Helper()
+	base, findings := identity.Base(cfg)
+	s, more := identity.Resolve(&base, weatherAgent(), te, nil, nil)
+	if findings = append(findings, more...); krm.Failed(findings) {
+		t.Fatal(findings)
+	}
+	return &s
+}
+
+func exchange(t *testing.T, spec string) *api.TokenExchange {
+	t.Helper()
+	te := &api.TokenExchange{}
+	if err := yaml.UnmarshalStrict([]byte(spec), te); err != nil {
+		t.Fatal(err)
+	}
+	return te
+}
+
+// helperConf has exactly the fields that spiffe-helper's README documents.
+type helperConf struct {
+	AddIntermediatesToBundle bool        `hcl:"add_intermediates_to_bundle"`
+	AgentAddress             string      `hcl:"agent_address"`
+	Cmd                      string      `hcl:"cmd"`
+	CmdArgs                  string      `hcl:"cmd_args"`
+	PIDFileName              string      `hcl:"pid_file_name"`
+	CertDir                  string      `hcl:"cert_dir"`
+	CertFileMode             int         `hcl:"cert_file_mode"`
+	KeyFileMode              int         `hcl:"key_file_mode"`
+	JWTBundleFileMode        int         `hcl:"jwt_bundle_file_mode"`
+	JWTSVIDFileMode          int         `hcl:"jwt_svid_file_mode"`
+	IncludeFederatedDomains  bool        `hcl:"include_federated_domains"`
+	RenewSignal              string      `hcl:"renew_signal"`
+	DaemonMode               *bool       `hcl:"daemon_mode"`
+	HealthChecks             healthCheck `hcl:"health_checks"`
+	Hint                     string      `hcl:"hint"`
+	OmitExpired              bool        `hcl:"omit_expired"`
+	SVIDFileName             string      `hcl:"svid_file_name"`
+	SVIDKeyFileName          string      `hcl:"svid_key_file_name"`
+	SVIDBundleFileName       string      `hcl:"svid_bundle_file_name"`
+	JWTSVIDs                 []jwtSVID   `hcl:"jwt_svids"`
+	JWTBundleFileName        string      `hcl:"jwt_bundle_file_name"`
+
+	Unused map[string][]token.Pos `hcl:",unusedKeyPositions"`
+}
+
+type healthCheck struct {
+	ListenerEnabled bool   `hcl:"listener_enabled"`
+	BindPort        int    `hcl:"bind_port"`
+	LivenessPath    string `hcl:"liveness_path"`
+	ReadinessPath   string `hcl:"readiness_path"`
+}
+
+type jwtSVID struct {
+	Audience       string   `hcl:"jwt_audience"`
+	ExtraAudiences []string `hcl:"jwt_extra_audiences"`
+	FileName       string   `hcl:"jwt_svid_file_name"`
+
+	Unused map[string][]token.Pos `hcl:",unusedKeyPositions"`
+}
+
+func parseHelperConf(t *testing.T, text []byte) helperConf {
+	t.Helper()
+	var conf helperConf
+	if err := hcl.Decode(&conf, string(text)); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if len(conf.Unused) > 0 {
+		t.Fatalf("spiffe-helper refuses %v in\n%s", conf.Unused, text)
+	}
+	for _, j := range conf.JWTSVIDs {
+		if len(j.Unused) > 0 {
+			t.Fatalf("spiffe-helper refuses %v in\n%s", j.Unused, text)
+		}
+	}
+	return conf
+}
+
+func TestHelperConf(t *testing.T) {
+	yes := true
+	health := healthCheck{ListenerEnabled: true, BindPort: 15125, LivenessPath: "/live", ReadinessPath: "/ready"}
+	for name, test := range map[string]struct {
+		te   string
+		want helperConf
+	}{
+		"defaults": {`{}`, helperConf{
+			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
+			JWTSVIDFileMode: 0o644, HealthChecks: health,
+			JWTSVIDs: []jwtSVID{{Audience: "kagenti-agents", FileName: "jwt_svid.token"}},
+		}},
+		"x509": {`spec: {targetRef: {kind: Deployment, name: weather-agent}, spiffe: {outputFormat: x509, audience: "a ${b} \"c\""}}`, helperConf{
+			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
+			JWTSVIDFileMode: 0o644, HealthChecks: health,
+			SVIDFileName: "svid.pem", SVIDKeyFileName: "svid_key.pem", SVIDBundleFileName: "svid_bundle.pem",
+			JWTSVIDs: []jwtSVID{{Audience: `a ${b} "c"`, FileName: "jwt_svid.token"}},
+		}},
+		"aws": {`spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  spiffe: {socketPath: "unix:///run/spire/public/api.sock"}
+  clientRegistration:
+    aws: {roleArn: "arn:aws:iam::123456789012:role/weather", region: eu-central-1}`, helperConf{
+			AgentAddress: "/run/spire/public/api.sock", CertDir: "/shared", DaemonMode: &yes,
+			JWTSVIDFileMode: 0o644, HealthChecks: health,
+			JWTSVIDs: []jwtSVID{
+				{Audience: "kagenti-agents", FileName: "jwt_svid.token"},
+				{Audience: "sts.amazonaws.com", FileName: "aws.token"},
+			},
+		}},
+		"gcp": {`spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  clientRegistration:
+    gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/spire}`, helperConf{
+			AgentAddress: "/run/spire/agent-sockets/agent.sock", CertDir: "/shared", DaemonMode: &yes,
+			JWTSVIDFileMode: 0o644, HealthChecks: health,
+			JWTSVIDs: []jwtSVID{
+				{Audience: "kagenti-agents", FileName: "jwt_svid.token"},
+				{Audience: "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/spire", FileName: "gcp.token"},
+			},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(t, nil, exchange(t, test.te))
+			got := parseHelperConf(t, tokenexchange.New().AppendFile(nil, s, tokenexchange.HelperConf))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// parseEnvoy decodes envoy.yaml as Envoy does and runs its validation, on the
+// bootstrap and on everything in an Any.
+func parseEnvoy(t *testing.T, text []byte) *bootstrapv3.Bootstrap {
+	t.Helper()
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap := &bootstrapv3.Bootstrap{}
+	if err := protojson.Unmarshal(data, bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	validate(t, "", bootstrap)
+	return bootstrap
+}
+
+func validate(t *testing.T, at string, m proto.Message) {
+	t.Helper()
+	if v, ok := m.(interface{ ValidateAll() error }); ok {
+		if err := v.ValidateAll(); err != nil {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		at := at + "." + string(f.Name())
+		visit := func(v protoreflect.Value) {
+			inner := v.Message().Interface()
+			if a, ok := inner.(*anypb.Any); ok {
+				unpacked, err := a.UnmarshalNew()
+				if err != nil {
+					t.Errorf("%s: %v", at, err)
+					return
+				}
+				inner = unpacked
+			}
+			validate(t, at, inner)
+		}
+		switch {
+		case f.IsMap() && f.MapValue().Message() != nil:
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { visit(v); return true })
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				visit(v.List().Get(i))
+			}
+		case !f.IsMap() && !f.IsList() && f.Message() != nil:
+			visit(v)
+		}
+		return true
+	})
+}
+
+func TestEnvoy(t *testing.T) {
+	te := exchange(t, `spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {trafficInterception: {proxyPort: 15001, inboundProxyPort: 15006}}}`)
+	for name, test := range map[string]struct {
+		te                *api.TokenExchange
+		outbound, inbound uint32
+	}{
+		"defaults": {nil, 15123, 15124},
+		"ports":    {te, 15001, 15006},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(t, nil, test.te)
+			bootstrap := parseEnvoy(t, tokenexchange.New().AppendFile(nil, s, tokenexchange.EnvoyYAML))
+			listeners := bootstrap.GetStaticResources().GetListeners()
+			if len(listeners) != 2 {
+				t.Fatalf("%d listeners", len(listeners))
+			}
+			for i, want := range []struct {
+				address string
+				port    uint32
+			}{{"127.0.0.1", test.outbound}, {"0.0.0.0", test.inbound}} {
+				got := listeners[i].GetAddress().GetSocketAddress()
+				if got.GetAddress() != want.address || got.GetPortValue() != want.port {
+					t.Errorf("listener %d is on %s:%d, want %s:%d", i, got.GetAddress(), got.GetPortValue(), want.address, want.port)
+				}
+			}
+			if admin := bootstrap.GetAdmin().GetAddress().GetSocketAddress(); admin.GetAddress() != "127.0.0.1" || admin.GetPortValue() != 9901 {
+				t.Errorf("the administration is on %v", admin)
+			}
+			// Whatever arrives has to pass the token processor: no way around it for
+			// other protocols, no mode in which a failure lets a request pass.
+			checkInbound(t, listeners[1])
+		})
+	}
+}
+
+func checkInbound(t *testing.T, l *listenerv3.Listener) {
+	t.Helper()
+	if l.GetDefaultFilterChain() != nil || len(l.GetFilterChains()) != 1 || l.GetFilterChains()[0].GetFilterChainMatch() != nil {
+		t.Error("the inbound listener has a second way in")
+	}
+	text := protojson.Format(l)
+	if strings.Contains(strings.ToLower(text), "failuremodeallow") {
+		t.Error("a failing token processor lets requests pass")
+	}
+	mutation, processor := strings.Index(text, "header_mutation"), strings.Index(text, "ext_proc")
+	if mutation < 0 || processor < mutation || !strings.Contains(text, "OVERWRITE_IF_EXISTS_OR_ADD") {
+		t.Error("a caller's own direction header reaches the token processor")
+	}
+}
+
+// TestRequiredScopes: Envoy demands the scopes itself, of every path that needs
+// a token and of no other.
+func TestRequiredScopes(t *testing.T) {
+	te := exchange(t, `spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  inbound:
+    validation:
+      issuer: https://idp.example.com/realms/x
+      jwksUrl: https://idp.example.com:8443/certs
+      requiredScopes: ["agent:invoke", "a.b"]`)
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.ProbePaths = []string{"/health?full=1", "/"}
+	s, findings := identity.Resolve(&base, w, te, nil, nil)
+	if krm.Failed(findings) {
+		t.Fatal(findings)
+	}
+	r := tokenexchange.New()
+	text := r.AppendFile(nil, &s, tokenexchange.EnvoyYAML)
+	bootstrap := parseEnvoy(t, text)
+	if cm := configMap(t, r.AppendConfigMap(nil, &s)); cm.Data["envoy.yaml"] != string(text) {
+		t.Error(cmp.Diff(string(text), cm.Data["envoy.yaml"]))
+	}
+	filters := map[string]proto.Message{}
+	var order []string
+	hcm := &hcmv3.HttpConnectionManager{}
+	inbound := bootstrap.GetStaticResources().GetListeners()[1]
+	if err := inbound.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(hcm); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range hcm.GetHttpFilters() {
+		m, err := f.GetTypedConfig().UnmarshalNew()
+		if err != nil {
+			t.Fatal(err)
+		}
+		filters[f.GetName()] = m
+		order = append(order, strings.TrimPrefix(f.GetName(), "envoy.filters.http."))
+	}
+	if got, want := strings.Join(order, " "), "header_mutation ext_proc jwt_authn rbac router"; got != want {
+		t.Fatalf("filters %s, want %s", got, want)
+	}
+	jwt := filters["envoy.filters.http.jwt_authn"].(*jwtv3.JwtAuthentication)
+	if p := jwt.GetProviders()["issuer"]; p.GetIssuer() != "https://idp.example.com/realms/x" || p.GetRemoteJwks().GetHttpUri().GetUri() != "https://idp.example.com:8443/certs" || !p.GetForward() {
+		t.Errorf("provider %v", p)
+	}
+	rules := jwt.GetRules()
+	if last := rules[len(rules)-1]; last.GetMatch().GetPrefix() != "/" || last.GetRequires().GetProviderName() != "issuer" {
+		t.Errorf("the last rule is %v", last)
+	}
+
+	// allowed is what RBAC says of a path and a token's scopes.
+	rbac := filters["envoy.filters.http.rbac"].(*rbacv3.RBAC).GetRules()
+	full := func(pattern, text string) bool { return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(text) }
+	allowed := func(path, scope string) bool {
+		for _, p := range rbac.GetPolicies()["free"].GetPermissions() {
+			if full(p.GetUrlPath().GetPath().GetSafeRegex().GetRegex(), path) {
+				return true
+			}
+		}
+		for _, p := range rbac.GetPolicies()["scopes"].GetPermissions()[0].GetAndRules().GetRules() {
+			if !full(p.GetMetadata().GetValue().GetStringMatch().GetSafeRegex().GetRegex(), scope) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, test := range []struct {
+		path, scope string
+		want        bool
+	}{
+		{"/", "openid agent:invoke a.b", true},
+		{"/", "a.b agent:invoke", true},
+		{"/", "agent:invoke", false},
+		{"/", "agent:invoke aXb", false},
+		{"/", "agent:invoker a.b", false},
+		{"/", "", false},
+		{"/healthz", "", true},
+		{"/health", "", true},
+		{"/health/x", "", false},
+		{"/.well-known/agent.json", "", true},
+		{"/.well-known/a/b", "", false},
+		{"/xwell-known/a", "", false},
+	} {
+		if got := allowed(test.path, test.scope); got != test.want {
+			t.Errorf("%s with %q: %v, want %v", test.path, test.scope, got, test.want)
+		}
+		open := false
+		for _, rule := range rules[:len(rules)-1] {
+			if rule.GetRequires() != nil {
+				t.Errorf("a free path requires %v", rule.GetRequires())
+			}
+			open = open || full(rule.GetMatch().GetSafeRegex().GetRegex(), test.path)
+		}
+		if open != (test.want && test.scope == "") {
+			t.Errorf("%s needs no token: %v", test.path, open)
+		}
+	}
+	clusters := bootstrap.GetStaticResources().GetClusters()
+	issuer := clusters[len(clusters)-1]
+	address := issuer.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+	if issuer.GetName() != "issuer" || address.GetAddress() != "idp.example.com" || address.GetPortValue() != 8443 || issuer.GetTransportSocket() == nil {
+		t.Errorf("cluster %v", issuer)
+	}
+}
+
+type route struct {
+	Host           string `json:"host"`
+	TargetAudience string `json:"target_audience,omitempty"`
+	TokenScopes    string `json:"token_scopes,omitempty"`
+	TokenURL       string `json:"token_url,omitempty"`
+	Passthrough    bool   `json:"passthrough,omitempty"`
+}
+
+func TestRoutes(t *testing.T) {
+	direct := []route{
+		{Host: "keycloak.kagenti-system.svc", Passthrough: true},
+		{Host: "otel-collector.observability", Passthrough: true},
+	}
+	for name, test := range map[string]struct {
+		te   string
+		want []route
+	}{
+		"defaults": {`{}`, append(direct[:2:2], route{Host: "**", TargetAudience: "downstream-service", TokenScopes: "openid"})},
+		"rules": {`spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  outbound:
+    tokenExchange:
+      defaultTarget: {audience: other, scopes: ["downstream:access"]}
+      destinationRules:
+      - match: {host: premium-api.external.com}
+        target: {audience: premium-api, scopes: ["weather:premium", "weather:historical"]}
+        tokenUrl: https://idp.example.com/token
+      - match: {host: "**.internal"}
+        passthrough: true
+      - match: {host: "*.example.com"}
+        target: {audience: "odd \"audience\": ${x}"}`, append([]route{
+			{Host: "premium-api.external.com", TargetAudience: "premium-api", TokenScopes: "weather:premium weather:historical", TokenURL: "https://idp.example.com/token"},
+			{Host: "**.internal", Passthrough: true},
+			{Host: "*.example.com", TargetAudience: `odd "audience": ${x}`, TokenScopes: "openid"},
+		}, append(direct[:2:2], route{Host: "**", TargetAudience: "other", TokenScopes: "downstream:access"})...)},
+		"off": {`spec: {targetRef: {kind: Deployment, name: weather-agent}, outbound: {tokenExchange: {enabled: false}}}`, []route{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(t, nil, exchange(t, test.te))
+			var got []route
+			if err := yaml.UnmarshalStrict(tokenexchange.New().AppendFile(nil, s, tokenexchange.RoutesYAML), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCloudFiles(t *testing.T) {
+	r := tokenexchange.New()
+	s := settings(t, nil, exchange(t, `spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  clientRegistration:
+    provider: aws
+    aws: {roleArn: "arn:aws:iam::123456789012:role/weather", region: eu-central-1, stsEndpoint: https://sts.example.com}`))
+	want := `[default]
+role_arn = arn:aws:iam::123456789012:role/weather
+web_identity_token_file = /shared/aws.token
+role_session_name = weather-agent
+region = eu-central-1
+services = sts-endpoint
+[services sts-endpoint]
+sts =
+  endpoint_url = https://sts.example.com
+`
+	if diff := cmp.Diff(want, string(r.AppendFile(nil, s, tokenexchange.AWSConfig))); diff != "" {
+		t.Error(diff)
+	}
+	s = settings(t, nil, exchange(t, `spec:
+  targetRef: {kind: Deployment, name: weather-agent}
+  clientRegistration:
+    provider: gcp
+    gcp:
+      workloadIdentityProvider: //iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/spire
+      serviceAccountEmail: weather@project.iam.gserviceaccount.com
+      projectId: project`))
+	var got map[string]any
+	if err := json.Unmarshal(r.AppendFile(nil, s, tokenexchange.GCPCredentials), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{
+		"type":                              "external_account",
+		"audience":                          "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/spire",
+		"subject_token_type":                "urn:ietf:params:oauth:token-type:jwt",
+		"token_url":                         "https://sts.googleapis.com/v1/token",
+		"service_account_impersonation_url": "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/weather@project.iam.gserviceaccount.com:generateAccessToken",
+		"quota_project_id":                  "project",
+		"credential_source":                 map[string]any{"file": "/shared/gcp.token"},
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func configMap(t *testing.T, text []byte) *corev1.ConfigMap {
+	t.Helper()
+	cm := &corev1.ConfigMap{}
+	if err := yaml.UnmarshalStrict(text, cm); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return cm
+}
+
+func TestConfigMap(t *testing.T) {
+	r := tokenexchange.New()
+	s := settings(t, nil, nil)
+	cm := configMap(t, r.AppendConfigMap(nil, s))
+	if cm.Kind != "ConfigMap" || cm.APIVersion != "v1" || cm.Name != "weather-agent-token-exchange" || cm.Namespace != "default" {
+		t.Errorf("%s %s %s/%s", cm.APIVersion, cm.Kind, cm.Namespace, cm.Name)
+	}
+	if cm.Labels["app.kubernetes.io/managed-by"] != "armature" || cm.Annotations["armature.dev/rendered-for"] != "Deployment/weather-agent" {
+		t.Errorf("labels %v, annotations %v", cm.Labels, cm.Annotations)
+	}
+	for _, name := range []string{tokenexchange.HelperConf, tokenexchange.EnvoyYAML, tokenexchange.RoutesYAML} {
+		if diff := cmp.Diff(string(r.AppendFile(nil, s, name)), cm.Data[name]); diff != "" {
+			t.Errorf("%s in the ConfigMap differs from the file alone: %s", name, diff)
+		}
+	}
+	const realm = "http://keycloak.kagenti-system.svc:8080/realms/default"
+	values := map[string]string{}
+	for k, v := range cm.Data {
+		if k == strings.ToUpper(k) {
+			values[k] = v
+		}
+	}
+	if diff := cmp.Diff(map[string]string{
+		"PROVIDER": "keycloak", "SPIRE_ENABLED": "true",
+		"KEYCLOAK_URL": "http://keycloak.kagenti-system.svc:8080", "KEYCLOAK_REALM": "default", "KEYCLOAK_TOKEN_EXCHANGE_ENABLED": "true",
+		"ISSUER": realm, "JWKS_URL": realm + "/protocol/openid-connect/certs", "TOKEN_URL": realm + "/protocol/openid-connect/token",
+		"BYPASS_INBOUND_PATHS": "/.well-known/*,/healthz,/readyz,/livez",
+		"LISTEN_PORT":          "8080", "TARGET_SERVICE_URL": "http://127.0.0.1:8081",
+		"DEFAULT_OUTBOUND_POLICY": "exchange", "TARGET_AUDIENCE": "downstream-service", "TARGET_SCOPES": "openid",
+	}, values); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConfigMapWithoutNamespace(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	w.Namespace = ""
+	s, _ := identity.Resolve(&base, w, nil, nil, nil)
+	if text := string(tokenexchange.New().AppendConfigMap(nil, &s)); strings.Contains(text, "namespace:") {
+		t.Error("a workload without a namespace got a ConfigMap with one")
+	}
+}
+
+// FuzzConfigMap puts one string everywhere that a user's string can go, past
+// all validation, and finds it again in every file, with nothing added.
+func FuzzConfigMap(f *testing.F) {
+	for _, s := range []string{"plain", "a\nb: c", `"`, `\`, "${x}", "${", "#", "---\n", "ä\x00\u2028", "|", "a: b", "'", "\t"} {
+		f.Add(s)
+	}
+	r := tokenexchange.New()
+	f.Fuzz(func(t *testing.T, x string) {
+		x = strings.ToValidUTF8(x, "")
+		base, _ := identity.Base(nil)
+		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
+		s.SPIFFE.SocketPath, s.SPIFFE.Audience, s.SPIFFE.TokenDir = x, x, x
+		s.Registration.URL, s.Registration.Realm = x, x
+		s.Inbound.Issuer, s.Inbound.JWKSURL, s.Inbound.Audience = x, x, x
+		s.Inbound.RequiredScopes, s.Inbound.BypassPaths = []string{x}, []string{x}
+		s.Outbound.TokenURL = x
+		s.Outbound.Default = identity.Target{Audience: x, Scopes: []string{x}}
+		s.Outbound.Rules = []identity.Rule{{Host: x, TokenURL: x, Target: identity.Target{Audience: x, Scopes: []string{x}}}}
+		s.Name, s.Namespace, s.Kind = x, x, x
+
+		cm := configMap(t, r.AppendConfigMap(nil, &s))
+		if x != "" && cm.Namespace != x {
+			t.Errorf("namespace %q became %q", x, cm.Namespace)
+		}
+		if want := x + "/" + x; cm.Annotations["armature.dev/rendered-for"] != want {
+			t.Errorf("rendered-for %q became %q", want, cm.Annotations["armature.dev/rendered-for"])
+		}
+		for _, key := range []string{"KEYCLOAK_URL", "KEYCLOAK_REALM", "ISSUER", "JWKS_URL", "TOKEN_URL", "TARGET_AUDIENCE", "TARGET_SCOPES", "REQUIRED_SCOPES", "BYPASS_INBOUND_PATHS"} {
+			if cm.Data[key] != x {
+				t.Errorf("%s: %q became %q", key, x, cm.Data[key])
+			}
+		}
+		var envoy any
+		if err := yaml.UnmarshalStrict([]byte(cm.Data["envoy.yaml"]), &envoy); err != nil {
+			t.Fatalf("envoy.yaml: %v in\n%s", err, cm.Data["envoy.yaml"])
+		}
+		conf := parseHelperConf(t, []byte(cm.Data["helper.conf"]))
+		if conf.AgentAddress != x || conf.CertDir != x || len(conf.JWTSVIDs) != 1 || conf.JWTSVIDs[0].Audience != x {
+			t.Errorf("helper.conf: %q became %+v", x, conf)
+		}
+		var routes []route
+		if err := yaml.UnmarshalStrict([]byte(cm.Data["routes.yaml"]), &routes); err != nil {
+			t.Fatalf("routes.yaml: %v in\n%s", err, cm.Data["routes.yaml"])
+		}
+		if want := (route{Host: x, TargetAudience: x, TokenScopes: x, TokenURL: x}); len(routes) == 0 || routes[0] != want {
+			t.Errorf("routes.yaml: %q became %+v", x, routes)
+		}
+	})
+}
+
+func BenchmarkAppendConfigMap(b *testing.B) {
+	base, _ := identity.Base(nil)
+	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
+	r := tokenexchange.New()
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = r.AppendConfigMap(dst[:0], &s)
+	}
+	b.SetBytes(int64(len(dst)))
+}

@@ -1,0 +1,156 @@
+package functions
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Unit is one object on its way through the functions. A Unit is used for one
+// object after the other; it keeps scratch memory between them.
+type Unit struct {
+	*krm.Object
+	*Package
+
+	// Findings are about this object.
+	Findings []krm.Finding
+	// Generated are YAML documents that belong behind the object, one slice of
+	// Documents each.
+	Generated []byte
+	ends      []int
+	// Consumed says that the object was input and leaves the output.
+	Consumed bool
+
+	entry    int32 // in the package
+	workload bool
+	settings identity.Settings
+
+	injector inject.Injector
+	common   map[common]*krm.Block
+	scratch  []byte
+}
+
+// Start makes the unit ready for its next object and decides whether it is a
+// workload that gets the identity infrastructure.
+func (u *Unit) Start(p *Package, o *krm.Object) {
+	u.Object, u.Package = o, p
+	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
+	u.Consumed, u.workload = false, false
+	u.injector.Version, u.injector.Classic = p.Version, p.Classic()
+	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
+		return
+	}
+	u.identify()
+}
+
+func (u *Unit) report(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+	u.Findings = append(u.Findings, u.Finding(severity, rule, at, message, hint))
+}
+
+// identify reads the labels and computes the settings of a workload.
+func (u *Unit) identify() {
+	pod, ok := u.PodTemplate()
+	if !ok {
+		if strings.HasSuffix(u.Kind, "List") && u.Get("items").IsList() && u.Contains(u.Prefix()+"/inject") {
+			why, _ := u.Rewritten()
+			u.report(krm.Error, "package/list-layout", u.Get("items"),
+				fmt.Sprintf("the items of this %s cannot be rendered one by one, because of %s", u.Kind, why), "write its items as documents of their own")
+		}
+		return
+	}
+	u.entry = u.index(u.Object)
+	exchange, trace := u.exchangeOf[u.entry], u.traceOf[u.entry]
+	opt, findings := inject.Labels(u.Object, pod, u.Prefix(), u.Config.RequireSpiffeLabel != nil && *u.Config.RequireSpiffeLabel)
+	u.Findings = append(u.Findings, findings...)
+	if ns, out := u.optedOut(u.Object); out && opt.Inject {
+		u.report(krm.Info, "inject/namespace-opts-out", u.Get("metadata", "namespace"),
+			fmt.Sprintf("not injected: the Namespace %s says no (%s)", ns.Name, ns.label), "")
+		opt.Inject = false
+	}
+	if !opt.Inject {
+		if exchange != nil {
+			u.unused("token-exchange", exchange.Object)
+		}
+		if trace != nil {
+			u.unused("agent-trace", trace.Object)
+		}
+		return
+	}
+	workload := identity.Workload{
+		APIVersion: u.APIVersion, Kind: u.Kind, Namespace: u.Namespace, Name: u.Name,
+		ServiceAccount: pod.Spec().Get("serviceAccountName").Text(),
+		SPIFFE:         opt.Spiffe,
+		ProbePaths:     probePaths(pod),
+		File:           u.Origin.File, Line: u.Origin.Line,
+	}
+	var te *api.TokenExchange
+	if exchange != nil {
+		te = &exchange.value
+	}
+	var at *api.AgentTrace
+	if trace != nil {
+		at = &trace.value
+	}
+	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.annotations(pod))
+	u.Findings = append(u.Findings, findings...)
+	if u.Name == "" {
+		u.report(krm.Error, "inject/no-name", u.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
+		return
+	}
+	u.workload = true
+}
+
+// unused warns about a custom resource whose workload is not injected.
+func (u *Unit) unused(function string, o *krm.Object) {
+	u.Findings = append(u.Findings, o.Finding(krm.Warning, function+"/target-not-injected", o.Get("spec", "targetRef"),
+		fmt.Sprintf("%s (%s:%d) does not opt in, so this has no effect", u.Ref, u.Origin.File, u.Origin.Line),
+		fmt.Sprintf("label it %s/inject: enabled", u.Prefix())))
+}
+
+// annotations gathers what the workload and its pod template say under our prefix.
+func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
+	prefix := u.Prefix() + "/"
+	own, template := u.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")
+	for _, at := range [...]krm.Node{own, template} {
+		for k, v := range at.Fields() {
+			if strings.HasPrefix(k, prefix) {
+				found = append(found, identity.Annotation{Key: k, Value: v.Text(), Field: at.Path(), Line: v.Line()})
+			}
+		}
+		if pod.Path == "" {
+			break // a Pod is its own template
+		}
+	}
+	return found
+}
+
+// probePaths gathers what the kubelet asks for without a token.
+func probePaths(pod krm.PodTemplate) (paths []string) {
+	for c := range pod.Spec().Get("containers").Items() {
+		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
+			if p := c.Get(probe, "httpGet", "path"); p.IsScalar() {
+				paths = append(paths, p.Text())
+			}
+		}
+	}
+	return paths
+}
+
+// Injected reports whether the object is a workload that gets the identity
+// infrastructure.
+func (u *Unit) Injected() bool { return u.workload }
+
+// Documents yields the generated documents one by one.
+func (u *Unit) Documents(yield func([]byte) bool) {
+	from := 0
+	for _, end := range u.ends {
+		if !yield(u.Generated[from:end]) {
+			return
+		}
+		from = end
+	}
+}

@@ -1,0 +1,79 @@
+package render
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// ConfigFile is the name of the configuration at the root of a package.
+const ConfigFile = "armature.yaml"
+
+// ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
+// object, are errors.
+func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
+	finding := func(line int, message, hint string) []krm.Finding {
+		return []krm.Finding{{Rule: "config/invalid", Severity: krm.Error, File: file, Line: line, Message: message, Hint: hint}}
+	}
+	var found *krm.Object
+	line := 1
+	for d := range krm.Documents(data) {
+		o := new(krm.Object)
+		isObject, err := o.Read(data, d, false, krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
+		line += bytes.Count(data[d.Lead:d.End], []byte{'\n'})
+		if syntax := (*krm.SyntaxError)(nil); errors.As(err, &syntax) {
+			return nil, finding(syntax.Line, syntax.Message, "correct the YAML")
+		}
+		switch {
+		case !isObject && !o.Root().Exists():
+		case !isObject:
+			if len(bytes.TrimSpace(data[d.Start:d.End])) > 0 && !o.Root().IsNull() {
+				return nil, finding(o.Origin.Line, "no Kubernetes object: apiVersion or kind is missing", "start with apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")
+			}
+		case found != nil:
+			return nil, finding(o.Origin.Line, "a second configuration", "keep one RenderConfig in the file")
+		default:
+			found = o
+		}
+	}
+	if found == nil {
+		return nil, finding(1, "the configuration is empty", "remove the file, or start with apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")
+	}
+	return decodeConfig(found)
+}
+
+func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
+	if o.APIVersion != api.RenderV1alpha1 || o.Kind != "RenderConfig" {
+		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
+			fmt.Sprintf("%s %s is no configuration", o.APIVersion, o.Kind), "write apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")}
+	}
+	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}}
+	return config, o.Decode("config/field", config)
+}
+
+// FindConfig reads the configuration of a package: the named file, or
+// armature.yaml at the root of the folder. No file at the root means the
+// defaults; a named one has to be there.
+func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
+	file := named
+	if file == "" {
+		file = root + string(os.PathSeparator) + ConfigFile
+	}
+	data, err := os.ReadFile(file)
+	switch {
+	case named == "" && errors.Is(err, os.ErrNotExist):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	shown := named
+	if named == "" {
+		shown = ConfigFile
+	}
+	config, findings := ReadConfig(data, shown)
+	return config, findings, nil
+}

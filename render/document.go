@@ -1,0 +1,274 @@
+package render
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// appendFile renders the text of one file.
+func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
+	line, at := 1, 0
+	lineOf := func(p int) int {
+		line += bytes.Count(data[at:p], []byte{'\n'})
+		at = p
+		return line
+	}
+	from := len(dst)
+	// Where the file ends without a line feed, so does the result, be it
+	// something else that ends it.
+	unended := len(data) > 0 && data[len(data)-1] != '\n'
+	for d := range krm.Documents(data) {
+		w.stats.Documents++
+		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
+		text := data[d.Start:d.End]
+		start := len(dst)
+		dst = append(dst, data[d.Lead:d.Start]...)
+		body := len(dst)
+		if source, ok := restoreConsumed(text); ok && (w.undo || w.pkg.KeepCustomResources()) {
+			dst = append(dst, source...)
+			continue
+		} else if ok {
+			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, krm.Origin{File: file, Line: origin.Line + 1})
+			continue
+		}
+		if lists {
+			if items, flow, ok := krm.ListItems(data, d); ok {
+				at, line = d.Start, origin.Line
+				dst = w.appendItems(dst, data, d, items, flow, file, lineOf)
+				continue
+			}
+		}
+		dst = w.appendDocument(dst, data, d, false, origin)
+		if len(dst) == body && len(text) > 0 { // dropped, its separator with it
+			dst = dst[:start]
+		}
+	}
+	if unended && len(dst) > from && dst[len(dst)-1] == '\n' {
+		dst = bytes.TrimSuffix(dst[:len(dst)-1], []byte{'\r'})
+	}
+	return dst
+}
+
+// appendDocument renders one document of a file, and behind it what it generates.
+func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
+	o, drop := w.process(src, d, item, origin)
+	switch {
+	case o == nil && drop:
+		return dst
+	case o == nil:
+		if w.opt.ObjectsOnly {
+			return dst
+		}
+		return append(dst, src[d.Start:d.End]...)
+	case w.opt.ObjectsOnly && localKind(o):
+		return dst
+	}
+	u := &w.unit
+	if u.Consumed {
+		dst = appendConsumed(dst, o.Bytes(), o.Ref)
+	} else {
+		dst = o.Append(dst)
+	}
+	eol := lineEnding(src)
+	for document := range u.Documents {
+		w.stats.Generated++
+		if len(dst) > 0 && dst[len(dst)-1] != '\n' {
+			dst = append(dst, eol...)
+		}
+		dst = append(dst, "---"...)
+		dst = append(dst, eol...)
+		dst = appendLines(dst, document, "", "", eol)
+	}
+	return dst
+}
+
+func lineEnding(src []byte) string {
+	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// appendLines writes lines with an indentation and another line ending.
+func appendLines(dst, lines []byte, first, indent, eol string) []byte {
+	if indent == "" && first == "" && eol == "\n" {
+		return append(dst, lines...)
+	}
+	lead := first
+	for len(lines) > 0 {
+		i := bytes.IndexByte(lines, '\n')
+		if i > 0 {
+			dst = append(dst, lead...)
+			dst = append(dst, lines[:i]...)
+		}
+		dst = append(dst, eol...)
+		lines, lead = lines[i+1:], indent
+	}
+	return dst
+}
+
+// localKind reports whether an object is for the tools that build a package,
+// not for a cluster.
+func localKind(o *krm.Object) bool {
+	switch o.Group() {
+	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
+		return true
+	}
+	return o.Kind == "RenderConfig" && o.Group() == "armature.dev"
+}
+
+// process takes an object through the functions. It gives no object for text
+// that is none, and for an object that is dropped because its workload makes
+// it anew.
+func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
+	if text, ok := restoreLocal(src, d, item); ok {
+		src, d = text, krm.Document{End: len(text)}
+	}
+	o = &w.object
+	isObject, err := o.Read(src, d, item, origin)
+	if err != nil {
+		w.syntax(err, src[d.Start:d.End])
+		return nil, false
+	}
+	if !isObject {
+		return nil, false
+	}
+	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
+		if w.undo || w.pkg.Regenerates(o) {
+			return nil, true
+		}
+		if !strings.HasPrefix(rendered.Text(), "AgentCard/") {
+			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
+				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
+		}
+	}
+	if inject.Injected(o) {
+		if o, err = w.uninject(o); err != nil {
+			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
+			return nil, false
+		}
+	}
+	u := &w.unit
+	u.Start(w.pkg, o)
+	if w.undo {
+		return o, false
+	}
+	for i := range w.rows {
+		w.rows[i].Run(u)
+	}
+	w.findings = append(w.findings, u.Findings...)
+	if u.Injected() {
+		w.stats.Workloads++
+		if _, rewritten := o.Rewritten(); rewritten {
+			w.stats.Rewritten++
+		}
+	}
+	return o, false
+}
+
+// uninject gives the object as it was before an earlier render.
+func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
+	text, err := uninjected(w.text[:0], o)
+	if err != nil {
+		return nil, err
+	}
+	w.text = text
+	isObject, err := w.again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
+	if err != nil || !isObject {
+		return nil, fmt.Errorf("what is left without the injected lines is no object: %w", err)
+	}
+	w.again.MapLines(o)
+	return &w.again, nil
+}
+
+// uninjected appends an object's text without what was injected into it.
+func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
+	_, original, err := inject.Uninject(o)
+	if err != nil {
+		return nil, err
+	}
+	from := len(dst)
+	dst = o.Append(dst)
+	if original == nil {
+		return dst, nil
+	}
+	// The original holds only as long as nobody has edited what it became.
+	var was krm.Object
+	if isObject, err := was.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
+		return nil, errors.Join(errors.New("the original kept in the record is no object"), err)
+	}
+	same, err := was.SameAs(dst[from:])
+	if err != nil {
+		return nil, err
+	}
+	if same {
+		dst = append(dst[:from], original...)
+	}
+	return dst, nil
+}
+
+// syntax reports text that is not YAML.
+func (w *worker) syntax(err error, text []byte) {
+	f := krm.Finding{Rule: "package/syntax", Severity: krm.Error, Message: err.Error(), Hint: "correct the YAML"}
+	var syntax *krm.SyntaxError
+	if errors.As(err, &syntax) {
+		f.File, f.Line, f.Message = syntax.File, syntax.Line, syntax.Message
+	}
+	if bytes.Contains(text, []byte("{{")) {
+		f.Hint = "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
+	}
+	w.findings = append(w.findings, f)
+}
+
+const (
+	consumedMark = "# armature.dev/consumed: "
+	consumedLine = "#| "
+)
+
+// appendConsumed writes a custom resource that was input as comments, so that
+// the rendered file still shows it, can be rendered again, and gives it back.
+func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
+	eol := lineEnding(text)
+	dst = append(dst, consumedMark...)
+	dst = append(dst, ref.Kind+" "+ref.Name...)
+	dst = append(dst, " (armature uninject restores it)"...)
+	dst = append(dst, eol...)
+	for line := range bytes.Lines(text) {
+		if len(bytes.TrimRight(line, "\r\n")) == 0 {
+			dst = append(dst, consumedLine[:2]...)
+		} else {
+			dst = append(dst, consumedLine...)
+		}
+		dst = append(dst, line...)
+	}
+	return dst
+}
+
+// restoreConsumed undoes appendConsumed. Lines that somebody added below are
+// kept as they are.
+func restoreConsumed(text []byte) ([]byte, bool) {
+	if !bytes.HasPrefix(text, []byte(consumedMark)) {
+		return nil, false
+	}
+	var source []byte
+	first := true
+	for line := range bytes.Lines(text) {
+		if first {
+			first = false
+			continue
+		}
+		if rest, ok := bytes.CutPrefix(line, []byte(consumedLine)); ok {
+			line = rest
+		} else if rest, ok := bytes.CutPrefix(line, []byte(consumedLine[:2])); ok {
+			line = rest
+		}
+		source = append(source, line...)
+	}
+	return source, true
+}

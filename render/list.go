@@ -1,0 +1,165 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// appendItems renders the items of a list in place. Generated objects become
+// items behind their workload's.
+func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Document, flow bool, file string, lineOf func(int) int) []byte {
+	if len(items) == 0 {
+		return append(dst, data[d.Start:d.End]...)
+	}
+	dst = append(dst, data[d.Start:items[0].Start]...)
+	cursor := items[0].Start
+	for _, item := range items {
+		w.stats.Documents++
+		between := data[cursor:item.Start]
+		cursor = item.End
+		origin := krm.Origin{File: file, Line: lineOf(item.Start)}
+		if flow {
+			dst = w.appendFlowItem(dst, data, between, item, origin)
+		} else {
+			dst = w.appendItem(append(dst, between...), data, item, origin)
+		}
+	}
+	return append(dst, data[cursor:d.End]...)
+}
+
+// appendFlowItem renders an item between brackets, where the comma before it
+// goes with an item that is dropped.
+func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin) []byte {
+	o, drop := w.process(data, item, false, origin)
+	if drop {
+		return dst
+	}
+	dst = append(dst, between...)
+	if o == nil {
+		return append(dst, data[item.Start:item.End]...)
+	}
+	u := &w.unit
+	if u.Consumed {
+		w.localOnly(o)
+	}
+	dst = o.Append(dst)
+	for document := range u.Documents {
+		w.stats.Generated++
+		n, err := yaml.Parse(string(document))
+		var json []byte
+		if err == nil {
+			json, err = n.MarshalJSON()
+		}
+		if err != nil {
+			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
+			return dst
+		}
+		dst = append(dst, ", "...)
+		dst = append(dst, bytes.TrimSpace(json)...)
+	}
+	return dst
+}
+
+func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Origin) []byte {
+	o, drop := w.process(data, item, true, origin)
+	switch {
+	case drop:
+		return dst
+	case o == nil:
+		return append(dst, data[item.Start:item.End]...)
+	}
+	u := &w.unit
+	if u.Consumed {
+		w.localOnly(o)
+	}
+	dst = o.Append(dst)
+	if len(dst) > 0 && dst[len(dst)-1] != '\n' {
+		dst = append(dst, '\n')
+	}
+	dash := bytes.IndexByte(data[item.Start:item.End], '-')
+	indent := strings.Repeat(" ", dash+2)
+	for document := range u.Documents {
+		w.stats.Generated++
+		dst = appendLines(dst, w.beside(o, document), indent[:dash]+"- ", indent, lineEnding(data))
+	}
+	return dst
+}
+
+// consumedAnnotation says that the render added krm.LocalConfig, and to what: to
+// annotations that it "created", "added" to, or found "emptied" and how.
+const consumedAnnotation = "armature.dev/consumed"
+
+// localOnly marks a custom resource that was input: hosts keep it in the
+// package and leave it out of what they apply.
+func (w *worker) localOnly(o *krm.Object) {
+	metadata, annotations := o.Get("metadata"), []string{"annotations"}
+	if metadata.Get("annotations", krm.LocalConfig).Exists() {
+		return
+	}
+	was := "added"
+	if note := o.Plan(metadata, annotations); note.Created {
+		was = "created"
+	} else if note.Was != "" {
+		was = "emptied" + note.Was
+	}
+	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", consumedAnnotation, was, krm.LocalConfig)
+	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
+		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
+	}
+}
+
+// restoreLocal undoes localOnly.
+func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
+	if !bytes.Contains(src[d.Start:d.End], []byte(consumedAnnotation)) {
+		return nil, false
+	}
+	var o krm.Object
+	if isObject, err := o.Read(src, d, item, krm.Origin{}); err != nil || !isObject {
+		return nil, false
+	}
+	annotations := o.Get("metadata", "annotations")
+	was, marked := o.Annotation(consumedAnnotation)
+	if !marked {
+		return nil, false
+	}
+	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == consumedAnnotation || n.Key() == krm.LocalConfig })
+	if err != nil {
+		return nil, false
+	}
+	if emptied, ok := strings.CutPrefix(was, "emptied"); ok && empty {
+		o.Restore(annotations, emptied)
+	} else if was == "created" && empty {
+		o.Reset()
+		if o.RemoveField(annotations) != nil {
+			return nil, false
+		}
+	}
+	return o.Append(nil), true
+}
+
+// beside gives a generated object of a list the file next to its workload's,
+// where the host says which that is, and a place in it of its own.
+func (w *worker) beside(o *krm.Object, document []byte) []byte {
+	path, ok := o.Annotation(krm.PathAnnotation)
+	if !ok || path == "" {
+		return document
+	}
+	dot := strings.LastIndexByte(path, '.')
+	if dot <= strings.LastIndexByte(path, '/') {
+		dot = len(path)
+	}
+	path = path[:dot] + ".armature.yaml"
+	if w.placed == nil {
+		w.placed = make(map[string]int)
+	}
+	index := w.placed[path]
+	w.placed[path]++
+	where := fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
+		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index)
+	return bytes.Replace(document, []byte("  annotations:\n"), []byte(where), 1)
+}

@@ -1,0 +1,193 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Memory is what the last render into a folder left there: what each file of
+// the source looked like, told other files, and became. With it the next render
+// reads only what has changed since, as long as the change is of no consequence
+// for other files.
+type Memory struct {
+	folder string
+	// fingerprint is of everything that decides besides the files.
+	fingerprint string
+	written     int64 // when, in Unix nanoseconds
+	notes       map[string]*note
+	kept        []*note // of files as they were, by index of the source's file
+	next        []*note // of this render, by index of the source's file
+}
+
+// Stamp tells a file from one that changed. Times are Unix nanoseconds. The
+// zero Stamp is that of no file.
+type Stamp struct{ Size, Modified, Changed int64 }
+
+// note is about one file of the source.
+type note struct {
+	in, out Stamp
+	// facts are what the file told the package; own says that this is all that
+	// other files can learn from it.
+	facts    functions.Facts
+	own      bool
+	stats    Stats
+	findings []krm.Finding
+}
+
+// settled is how old a change has to be before the clock of the file system
+// surely tells it from the next one.
+const settled = int64(50 * time.Millisecond)
+
+const memoryFormat = "armature 1"
+
+// NewMemory reads what a folder remembers of a render with the same
+// configuration from the same root, and stamps the files of the source.
+func NewMemory(folder, root string, src Source, config *api.RenderConfig) *Memory {
+	if absolute, err := filepath.Abs(root); err == nil {
+		root = absolute
+	}
+	m := &Memory{folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
+	decides, err := json.Marshal([]any{functions.Version, root, config})
+	if err == nil {
+		m.fingerprint = string(decides)
+		if data, err := os.ReadFile(filepath.Join(folder, stateFile)); err == nil {
+			m.notes = make(map[string]*note, len(src.Files))
+			m.parse(string(data))
+		}
+	}
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		root = filepath.Dir(root)
+	}
+	// Asking for two times ten thousand files is what a small change costs.
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(indices(len(src.Files)), 1+len(src.Files)/runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for _, i := range part {
+				f := &src.Files[i]
+				f.Stamp = stampOf(filepath.Join(root, filepath.FromSlash(f.Path)))
+				m.kept[i] = m.fresh(f)
+			}
+		})
+	}
+	wg.Wait()
+	return m
+}
+
+func indices(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// remembered gives the files that the last render wrote, whatever its configuration was.
+func remembered(state []byte) (files []string) {
+	for i, line := range strings.Split(string(state), "\n") {
+		if name, _, _ := strings.Cut(line, "\t"); i > 0 && name != "" {
+			files = append(files, name)
+		}
+	}
+	return files
+}
+
+// parse reads the format that String writes. What it cannot read it forgets.
+func (m *Memory) parse(state string) {
+	head, rest, _ := strings.Cut(state, "\n")
+	fields := strings.SplitN(head, "\t", 3)
+	if len(fields) != 3 || fields[0] != memoryFormat || fields[2] != m.fingerprint {
+		return
+	}
+	m.written, _ = strconv.ParseInt(fields[1], 10, 64)
+	for line := range strings.SplitSeq(rest, "\n") {
+		fields := strings.SplitN(line, "\t", 14)
+		if len(fields) != 14 {
+			continue
+		}
+		var numbers [9]int64
+		for i := range numbers {
+			numbers[i], _ = strconv.ParseInt(fields[i+1], 10, 64)
+		}
+		n := &note{
+			in: Stamp{numbers[0], numbers[1], numbers[2]}, out: Stamp{numbers[3], numbers[4], 0},
+			stats: Stats{Files: 1, Documents: int(numbers[5]), Workloads: int(numbers[6]), Generated: int(numbers[7]), Rewritten: int(numbers[8])},
+			own:   fields[10] == "own",
+			facts: functions.Facts{Names: fields[11], Lines: fields[12]},
+		}
+		if fields[13] != "" && json.Unmarshal([]byte(fields[13]), &n.findings) != nil {
+			continue
+		}
+		m.notes[fields[0]] = n
+	}
+}
+
+// state is what the folder will remember of the files of a source.
+func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
+	m.written = to.started
+	b := make([]byte, 0, 256*len(files)+len(m.fingerprint))
+	b = fmt.Appendf(b, "%s\t%d\t%s\n", memoryFormat, m.written, m.fingerprint)
+	for i, f := range files {
+		n := m.next[i]
+		if n == nil {
+			continue
+		}
+		n.in = f.Stamp
+		if n.out == (Stamp{}) {
+			n.out = to.stamp(f.Path)
+		}
+		b = append(append(b, f.Path...), '\t')
+		for _, v := range [...]int64{n.in.Size, n.in.Modified, n.in.Changed, n.out.Size, n.out.Modified,
+			int64(n.stats.Documents), int64(n.stats.Workloads), int64(n.stats.Generated), int64(n.stats.Rewritten)} {
+			b = append(strconv.AppendInt(b, v, 10), '\t')
+		}
+		own := ""
+		if n.own {
+			own = "own"
+		}
+		b = append(append(append(append(b, own...), '\t'), n.facts.Names...), '\t')
+		b = append(append(b, n.facts.Lines...), '\t')
+		if len(n.findings) > 0 {
+			findings, err := json.Marshal(n.findings)
+			if err != nil {
+				return nil, err
+			}
+			b = append(b, findings...)
+		}
+		b = append(b, '\n')
+	}
+	return b, nil
+}
+
+// fresh gives the note of a file that is as it was, and so is what became of it.
+func (m *Memory) fresh(f *File) *note {
+	n := m.notes[f.Path]
+	if n == nil || f.Stamp == (Stamp{}) || n.in != f.Stamp || max(f.Stamp.Modified, f.Stamp.Changed) > m.written-settled {
+		return nil
+	}
+	info, err := os.Lstat(filepath.Join(m.folder, filepath.FromSlash(f.Path)))
+	if err != nil || info.Size() != n.out.Size || info.ModTime().UnixNano() != n.out.Modified {
+		return nil
+	}
+	return n
+}
+
+// stampOf gives the stamp of a file, the zero Stamp where there is none.
+func stampOf(name string) Stamp {
+	info, err := os.Stat(name)
+	if err != nil {
+		return Stamp{}
+	}
+	return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changed(info)}
+}

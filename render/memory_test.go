@@ -1,0 +1,163 @@
+package render_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// folderOf renders a folder into another as the command does.
+func folderOf(t *testing.T, from, to string, remember bool) (written int) {
+	t.Helper()
+	src, _, err := render.Tree(from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _, err := render.FindConfig("", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := render.NewFolder(to, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := render.Options{Config: config}
+	var memory *render.Memory
+	if remember {
+		memory = render.NewMemory(to, from, src, config)
+		opt.Memory, opt.Keep = memory, folder.Keep
+	}
+	findings, _, err := render.Stream(src, opt, folder.Write)
+	if err != nil || krm.Failed(findings) {
+		t.Fatal(err, findings, folder.Abort())
+	}
+	written, _, err = folder.Commit(src, memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written
+}
+
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	err := filepath.WalkDir(root, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == ".armature-files" {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		relative, _ := filepath.Rel(root, name)
+		all[relative] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+const remembered = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: %s
+  labels: {kagenti.io/inject: enabled}
+spec:
+  template:
+    spec:
+      containers:
+      - name: app
+        image: example/%s:v1
+`
+
+const exchange = `apiVersion: kagenti.io/v1alpha1
+kind: TokenExchange
+metadata:
+  name: auth
+spec:
+  targetRef: {kind: Deployment, name: two}
+  inbound: {port: %d}
+`
+
+// TestMemory changes a package step by step, and holds each render that
+// remembers to one that knows nothing.
+func TestMemory(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	put := func(file, text string) {
+		if err := os.WriteFile(filepath.Join(from, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		put(name+".yaml", fmt.Sprintf(remembered, name, name))
+	}
+	put("notes.txt", "no manifest\n")
+	steps := []struct {
+		name   string
+		change func()
+		// written is how many files the render has to write, -1 for any number.
+		written int
+	}{
+		{"first", func() {}, 4},
+		{"nothing", func() {}, 0},
+		{"another image", func() { put("one.yaml", fmt.Sprintf(remembered, "one", "changed")) }, 1},
+		{"text that is no manifest", func() { put("notes.txt", "still none\n") }, 1},
+		{"a custom resource for another file", func() { put("auth.yaml", fmt.Sprintf(exchange, 18080)) }, 2},
+		{"the custom resource changes", func() { put("auth.yaml", fmt.Sprintf(exchange, 18081)) }, 2},
+		{"nothing again", func() {}, 0},
+		{"the custom resource goes", func() { os.Remove(filepath.Join(from, "auth.yaml")) }, 1},
+		{"a namespace says no", func() {
+			put("one.yaml", strings.Replace(fmt.Sprintf(remembered, "one", "one"), "  name: one\n", "  name: one\n  namespace: quiet\n", 1))
+			put("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: quiet\n  labels: {kagenti.io/injection: disabled}\n")
+		}, 2},
+		{"the namespace changes its mind", func() {
+			put("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: quiet\n  labels: {kagenti.io/injection: enabled}\n")
+		}, 2},
+		{"a workload goes", func() { os.Remove(filepath.Join(from, "three.yaml")) }, 0},
+		{"a workload moves to another file", func() {
+			os.Rename(filepath.Join(from, "two.yaml"), filepath.Join(from, "zwei.yaml"))
+		}, 1},
+		{"somebody wrote into the output", func() {
+			if err := os.WriteFile(filepath.Join(to, "zwei.yaml"), []byte("tampered: true\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+		{"somebody removed an output", func() { os.Remove(filepath.Join(to, "one.yaml")) }, 1},
+		{"the configuration", func() {
+			put("armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: c\nspec:\n  sidecars: classic\n")
+		}, -1},
+		{"a state that cannot be read", func() {
+			if err := os.WriteFile(filepath.Join(to, ".armature-files"), []byte("armature 1\t1\t\nx\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			put("zwei.yaml", fmt.Sprintf(remembered, "two", "again"))
+		}, 1},
+	}
+	for _, step := range steps {
+		time.Sleep(60 * time.Millisecond) // longer than what counts as just now
+		step.change()
+		time.Sleep(60 * time.Millisecond)
+		written := folderOf(t, from, to, true)
+		if step.written >= 0 && written != step.written {
+			t.Errorf("%s: %d files written, want %d", step.name, written, step.written)
+		}
+		fresh := filepath.Join(t.TempDir(), "fresh")
+		folderOf(t, from, fresh, false)
+		got, want := tree(t, to), tree(t, fresh)
+		for file := range want {
+			if got[file] != want[file] {
+				t.Errorf("%s: %s is not as a fresh render makes it", step.name, file)
+			}
+		}
+		for file := range got {
+			if _, ok := want[file]; !ok {
+				t.Errorf("%s: %s should be gone", step.name, file)
+			}
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Limits of what is read. A manifest beyond them is a mistake, or an attack.
+const (
+	MaxFile   = 64 << 20
+	MaxStream = 1 << 30
+)
+
+// ErrTooLarge is a file or stream beyond the limits.
+var ErrTooLarge = errors.New("larger than what a manifest may be")
+
+// ReadStream gives standard input, or any other stream, as a source.
+func ReadStream(r io.Reader) (Source, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxStream+1))
+	if err != nil {
+		return Source{}, fmt.Errorf("reading standard input: %w", err)
+	}
+	if len(data) > MaxStream {
+		return Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
+	}
+	return Source{Files: []File{{Path: "-", Data: data}}}, nil
+}
+
+// Tree lists a folder, or a single file, as a source that reads on demand.
+// Folders whose name starts with a dot are left out, and so is skip, the folder
+// that the output goes to. Patches that a kustomization names and the templates
+// of Helm charts are text, not objects: they pass as they are.
+func Tree(root, skip string) (Source, []krm.Finding, error) {
+	info, err := os.Stat(root)
+	if err != nil {
+		return Source{}, nil, err
+	}
+	if !info.IsDir() {
+		if info.Size() > MaxFile {
+			return Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
+		}
+		folder, name := filepath.Split(root)
+		return Source{Files: []File{{Path: name}}, Read: reader(folder)}, nil, nil
+	}
+	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
+	if err := filepath.WalkDir(root, t.visit); err != nil {
+		return Source{}, nil, err
+	}
+	for i := range t.files {
+		t.files[i].AsIs = t.asIs[t.files[i].Path]
+	}
+	return Source{Files: t.files, Read: reader(root)}, t.findings, nil
+}
+
+type tree struct {
+	root, skip string
+	files      []File
+	asIs       map[string]bool
+	findings   []krm.Finding
+}
+
+func (t *tree) visit(name string, d fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	relative, err := filepath.Rel(t.root, name)
+	if err != nil {
+		return err
+	}
+	relative = filepath.ToSlash(relative)
+	if d.IsDir() {
+		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && same(name, t.skip)) {
+			return fs.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil {
+			t.findings = append(t.findings, krm.Finding{Rule: "package/helm-chart", Severity: krm.Info, File: path.Join(relative, "Chart.yaml"),
+				Message: "the templates of a Helm chart pass as they are", Hint: "render them first: helm template … | armature render -"})
+		}
+		return nil
+	}
+	if d.Type()&fs.ModeSymlink != 0 {
+		return t.link(name, relative)
+	}
+	if !d.Type().IsRegular() {
+		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, File: relative, Message: "neither file nor folder: left out"})
+		return nil
+	}
+	if d.Name() == stateFile {
+		return nil
+	}
+	t.files = append(t.files, File{Path: relative})
+	switch d.Name() {
+	case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		return t.kustomization(name, path.Dir(relative))
+	}
+	if chart, ok := chartOf(t.root, relative); ok {
+		t.asIs[relative] = chart
+	}
+	return nil
+}
+
+// chartOf reports whether a file is a template of a Helm chart.
+func chartOf(root, relative string) (template, ok bool) {
+	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
+		if path.Base(dir) == "templates" {
+			_, err := os.Stat(filepath.Join(root, filepath.FromSlash(path.Dir(dir)), "Chart.yaml"))
+			return err == nil, err == nil
+		}
+	}
+	return false, false
+}
+
+// link takes a symbolic link to a file inside the tree.
+func (t *tree) link(name, relative string) error {
+	target, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return fmt.Errorf("%s is a link that leads nowhere, or back to itself: mend or remove it (%w)", name, err)
+	}
+	root, err := filepath.EvalSymlinks(t.root)
+	if err != nil {
+		return err
+	}
+	inside, err := filepath.Rel(root, target)
+	if err != nil || inside == ".." || strings.HasPrefix(inside, ".."+string(filepath.Separator)) {
+		return fmt.Errorf("the link %s leads out of %s: put the file into the folder", name, t.root)
+	}
+	info, err := os.Stat(target)
+	if err != nil {
+		return err
+	}
+	if info.Mode().IsRegular() {
+		t.files = append(t.files, File{Path: relative})
+		return nil
+	}
+	t.findings = append(t.findings, krm.Finding{Rule: "package/link", Severity: krm.Warning, File: relative, Message: "a link to a folder is not followed"})
+	return nil
+}
+
+// kustomization notes the patches that a kustomization names.
+func (t *tree) kustomization(name, folder string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var k struct {
+		Patches []struct {
+			Path string `yaml:"path"`
+		} `yaml:"patches"`
+		Merge []string `yaml:"patchesStrategicMerge"`
+		JSON  []struct {
+			Path string `yaml:"path"`
+		} `yaml:"patchesJson6902"`
+	}
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return nil // broken YAML is reported where the file is read as a manifest
+	}
+	note := func(file string) {
+		if file != "" && !strings.Contains(file, "\n") {
+			t.asIs[path.Join(folder, file)] = true
+		}
+	}
+	for _, p := range k.Patches {
+		note(p.Path)
+	}
+	for _, p := range k.Merge {
+		note(p)
+	}
+	for _, p := range k.JSON {
+		note(p.Path)
+	}
+	return nil
+}
+
+func same(a, b string) bool {
+	one, err1 := os.Stat(a)
+	two, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, two)
+}
+
+// reader gives the Read of a source below a folder. It reads with as few
+// system calls as a file takes: a tree has tens of thousands of them.
+func reader(root string) func(string, []byte) ([]byte, error) {
+	return func(file string, buf []byte) ([]byte, error) {
+		data, err := readFile(filepath.Join(root, filepath.FromSlash(file)), buf[:0])
+		if err == nil && len(data) > MaxFile {
+			err = fmt.Errorf("%w (64 MiB): split it, or exclude it in armature.yaml", ErrTooLarge)
+		}
+		return data, err
+	}
+}

@@ -1,0 +1,439 @@
+// Package render is the pure engine: it takes files or a ResourceList, runs the
+// functions of pipeline.go over every object, and gives the same text back,
+// changed only where it had to change. It knows no clock, network, environment
+// or cluster.
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// File is one file of a package.
+type File struct {
+	// Path is relative to the package's root, with slashes; "-" is standard input.
+	Path string
+	// Data is the content; nil where the Source reads it on demand.
+	Data []byte
+	// AsIs leaves the file as it is: it holds text for another tool.
+	AsIs bool
+	// Stamp is the file's as the source was listed; zero where nobody asked.
+	Stamp Stamp
+}
+
+// Source is what is rendered.
+type Source struct {
+	Files []File
+	// Read gives the content of a file without Data. It may use buf.
+	Read func(file string, buf []byte) ([]byte, error)
+}
+
+// Options say how.
+type Options struct {
+	// Config is the RenderConfig, nil for the defaults.
+	Config *api.RenderConfig
+	// Functions are the names of the functions to run; nil is all of the pipeline.
+	Functions []string
+	// Version is recorded in what is rendered; "" is this build's.
+	Version string
+	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
+	// of a cluster, so that the output can be applied.
+	ObjectsOnly bool
+	// Memory is the last render's, nil for none. Keep is called, in its place of
+	// the sink, for files that need no work.
+	Memory *Memory
+	Keep   func(file string)
+	// Workers is how many files are worked on at once; 0 is one for each
+	// processor. Files reach the sink in order only with one.
+	Workers int
+}
+
+// Stats counts what was done.
+type Stats struct {
+	Files     int `json:"files"`
+	Documents int `json:"documents"`
+	// Workloads opted in and were rendered.
+	Workloads int `json:"workloads"`
+	// Generated objects stand next to them.
+	Generated int `json:"generated"`
+	// Rewritten documents went through kyaml.
+	Rewritten int `json:"rewritten"`
+}
+
+func (s *Stats) add(t Stats) {
+	s.Files += t.Files
+	s.Documents += t.Documents
+	s.Workloads += t.Workloads
+	s.Generated += t.Generated
+	s.Rewritten += t.Rewritten
+}
+
+func (s Stats) since(t Stats) Stats {
+	return Stats{s.Files - t.Files, s.Documents - t.Documents, s.Workloads - t.Workloads, s.Generated - t.Generated, s.Rewritten - t.Rewritten}
+}
+
+// Result is a render that is held in memory.
+type Result struct {
+	// Files are the rendered files; empty where a finding is an error.
+	Files    []File
+	Findings []krm.Finding
+	Stats    Stats
+}
+
+// Run renders a source in memory. An error says that the source could not be
+// read; what is wrong with its content is among the findings, and an error
+// among those leaves no files.
+func Run(src Source, opt Options) (Result, error) {
+	var r Result
+	opt.Workers = 1
+	var err error
+	r.Findings, r.Stats, err = Stream(src, opt, func(file string, data []byte) error {
+		r.Files = append(r.Files, File{Path: file, Data: bytes.Clone(data)})
+		return nil
+	})
+	if err != nil || krm.Failed(r.Findings) {
+		r.Files = nil
+	}
+	return r, err
+}
+
+// Sink takes a rendered file. Data is valid during the call only. Whoever
+// passes a sink must not let its output leave when Stream ends with an error or
+// with a finding that is one.
+type Sink func(file string, data []byte) error
+
+// Stream renders a source file by file, so that memory stays bounded however
+// large the package is.
+func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+	rows, err := pipeline(opt.Functions)
+	if err != nil {
+		return nil, Stats{}, err
+	}
+	return newEngine(src, opt, rows, sink).run()
+}
+
+// Uninject gives a rendered source back as its author wrote it: without what
+// was injected and generated, and with the custom resources that were consumed.
+func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
+	e := newEngine(src, opt, nil, sink)
+	e.undo = true
+	return e.run()
+}
+
+func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *engine {
+	version := opt.Version
+	if version == "" {
+		version = functions.Version
+	}
+	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(version, opt.Config)}
+}
+
+func (e *engine) run() ([]krm.Finding, Stats, error) {
+	if err := e.collect(); err != nil {
+		return nil, Stats{}, err
+	}
+	if !e.undo {
+		e.findings = append(e.findings, e.pkg.Resolve()...)
+	}
+	if err := e.render(); err != nil {
+		return nil, Stats{}, err
+	}
+	if !e.undo {
+		e.findings = append(e.findings, e.pkg.Finish()...)
+	}
+	krm.SortFindings(e.findings)
+	return e.findings, e.stats, nil
+}
+
+// engine is one run.
+type engine struct {
+	src  Source
+	opt  Options
+	rows []functions.Function
+	sink Sink
+	pkg  *functions.Package
+	undo bool
+
+	seed  maphash.Seed
+	sums  []uint64 // of the files as the first pass read them
+	lists []bool   // which files hold lists, or were not read by the first pass
+	kept  []*note  // of files that need no work
+
+	mu       sync.Mutex
+	findings []krm.Finding
+	stats    Stats
+	failed   error
+}
+
+func (e *engine) read(i int, buf []byte) ([]byte, error) {
+	f := e.src.Files[i]
+	if f.Data != nil || e.src.Read == nil {
+		return f.Data, nil
+	}
+	return e.src.Read(f.Path, buf)
+}
+
+// asIs reports whether a file passes untouched: it is no manifest, holds text
+// for another tool, or the configuration leaves it alone.
+func (e *engine) asIs(f *File) bool {
+	if f.AsIs || !manifest(f.Path) {
+		return true
+	}
+	if e.opt.Config == nil {
+		return false
+	}
+	for _, glob := range e.opt.Config.Spec.Exclude {
+		if matchGlob(glob, f.Path) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchGlob matches a path with path.Match; "**" stands for any number of folders.
+func matchGlob(glob, file string) bool {
+	before, after, deep := strings.Cut(glob, "**")
+	if !deep {
+		ok, err := path.Match(strings.TrimSuffix(glob, "/"), file)
+		return err == nil && ok || strings.HasPrefix(file, strings.TrimSuffix(glob, "/")+"/")
+	}
+	if !strings.HasPrefix(file, before) {
+		return false
+	}
+	rest := strings.Split(file[len(before):], "/")
+	after = strings.TrimPrefix(after, "/")
+	if after == "" {
+		return true
+	}
+	for i := range rest {
+		if matchGlob(after, strings.Join(rest[i:], "/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// collect is the first pass: what functions must know of the whole package.
+func (e *engine) collect() error {
+	e.seed, e.sums, e.lists = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]bool, len(e.src.Files))
+	e.kept = make([]*note, len(e.src.Files))
+	m := e.opt.Memory
+	if m != nil {
+		m.next = make([]*note, len(e.src.Files))
+	}
+	same := m != nil && len(m.notes) > 0
+	seen := 0
+	var buf []byte
+	for i, f := range e.src.Files {
+		var before *note
+		if same {
+			if before = m.notes[f.Path]; before != nil {
+				seen++
+			}
+			e.kept[i] = m.kept[i]
+		}
+		if e.asIs(&f) {
+			continue
+		}
+		if n := e.kept[i]; n != nil && n.own {
+			e.pkg.Restore(f.Path, n.facts)
+			e.lists[i] = true
+			continue
+		}
+		mark := e.pkg.Mark()
+		data, err := e.read(i, buf)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", f.Path, err)
+		}
+		if f.Data == nil {
+			buf = data[:0]
+			e.sums[i] = maphash.Bytes(e.seed, data)
+		}
+		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
+			text := data
+			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
+				text, d, line = source, krm.Document{End: len(source)}, line+1
+			} else if source, ok := restoreLocal(data, d, item); ok {
+				text, d = source, krm.Document{End: len(source)}
+			}
+			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
+		})
+		if m == nil {
+			continue
+		}
+		n := &note{}
+		n.facts, n.own = e.pkg.FactsSince(mark)
+		m.next[i] = n
+		if e.kept[i] != nil {
+			continue
+		}
+		// What others learn from this file has to be what they learnt before.
+		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
+	}
+	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+		clear(e.kept)
+	}
+	return nil
+}
+
+// walk calls visit for every document of a stream, or for the items of
+// documents that are lists, with the line each starts on. It says whether there
+// was a list.
+func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists bool) {
+	line, at := 1, 0
+	lineOf := func(p int) int {
+		line += bytes.Count(data[at:p], []byte{'\n'})
+		at = p
+		return line
+	}
+	for d := range krm.Documents(data) {
+		if items, flow, ok := krm.ListItems(data, d); ok {
+			lists = true
+			for _, item := range items {
+				visit(item, !flow, lineOf(item.Start))
+			}
+			continue
+		}
+		visit(d, false, lineOf(d.Start))
+	}
+	return lists
+}
+
+// render is the second pass.
+func (e *engine) render() error {
+	workers := e.opt.Workers
+	if workers == 0 {
+		workers = min(runtime.GOMAXPROCS(0), max(1, len(e.src.Files)/64))
+	}
+	if workers == 1 {
+		w := worker{engine: e}
+		for i := range e.src.Files {
+			if err := w.file(i); err != nil {
+				return err
+			}
+		}
+		w.done()
+		return nil
+	}
+	// A worker takes files that stand side by side, because two that make files
+	// in the same folder wait for each other.
+	n := len(e.src.Files)
+	run := max(1, min(256, n/(4*workers)))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			w := worker{engine: e}
+			defer w.done()
+			for {
+				to := int(next.Add(int64(run)))
+				if to-run >= n {
+					return
+				}
+				for i := to - run; i < min(to, n); i++ {
+					if err := w.file(i); err != nil {
+						e.fail(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return e.failed
+}
+
+func (e *engine) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failed == nil {
+		e.failed = err
+	}
+}
+
+// worker renders one file after the other and keeps its memory between them.
+type worker struct {
+	*engine
+	in, out  []byte
+	object   krm.Object
+	again    krm.Object // for what was uninjected first
+	text     []byte
+	unit     functions.Unit
+	findings []krm.Finding
+	stats    Stats
+	placed   map[string]int // generated items of lists, by their file
+}
+
+func (w *worker) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.engine.findings = append(w.engine.findings, w.findings...)
+	w.engine.stats.add(w.stats)
+}
+
+func (w *worker) file(i int) error {
+	f := w.src.Files[i]
+	m := w.opt.Memory
+	if n := w.kept[i]; n != nil {
+		m.next[i] = n
+		w.stats.add(n.stats)
+		w.findings = append(w.findings, n.findings...)
+		w.opt.Keep(f.Path)
+		return nil
+	}
+	asIs := w.asIs(&f)
+	stats, findings := w.stats, len(w.findings)
+	defer func() {
+		if m == nil {
+			return
+		}
+		n := m.next[i]
+		if n == nil {
+			n = &note{own: true}
+			m.next[i] = n
+		}
+		n.stats = w.stats.since(stats)
+		n.findings = slices.Clone(w.findings[findings:])
+	}()
+	if asIs && w.opt.ObjectsOnly {
+		return nil
+	}
+	data, err := w.read(i, w.in)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.Path, err)
+	}
+	if f.Data == nil {
+		w.in = data[:0]
+	}
+	w.stats.Files++
+	if asIs {
+		return w.sink(f.Path, data)
+	}
+	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
+		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
+	}
+	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
+	if len(w.out) == 0 && len(data) > 0 {
+		return nil
+	}
+	return w.sink(f.Path, w.out)
+}
+
+// manifest reports whether a file's name is that of a manifest.
+func manifest(file string) bool {
+	switch path.Ext(file) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return file == "-"
+}

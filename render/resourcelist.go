@@ -1,0 +1,217 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// listVersions are the ResourceLists of the KRM Functions Specification, and of
+// the time before its first version.
+var listVersions = []string{"config.kubernetes.io/v1", "config.kubernetes.io/v1beta1", "config.kubernetes.io/v1alpha1"}
+
+// IsResourceList reports whether a stream is what a host passes to a KRM
+// function.
+func IsResourceList(data []byte) bool {
+	if !bytes.Contains(data[:min(len(data), 4<<10)], []byte("ResourceList")) && !bytes.Contains(data[max(0, len(data)-4<<10):], []byte("ResourceList")) {
+		return false
+	}
+	var head struct {
+		Kind string `yaml:"kind"`
+	}
+	if h, ok := krm.ReadHead(data); ok {
+		return h.Kind == "ResourceList"
+	}
+	return yaml.Unmarshal(data, &head) == nil && head.Kind == "ResourceList"
+}
+
+// List is a ResourceList on its way through a function.
+type List struct {
+	data []byte
+	// Config is the functionConfig, nil where the host passes none.
+	Config *api.RenderConfig
+	// Findings are about the functionConfig.
+	Findings []krm.Finding
+}
+
+// ReadList reads a ResourceList. Its functionConfig is a RenderConfig, or a
+// ConfigMap whose data holds the RenderConfig's plain settings.
+func ReadList(data []byte) (*List, error) {
+	if !utf8.Valid(data) {
+		valid := bytes.ToValidUTF8(data, nil)
+		at := 0
+		for at < len(valid) && valid[at] == data[at] {
+			at++
+		}
+		return nil, fmt.Errorf("reading the ResourceList: line %d is not valid UTF-8", 1+bytes.Count(data[:at], []byte{'\n'}))
+	}
+	_, from, to, ok := krm.Items(data, documentStart(data), len(data))
+	if !ok {
+		// JSON, flow style, or no items: write it in block style.
+		n, err := yaml.Parse(string(data))
+		if err != nil {
+			return nil, fmt.Errorf("reading the ResourceList: %w", err)
+		}
+		plainKeys(n.YNode())
+		if data, err = krm.BlockStyle(n); err != nil {
+			return nil, fmt.Errorf("reading the ResourceList: %w", err)
+		}
+		if _, from, to, ok = krm.Items(data, 0, len(data)); !ok {
+			if items := n.Field("items"); !items.IsNilOrEmpty() {
+				return nil, errors.New("reading the ResourceList: its items are no list in a style that we know: write it in block style")
+			}
+			from, to = len(data), len(data)
+		}
+	}
+	l := &List{data: data}
+	frame, err := yaml.Parse(string(data[:from]) + string(data[to:]))
+	if err != nil {
+		return nil, fmt.Errorf("reading the ResourceList: %w", err)
+	}
+	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
+		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
+	}
+	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
+	return l, err
+}
+
+// plainKeys takes the quotes off keys, as JSON has them.
+func plainKeys(n *yaml.Node) {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			c.Style = 0
+		}
+		plainKeys(c)
+	}
+}
+
+// documentStart skips a leading separator.
+func documentStart(data []byte) int {
+	for d := range krm.Documents(data) {
+		return d.Start
+	}
+	return 0
+}
+
+func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, error) {
+	if field.IsNilOrEmpty() {
+		return nil, nil, nil
+	}
+	if field.Value.GetKind() == "ConfigMap" {
+		return WithSettings(nil, field.Value.GetDataMap(), "functionConfig")
+	}
+	text, err := krm.BlockStyle(field.Value)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the functionConfig: %w", err)
+	}
+	config, findings := ReadConfig(text, "functionConfig")
+	return config, findings, nil
+}
+
+// WithSettings changes a configuration, nil for the defaults, by plain settings
+// of a RenderConfig's spec: the form that kpt makes of a function's configMap,
+// and Argo CD of parameters. from names their origin in findings.
+func WithSettings(config *api.RenderConfig, settings map[string]string, from string) (*api.RenderConfig, []krm.Finding, error) {
+	if config == nil {
+		config = &api.RenderConfig{Origin: api.Origin{File: from}}
+	}
+	spec := make(map[string]any)
+	for key, value := range settings {
+		spec[key] = value
+		if value == "true" || value == "false" {
+			spec[key] = value == "true"
+		}
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
+	}
+	strict, err := kjson.UnmarshalStrict(data, &config.Spec)
+	var findings []krm.Finding
+	for _, e := range append(strict, err) {
+		if e != nil {
+			findings = append(findings, krm.Finding{Rule: "config/field", Severity: krm.Error, File: from, Message: e.Error(),
+				Hint: "only the plain settings of a RenderConfig's spec can be given here"})
+		}
+	}
+	return config, findings, nil
+}
+
+// Render runs the functions over the items. With an error among the findings
+// the items are the input's. Either way the findings stand in the results.
+func (l *List) Render(opt Options) (out []byte, findings []krm.Finding, stats Stats, err error) {
+	return l.Run(opt, Stream)
+}
+
+// Verify leaves the items as they are and finds what is not as a fresh render
+// would make it.
+func (l *List) Verify(opt Options) (out []byte, findings []krm.Finding, stats Stats, err error) {
+	verify := func(src Source, opt Options, _ Sink) ([]krm.Finding, Stats, error) { return Verify(src, opt) }
+	return l.Run(opt, verify)
+}
+
+// Run passes the items through Stream, Uninject or anything of their shape.
+func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, Stats, error)) (out []byte, findings []krm.Finding, stats Stats, err error) {
+	out = l.data
+	opt.Workers, opt.Config = 1, l.Config
+	findings = l.Findings
+	if !krm.Failed(findings) {
+		src := Source{Files: []File{{Path: "-", Data: l.data}}}
+		var found []krm.Finding
+		found, stats, err = do(src, opt, func(_ string, data []byte) error {
+			out = data
+			return nil
+		})
+		if err != nil {
+			return nil, nil, stats, err
+		}
+		findings = append(findings, found...)
+	}
+	if krm.Failed(findings) {
+		out = l.data
+	}
+	out = withoutResults(out)
+	if len(findings) > 0 {
+		text, err := results(findings)
+		if err != nil {
+			return nil, nil, stats, fmt.Errorf("writing the results: %w", err)
+		}
+		if len(out) > 0 && out[len(out)-1] != '\n' {
+			out = append(slices.Clip(out), '\n')
+		}
+		out = append(out, text...)
+	}
+	return out, findings, stats, nil
+}
+
+// withoutResults drops the results of an earlier function, which its host has
+// already seen.
+func withoutResults(list []byte) []byte {
+	i := bytes.Index(list, []byte("\nresults:"))
+	if i < 0 {
+		return list
+	}
+	end := len(list)
+	for p := i + 1; p < len(list); {
+		next := bytes.IndexByte(list[p:], '\n')
+		if next < 0 {
+			break
+		}
+		p += next + 1
+		if p < len(list) && !strings.ContainsRune(" -#\r\n", rune(list[p])) {
+			end = p
+			break
+		}
+	}
+	return append(bytes.Clone(list[:i+1]), list[end:]...)
+}

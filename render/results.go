@@ -1,0 +1,158 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Formats are the ways to write findings.
+func Formats() []string { return []string{"text", "json", "sarif", "github"} }
+
+// WriteFindings writes findings as text for people, as JSON, as SARIF 2.1.0 for
+// code scanning, or as GitHub workflow commands that annotate a pull request.
+func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
+	switch format {
+	case "text":
+		for _, f := range findings {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", f.Severity, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "json":
+		if findings == nil {
+			findings = []krm.Finding{}
+		}
+		return writeJSON(w, findings)
+	case "sarif":
+		return writeJSON(w, sarif(findings))
+	case "github":
+		for _, f := range findings {
+			if _, err := io.WriteString(w, workflowCommand(f)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// workflowCommand escapes as GitHub's workflow commands demand.
+func workflowCommand(f krm.Finding) string {
+	level := map[krm.Severity]string{krm.Error: "error", krm.Warning: "warning", krm.Info: "notice"}[f.Severity]
+	message := f.Message
+	if f.Field != "" {
+		message = f.Field + ": " + message
+	}
+	if f.Hint != "" {
+		message += "\nhint: " + f.Hint
+	}
+	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s\n",
+		level, property.Replace(f.File), max(f.Line, 1), property.Replace(f.Rule), data.Replace(message))
+}
+
+type object map[string]any
+
+// sarif follows the schema of SARIF 2.1.0.
+func sarif(findings []krm.Finding) object {
+	level := map[krm.Severity]string{krm.Error: "error", krm.Warning: "warning", krm.Info: "note"}
+	results := []object{}
+	rules := []object{}
+	index := make(map[string]int)
+	for _, f := range findings {
+		if _, ok := index[f.Rule]; !ok {
+			index[f.Rule] = len(rules)
+			rules = append(rules, object{"id": f.Rule})
+		}
+		text := f.Message
+		if f.Field != "" {
+			text = f.Field + ": " + text
+		}
+		if f.Hint != "" {
+			text += " Hint: " + f.Hint
+		}
+		location := object{"artifactLocation": object{"uri": f.File}}
+		if f.Line > 0 {
+			location["region"] = object{"startLine": f.Line}
+		}
+		result := object{"ruleId": f.Rule, "ruleIndex": index[f.Rule], "level": level[f.Severity], "message": object{"text": text}}
+		if f.File != "" {
+			result["locations"] = []object{{"physicalLocation": location}}
+		}
+		results = append(results, result)
+	}
+	return object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+		"version": "2.1.0",
+		"runs": []object{{
+			"tool":    object{"driver": object{"name": "armature", "rules": rules}},
+			"results": results,
+		}},
+	}
+}
+
+// result is a finding in a ResourceList, as the KRM Functions Specification
+// has it. It knows no line numbers: ours stand in the tags.
+type result struct {
+	Message     string            `yaml:"message"`
+	Severity    string            `yaml:"severity"`
+	ResourceRef *resourceRef      `yaml:"resourceRef,omitempty"`
+	Field       *resultField      `yaml:"field,omitempty"`
+	File        *resultFile       `yaml:"file,omitempty"`
+	Tags        map[string]string `yaml:"tags,omitempty"`
+}
+
+type resourceRef struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Name       string `yaml:"name"`
+	Namespace  string `yaml:"namespace,omitempty"`
+}
+
+type resultField struct {
+	Path string `yaml:"path"`
+}
+
+type resultFile struct {
+	Path string `yaml:"path"`
+}
+
+func results(findings []krm.Finding) ([]byte, error) {
+	list := make([]result, 0, len(findings))
+	for _, f := range findings {
+		r := result{Message: f.Message, Severity: string(f.Severity), Tags: map[string]string{"rule": f.Rule}}
+		if f.Hint != "" {
+			r.Message += "\nhint: " + f.Hint
+		}
+		if f.Object.Kind != "" {
+			r.ResourceRef = &resourceRef{f.Object.APIVersion, f.Object.Kind, f.Object.Name, f.Object.Namespace}
+		}
+		if f.Field != "" {
+			r.Field = &resultField{f.Field}
+		}
+		if f.File != "" && f.File != "-" {
+			r.File = &resultFile{f.File}
+		}
+		if f.Line > 0 {
+			r.Tags["line"] = strconv.Itoa(f.Line)
+		}
+		list = append(list, r)
+	}
+	return yaml.Marshal(map[string]any{"results": list})
+}

@@ -1,0 +1,207 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Verify renders a source afresh and compares: a workload that opted in and was
+// not rendered, or one that differs from what a render makes of it, is an
+// error. Order and style of the YAML do not count, so that it works on what
+// other tools made of a render.
+func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
+	v := verification{src: src, left: make(map[krm.Ref]found)}
+	sink := func(file string, rendered []byte) error {
+		data, err := content(src, file)
+		if err != nil || bytes.Equal(data, rendered) {
+			return err
+		}
+		return v.compare(file, data, rendered)
+	}
+	findings, stats, err := Stream(src, opt, sink)
+	if err == nil && !krm.Failed(findings) {
+		err = v.finish()
+	}
+	findings = append(findings, v.findings...)
+	krm.SortFindings(findings)
+	return findings, stats, err
+}
+
+// verification gathers what differs. Many files may be compared at once.
+type verification struct {
+	src Source
+
+	mu       sync.Mutex
+	findings []krm.Finding
+	missing  []found           // objects that a file should have
+	left     map[krm.Ref]found // objects that a file should not have
+}
+
+func content(src Source, file string) ([]byte, error) {
+	for _, f := range src.Files {
+		if f.Path == file && f.Data != nil {
+			return f.Data, nil
+		}
+	}
+	return src.Read(file, nil)
+}
+
+type found struct {
+	file     string
+	ref      krm.Ref
+	line     int
+	value    any
+	injected bool
+	local    bool // stays in the package, and never gets into a cluster
+}
+
+// objects decodes all objects of a file.
+func objects(file string, data []byte) (map[krm.Ref]found, error) {
+	all := make(map[krm.Ref]found)
+	var failed error
+	walk(data, func(d krm.Document, item bool, line int) {
+		var o krm.Object
+		isObject, err := o.Read(data, d, item, krm.Origin{File: file, Line: line})
+		if err != nil || !isObject {
+			return // the render reports it
+		}
+		value, err := o.Value()
+		if err != nil {
+			failed = err
+			return
+		}
+		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
+		krm.DropHostAnnotations(value)
+		all[o.Ref] = found{file, o.Ref, line, value, inject.Injected(&o), local}
+	})
+	return all, failed
+}
+
+const remedy = "run `armature render`; where kustomize should have done it, pass --enable-alpha-plugins --enable-exec, without which it skips functions silently"
+
+func (v *verification) report(rule string, at found, field, message, hint string) {
+	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
+		File: at.file, Line: at.line, Field: field, Object: at.ref})
+}
+
+func (v *verification) compare(file string, data, rendered []byte) error {
+	have, err := objects(file, data)
+	if err != nil {
+		return err
+	}
+	want, err := objects(file, rendered)
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for ref, w := range want {
+		if h, ok := have[ref]; ok {
+			v.judge(h, w)
+		} else {
+			v.missing = append(v.missing, w)
+		}
+	}
+	for ref, h := range have {
+		if _, ok := want[ref]; !ok && !h.local {
+			v.left[ref] = h
+		}
+	}
+	return nil
+}
+
+func (v *verification) judge(have, want found) {
+	if want.injected && !have.injected {
+		v.report("not-rendered", have, "", fmt.Sprintf("%s opted in, but was not rendered", have.ref), remedy)
+	} else if path, differ := difference("", have.value, want.value); differ {
+		v.report("differs", have, path, fmt.Sprintf("%s differs from a fresh render", have.ref), "render again, and change the source instead of the rendered file")
+	}
+}
+
+// finish looks for missing objects in other files: kpt, for one, keeps
+// generated objects in files of their own.
+func (v *verification) finish() error {
+	elsewhere := make(map[krm.Ref]found)
+	if len(v.missing) > 0 && len(v.src.Files) > 1 {
+		for _, f := range v.src.Files {
+			if f.AsIs || !manifest(f.Path) {
+				continue
+			}
+			data, err := content(v.src, f.Path)
+			if err != nil {
+				return err
+			}
+			all, err := objects(f.Path, data)
+			if err != nil {
+				return err
+			}
+			maps.Copy(elsewhere, all)
+		}
+	}
+	for _, want := range v.missing {
+		if have, ok := elsewhere[want.ref]; ok {
+			v.judge(have, want)
+			delete(v.left, want.ref)
+			continue
+		}
+		want.line = 0 // of the render, which nobody sees
+		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), remedy)
+	}
+	for _, have := range v.left {
+		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref), "render again")
+	}
+	return nil
+}
+
+// difference gives the path of the first value in which two objects differ.
+func difference(path string, a, b any) (string, bool) {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		if !ok {
+			return path, true
+		}
+		keys := make([]string, 0, len(a)+len(b))
+		for k := range a {
+			keys = append(keys, k)
+		}
+		for k := range b {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range slices.Compact(keys) {
+			av, inA := a[k]
+			bv, inB := b[k]
+			at := k
+			if path != "" {
+				at = path + "." + k
+			}
+			if inA != inB {
+				return at, true
+			}
+			if at, differ := difference(at, av, bv); differ {
+				return at, true
+			}
+		}
+		return "", false
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return path, true
+		}
+		for i := range a {
+			if at, differ := difference(fmt.Sprintf("%s[%d]", path, i), a[i], b[i]); differ {
+				return at, true
+			}
+		}
+		return "", false
+	}
+	return path, !reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,256 @@
+package render
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// stateFile, in a folder that was rendered to, lists the files that are ours,
+// so that the next render can take away what is no longer rendered.
+const stateFile = ".armature-files"
+
+// Folder collects rendered files beside a folder and moves them in at once.
+// Nothing of it is to be seen before Commit, and nothing is left after Abort.
+type Folder struct {
+	path, stage string
+	fresh       bool  // the folder did not exist, or was empty
+	started     int64 // when the stage was made, by the clock of its file system
+	inPlace     bool  // the files are the author's: none is ever removed
+
+	mu    sync.Mutex
+	files []string        // rendered
+	moved []string        // those that differ from what the folder holds
+	dirs  map[string]bool // made below stage
+}
+
+// NewFolder prepares to write to a folder, which need not exist. A folder with
+// content has to be one that a render wrote, or inPlace, the one it reads.
+func NewFolder(path string, inPlace bool) (*Folder, error) {
+	f := &Folder{path: filepath.Clean(path), dirs: make(map[string]bool)}
+	info, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.fresh = true
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is a file: name a folder to write to", path)
+	default:
+		if f.fresh, err = empty(f.path); err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(filepath.Join(f.path, stateFile)); err != nil && !f.fresh && !inPlace {
+			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
+		}
+	}
+	f.inPlace = inPlace
+	parent := filepath.Dir(f.path)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, err
+	}
+	if f.stage, err = os.MkdirTemp(parent, "."+filepath.Base(f.path)+".rendering-"); err != nil {
+		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
+	}
+	if err := os.Chmod(f.stage, 0o755); err != nil {
+		return nil, errors.Join(err, f.Abort())
+	}
+	if info, err = os.Stat(f.stage); err != nil {
+		return nil, errors.Join(err, f.Abort())
+	}
+	f.started = info.ModTime().UnixNano()
+	return f, nil
+}
+
+func empty(folder string) (bool, error) {
+	d, err := os.Open(folder)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
+}
+
+// Write is the Sink. It may be called from many goroutines.
+func (f *Folder) Write(file string, data []byte) error {
+	relative := filepath.FromSlash(file)
+	changed := f.fresh || !f.holds(relative, data)
+	if changed {
+		if err := f.mkdir(filepath.Dir(relative)); err != nil {
+			return err
+		}
+		if err := writeFile(filepath.Join(f.stage, relative), data); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files = append(f.files, file)
+	if changed && !f.fresh {
+		f.moved = append(f.moved, relative)
+	}
+	return nil
+}
+
+// stamp gives the stamp of a rendered file: the one staged, or the one that the
+// folder holds.
+func (f *Folder) stamp(file string) Stamp {
+	for _, root := range [...]string{f.stage, f.path} {
+		if info, err := os.Lstat(filepath.Join(root, filepath.FromSlash(file))); err == nil {
+			return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
+		}
+	}
+	return Stamp{}
+}
+
+// Keep is for a file that the folder has already.
+func (f *Folder) Keep(file string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files = append(f.files, file)
+}
+
+// holds reports whether the folder has a file with the same content.
+func (f *Folder) holds(relative string, data []byte) bool {
+	have, err := readFile(filepath.Join(f.path, relative), nil)
+	return err == nil && bytes.Equal(have, data)
+}
+
+func (f *Folder) mkdir(relative string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if relative == "." || f.dirs[relative] {
+		return nil
+	}
+	f.dirs[relative] = true
+	return os.MkdirAll(filepath.Join(f.stage, relative), 0o755)
+}
+
+// Commit makes the rendered files the folder's. Files that an earlier render
+// wrote and this one did not are removed; others are left alone. The folder
+// keeps what memory knows of this render of src; nil keeps the names only.
+func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err error) {
+	slices.Sort(f.files)
+	if f.inPlace {
+		written, err = f.move(f.moved)
+		return written, 0, errors.Join(err, f.Abort())
+	}
+	before, err := os.ReadFile(filepath.Join(f.path, stateFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, 0, errors.Join(err, f.Abort())
+	}
+	state := []byte(memoryFormat + "\n" + strings.Join(f.files, "\n") + "\n")
+	if memory != nil {
+		if state, err = memory.state(src.Files, f); err != nil {
+			return 0, 0, errors.Join(err, f.Abort())
+		}
+	}
+	if err := os.WriteFile(filepath.Join(f.stage, stateFile), state, 0o644); err != nil {
+		return 0, 0, errors.Join(err, f.Abort())
+	}
+	if f.fresh {
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return 0, 0, errors.Join(err, f.Abort())
+		}
+		return len(f.files), 0, os.Rename(f.stage, f.path)
+	}
+	if written, err = f.move(append(f.moved, stateFile)); err != nil {
+		return written, 0, errors.Join(err, f.Abort())
+	}
+	for _, old := range remembered(before) {
+		if _, kept := slices.BinarySearch(f.files, old); kept || !filepath.IsLocal(filepath.FromSlash(old)) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(f.path, filepath.FromSlash(old))); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return written, removed, errors.Join(err, f.Abort())
+		}
+		removed++
+	}
+	return written - 1, removed, f.Abort()
+}
+
+// move puts files from the stage into the folder.
+func (f *Folder) move(files []string) (written int, err error) {
+	for _, relative := range files {
+		to := filepath.Join(f.path, relative)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return written, err
+		}
+		if err := os.Rename(filepath.Join(f.stage, relative), to); err != nil {
+			return written, err
+		}
+		written++
+	}
+	return written, nil
+}
+
+// Abort takes away what was collected.
+func (f *Folder) Abort() error { return os.RemoveAll(f.stage) }
+
+// Spool collects a stream, in memory as long as it is small, until it may leave.
+type Spool struct {
+	buf  bytes.Buffer
+	file *os.File
+	last byte // the last that was written, 0 before the first
+	size int
+}
+
+const spoolMemory = 16 << 20
+
+// Write is a Sink that joins the files to one YAML stream.
+func (s *Spool) Write(_ string, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if s.file == nil && s.buf.Len()+len(data) > spoolMemory {
+		file, err := os.CreateTemp("", "armature-spool-")
+		if err != nil {
+			return err
+		}
+		s.file = file
+		if err := os.Remove(file.Name()); err != nil { // it lives as long as it is open
+			return err
+		}
+	}
+	if s.last != 0 && s.last != '\n' {
+		s.buf.WriteByte('\n')
+	}
+	if s.last != 0 && !bytes.HasPrefix(data, []byte("---")) {
+		s.buf.WriteString("---\n")
+	}
+	s.last = data[len(data)-1]
+	s.size += len(data)
+	_, err := s.buf.Write(data)
+	if err == nil && s.file != nil && s.buf.Len() > 1<<20 {
+		_, err = s.buf.WriteTo(s.file)
+	}
+	return err
+}
+
+// Len is how much was collected, in bytes.
+func (s *Spool) Len() int { return s.size }
+
+// WriteTo lets the stream leave.
+func (s *Spool) WriteTo(w io.Writer) (int64, error) {
+	if s.file == nil {
+		return s.buf.WriteTo(w)
+	}
+	if _, err := s.buf.WriteTo(s.file); err != nil {
+		return 0, err
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, s.file)
+	return n, errors.Join(err, s.file.Close())
+}

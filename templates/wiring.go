@@ -1,0 +1,9 @@
+package templates
+
+import "embed"
+
+// Wiring holds what `armature init` writes: armature.yaml, and a folder for
+// each host.
+//
+//go:embed wiring
+var Wiring embed.FS
