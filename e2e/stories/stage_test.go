@@ -66,7 +66,9 @@ func enter(t *testing.T, labels map[string]string) *stage {
 
 	s := &stage{info: &cluster.Info{}}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
-	must(t, err)
+	if err != nil {
+		t.Fatalf("E2E_INFO is to name a file that tells of the cluster, as cluster.Info has it: %v", err)
+	}
 	must(t, json.Unmarshal(text, s.info))
 	s.Client, err = client.New(config, client.Options{Scheme: scheme})
 	must(t, err)
