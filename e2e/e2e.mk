@@ -5,13 +5,13 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
-.PHONY: cluster-up cluster-down cluster-programs cluster-packages cluster-check
+.PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache
 	@.cache/bin/cluster up .cache
 
 cluster-down: ## End that cluster and check that nothing of it is left
-	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster
+	@go build -o .cache/bin/ ./e2e/cmd/cluster
 	@.cache/bin/cluster down .cache
 	@.cache/bin/cluster check .cache
 
@@ -20,7 +20,8 @@ cluster-programs: controlplane
 	@e2e/build.sh pause pause .
 	@e2e/build.sh coredns dns .
 	@for module in tekton kaniko lifecycle cosign syft; do e2e/build.sh $$module $$module tool || exit; done
-	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster ./cmd/armature-controller
+	@go build -o .cache/bin/ ./e2e/cmd/cluster
+	@CGO_ENABLED=0 go build -o .cache/bin/ ./cmd/armature-controller # for an image without a C library
 
 cluster-packages:
 	@e2e/packages.sh

@@ -56,12 +56,7 @@ func (b builtImages) push(registry string) error {
 	for _, image := range images {
 		tags := []string{registry + "/armature/" + image.name}
 		if image.standsFor != "" {
-			public, err := name.ParseReference(image.standsFor)
-			if err != nil {
-				return err
-			}
-			tags = append(tags, fmt.Sprintf("%s/mirror/%s/%s:%s", registry,
-				public.Context().RegistryStr(), public.Context().RepositoryStr(), public.Identifier()))
+			tags = append(tags, registry+"/mirror/"+image.standsFor)
 		}
 		for _, tag := range tags {
 			ref, err := name.ParseReference(tag)

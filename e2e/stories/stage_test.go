@@ -17,6 +17,7 @@ import (
 	"github.com/fluxcd/cli-utils/pkg/kstatus/polling"
 	"github.com/fluxcd/pkg/ssa"
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
+	"github.com/go-logr/logr"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,10 +29,16 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/e2e/cluster"
 )
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // controller-runtime's client insists on one
+	os.Exit(m.Run())
+}
 
 // stage is the cluster that stories play on, and a namespace for one story.
 type stage struct {
@@ -59,7 +66,9 @@ func enter(t *testing.T, labels map[string]string) *stage {
 
 	s := &stage{info: &cluster.Info{}}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
-	must(t, err)
+	if err != nil {
+		t.Fatalf("E2E_INFO is to name a file that tells of the cluster, as cluster.Info has it: %v", err)
+	}
 	must(t, json.Unmarshal(text, s.info))
 	s.Client, err = client.New(config, client.Options{Scheme: scheme})
 	must(t, err)

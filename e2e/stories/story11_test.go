@@ -67,7 +67,7 @@ func TestStory11SidecarsStartInOrderAndJobsEnd(t *testing.T) {
 				}
 				want := append(append([]string{}, sidecars...), "agent")
 				if diff := cmp.Diff(want, strings.Fields(order)); diff != "" {
-					t.Fatalf("start order (-want +got):\n%s", diff)
+					return fmt.Errorf("start order (-want +got):\n%s", diff)
 				}
 				return nil
 			})
@@ -114,8 +114,8 @@ func (s *stage) agentPod(app string, restart corev1.RestartPolicy) corev1.PodTem
 		sidecar := container(name, "exec sleep 3600")
 		sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		sidecar.StartupProbe = &corev1.Probe{
-			PeriodSeconds: 1,
-			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"grep", "-qx", name, "/shared/order"}}},
+			PeriodSeconds: 1, TimeoutSeconds: 10,
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"grep", "-qx", name, "/shared/order"}}},
 		}
 		spec.InitContainers = append(spec.InitContainers, sidecar)
 	}
