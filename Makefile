@@ -6,6 +6,10 @@ GO ?= go
 CACHE := $(CURDIR)/.cache
 FUZZTIME ?= 60s
 
+# The tests run real peers. Their targets say what they build, and do nothing
+# the second time.
+TEST_TOOLS := controlplane
+
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
 include $(wildcard e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk)
@@ -18,15 +22,11 @@ help: ## Show the targets
 build: ## Build bin/armature, bin/armature-fn and bin/armature-controller
 	@echo "building the commands (minutes the first time)"
 	@mkdir -p bin
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	$(GO) build -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: build ## Render the examples and show what was added
 	@examples/demo.sh
-
-# The tests run real peers. Their targets say what they build, and do nothing
-# the second time.
-TEST_TOOLS := controlplane hosts
 
 .PHONY: test
 test: build test-tools ## Build what the tests need and run them all

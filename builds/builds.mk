@@ -22,3 +22,6 @@ fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute eac
 demo-build-plan: build ## Show the pipeline that an AgentBuild becomes, without a cluster
 	bin/armature build plan examples/builds/weather.yaml --graph
 	bin/armature build plan examples/builds/weather.yaml
+
+# make bench prints what builds cost as well.
+bench: bench-builds

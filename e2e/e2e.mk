@@ -4,3 +4,33 @@
 .PHONY: controlplane
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
+
+.PHONY: cluster-up cluster-down cluster-programs cluster-packages cluster-check
+cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
+	@.cache/bin/cluster build .cache
+	@.cache/bin/cluster up .cache
+
+cluster-down: ## End that cluster and check that nothing of it is left
+	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster
+	@.cache/bin/cluster down .cache
+	@.cache/bin/cluster check .cache
+
+cluster-programs: controlplane
+	@e2e/build.sh node kube ./node kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
+	@e2e/build.sh pause pause .
+	@e2e/build.sh coredns dns .
+	@for module in tekton kaniko lifecycle cosign syft; do e2e/build.sh $$module $$module tool || exit; done
+	@CGO_ENABLED=0 go build -o .cache/bin/ ./e2e/cmd/cluster ./cmd/armature-controller
+
+cluster-packages:
+	@e2e/packages.sh
+
+.PHONY: e2e
+e2e: export PATH := $(CURDIR)/.cache/bin:$(CURDIR)/.cache/bin/cosign:$(PATH)
+ifndef E2E_KUBECONFIG
+e2e: export E2E_KUBECONFIG := $(CURDIR)/.cache/cluster/kubeconfig
+e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
+e2e: cluster-up
+endif
+e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
+	go test -count=1 -parallel=8 -timeout=30m ./e2e/stories

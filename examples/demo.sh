@@ -49,3 +49,7 @@ for example in examples/*/; do
 	printf '%-28s ' "$(basename "$example")"
 	bin/armature render "$example" 2>&1 >/dev/null | tail -1
 done
+
+step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that an AgentBuild becomes, without a cluster"
+bin/armature build plan examples/builds/weather.yaml --graph > "$out/graph"
+awk '/^flowchart/ {exit} NF' "$out/graph"

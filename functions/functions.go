@@ -76,7 +76,7 @@ func runInject(u *Unit) {
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
 		message := fmt.Sprintf("written anew in block style, because of %s", why)
-		if !u.Item() {
+		if !u.Hosted {
 			message += "; `armature uninject` gives the original back"
 		}
 		u.report(krm.Info, "inject/rewritten", krm.Node{}, message, "")

@@ -22,6 +22,8 @@ type Unit struct {
 	// Documents each.
 	Generated []byte
 	ends      []int
+	// Hosted says that a host passes the objects, in a ResourceList.
+	Hosted bool
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 
@@ -40,7 +42,7 @@ func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
 	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
 	u.Consumed, u.workload = false, false
-	u.injector.Version, u.injector.Classic = p.Version, p.Classic()
+	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
 	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
 		return
 	}

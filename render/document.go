@@ -71,14 +71,22 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		return dst
 	}
 	u := &w.unit
-	if u.Consumed {
+	switch {
+	case u.Consumed && w.json: // has no place for comments
+		w.localOnly(o)
+		dst = o.Append(dst)
+	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
-	} else {
+	default:
 		dst = o.Append(dst)
 	}
 	eol := lineEnding(src)
 	for document := range u.Documents {
 		w.stats.Generated++
+		if w.json {
+			w.aside = append(append(w.aside, "---\n"...), document...)
+			continue
+		}
 		if len(dst) > 0 && dst[len(dst)-1] != '\n' {
 			dst = append(dst, eol...)
 		}
@@ -156,6 +164,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 	}
 	u := &w.unit
+	u.Hosted = w.opt.hosted
 	u.Start(w.pkg, o)
 	if w.undo {
 		return o, false

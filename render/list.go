@@ -85,13 +85,13 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	}
 	dst = o.Append(dst)
 	if len(dst) > 0 && dst[len(dst)-1] != '\n' {
-		dst = append(dst, '\n')
+		dst = append(dst, lineEnding(data)...)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	indent := strings.Repeat(" ", dash+2)
 	for document := range u.Documents {
 		w.stats.Generated++
-		dst = appendLines(dst, w.beside(o, document), indent[:dash]+"- ", indent, lineEnding(data))
+		dst = appendLines(dst, w.place(o, document), indent[:dash]+"- ", indent, lineEnding(data))
 	}
 	return dst
 }
@@ -109,6 +109,8 @@ func (w *worker) localOnly(o *krm.Object) {
 	}
 	was := "added"
 	if note := o.Plan(metadata, annotations); note.Created {
+		was = "created"
+	} else if o.OnlyHostAnnotations() { // which the host takes away
 		was = "created"
 	} else if note.Was != "" {
 		was = "emptied" + note.Was
@@ -148,18 +150,23 @@ func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
 	return o.Append(nil), true
 }
 
-// beside gives a generated object of a list the file next to its workload's,
+// beside names the file for what is generated for the objects of another.
+func beside(file string) string {
+	dot := strings.LastIndexByte(file, '.')
+	if dot <= strings.LastIndexByte(file, '/') {
+		dot = len(file)
+	}
+	return file[:dot] + ".armature.yaml"
+}
+
+// place gives a generated object of a list the file next to its workload's,
 // where the host says which that is, and a place in it of its own.
-func (w *worker) beside(o *krm.Object, document []byte) []byte {
+func (w *worker) place(o *krm.Object, document []byte) []byte {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
 		return document
 	}
-	dot := strings.LastIndexByte(path, '.')
-	if dot <= strings.LastIndexByte(path, '/') {
-		dot = len(path)
-	}
-	path = path[:dot] + ".armature.yaml"
+	path = beside(path)
 	if w.placed == nil {
 		w.placed = make(map[string]int)
 	}

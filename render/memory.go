@@ -42,6 +42,7 @@ type note struct {
 	// other files can learn from it.
 	facts    functions.Facts
 	own      bool
+	always   bool // to be read by every render
 	stats    Stats
 	findings []krm.Finding
 }
@@ -143,7 +144,9 @@ func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
 		if n == nil {
 			continue
 		}
-		n.in = f.Stamp
+		if n.in = f.Stamp; n.always {
+			n.in = Stamp{}
+		}
 		if n.out == (Stamp{}) {
 			n.out = to.stamp(f.Path)
 		}
@@ -169,6 +172,9 @@ func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// never makes the next render read a file again.
+func (m *Memory) never(i int) { m.next[i].always = true }
 
 // fresh gives the note of a file that is as it was, and so is what became of it.
 func (m *Memory) fresh(f *File) *note {

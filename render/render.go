@@ -50,6 +50,9 @@ type Options struct {
 	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
 	// of a cluster, so that the output can be applied.
 	ObjectsOnly bool
+	// Beside gives what is generated for a JSON file, which can hold one object
+	// only, a file of its own beside it. A stream takes it behind the object.
+	Beside bool
 	// Memory is the last render's, nil for none. Keep is called, in its place of
 	// the sink, for files that need no work.
 	Memory *Memory
@@ -60,6 +63,8 @@ type Options struct {
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
+
+	hosted bool // the source is a ResourceList that a host passes
 }
 
 // Stats counts what was done.
@@ -99,10 +104,12 @@ type Result struct {
 // among those leaves no files.
 func Run(src Source, opt Options) (Result, error) {
 	var r Result
-	opt.Workers = 1
+	opt.Workers, opt.Beside = 1, true
 	var err error
 	r.Findings, r.Stats, err = Stream(src, opt, func(file string, data []byte) error {
-		r.Files = append(r.Files, File{Path: file, Data: bytes.Clone(data)})
+		if data != nil {
+			r.Files = append(r.Files, File{Path: file, Data: bytes.Clone(data)})
+		}
 		return nil
 	})
 	if err != nil || krm.Failed(r.Findings) {
@@ -111,7 +118,8 @@ func Run(src Source, opt Options) (Result, error) {
 	return r, err
 }
 
-// Sink takes a rendered file. Data is valid during the call only. Whoever
+// Sink takes a rendered file. Data is valid during the call only; nil says that
+// nothing is left of the file, which held generated objects only. Whoever
 // passes a sink must not let its output leave when Stream ends with an error or
 // with a finding that is one.
 type Sink func(file string, data []byte) error
@@ -371,6 +379,8 @@ type worker struct {
 	object   krm.Object
 	again    krm.Object // for what was uninjected first
 	text     []byte
+	json     bool // what is generated goes aside
+	aside    []byte
 	unit     functions.Unit
 	findings []krm.Finding
 	stats    Stats
@@ -426,12 +436,21 @@ func (w *worker) file(i int) error {
 	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
+	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
 	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
 	if w.failure != nil {
 		return w.failure
 	}
 	if len(w.out) == 0 && len(data) > 0 {
-		return nil
+		return w.sink(f.Path, nil)
+	}
+	if len(w.aside) > 0 {
+		if m != nil {
+			m.never(i) // the memory knows of one file for each
+		}
+		if err := w.sink(beside(f.Path), w.aside); err != nil {
+			return err
+		}
 	}
 	return w.sink(f.Path, w.out)
 }

@@ -249,7 +249,12 @@ func (c *testCase) uninject() map[string]string {
 	m := make(map[string]string)
 	opt := c.opt
 	opt.Workers = 1
-	findings, _, err := render.Uninject(src, opt, func(file string, data []byte) error { m[file] = string(data); return nil })
+	findings, _, err := render.Uninject(src, opt, func(file string, data []byte) error {
+		if data != nil {
+			m[file] = string(data)
+		}
+		return nil
+	})
 	if err != nil || krm.Failed(findings) {
 		c.Fatalf("uninject: %v %v", err, findings)
 	}

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,10 +62,14 @@ func ReadList(data []byte) (*List, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
 		}
+		plainKeys(n.YNode())
 		if data, err = krm.BlockStyle(n); err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
 		}
 		if _, from, to, ok = krm.Items(data, 0, len(data)); !ok {
+			if items := n.Field("items"); !items.IsNilOrEmpty() {
+				return nil, errors.New("reading the ResourceList: its items are no list in a style that we know: write it in block style")
+			}
 			from, to = len(data), len(data)
 		}
 	}
@@ -78,6 +83,16 @@ func ReadList(data []byte) (*List, error) {
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
 	return l, err
+}
+
+// plainKeys takes the quotes off keys, as JSON has them.
+func plainKeys(n *yaml.Node) {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			c.Style = 0
+		}
+		plainKeys(c)
+	}
 }
 
 // documentStart skips a leading separator.
@@ -148,7 +163,7 @@ func (l *List) Verify(opt Options) (out []byte, findings []krm.Finding, stats St
 // Run passes the items through Stream, Uninject or anything of their shape.
 func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, Stats, error)) (out []byte, findings []krm.Finding, stats Stats, err error) {
 	out = l.data
-	opt.Workers, opt.Config = 1, l.Config
+	opt.Workers, opt.Config, opt.hosted = 1, l.Config, true
 	findings = l.Findings
 	if !krm.Failed(findings) {
 		src := Source{Files: []File{{Path: "-", Data: l.data}}}

@@ -27,6 +27,7 @@ type Folder struct {
 	mu    sync.Mutex
 	files []string        // rendered
 	moved []string        // those that differ from what the folder holds
+	gone  []string        // those of which nothing is left
 	dirs  map[string]bool // made below stage
 }
 
@@ -84,6 +85,12 @@ func empty(folder string) (bool, error) {
 // Write is the Sink. It may be called from many goroutines.
 func (f *Folder) Write(file string, data []byte) error {
 	relative := filepath.FromSlash(file)
+	if data == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.gone = append(f.gone, file)
+		return nil
+	}
 	changed := f.fresh || !f.holds(relative, data)
 	if changed {
 		if err := f.mkdir(filepath.Dir(relative)); err != nil {
@@ -142,8 +149,10 @@ func (f *Folder) mkdir(relative string) error {
 func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err error) {
 	slices.Sort(f.files)
 	if f.inPlace {
-		written, err = f.move(f.moved)
-		return written, 0, errors.Join(err, f.Abort())
+		if written, err = f.move(f.moved); err == nil {
+			removed, err = f.remove(f.gone)
+		}
+		return written, removed, errors.Join(err, f.Abort())
 	}
 	before, err := os.ReadFile(filepath.Join(f.path, stateFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -167,16 +176,24 @@ func (f *Folder) Commit(src Source, memory *Memory) (written, removed int, err e
 	if written, err = f.move(append(f.moved, stateFile)); err != nil {
 		return written, 0, errors.Join(err, f.Abort())
 	}
-	for _, old := range remembered(before) {
-		if _, kept := slices.BinarySearch(f.files, old); kept || !filepath.IsLocal(filepath.FromSlash(old)) {
+	removed, err = f.remove(remembered(before))
+	return written - 1, removed, errors.Join(err, f.Abort())
+}
+
+// remove takes files away from the folder that were not rendered.
+func (f *Folder) remove(files []string) (removed int, err error) {
+	for _, file := range files {
+		if _, kept := slices.BinarySearch(f.files, file); kept || !filepath.IsLocal(filepath.FromSlash(file)) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(f.path, filepath.FromSlash(old))); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return written, removed, errors.Join(err, f.Abort())
+		switch err := os.Remove(filepath.Join(f.path, filepath.FromSlash(file))); {
+		case err == nil:
+			removed++
+		case !errors.Is(err, os.ErrNotExist):
+			return removed, err
 		}
-		removed++
 	}
-	return written - 1, removed, f.Abort()
+	return removed, nil
 }
 
 // move puts files from the stage into the folder.

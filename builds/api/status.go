@@ -113,6 +113,15 @@ type AgentBuildStatus struct {
 	// +optional
 	RunReason Trigger `json:"runReason,omitempty"`
 
+	// RunNumber counts the runs of this build; it is that of the last one.
+	// +optional
+	RunNumber int32 `json:"runNumber,omitempty"`
+
+	// LastRunPhase is how the last run that ended did: Succeeded, Failed or
+	// Cancelled. Phase may speak of something newer, such as a broken spec.
+	// +optional
+	LastRunPhase Phase `json:"lastRunPhase,omitempty"`
+
 	// Attempt of the last run, from 1.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`

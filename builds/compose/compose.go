@@ -54,8 +54,10 @@ type Input struct {
 	Commit string
 	// Attempt from 1; zero means 1.
 	Attempt int32
-	// Trigger is the reason to start, noted on the run.
+	// Trigger is the reason to start, and Number tells this run from the others
+	// of its build; both are noted on the run and do not shape it.
 	Trigger api.Trigger
+	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
 	// Verdicts spares Tekton's validation of what it has accepted before. It may
@@ -98,6 +100,7 @@ const (
 	AnnotationAttempt  = "armature.dev/attempt"
 	AnnotationRerun    = "armature.dev/rerun"
 	AnnotationTrigger  = "armature.dev/run-reason"
+	AnnotationNumber   = "armature.dev/run-number"
 	AnnotationImage    = "armature.dev/image"
 )
 

@@ -206,6 +206,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	// Everything that shapes the run is in its name, and nothing else is.
 	run.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(run.Spec), mustJSON(p.Spec), mustJSON(run.Annotations), mustJSON(run.Labels))[:10]
 	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
+	if c.in.Number > 0 {
+		run.Annotations[AnnotationNumber] = strconv.Itoa(int(c.in.Number))
+	}
 	return run, claim
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/armature-dev/armature/builds/api"
 )
 
@@ -33,6 +35,8 @@ type verdict struct {
 	current *run
 	// problem keeps a run from starting.
 	problem error
+	// restored: status speaks again of a run that is gone.
+	restored bool
 }
 
 // defaultBackoff before the first retry, and the longest wait.
@@ -45,9 +49,7 @@ const (
 func decide(s *seen) verdict {
 	v := verdict{}
 	spec, status := s.build.Spec, s.build.Status
-	if len(s.runs) > 0 {
-		v.current = &s.runs[0]
-	}
+	v.current = lastRun(s)
 	active := activeRun(s)
 	known := knownInputs(s)
 	trigger := whyStart(s, known)
@@ -143,9 +145,25 @@ func (v *verdict) retry(s *seen, last run) {
 	v.start, v.attempt, v.commit = api.TriggerRetry, last.attempt+1, last.commit
 }
 
-// keep what status already says.
+// keep what status says of a run that is gone. Where it speaks of a spec or a
+// server that is no longer at fault, it speaks of that run again.
 func (v *verdict) keep(status api.AgentBuildStatus) {
 	v.phase, v.message = status.Phase, status.Message
+	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
+	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) && (ready == nil || ready.Reason != api.ReasonRetrying)
+	if status.LastRunPhase == "" || ofRun {
+		return
+	}
+	v.phase = status.LastRunPhase
+	switch v.phase {
+	case api.PhaseSucceeded:
+		v.reason, v.message = api.ReasonSucceeded, "built "+status.BuiltImage
+	case api.PhaseCancelled:
+		v.reason, v.message = api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", status.PipelineRunName)
+	default:
+		v.reason, v.message = api.ReasonFailed, fmt.Sprintf("run %s failed", status.PipelineRunName)
+	}
+	v.restored = true
 }
 
 func (v *verdict) soonest(d time.Duration) {
@@ -166,10 +184,28 @@ func activeRun(s *seen) *run {
 // knownInputs of the last run, from the run itself or, when it is gone, from
 // status.
 func knownInputs(s *seen) *api.Inputs {
-	if len(s.runs) > 0 {
-		return &s.runs[0].inputs
+	if last := lastRun(s); last != nil {
+		return &last.inputs
 	}
 	return s.build.Status.Inputs
+}
+
+// lastRun of a build. It is nil when status knows of a later one that is gone,
+// as when a success was cleaned up and an older failure is kept.
+func lastRun(s *seen) *run {
+	if len(s.runs) == 0 || s.runs[0].number < s.build.Status.RunNumber {
+		return nil
+	}
+	return &s.runs[0]
+}
+
+// nextNumber of a run.
+func nextNumber(s *seen) int32 {
+	n := s.build.Status.RunNumber
+	if len(s.runs) > 0 {
+		n = max(n, s.runs[0].number)
+	}
+	return n + 1
 }
 
 // whyStart tells why the last run does not serve; empty when it does.
@@ -228,10 +264,10 @@ func prunable(s *seen) (out []run, after time.Duration) {
 		*count++
 		left := r.finished().Add(ttl).Sub(s.now)
 		switch {
-		case i == 0 && !recorded(s, r):
+		case i == 0 && !recorded(s, r) && lastRun(s) != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
 			// A failed run that is still to be retried tells the attempt.
-			if i == 0 && !r.succeeded() && !r.cancelled() && s.build.Spec.Retries != nil && r.attempt <= s.build.Spec.Retries.Limit {
+			if i == 0 && lastRun(s) != nil && !r.succeeded() && !r.cancelled() && s.build.Spec.Retries != nil && r.attempt <= s.build.Spec.Retries.Limit {
 				continue
 			}
 			out = append(out, r)

@@ -279,7 +279,7 @@ func slimRun(in any) (any, error) {
 	}
 	annotations := map[string]string{}
 	for _, key := range []string{compose.AnnotationSpec, compose.AnnotationTemplate, compose.AnnotationCommit, compose.AnnotationAttempt,
-		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationImage, chainsSigned} {
+		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationNumber, compose.AnnotationImage, chainsSigned} {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}

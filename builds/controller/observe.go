@@ -41,20 +41,25 @@ type run struct {
 	*tektonv1.PipelineRun
 	inputs  api.Inputs
 	attempt int32
+	number  int32
 	commit  string
 	trigger api.Trigger
 }
 
 func readRun(pr *tektonv1.PipelineRun) run {
 	a := pr.Annotations
-	attempt, err := strconv.Atoi(a[compose.AnnotationAttempt])
-	if err != nil || attempt < 1 {
-		attempt = 1
+	count := func(key string) int32 {
+		n, err := strconv.ParseInt(a[key], 10, 32)
+		if err != nil || n < 1 {
+			return 1
+		}
+		return int32(n)
 	}
 	return run{
 		PipelineRun: pr,
 		inputs:      api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun]},
-		attempt:     int32(attempt),
+		attempt:     count(compose.AnnotationAttempt),
+		number:      count(compose.AnnotationNumber),
 		commit:      a[compose.AnnotationCommit],
 		trigger:     api.Trigger(a[compose.AnnotationTrigger]),
 	}
@@ -129,6 +134,9 @@ func (r *Reconciler) runs(ctx context.Context, from client.Reader, build *api.Ag
 	}
 	sort.Slice(runs, func(i, j int) bool {
 		a, b := runs[i], runs[j]
+		if a.number != b.number {
+			return a.number > b.number
+		}
 		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 			return b.CreationTimestamp.Before(&a.CreationTimestamp)
 		}

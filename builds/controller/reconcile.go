@@ -135,7 +135,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	v.phase = api.PhaseFailed // unless it goes well
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings,
-		Attempt: v.attempt, Trigger: v.start, Commit: v.commit, Verdicts: &r.verdicts,
+		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Verdicts: &r.verdicts,
 	}
 	revision := compose.Revision(s.build, s.template)
 	if in.Commit == "" && fullCommit.MatchString(revision) {

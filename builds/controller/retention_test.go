@@ -130,3 +130,38 @@ func TestRetentionWaitsForChains(t *testing.T) {
 	w.must(w.Patch(w.Context(), fresh, client.MergeFrom(before)))
 	w.left(0)
 }
+
+// A success that was cleaned up is not forgotten for an older failure that is
+// kept, and a spec that is broken and mended finds its result again.
+func TestCleanupKeepsTheResult(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	b := w.create("weather")
+	w.fail(w.run(1))
+	w.phase("weather", api.PhaseFailed)
+	w.change(b, retag("v2"))
+	w.run(2)
+	for _, run := range w.runs() {
+		if run.Status.CompletionTime == nil {
+			w.succeed(&run)
+		}
+	}
+	built := w.phase("weather", api.PhaseSucceeded).Status.BuiltImage
+	w.left(1)
+	same := func() string {
+		if got := w.build("weather"); len(w.runs()) != 1 || got.Status.Phase != api.PhaseSucceeded || got.Status.BuiltImage != built {
+			return fmt.Sprintf("%d runs, %s: %s", len(w.runs()), got.Status.Phase, got.Status.Message)
+		}
+		return ""
+	}
+	w.never("the old failure counts", same)
+
+	w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "none" })
+	w.phase("weather", api.PhaseFailed)
+	w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
+	got := w.phase("weather", api.PhaseSucceeded)
+	if c := condition(got, api.ConditionReady); c.Status != metav1.ConditionTrue || got.Status.FailureDetails != nil {
+		t.Errorf("after mending: %+v, %+v", c, got.Status.FailureDetails)
+	}
+	w.never("something happens after mending", same)
+}

@@ -90,6 +90,11 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 		return
 	case v.current != nil:
 		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", v.current.Name))
+	case v.restored:
+		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s was created", status.PipelineRunName))
+		if status.FailureDetails = nil; status.Phase == api.PhaseFailed {
+			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
+		}
 	case status.Phase == api.PhaseCancelled || v.reason == api.ReasonRunDeleted:
 		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
 	}
@@ -108,7 +113,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	fresh := status.PipelineRunName != run.Name
 	inputs := run.inputs
 	status.PipelineRunName, status.Inputs = run.Name, &inputs
-	status.RunReason, status.Attempt = run.trigger, run.attempt
+	status.RunReason, status.Attempt, status.RunNumber = run.trigger, run.attempt, run.number
 	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
 	status.StartTime, status.CompletionTime = run.Status.StartTime, nil
 	if fresh {
@@ -131,8 +136,16 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 		status.Source = &api.SourceStatus{Git: git}
 	}
 	if !run.done() {
-		status.FailureDetails = nil
+		status.FailureDetails, status.LastRunPhase = nil, ""
 		return
+	}
+	switch {
+	case run.succeeded():
+		status.LastRunPhase = api.PhaseSucceeded
+	case run.cancelled():
+		status.LastRunPhase = api.PhaseCancelled
+	default:
+		status.LastRunPhase = api.PhaseFailed
 	}
 	at := metav1.NewTime(run.finished()).Rfc3339Copy()
 	status.CompletionTime = &at

@@ -12,13 +12,14 @@ import (
 )
 
 func functionsCommand() *cobra.Command {
-	var format string
+	var format, schema string
 	cmd := &cobra.Command{
 		Use:   "functions [NAME]",
 		Short: "List the functions, or show one with its configuration and an example",
 		Example: `  armature functions
   armature functions inject
-  armature functions -o json`,
+  armature functions -o json
+  armature functions --schema RenderConfig > armature.schema.json`,
 		Args: args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var names []string
@@ -28,6 +29,13 @@ func functionsCommand() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if schema != "" {
+				known, err := writeSchema(cmd.OutOrStdout(), schema)
+				if err == nil && !known {
+					return usageError{fmt.Errorf("no schema of %q: choose RenderConfig, TokenExchange, AgentTrace or AgentCard", schema)}
+				}
+				return err
+			}
 			if len(args) == 1 {
 				page, ok := functions.Page(args[0])
 				if !ok {
@@ -62,5 +70,6 @@ func functionsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml (default: a table)")
+	cmd.Flags().StringVar(&schema, "schema", "", "print the JSON Schema of RenderConfig, TokenExchange, AgentTrace or AgentCard")
 	return cmd
 }

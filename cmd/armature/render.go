@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -38,6 +39,11 @@ changes nothing; "armature uninject" undoes it.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range names {
+				if _, ok := functions.Lookup(name); !ok {
+					return usageError{fmt.Errorf("there is no function %q: see armature functions", name)}
+				}
+			}
 			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions = names
 				return render.Stream(src, opt, sink)
@@ -151,7 +157,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 	}
 	opt := render.Options{Config: config}
 	if path == "-" {
-		src, err := render.ReadStream(cmd.InOrStdin())
+		src, err := readInput(cmd)
 		if err == nil && len(src.Files[0].Data) == 0 {
 			// Most likely the command before the pipe failed.
 			err = errors.New("nothing on standard input")
@@ -160,6 +166,25 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 	}
 	src, found, err := render.Tree(path, skip)
 	return src, opt, append(findings, found...), err
+}
+
+// readInput reads standard input until its end, or until the user loses patience.
+func readInput(cmd *cobra.Command) (render.Source, error) {
+	type result struct {
+		src render.Source
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		src, err := render.ReadStream(cmd.InOrStdin())
+		done <- result{src, err}
+	}()
+	select {
+	case r := <-done:
+		return r.src, r.err
+	case <-cmd.Context().Done():
+		return render.Source{}, errInterrupted
+	}
 }
 
 // report writes the findings and fails where one of them is an error.
@@ -195,7 +220,6 @@ type output struct {
 func (out *output) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&out.folder, "output", "o", "", "folder to write to (default: standard output)")
 	cmd.Flags().BoolVarP(&out.inPlace, "in-place", "i", false, "write back to PATH")
-	cmd.MarkFlagsMutuallyExclusive("output", "in-place")
 }
 
 // transformation is render.Stream or render.Uninject.
@@ -205,6 +229,9 @@ type transformation func(render.Source, render.Options, render.Sink) ([]krm.Find
 // may remember, a folder that it wrote before is brought up to date.
 func transform(cmd *cobra.Command, path string, in *input, out *output, done string, remember bool, do transformation) error {
 	folder := out.folder
+	if out.inPlace && folder != "" {
+		return usageError{errors.New("--output and --in-place exclude each other")}
+	}
 	if out.inPlace {
 		if path == "-" {
 			return usageError{errors.New("standard input cannot be written back: leave out --in-place")}
@@ -232,6 +259,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if err != nil {
 		return err
 	}
+	opt.Beside = true
 	var memory *render.Memory
 	if remember && !out.inPlace {
 		memory = render.NewMemory(folder, path, src, opt.Config)
@@ -293,11 +321,13 @@ func toList(cmd *cobra.Command, in *input, data []byte, opt render.Options, do t
 	return in.report(cmd, findings)
 }
 
+var errInterrupted = errors.New("interrupted: nothing was written")
+
 // interruptible stops between two files when the user presses Ctrl-C.
 func interruptible(ctx context.Context, sink render.Sink) render.Sink {
 	return func(file string, data []byte) error {
 		if err := ctx.Err(); err != nil {
-			return errors.New("interrupted: nothing was written")
+			return errInterrupted
 		}
 		return sink(file, data)
 	}

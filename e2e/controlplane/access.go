@@ -3,7 +3,6 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -12,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/armature-dev/armature/e2e/kubeconfig"
 )
 
 // Access is somebody's way in.
@@ -58,23 +57,6 @@ func (c *ControlPlane) access(name string, config *rest.Config) (Access, error) 
 	// client-go's own limit of 5 requests a second would set every test's pace.
 	config.QPS, config.Burst = 1000, 2000
 
-	file := api.Config{
-		Clusters: map[string]*api.Cluster{"test": {
-			Server: config.Host, CertificateAuthorityData: config.CAData,
-		}},
-		AuthInfos: map[string]*api.AuthInfo{name: {
-			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
-		}},
-		Contexts:       map[string]*api.Context{"test": {Cluster: "test", AuthInfo: name}},
-		CurrentContext: "test",
-	}
-	text, err := clientcmd.Write(file)
-	if err != nil {
-		return Access{}, fmt.Errorf("writing a kubeconfig for %s: %w", name, err)
-	}
 	path := filepath.Join(c.dir, name+".kubeconfig")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return Access{}, fmt.Errorf("writing a kubeconfig for %s: %w", name, err)
-	}
-	return Access{Config: config, Kubeconfig: path}, nil
+	return Access{Config: config, Kubeconfig: path}, kubeconfig.Write(path, config)
 }

@@ -7,9 +7,9 @@ hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server ## Build the hosts 
 $(CACHE)/bin/kustomize: e2e/hosts/kustomize/go.mod
 	@echo "building kustomize, which the tests run (half a minute the first time)"
 	@mkdir -p $(@D)
-	$(GO) build -C e2e/hosts/kustomize -trimpath -o $@ sigs.k8s.io/kustomize/kustomize/v5
+	$(GO) build -C e2e/hosts/kustomize -o $@ sigs.k8s.io/kustomize/kustomize/v5
 
 $(CACHE)/bin/argocd-cmp-server: e2e/hosts/argocd/go.mod e2e/hosts/argocd/main.go
 	@echo "building Argo CD's plugin server, which the tests run (some minutes the first time)"
 	@mkdir -p $(@D)
-	$(GO) build -C e2e/hosts/argocd -trimpath -o $@ .
+	$(GO) build -C e2e/hosts/argocd -o $@ .

@@ -20,6 +20,10 @@ type Injector struct {
 	// Kubernetes 1.29. By default they are init containers that keep running.
 	Classic bool
 
+	// Hosted says that a host passes the objects to a function. Their text is the
+	// host's, which writes it anew each time, so that none is kept as original.
+	Hosted bool
+
 	common  map[bool]*parts // by whether SPIFFE is on
 	scratch []byte
 	record  record
@@ -100,7 +104,7 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 		return err
 	}
 	var original string
-	if !o.Item() { // an item's text is its host's, which writes it anew each time
+	if !in.Hosted {
 		if original, err = pack(o.Bytes()); err != nil {
 			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 		}
@@ -173,7 +177,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
-	if o.Item() && hostsOnly(o.Get("metadata", "annotations")) {
+	if o.OnlyHostAnnotations() {
 		r.Created = append(r.Created, "annotations") // the host takes its own away
 	}
 	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
@@ -194,13 +198,3 @@ var (
 )
 
 const defaultContainer = "kubectl.kubernetes.io/default-container"
-
-// hostsOnly reports whether all annotations are such as a host adds.
-func hostsOnly(annotations krm.Node) bool {
-	for key := range annotations.Fields() {
-		if !krm.HostAnnotation(key) {
-			return false
-		}
-	}
-	return annotations.Len() > 0
-}

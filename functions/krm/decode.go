@@ -77,6 +77,18 @@ func HostAnnotation(key string) bool {
 	return false
 }
 
+// OnlyHostAnnotations reports whether the object is an item whose author wrote no
+// annotations: all that it has are HostAnnotations.
+func (o *Object) OnlyHostAnnotations() bool {
+	annotations := o.Get("metadata", "annotations")
+	for key := range annotations.Fields() {
+		if !HostAnnotation(key) {
+			return false
+		}
+	}
+	return o.item && annotations.Len() > 0
+}
+
 // DropHostAnnotations takes HostAnnotations and LocalConfig out of an object's
 // value.
 func DropHostAnnotations(value any) {

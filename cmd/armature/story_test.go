@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestStories runs testdata/stories with the real binaries. Beside testscript's
+// own commands they have
+//
+//	big FILE BYTES        writes a file of comment lines
+//	octal FILE TEXT       writes text in which \377 and the like are bytes
+//	workloads FOLDER N    writes N files of a workload each
+//	interrupt FILE CMD…   runs a command, sends it SIGINT once FILE is there
+//	                      (or at once for -), and expects it to fail
+//	mode MODE FILE        changes permissions
+func TestStories(t *testing.T) {
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-o", bin, "github.com/armature-dev/armature/cmd/armature", "github.com/armature-dev/armature/cmd/armature-fn")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/stories",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %s", name)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"big":       big,
+			"octal":     octal,
+			"workloads": workloads,
+			"interrupt": interrupt,
+			"mode":      mode,
+		},
+	})
+}
+
+func big(ts *testscript.TestScript, _ bool, args []string) {
+	var size int
+	_, err := fmt.Sscan(args[1], &size)
+	ts.Check(err)
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	line := []byte("# " + strings.Repeat("x", 1021) + "\n")
+	for range size / len(line) {
+		_, err := f.Write(line)
+		ts.Check(err)
+	}
+	ts.Check(f.Close())
+}
+
+func octal(ts *testscript.TestScript, _ bool, args []string) {
+	text := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\377`, "\377", `\r`, "\r").Replace(args[1])
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
+}
+
+func workloads(ts *testscript.TestScript, _ bool, args []string) {
+	var n int
+	_, err := fmt.Sscan(args[1], &n)
+	ts.Check(err)
+	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
+	for i := range n {
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p%d\n  labels:\n    kagenti.io/inject: enabled\nspec:\n  containers:\n  - name: app\n", i)
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), fmt.Sprintf("%d.yaml", i)), []byte(text), 0o644))
+	}
+}
+
+func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	path, err := exec.LookPath(filepath.Join(strings.Split(ts.Getenv("PATH"), string(filepath.ListSeparator))[0], args[1]))
+	ts.Check(err)
+	cmd := exec.Command(path, args[2:]...)
+	cmd.Dir = ts.Getenv("WORK")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	_, err = cmd.StdinPipe() // open until the command ends: it waits for more
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	for deadline := time.Now().Add(10 * time.Second); args[0] != "-"; time.Sleep(time.Millisecond) {
+		if found, _ := filepath.Glob(ts.MkAbs(args[0])); len(found) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s never came", args[0])
+		}
+	}
+	if args[0] == "-" {
+		time.Sleep(200 * time.Millisecond)
+	}
+	ts.Check(cmd.Process.Signal(syscall.SIGINT))
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err == nil {
+			ts.Fatalf("the command succeeded")
+		}
+	case <-time.After(10 * time.Second):
+		ts.Check(cmd.Process.Kill())
+		ts.Fatalf("the command does not end")
+	}
+	if !strings.Contains(stderr.String(), "interrupted: nothing was written") {
+		ts.Fatalf("stderr: %s", stderr.String())
+	}
+}
+
+func mode(ts *testscript.TestScript, _ bool, args []string) {
+	var m uint32
+	_, err := fmt.Sscanf(args[0], "%o", &m)
+	ts.Check(err)
+	ts.Check(os.Chmod(ts.MkAbs(args[1]), os.FileMode(m)))
+}

@@ -1,0 +1,253 @@
+//go:build linux
+
+// Package cluster runs a whole Kubernetes with Tekton on one Linux machine, from
+// programs built from pinned modules and from Debian packages: etcd, API server,
+// controller manager, scheduler, kubelet, kube-proxy, containerd, DNS, Tekton
+// Pipelines, two registries, and Git over HTTP and SSH.
+//
+//	Up     makes a folder and starts Init in namespaces of its own
+//	Init   is process 1 in there: mounts, network, and one child, Serve
+//	Serve  starts the servers, fills the registry and installs Tekton
+//	Down   kills process 1, and with it the kernel ends all the rest
+//	Check  looks for anything that is left
+//
+// In there the root file system is read-only: a cluster writes to the
+// repository's .cache and to memory, nowhere else.
+package cluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Cluster is the one that belongs to a repository.
+type Cluster struct {
+	Cache string // the repository's .cache, an absolute path
+}
+
+func (c Cluster) state() string   { return filepath.Join(c.Cache, "cluster") }
+func (c Cluster) logs() string    { return filepath.Join(c.Cache, "cluster-logs") }
+func (c Cluster) pidFile() string { return filepath.Join(c.state(), "pid") }
+
+// Kubeconfig is the path of the admin's, good from the machine's own network.
+func (c Cluster) Kubeconfig() string { return filepath.Join(c.state(), "kubeconfig") }
+
+// cgroup is the name of the control group that holds the pods, below each
+// hierarchy's root.
+func (c Cluster) cgroup() string {
+	return fmt.Sprintf("armature-%08x", crc32.ChecksumIEEE([]byte(c.Cache)))
+}
+
+// Up starts the cluster, unless it runs, and reports progress. A cluster that
+// cannot be started is taken down again; its logs stay.
+func (c Cluster) Up(progress io.Writer) error {
+	if pid := c.pid(); pid != 0 {
+		fmt.Fprintf(progress, "the cluster is up already (process %d)\n", pid)
+		return c.refresh()
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster needs root, for its namespaces and mounts\n  hint: run as root, or set E2E_KUBECONFIG to use another cluster")
+	}
+	if err := c.Down(); err != nil { // what a reboot left
+		return err
+	}
+	if err := c.start(progress); err != nil {
+		return errors.Join(fmt.Errorf("starting the cluster (logs in %s): %w", c.logs(), err), c.Down())
+	}
+	return nil
+}
+
+// refresh gives a running cluster the images that were built since. It helps
+// those that are named by digest, such as the controller; of a step image the
+// node keeps what it has pulled.
+func (c Cluster) refresh() error {
+	info, err := c.Info()
+	if err != nil {
+		return err
+	}
+	built, err := openImages(c.Cache)
+	if err != nil {
+		return err
+	}
+	info.Process = c.pid()
+	return errors.Join(built.tell(info), built.push(info.HostRegistry), info.write(c.state()))
+}
+
+func (c Cluster) start(progress io.Writer) error {
+	if err := os.RemoveAll(c.logs()); err != nil {
+		return err
+	}
+	for _, dir := range []string{c.logs(), filepath.Join(c.state(), "git")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(filepath.Join(c.state(), "tmp"), 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	// SSH lets in a user git, who exists in the cluster's mount namespace only.
+	passwd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return err
+	}
+	passwd = append(passwd, "git:x:0:0::/srv/git:/usr/bin/git-shell\n"...)
+	if err := os.WriteFile(filepath.Join(c.state(), "passwd"), passwd, 0o644); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(c.logs(), "cluster.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+
+	// The cluster has no interface on the machine's network. What tests need is
+	// served on these listeners, which were opened out here.
+	init := exec.Command("/proc/self/exe", "init", c.Cache)
+	init.Stdout, init.Stderr = log, log
+	init.ExtraFiles = []*os.File{write}
+	for range doors {
+		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		file, err := listener.File()
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		init.ExtraFiles = append(init.ExtraFiles, file)
+	}
+	init.SysProcAttr = &syscall.SysProcAttr{
+		Setsid: true,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID |
+			syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+	}
+	err = init.Start()
+	write.Close()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.pidFile(), []byte(strconv.Itoa(init.Process.Pid)), 0o644); err != nil {
+		return errors.Join(err, init.Process.Kill())
+	}
+
+	last := "it ended without a word"
+	for lines := bufio.NewScanner(read); lines.Scan(); {
+		if last = lines.Text(); last == ready {
+			return c.refresh()
+		}
+		fmt.Fprintln(progress, last)
+	}
+	_ = init.Wait() // it failed, and has said how
+	return errors.New(last)
+}
+
+// ready is the last line of progress of a cluster that works.
+const ready = "ready"
+
+// Down ends the cluster and deletes all but its logs. Without a cluster it does
+// nothing.
+func (c Cluster) Down() error {
+	if pid := c.pid(); pid != 0 {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("killing the cluster's first process, %d: %w", pid, err)
+		}
+		// The kernel lets process 1 go when the last of the others has gone.
+		for c.pid() != 0 {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	if err := errors.Join(c.removeCgroups(), os.RemoveAll(c.state())); err != nil {
+		return fmt.Errorf("cleaning up after the cluster: %w", err)
+	}
+	return nil
+}
+
+// pid is the cluster's process 1, as seen from outside; 0 means that none runs.
+func (c Cluster) pid() int {
+	text, err := os.ReadFile(c.pidFile())
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		return 0
+	}
+	// After a reboot the number can be somebody else's.
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.Contains(string(args), "init\x00"+c.Cache+"\x00") {
+		return 0
+	}
+	return pid
+}
+
+// cgroups are the folders of the cluster's control groups: one of each hierarchy
+// that the machine has, v1, v2 or both.
+func (c Cluster) cgroups() ([]string, error) {
+	found, err := filepath.Glob("/sys/fs/cgroup/*/" + c.cgroup())
+	if v2 := "/sys/fs/cgroup/" + c.cgroup(); exists(v2) {
+		found = append(found, v2)
+	}
+	return found, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// removeCgroups removes them from the leaves up.
+func (c Cluster) removeCgroups() error {
+	roots, err := c.cgroups()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		var dirs []string
+		if err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, dir := range slices.Backward(dirs) {
+			if err := removeCgroup(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeCgroup waits for the kernel to notice that the last process has gone.
+func removeCgroup(dir string) error {
+	for range 100 {
+		err := syscall.Rmdir(dir)
+		if !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("control group %s still has processes", dir)
+}

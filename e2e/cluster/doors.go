@@ -1,0 +1,161 @@
+//go:build linux
+
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// doors are the servers that can be reached from the machine's own network too,
+// each by a listener that Up opened there and that arrives as file 4, 5, …
+var doors = []string{
+	nodeIP + ":6443", // the Kubernetes API
+	nodeIP + ":5000", // the registry that is open to all
+	nodeIP + ":5001", // the registry that asks for a login
+	nodeIP + ":3000", // Git over HTTP
+}
+
+// openDoors serves all but the Kubernetes API, which gets a proxy, and returns
+// the address of that.
+func openDoors(info *Info) (hostAPI string, err error) {
+	info.GitSSH = "ssh://git@" + nodeIP + repositories
+	info.RegistryUser, info.RegistryPassword, info.GitToken = "robot", rand.Text(), rand.Text()
+	blobs := registry.NewDiskBlobHandler(state + "/blobs")
+	silent := registry.Logger(log.New(io.Discard, "", 0))
+	login := func(user, password string) bool {
+		return user == info.RegistryUser && same(password, info.RegistryPassword)
+	}
+	token := func(_, password string) bool { return same(password, info.GitToken) }
+	handlers := []http.Handler{
+		nil, // a proxy needs none
+		registry.New(registry.WithBlobHandler(blobs), silent),
+		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs), silent)),
+		git(token),
+	}
+	for i, address := range doors {
+		outside, err := net.FileListener(os.NewFile(uintptr(4+i), address))
+		if err != nil {
+			return "", fmt.Errorf("the listener for %s on the machine's network: %w", address, err)
+		}
+		hostAddress := outside.Addr().String()
+		switch i {
+		case 0:
+			hostAPI = hostAddress
+			go proxy(outside, address)
+			continue
+		case 1:
+			info.Registry, info.HostRegistry = address, hostAddress
+		case 2:
+			info.PrivateRegistry, info.HostPrivateRegistry = address, hostAddress
+		case 3:
+			info.GitHTTP, info.HostGitHTTP = "http://"+address, "http://"+hostAddress
+		}
+		inside, err := net.Listen("tcp", address)
+		if err != nil {
+			return "", err
+		}
+		go func() { log.Print(http.Serve(outside, handlers[i])) }()
+		go func() { log.Print(http.Serve(inside, handlers[i])) }()
+	}
+	return hostAPI, nil
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+func withLogin(realm string, allowed func(user, password string) bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, ok := r.BasicAuth(); ok && allowed(user, password) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Basic realm=%q", realm))
+		http.Error(w, "wrong or no credentials", http.StatusUnauthorized)
+	})
+}
+
+func proxy(from net.Listener, to string) {
+	for {
+		client, err := from.Accept()
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		go func() {
+			defer client.Close()
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				return // the client sees that nobody is there
+			}
+			defer server.Close()
+			go func() {
+				io.Copy(server, client)
+				server.(*net.TCPConn).CloseWrite()
+			}()
+			io.Copy(client, server)
+		}()
+	}
+}
+
+const repositories = "/srv/git"
+
+// git is Git's own server program behind HTTP. Reading below /public/ is free;
+// the rest takes the token. A push makes the repository if it is not there.
+func git(token func(user, password string) bool) http.Handler {
+	server := &cgi.Handler{
+		Path: "/usr/lib/git-core/git-http-backend",
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + repositories, "GIT_HTTP_EXPORT_ALL=1",
+			// Who may push has been decided by then.
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
+		},
+	}
+	guarded := withLogin("git", token, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if pushing(r) {
+			if err := makeRepository(r.URL.Path); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		}
+		server.ServeHTTP(w, r)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/public/") && !pushing(r) {
+			server.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+func pushing(r *http.Request) bool {
+	return r.URL.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(r.URL.Path, "/git-receive-pack")
+}
+
+func makeRepository(url string) error {
+	name, _, found := strings.Cut(url, ".git/")
+	if !found || !filepath.IsLocal(name[1:]) {
+		return fmt.Errorf("%s is not the address of a repository: it lacks .git", url)
+	}
+	dir := filepath.Join(repositories, name) + ".git"
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	out, err := exec.Command("git", "init", "--quiet", "--bare", "--initial-branch=main", dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making repository %s: %w: %s", name, err, out)
+	}
+	return nil
+}

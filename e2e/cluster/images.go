@@ -1,0 +1,390 @@
+//go:build linux
+
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// image is one that the cluster's registry offers, as armature/NAME.
+type image struct {
+	name string
+	// standsFor is the public image that a shipped step names, and that this one
+	// is pushed as below Info.Mirror.
+	standsFor string
+	// shell puts busybox below everything else. A Tekton step with a script
+	// needs one.
+	shell bool
+	// debian names packages that are put in with all that they depend on.
+	debian []string
+	// folder is one of folders, for /.
+	folder string
+	// programs go where the key says; the value is below .cache/bin.
+	programs map[string]string
+	config   v1.Config
+}
+
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+var images = []image{
+	program("pause", "/pause", "pause"),
+	program("coredns", "/coredns", "coredns"),
+	program("tekton-controller", "/ko-app/controller", "tekton/controller"),
+	program("tekton-webhook", "/ko-app/webhook", "tekton/webhook"),
+	program("tekton-events", "/ko-app/events", "tekton/events"),
+	program("tekton-entrypoint", "/ko-app/entrypoint", "tekton/entrypoint"),
+	program("tekton-nop", "/ko-app/nop", "tekton/nop"),
+	program("tekton-sidecarlogresults", "/ko-app/sidecarlogresults", "tekton/sidecarlogresults"),
+	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
+
+	program("armature-controller", "/armature-controller", "armature-controller"),
+
+	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
+	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),
+	step("buildah", "quay.io/buildah/stable:v1.41.4", []string{"buildah", "ca-certificates"}, nil),
+	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
+	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
+	step("syft", "docker.io/anchore/syft:v1.33.0", nil, map[string]string{"/syft": "syft/syft"}),
+	{
+		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",
+		shell: true, folder: "builder",
+		programs: map[string]string{
+			"/cnb/lifecycle/creator":  "lifecycle/lifecycle",
+			"/cnb/lifecycle/launcher": "lifecycle/launcher",
+		},
+		config: v1.Config{User: "1001:1000", Env: []string{searchPath, "HOME=/root", "CNB_USER_ID=1001", "CNB_GROUP_ID=1000"}},
+	},
+}
+
+// folders go into images as they are: builder is what a Cloud Native Buildpacks
+// builder has besides the lifecycle.
+//
+//go:embed builder
+var folders embed.FS
+
+// program is an image of one program and nothing else.
+func program(name, path, source string) image {
+	return image{name: name, programs: map[string]string{path: source}, config: v1.Config{Entrypoint: []string{path}}}
+}
+
+// step is an image to run a Tekton step in.
+func step(name, standsFor string, debian []string, programs map[string]string) image {
+	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs, config: v1.Config{
+		Env: []string{searchPath, "HOME=/root"}, Cmd: []string{"/bin/sh"},
+	}}
+}
+
+// imageDir is an OCI layout below .cache with all images; each has its name and
+// a description of what it was made of as annotations.
+const (
+	imageDir    = "images"
+	nameKey     = "org.opencontainers.image.ref.name"
+	madeOfKey   = "dev.armature.made-of"
+	debianSuite = "bookworm"
+)
+
+// Build makes the images that are missing from .cache/images or whose parts have
+// changed, out of .cache/bin and Debian packages, and copies Tekton's manifests.
+func (c Cluster) Build(progress io.Writer) error {
+	if err := c.copyTekton(); err != nil {
+		return err
+	}
+	dir := filepath.Join(c.Cache, imageDir)
+	store, err := layout.FromPath(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		store, err = layout.Write(dir, empty.Index)
+	}
+	if err != nil {
+		return fmt.Errorf("opening the images in %s: %w", dir, err)
+	}
+	shell, err := c.shellLayer()
+	if err != nil {
+		return fmt.Errorf("building the layer with a shell: %w", err)
+	}
+	for _, image := range images {
+		began := time.Now()
+		built, err := c.buildImage(store, image, shell)
+		if err != nil {
+			return fmt.Errorf("building image %s: %w", image.name, err)
+		}
+		if built {
+			fmt.Fprintf(progress, "image %s: built in %.1f s\n", image.name, time.Since(began).Seconds())
+		}
+	}
+	return nil
+}
+
+func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (built bool, err error) {
+	madeOf, err := c.madeOf(image, shell)
+	if err != nil {
+		return false, err
+	}
+	index, err := store.ImageIndex()
+	if err != nil {
+		return false, err
+	}
+	named := func(d v1.Descriptor) bool { return d.Annotations[nameKey] == image.name }
+	if found, err := partial.FindManifests(index, func(d v1.Descriptor) bool {
+		return named(d) && d.Annotations[madeOfKey] == madeOf
+	}); err != nil || len(found) > 0 {
+		return false, err
+	}
+	layers, err := c.layers(image, shell)
+	if err != nil {
+		return false, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		return false, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return false, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Config = "linux", "amd64", image.config
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		return false, err
+	}
+	return true, store.ReplaceImage(img, named, layout.WithAnnotations(map[string]string{
+		nameKey: image.name, madeOfKey: madeOf,
+	}))
+}
+
+// madeOf changes with the image's parts: its description above, the layer with
+// the shell, and time and size of each program.
+func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
+	var files archive
+	if err := files.folder(image.folder); err != nil {
+		return "", err
+	}
+	parts := []any{image.debian, image.programs, image.config, sha256.Sum256(files.buf.Bytes())}
+	if image.shell {
+		digest, err := shell.Digest()
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, digest)
+	}
+	for _, at := range slices.Sorted(maps.Keys(image.programs)) {
+		info, err := os.Stat(filepath.Join(c.Cache, "bin", image.programs[at]))
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, info.Size(), info.ModTime())
+	}
+	text, err := json.Marshal(parts)
+	return string(text), err
+}
+
+func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
+	var layers []v1.Layer
+	if image.shell {
+		layers = append(layers, shell)
+	}
+	if len(image.debian) > 0 {
+		root, err := c.debian(image.debian...)
+		if err != nil {
+			return nil, err
+		}
+		layer, err := tarball.LayerFromFile(root, tarball.WithCompressionLevel(gzip.BestSpeed))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
+	if image.folder != "" || len(image.programs) > 0 {
+		var files archive
+		if err := files.folder(image.folder); err != nil {
+			return nil, err
+		}
+		for _, at := range slices.Sorted(maps.Keys(image.programs)) {
+			content, err := os.ReadFile(filepath.Join(c.Cache, "bin", image.programs[at]))
+			if err != nil {
+				return nil, err
+			}
+			files.file(at, 0o755, content)
+		}
+		layer, err := files.layer()
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
+	return layers, nil
+}
+
+// debian is a tar file of the packages' files, below .cache/debian.
+func (c Cluster) debian(packages ...string) (string, error) {
+	dir := filepath.Join(c.Cache, "debian")
+	file := filepath.Join(dir, strings.Join(packages, "+")+".tar")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	unfinished := filepath.Join(dir, "unfinished.tar")
+	out, err := exec.Command("mmdebstrap", "--variant=extract", "--include="+strings.Join(packages, ","),
+		debianSuite, unfinished).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("fetching Debian packages %s: %w\n%s", strings.Join(packages, ", "), err, out)
+	}
+	return file, os.Rename(unfinished, file)
+}
+
+// shellLayer is busybox with a name for each of its commands, and the few files
+// and folders that programs expect.
+func (c Cluster) shellLayer() (v1.Layer, error) {
+	root, err := c.debian("busybox-static")
+	if err != nil {
+		return nil, err
+	}
+	busybox, err := fromTar(root, "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	names, err := commandsOf(busybox)
+	if err != nil {
+		return nil, err
+	}
+	var files archive
+	for _, dir := range []string{"/root", "/run", "/var/run", "/proc", "/sys", "/dev", "/etc", "/usr/bin"} {
+		files.dir(dir, 0o755)
+	}
+	for _, dir := range []string{"/tmp", "/var/tmp"} {
+		files.dir(dir, 0o1777)
+	}
+	files.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	files.file("/etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
+	files.file("/bin/busybox", 0o755, busybox)
+	for _, name := range names {
+		files.link("/bin/"+name, "busybox")
+	}
+	// kaniko's image has its shell here, out of the way of what it builds.
+	files.file("/busybox/busybox", 0o755, busybox)
+	for _, name := range names {
+		files.link("/busybox/"+name, "busybox")
+	}
+	return files.layer()
+}
+
+func commandsOf(busybox []byte) ([]string, error) {
+	dir, err := os.MkdirTemp("", "busybox-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "busybox")
+	if err := os.WriteFile(program, busybox, 0o755); err != nil {
+		return nil, err
+	}
+	out, err := exec.Command(program, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing busybox's commands: %w", err)
+	}
+	names := strings.Fields(string(out))
+	return slices.DeleteFunc(names, func(name string) bool { return name == "busybox" }), nil
+}
+
+func fromTar(file, name string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for entries := tar.NewReader(f); ; {
+		entry, err := entries.Next()
+		if err != nil {
+			return nil, fmt.Errorf("looking for %s in %s: %w", name, file, err)
+		}
+		if path.Clean(entry.Name) == name {
+			return io.ReadAll(entries)
+		}
+	}
+}
+
+// archive is a layer in the making. Its entries have no time and root for an
+// owner, so that the same content has the same digest.
+type archive struct {
+	buf  bytes.Buffer
+	tar  *tar.Writer
+	dirs map[string]bool
+	err  error
+}
+
+func (a *archive) add(header tar.Header, content []byte) {
+	if a.tar == nil {
+		a.tar, a.dirs = tar.NewWriter(&a.buf), map[string]bool{"/": true}
+	}
+	if parent := path.Dir(header.Name); !a.dirs[parent] {
+		a.dir(parent, 0o755)
+	}
+	header.Name, header.Size = strings.TrimPrefix(header.Name, "/"), int64(len(content))
+	if a.err == nil {
+		a.err = a.tar.WriteHeader(&header)
+	}
+	if a.err == nil {
+		_, a.err = a.tar.Write(content)
+	}
+}
+
+func (a *archive) dir(at string, mode int64) {
+	a.add(tar.Header{Typeflag: tar.TypeDir, Name: at, Mode: mode}, nil)
+	a.dirs[at] = true
+}
+
+func (a *archive) file(at string, mode int64, content []byte) {
+	a.add(tar.Header{Typeflag: tar.TypeReg, Name: at, Mode: mode}, content)
+}
+
+// folder adds one of folders; none has the empty name.
+func (a *archive) folder(name string) error {
+	if name == "" {
+		return nil
+	}
+	return fs.WalkDir(folders, name, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := folders.ReadFile(at)
+		a.file(strings.TrimPrefix(at, name), 0o755, content)
+		return err
+	})
+}
+
+func (a *archive) link(at, to string) {
+	a.add(tar.Header{Typeflag: tar.TypeSymlink, Name: at, Mode: 0o777, Linkname: to}, nil)
+}
+
+func (a *archive) layer() (v1.Layer, error) {
+	if err := errors.Join(a.err, a.tar.Close()); err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.buf.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithCompressionLevel(gzip.BestSpeed))
+}

@@ -1,0 +1,305 @@
+//go:build linux
+
+package cluster
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// Info is what a story has to know of the cluster it runs on. Addresses are for
+// use inside the cluster; the ones that begin with Host are the same servers
+// from the machine's own network.
+type Info struct {
+	Registry, HostRegistry               string
+	PrivateRegistry, HostPrivateRegistry string
+	RegistryUser, RegistryPassword       string
+
+	// Git serves public/NAME.git to all and private/NAME.git to who has the
+	// token, as password of any user. A push takes the token and makes the
+	// repository if it is not there.
+	GitHTTP, HostGitHTTP string
+	GitToken             string
+	// GitSSH serves the same to who has the private key: add public/NAME.git.
+	GitSSH                string
+	SSHKey, SSHKnownHosts string
+
+	// Images are references by digest of what Build made, by name. Mirror holds
+	// the same images under the names of those that shipped steps use.
+	Images map[string]string
+	Mirror string
+
+	// Process has all processes of the cluster for descendants.
+	Process int
+}
+
+// Info tells of the cluster that runs.
+func (c Cluster) Info() (*Info, error) {
+	text, err := os.ReadFile(filepath.Join(c.state(), "info.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("no cluster runs\n  hint: start one with `make cluster-up`")
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := &Info{}
+	return info, json.Unmarshal(text, info)
+}
+
+func (i *Info) write(dir string) error {
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "info.json"), text, 0o600)
+}
+
+// Serve starts everything, says so, and then keeps it running.
+func (c Cluster) Serve() error {
+	progress := os.NewFile(3, "progress")
+	info := &Info{Images: map[string]string{}}
+	if err := c.bringUp(info, progress); err != nil {
+		// Up takes the last line for the reason.
+		fmt.Fprintln(progress, strings.ReplaceAll(err.Error(), "\n", " "))
+		return err
+	}
+	fmt.Fprintln(progress, ready)
+	progress.Close()
+	select {}
+}
+
+func (c Cluster) bringUp(info *Info, progress io.Writer) error {
+	phases := []struct {
+		name string
+		do   func() error
+	}{
+		{"keys, registries, Git", func() error { return c.prepare(info) }},
+		{"API server", func() error {
+			if err := start(etcd, apiServer, containerd, sshd); err != nil {
+				return err
+			}
+			return until("get", "--raw=/readyz")
+		}},
+		{"images in the registry", func() error { return pushImages(info) }},
+		{"node", func() error {
+			if err := errors.Join(start(controllerManager, scheduler, kubelet, kubeProxy), serveVolumes()); err != nil {
+				return err
+			}
+			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
+		}},
+		{"DNS and Tekton applied", func() error { return c.install(info) }},
+		{"DNS and Tekton ready", func() error {
+			return until("wait", "--for=condition=Available", "--timeout=10s", "deployment", "--all", "--all-namespaces")
+		}},
+	}
+	began := time.Now()
+	for _, phase := range phases {
+		phaseBegan := time.Now()
+		if err := phase.do(); err != nil {
+			return fmt.Errorf("%s: %w", phase.name, err)
+		}
+		fmt.Fprintf(progress, "%6.1f s  %s (%.1f s)\n",
+			time.Since(began).Seconds(), phase.name, time.Since(phaseBegan).Seconds())
+	}
+	return info.write(state)
+}
+
+// prepare makes all that the servers read, and the servers that are part of
+// this program.
+func (c Cluster) prepare(info *Info) error {
+	// kubectl learns the API once for all its calls.
+	if err := os.Setenv("KUBECACHEDIR", state+"/kubectl"); err != nil {
+		return err
+	}
+	hostAPI, err := openDoors(info)
+	if err != nil {
+		return err
+	}
+	if err := makeCertificates(hostAPI); err != nil {
+		return err
+	}
+	if err := makeSSHKeys(info); err != nil {
+		return err
+	}
+	stored, err := openImages(root)
+	if err != nil {
+		return err
+	}
+	if err := stored.tell(info); err != nil {
+		return err
+	}
+	for from, to := range map[string]string{
+		"containerd.toml": "containerd.toml",
+		"cni.conflist":    "cni/pods.conflist",
+		"kubelet.yaml":    "kubelet.yaml",
+		"kube-proxy.yaml": "kube-proxy.yaml",
+		"resolv.conf":     "resolv.conf",
+		"sshd_config":     "sshd_config",
+		"cluster.yaml":    "manifests/00-cluster.yaml",
+	} {
+		if err := c.render(from, filepath.Join(state, to), info); err != nil {
+			return err
+		}
+	}
+	for _, registry := range []string{info.Registry, info.PrivateRegistry} {
+		dir := filepath.Join(state, "registries", registry)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		plainHTTP := fmt.Sprintf("[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", "http://"+registry)
+		if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(plainHTTP), 0o644); err != nil {
+			return err
+		}
+	}
+	return c.makeCgroups()
+}
+
+//go:embed config
+var config embed.FS
+
+func (c Cluster) render(from, to string, info *Info) error {
+	text, err := template.ParseFS(config, "config/"+from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return text.Execute(file, map[string]any{
+		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": info.Images,
+		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "DNSIP": dnsIP,
+	})
+}
+
+// makeCgroups makes the groups that hold the pods, in the hierarchies of v1; in
+// v2's the kubelet does. A new group of v1 may run on no core and use no memory
+// node until it is told which.
+func (c Cluster) makeCgroups() error {
+	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/tasks")
+	if err != nil {
+		return err
+	}
+	for _, tasks := range hierarchies {
+		hierarchy := filepath.Dir(tasks)
+		group := filepath.Join(hierarchy, c.cgroup())
+		if err := os.MkdirAll(group, 0o755); err != nil {
+			return err
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			all, err := os.ReadFile(filepath.Join(hierarchy, file))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(group, file), all, 0o644)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeSSHKeys makes the SSH server's key and the one that it lets in.
+func makeSSHKeys(info *Info) error {
+	for _, dir := range []string{state + "/ssh", "/run/sshd"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, key := range []string{"host", "client"} {
+		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", state+"/ssh/"+key).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("making an SSH key: %w: %s", err, out)
+		}
+	}
+	private, err := os.ReadFile(state + "/ssh/client")
+	if err != nil {
+		return err
+	}
+	public, err := os.ReadFile(state + "/ssh/host.pub")
+	if err != nil {
+		return err
+	}
+	info.SSHKey, info.SSHKnownHosts = string(private), nodeIP+" "+string(public)
+	return nil
+}
+
+// pushImages fills the registry. The blobs need not travel: the registry finds
+// them under their digests.
+func pushImages(info *Info) error {
+	const sha256 = "/blobs/sha256"
+	if err := os.MkdirAll(state+sha256, 0o755); err != nil {
+		return err
+	}
+	blobs, err := os.ReadDir(filepath.Join(root, imageDir, sha256))
+	if err != nil {
+		return err
+	}
+	for _, blob := range blobs {
+		if err := os.Link(filepath.Join(root, imageDir, sha256, blob.Name()), filepath.Join(state, sha256, blob.Name())); err != nil {
+			return err
+		}
+	}
+	stored, err := openImages(root)
+	if err != nil {
+		return err
+	}
+	return stored.push(info.Registry)
+}
+
+// install applies the manifests of the cluster's own parts and of Tekton.
+func (c Cluster) install(info *Info) error {
+	manifests, err := filepath.Glob(root + "/tekton-config/*.yaml")
+	if err != nil {
+		return err
+	}
+	for _, manifest := range manifests {
+		text, err := os.ReadFile(manifest)
+		if err != nil {
+			return err
+		}
+		text = []byte(withImages(string(text), info.Images))
+		if err := os.WriteFile(filepath.Join(state, "manifests", filepath.Base(manifest)), text, 0o644); err != nil {
+			return err
+		}
+	}
+	out, err := kubectl("apply", "--server-side", "-f", state+"/manifests")
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func kubectl(args ...string) ([]byte, error) {
+	return exec.Command("kubectl", append([]string{"--kubeconfig=" + pki + "/admin.kubeconfig"}, args...)...).CombinedOutput()
+}
+
+// until repeats a kubectl command until it succeeds.
+func until(args ...string) error {
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		out, err := kubectl(args...)
+		if err == nil {
+			return nil
+		}
+		if time.Since(began) > 3*time.Minute {
+			return fmt.Errorf("not within 3 minutes: kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+//go:build linux
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// tektonParts are the manifests of Tekton Pipelines in the order to apply them.
+// The webhooks come last: what is applied after them waits for them to answer.
+// Tekton's resolvers are left out; they need a module that is not to be had.
+var tektonParts = []string{
+	"100-namespace/*.yaml", "200-*.yaml", "201-*.yaml", "300-crds/*.yaml", "config-*.yaml", "clusterrole-*.yaml",
+	"controller.yaml", "webhook.yaml", "500-webhooks.yaml",
+}
+
+// copyTekton copies the manifests from the module in e2e/tekton to
+// .cache/tekton-config, numbered in order.
+func (c Cluster) copyTekton() error {
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tektoncd/pipeline")
+	list.Dir = filepath.Join(c.Cache, "..", "e2e", "tekton")
+	module, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("looking for Tekton's module: %w", err)
+	}
+	to := filepath.Join(c.Cache, "tekton-config")
+	if err := errors.Join(os.RemoveAll(to), os.Mkdir(to, 0o755)); err != nil {
+		return err
+	}
+	count := 0
+	for _, part := range tektonParts {
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "config", part))
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			return fmt.Errorf("Tekton's module has no config/%s", part)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			count++
+			name := fmt.Sprintf("%02d-%s", count, filepath.Base(file))
+			if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	koImage = regexp.MustCompile(`ko://github\.com/tektoncd/pipeline/cmd/([a-z]+)`)
+	// The images of Tekton's releases start their program through tini; ours
+	// hold the program alone.
+	tini       = regexp.MustCompile(`(?m)^ *- (/sbin/tini|--)\n`)
+	shellImage = regexp.MustCompile(`cgr\.dev/chainguard/busybox@sha256:[0-9a-f]+`)
+)
+
+// withImages replaces the images that a manifest of Tekton names by ours.
+func withImages(manifest string, images map[string]string) string {
+	manifest = tini.ReplaceAllString(manifest, "")
+	manifest = shellImage.ReplaceAllLiteralString(manifest, images["busybox"])
+	return koImage.ReplaceAllStringFunc(manifest, func(match string) string {
+		return images["tekton-"+koImage.FindStringSubmatch(match)[1]]
+	})
+}

@@ -1,0 +1,274 @@
+// Package stories tells what people do with Armature, on a real Kubernetes with
+// a real Tekton, one story a file. `make e2e` runs them.
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/polling"
+	"github.com/fluxcd/pkg/ssa"
+	ssautil "github.com/fluxcd/pkg/ssa/utils"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/e2e/cluster"
+)
+
+// stage is the cluster that stories play on, and a namespace for one story.
+type stage struct {
+	client.Client
+	logs      *kubernetes.Clientset
+	info      *cluster.Info
+	namespace string
+}
+
+// enter gives a story its own namespace. Its labels are what people put on
+// theirs, such as the level of Pod Security.
+func enter(t *testing.T, labels map[string]string) *stage {
+	t.Helper()
+	path := os.Getenv("E2E_KUBECONFIG")
+	if path == "" {
+		t.Skip("no cluster: `make e2e` starts one and runs the stories; E2E_KUBECONFIG names another")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	must(t, err)
+	config.QPS, config.Burst = 100, 200
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, tektonv1.AddToScheme(scheme))
+	api.AddToScheme(scheme, api.DefaultGroup)
+
+	s := &stage{info: &cluster.Info{}}
+	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
+	must(t, err)
+	must(t, json.Unmarshal(text, s.info))
+	s.Client, err = client.New(config, client.Options{Scheme: scheme})
+	must(t, err)
+	s.logs, err = kubernetes.NewForConfig(config)
+	must(t, err)
+
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-", Labels: labels}}
+	must(t, s.Create(t.Context(), ns))
+	s.namespace = ns.Name
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.tellWhatHappened(t)
+		}
+		if err := s.Delete(context.Background(), ns); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// apply makes what the manifests say, where ${namespace}, ${git}, ${gitSSH},
+// ${registry} and ${privateRegistry} stand for the story's own.
+func (s *stage) apply(t *testing.T, manifests string) {
+	t.Helper()
+	values := map[string]string{
+		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
+		"registry": s.info.Registry, "privateRegistry": s.info.PrivateRegistry,
+	}
+	manifests = os.Expand(manifests, func(name string) string {
+		value, ok := values[name]
+		if !ok {
+			t.Fatalf("${%s} stands for nothing", name)
+		}
+		return value
+	})
+	objects, err := ssautil.ReadObjects(strings.NewReader(manifests))
+	must(t, err)
+	for _, object := range objects {
+		object.SetNamespace(s.namespace)
+	}
+	s.applyObjects(t, objects)
+}
+
+func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	poller := polling.NewStatusPoller(s.Client, s.RESTMapper(), polling.Options{})
+	manager := ssa.NewResourceManager(s.Client, poller, ssa.Owner{Field: "story", Group: "story.armature.dev"})
+	_, err := manager.ApplyAllStaged(t.Context(), objects, ssa.DefaultApplyOptions())
+	must(t, err)
+}
+
+// installed makes sure that the controller runs as users install it: the shipped
+// manifests under the shipped RBAC, with the image that was just built.
+func (s *stage) installed(t *testing.T) {
+	t.Helper()
+	installOnce.Do(func() {
+		kustomize := exec.Command("kubectl", "kustomize", filepath.Join("..", "..", "templates", "install", "cluster"))
+		kustomize.Stderr = os.Stderr
+		manifests, err := kustomize.Output()
+		must(t, err)
+		objects, err := ssautil.ReadObjects(strings.NewReader(string(manifests)))
+		must(t, err)
+		for _, object := range objects {
+			if object.GetKind() == "Deployment" {
+				must(t, useBuiltImage(object, s.info))
+			}
+		}
+		s.applyObjects(t, objects)
+		eventually(t, 2*time.Minute, "the controller is available", func(ctx context.Context) error {
+			var controller appsv1.Deployment
+			if err := s.Get(ctx, client.ObjectKey{Namespace: "armature-system", Name: "armature-controller"}, &controller); err != nil {
+				return err
+			}
+			if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
+				return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
+			}
+			return nil
+		})
+	})
+}
+
+var installOnce sync.Once
+
+func useBuiltImage(deployment *unstructured.Unstructured, info *cluster.Info) error {
+	var typed appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(deployment.Object, &typed); err != nil {
+		return err
+	}
+	container := &typed.Spec.Template.Spec.Containers[0]
+	container.Image = info.Images["armature-controller"]
+	container.Args = append(container.Args, "--image-mirror="+info.Mirror)
+	changed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	deployment.Object = changed
+	return err
+}
+
+// secret makes one.
+func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data map[string]string) {
+	t.Helper()
+	must(t, s.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Type: kind, StringData: data,
+	}))
+}
+
+// finished waits for the end of a build, good or bad.
+func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
+	t.Helper()
+	build := &api.AgentBuild{}
+	eventually(t, 10*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
+			return err
+		}
+		if build.Status.CompletionTime == nil {
+			return fmt.Errorf("it is %q: %s", build.Status.Phase, build.Status.Message)
+		}
+		return nil
+	})
+	return build
+}
+
+// succeeded is finished for a build that has to succeed.
+func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
+	t.Helper()
+	build := s.finished(t, name)
+	if build.Status.Phase != api.PhaseSucceeded {
+		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message, logTail(build))
+	}
+	return build
+}
+
+func logTail(build *api.AgentBuild) string {
+	if build.Status.FailureDetails == nil {
+		return ""
+	}
+	return strings.Join(build.Status.FailureDetails.LogTail, "\n")
+}
+
+// log is what a container has written so far.
+func (s *stage) log(ctx context.Context, pod, container string) (string, error) {
+	text, err := s.logs.CoreV1().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+	return string(text), err
+}
+
+// says waits until the container agent of a pod has written just that.
+func (s *stage) says(t *testing.T, pod, want string) {
+	t.Helper()
+	eventually(t, time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
+		text, err := s.log(ctx, pod, "agent")
+		if err == nil && strings.TrimSpace(text) != want {
+			err = fmt.Errorf("it says %q", text)
+		}
+		return err
+	})
+}
+
+// tellWhatHappened is for the reader of a failed test.
+func (s *stage) tellWhatHappened(t *testing.T) {
+	for _, args := range [][]string{
+		{"get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found"},
+		{"get", "events", "--sort-by=.lastTimestamp"},
+		{"logs", "--selector=tekton.dev/pipelineRun", "--all-containers", "--prefix", "--tail=15", "--ignore-errors"},
+	} {
+		args = append([]string{"--kubeconfig", os.Getenv("E2E_KUBECONFIG"), "--namespace", s.namespace}, args...)
+		out, _ := exec.Command("kubectl", args...).CombinedOutput()
+		t.Logf("%s\n%s", strings.Join(args[4:], " "), out)
+	}
+}
+
+// eventually waits until do returns no error.
+func eventually(t *testing.T, limit time.Duration, what string, do func(context.Context) error) {
+	t.Helper()
+	last := fmt.Errorf("it was not looked at")
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		last = do(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %s: %v", limit, what, last)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// push makes a repository on the cluster's Git server, of the files in folder,
+// and returns the commit.
+func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(folder)))
+	url := strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)
+	for _, args := range [][]string{
+		{"init", "--quiet", "--initial-branch=main"},
+		{"add", "."},
+		{"-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=First"},
+		{"push", "--quiet", url + "/" + repository, "main"},
+		{"rev-parse", "HEAD"},
+	} {
+		git := exec.Command("git", args...)
+		git.Dir = dir
+		out, err := git.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %s: %v\n%s", args[0], err, out)
+		}
+		commit = strings.TrimSpace(string(out))
+	}
+	return commit
+}

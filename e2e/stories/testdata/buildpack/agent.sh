@@ -1,0 +1,2 @@
+echo built without a Dockerfile
+exec sleep 3600

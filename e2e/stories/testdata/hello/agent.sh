@@ -1,0 +1,2 @@
+cat /greeting
+exec sleep 3600

@@ -1,0 +1,56 @@
+package functions_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestImports keeps rendering pure and quick to start: no cluster,
+// registry or signing code in the functions, the root of render or armature-fn, and
+// imports that point one way (docs: the layout's table).
+func TestImports(t *testing.T) {
+	const module = "github.com/armature-dev/armature/"
+	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render"}
+	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
+	core := []string{module + "functions/..."}
+	bans := []struct {
+		packages []string
+		prefix   string
+		reason   string
+	}{
+		{pure, "k8s.io/client-go", "rendering knows no cluster"},
+		{pure, "k8s.io/apimachinery", "its type machinery alone costs more start-up time than a render"},
+		{pure, "sigs.k8s.io/controller-runtime", "controllers belong to armature-controller"},
+		{pure, "github.com/tektoncd/", "builds are no matter of rendering"},
+		{pure, "github.com/google/go-containerregistry", "rendering never asks a registry"},
+		{pure, "github.com/sigstore/", "signing is render/sign's"},
+		{pure, "github.com/spf13/cobra", "armature-fn parses a handful of words itself"},
+		{pure, module + "builds", "builds import render, never the other way"},
+		{pure, module + "catalog", "the catalog stands beside render"},
+		{core, module + "render", "render imports the functions"},
+		{core, module + "cmd", "commands are the rim"},
+		{leaf, module + "render", "leaves import nothing of ours"},
+		{leaf, module + "functions/identity", "leaves import nothing of ours"},
+		{leaf, module + "functions/inject", "leaves import nothing of ours"},
+	}
+	dependencies := make(map[string][]string)
+	for _, ban := range bans {
+		key := strings.Join(ban.packages, " ")
+		if dependencies[key] == nil {
+			out, err := exec.Command("go", append([]string{"list", "-deps"}, ban.packages...)...).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dependencies[key] = strings.Fields(string(out))
+			if len(dependencies[key]) < 5 {
+				t.Fatalf("%s has no dependencies: %v", key, dependencies[key])
+			}
+		}
+		for _, d := range dependencies[key] {
+			if d == ban.prefix || strings.HasPrefix(d, strings.TrimSuffix(ban.prefix, "/")+"/") {
+				t.Errorf("%s imports %s: %s", key, d, ban.reason)
+			}
+		}
+	}
+}
