@@ -73,7 +73,7 @@ func (o *options) istio(bin *binaries, c *corpus, stream *row, n int) error {
 		return nil
 	}
 	folder := filepath.Join(filepath.Dir(bin.istioctl), "istio")
-	s := &subject{name: istio, stdout: c.path("out.yaml"), args: []string{bin.istioctl, "kube-inject",
+	s := &subject{name: istio, stdout: c.path("out.yaml"), args: []string{bin.istioctl, "kube-inject", "--revision", "default",
 		"--injectConfigFile", filepath.Join(folder, "inject-config.yaml"),
 		"--meshConfigFile", filepath.Join(folder, "mesh-config.yaml"),
 		"--valuesFile", filepath.Join(folder, "inject-values.yaml"),
