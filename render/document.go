@@ -20,15 +20,15 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 		return line
 	}
 	from := len(dst)
-	// Where the file ends without a line feed, so does the result, be it
-	// something else that ends it.
-	unended := len(data) > 0 && data[len(data)-1] != '\n'
 	for d := range krm.Documents(data) {
 		w.stats.Documents++
 		dst = w.spill(dst, file)
 		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
 		text := data[d.Start:d.End]
 		start := len(dst)
+		if start > from {
+			dst = endLine(dst, lineEnding(data))
+		}
 		dst = append(dst, data[d.Lead:d.Start]...)
 		body := len(dst)
 		if source, ok := restoreConsumed(text); ok && (w.undo || w.pkg.KeepCustomResources()) {
@@ -49,9 +49,6 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 		if len(dst) == body && len(text) > 0 { // dropped, its separator with it
 			dst = dst[:start]
 		}
-	}
-	if unended && len(dst) > from && dst[len(dst)-1] == '\n' {
-		dst = bytes.TrimSuffix(dst[:len(dst)-1], []byte{'\r'})
 	}
 	return dst
 }
@@ -87,14 +84,15 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 			w.aside = append(append(w.aside, "---\n"...), document...)
 			continue
 		}
-		if len(dst) > 0 && dst[len(dst)-1] != '\n' {
-			dst = append(dst, eol...)
-		}
-		dst = append(dst, "---"...)
-		dst = append(dst, eol...)
+		dst = append(append(endLine(dst, eol), "---"...), eol...)
 		dst = appendLines(dst, document, "", "", eol)
 	}
 	return dst
+}
+
+// trimEnd takes away the line ending at the end of a text.
+func trimEnd(text []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\r'})
 }
 
 func lineEnding(src []byte) string {
@@ -199,13 +197,16 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 
 // uninjected appends an object's text without what was injected into it.
 func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
-	_, original, err := inject.Uninject(o)
+	_, original, unended, err := inject.Uninject(o)
 	if err != nil {
 		return nil, err
 	}
 	from := len(dst)
 	dst = o.Append(dst)
 	if original == nil {
+		if unended {
+			dst = trimEnd(dst)
+		}
 		return dst, nil
 	}
 	// The original holds only as long as nobody has edited what it became.
@@ -223,9 +224,11 @@ func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
 	return dst, nil
 }
 
+const syntaxRule = "package/syntax"
+
 // syntax reports text that is not YAML.
 func (w *worker) syntax(err error, text []byte) {
-	f := krm.Finding{Rule: "package/syntax", Severity: krm.Error, Message: err.Error(), Hint: "correct the YAML"}
+	f := krm.Finding{Rule: syntaxRule, Severity: krm.Error, Message: err.Error(), Hint: "correct the YAML"}
 	var syntax *krm.SyntaxError
 	if errors.As(err, &syntax) {
 		f.File, f.Line, f.Message = syntax.File, syntax.Line, syntax.Message
@@ -239,6 +242,7 @@ func (w *worker) syntax(err error, text []byte) {
 const (
 	consumedMark = "# armature.dev/consumed: "
 	consumedLine = "#| "
+	unendedMark  = ", without a line feed at its end"
 )
 
 // appendConsumed writes a custom resource that was input as comments, so that
@@ -247,8 +251,11 @@ func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
 	eol := lineEnding(text)
 	dst = append(dst, consumedMark...)
 	dst = append(dst, ref.Kind+" "+ref.Name...)
-	dst = append(dst, " (armature uninject restores it)"...)
-	dst = append(dst, eol...)
+	dst = append(dst, " (armature uninject restores it"...)
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		dst = append(dst, unendedMark...)
+	}
+	dst = append(append(dst, ')'), eol...)
 	for line := range bytes.Lines(text) {
 		if len(bytes.TrimRight(line, "\r\n")) == 0 {
 			dst = append(dst, consumedLine[:2]...)
@@ -267,10 +274,10 @@ func restoreConsumed(text []byte) ([]byte, bool) {
 		return nil, false
 	}
 	var source []byte
-	first := true
+	first, unended := true, false
 	for line := range bytes.Lines(text) {
 		if first {
-			first = false
+			first, unended = false, bytes.Contains(line, []byte(unendedMark))
 			continue
 		}
 		if rest, ok := bytes.CutPrefix(line, []byte(consumedLine)); ok {
@@ -279,6 +286,9 @@ func restoreConsumed(text []byte) ([]byte, bool) {
 			line = rest
 		}
 		source = append(source, line...)
+	}
+	if unended {
+		source = trimEnd(source)
 	}
 	return source, true
 }

@@ -32,10 +32,28 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 		if flow {
 			dst = w.appendFlowItem(dst, data, between, item, origin)
 		} else {
-			dst = w.appendItem(append(dst, between...), data, item, origin)
+			before := len(dst)
+			dst = append(endLine(dst, lineEnding(data)), between...)
+			start := len(dst)
+			if dst = w.appendItem(dst, data, item, origin); len(dst) == start { // dropped
+				dst = append(dst[:before], between...)
+			}
 		}
 	}
-	return append(dst, data[cursor:d.End]...)
+	if tail := data[cursor:d.End]; len(tail) > 0 && !flow {
+		dst = append(endLine(dst, lineEnding(data)), tail...)
+	} else {
+		dst = append(dst, tail...)
+	}
+	return dst
+}
+
+// endLine ends the last line of a text.
+func endLine(text []byte, eol string) []byte {
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, eol...)
+	}
+	return text
 }
 
 // appendFlowItem renders an item between brackets, where the comma before it
@@ -84,13 +102,11 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 		w.localOnly(o)
 	}
 	dst = o.Append(dst)
-	if len(dst) > 0 && dst[len(dst)-1] != '\n' {
-		dst = append(dst, lineEnding(data)...)
-	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	indent := strings.Repeat(" ", dash+2)
 	for document := range u.Documents {
 		w.stats.Generated++
+		dst = endLine(dst, lineEnding(data))
 		dst = appendLines(dst, w.place(o, document), indent[:dash]+"- ", indent, lineEnding(data))
 	}
 	return dst

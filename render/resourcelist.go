@@ -175,6 +175,11 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 		if err != nil {
 			return nil, nil, stats, err
 		}
+		for _, f := range found {
+			if f.Rule == syntaxRule { // echoed, it would be no list
+				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s", f.Line, f.Message)
+			}
+		}
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {

@@ -121,7 +121,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	p := in.parts(s)
 	r := &in.record
 	*r = record{
-		Version: in.Version, Original: original,
+		Version: in.Version, Original: original, Unended: o.Unended(),
 		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames,
 		Mounts: r.Mounts[:0], Created: r.Created[:0],
 	}

@@ -35,6 +35,9 @@ type record struct {
 	Created []string `json:"created,omitempty"`
 	// Emptied are the paths of empty collections, with how they were written.
 	Emptied map[string]string `json:"emptied,omitempty"`
+	// Unended says that the author's text, the last of its file, ended without a
+	// line feed.
+	Unended bool `json:"unended,omitempty"`
 	// Original is the author's text, gzip in base64, where the layout had to be
 	// rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
@@ -103,6 +106,9 @@ func (r *record) appendJSON(b []byte) []byte {
 		}
 		b = append(append(b, `,"emptied":`...), emptied...)
 	}
+	if r.Unended {
+		b = append(b, `,"unended":true`...)
+	}
 	if r.Original != "" {
 		b = append(b, `,"original":`...)
 		b = appendJSONString(b, r.Original)
@@ -131,22 +137,23 @@ func Injected(o *krm.Object) bool {
 }
 
 // Uninject takes out of o what its record says was put in, by edits that wait
-// to be applied. It says whether there was a record. An original text that the
-// record keeps is returned; the caller decides whether it still holds.
-func Uninject(o *krm.Object) (was bool, original []byte, err error) {
+// to be applied. It says whether there was a record, and whether the text ended
+// without a line feed. An original text that the record keeps is returned; the
+// caller decides whether it still holds.
+func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
 	marker := o.Get("metadata", "annotations", RecordAnnotation)
 	if !marker.Exists() {
-		return false, nil, nil
+		return false, nil, false, nil
 	}
 	var r record
 	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected",
+		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected",
 			o.Origin.File, marker.Line(), RecordAnnotation, err)
 	}
 	if original, err = unpack(r.Original); err != nil {
-		return true, nil, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), RecordAnnotation, err)
+		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), RecordAnnotation, err)
 	}
 	err = remove(o, &r)
 	if errors.Is(err, krm.ErrUncertain) {
@@ -154,7 +161,7 @@ func Uninject(o *krm.Object) (was bool, original []byte, err error) {
 			err = remove(o, &r)
 		}
 	}
-	return true, original, err
+	return true, original, r.Unended, err
 }
 
 // remove cuts what the record names. A collection that the record created

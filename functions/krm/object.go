@@ -128,6 +128,12 @@ func (o *Object) Bytes() []byte {
 	return o.tree.src[o.start:o.end]
 }
 
+// Unended reports whether the author's text ends without a line feed.
+func (o *Object) Unended() bool {
+	text := o.Bytes()
+	return len(text) > 0 && text[len(text)-1] != '\n'
+}
+
 // Rewritten says whether the text went through kyaml, and why.
 func (o *Object) Rewritten() (why string, rewritten bool) { return o.why, o.rewritten }
 

@@ -561,12 +561,12 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 	if src[p] == '>' {
 		n.style = foldedStyle
 	}
-	q, indent, chomp, keep := p+1, 0, false, false
+	q, indent, chomp, keep, strip := p+1, 0, false, false, false
 	for ; q < len(src); q++ {
 		if c := src[q]; c >= '1' && c <= '9' && indent == 0 {
 			indent = int(c-'0') + max(parentCol, 0)
 		} else if (c == '-' || c == '+') && !chomp {
-			chomp, keep = true, c == '+'
+			chomp, keep, strip = true, c == '+', c == '-'
 		} else {
 			break
 		}
@@ -610,6 +610,10 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 		}
 		next = s.lineAfter(r)
 		end = next
+	}
+	if end == len(src) && end > q && src[end-1] != '\n' && !strip {
+		// A line after it would give its text a line feed that it lacks.
+		return s.fail(p, "a block scalar whose last line does not end")
 	}
 	if keep { // blank lines at the end belong to the text
 		if end == q || next == len(src) && src[next-1] != '\n' {

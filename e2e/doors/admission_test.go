@@ -1,0 +1,134 @@
+package doors
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/templates"
+)
+
+// decoded decodes a YAML stream.
+func decoded(t *testing.T, stream []byte) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	for document := range bytes.SplitSeq(stream, []byte("\n---\n")) {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if o.GetKind() != "" {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// rendered gives the objects that a render makes of an example.
+func rendered(t *testing.T, example string) []*unstructured.Unstructured {
+	t.Helper()
+	src, _, err := render.Tree("../../examples/"+example, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spool render.Spool
+	findings, _, err := render.Stream(src, render.Options{ObjectsOnly: true, Workers: 1}, spool.Write)
+	if err != nil || krm.Failed(findings) {
+		t.Fatal(err, findings)
+	}
+	var stream bytes.Buffer
+	if _, err := spool.WriteTo(&stream); err != nil {
+		t.Fatal(err)
+	}
+	return decoded(t, stream.Bytes())
+}
+
+// TestAdmission applies what the examples become to a real API server that
+// refuses workloads which opted in and were not rendered.
+func TestAdmission(t *testing.T) {
+	plane := controlplane.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	c, err := client.New(plane.Admin.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := templates.Wiring.ReadFile("wiring/admission/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range decoded(t, policy) {
+		if err := c.Create(ctx, o); err != nil {
+			t.Fatalf("%s: %v", o.GetKind(), err)
+		}
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "agents"}}}
+	if err := c.Create(ctx, namespace); err != nil {
+		t.Fatal(err)
+	}
+	apply := func(o *unstructured.Unstructured) error {
+		if o.GetNamespace() == "" && o.GetKind() != "Namespace" {
+			o.SetNamespace("agents")
+		}
+		return c.Create(ctx, o, client.FieldOwner("test"), client.DryRunAll)
+	}
+
+	// The policy takes a moment to be enforced.
+	source, err := os.ReadFile("../../examples/weather-agent/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		err := apply(decoded(t, source)[0])
+		if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "was not rendered") {
+			break
+		}
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("a workload that was not rendered: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	cron, err := os.ReadFile("../../examples/nightly-cronjob/cronjob.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range decoded(t, cron) {
+		if err := apply(o); o.GetKind() == "CronJob" && !apierrors.IsInvalid(err) {
+			t.Errorf("a CronJob that was not rendered: %v", err)
+		}
+	}
+
+	for _, example := range []string{"weather-agent", "weather-agent-prod", "memory-agent", "report-job", "nightly-cronjob"} {
+		for _, o := range rendered(t, example) {
+			if err := apply(o); err != nil {
+				t.Errorf("%s: %s %s, which was rendered: %v", example, o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+
+	quiet := rendered(t, "opted-out")
+	for _, o := range quiet {
+		if o.GetKind() == "Namespace" { // has to be there for the rest
+			if err := c.Create(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, o := range quiet {
+		if o.GetKind() != "Namespace" {
+			if err := apply(o); err != nil {
+				t.Errorf("opted-out: %s %s: %v", o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+}
