@@ -19,7 +19,7 @@ help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort -u | sed -E 's/^([a-z0-9-]+):[^#]*## /\1\t/' | expand -t 20
 
 .PHONY: build
-build: ## Build bin/armature, bin/armature-fn and bin/armature-controller
+build: ## Build the commands into bin
 	@echo "building the commands (minutes the first time)"
 	@mkdir -p bin
 	$(GO) build -o bin/ ./cmd/...

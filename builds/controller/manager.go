@@ -55,7 +55,8 @@ type Options struct {
 	HealthAddress  string
 	// Concurrency is how many builds are worked on at once; zero means 8.
 	Concurrency int
-	// QPS of requests to the API server; zero means 100.
+	// QPS of requests to the API server, which guards itself by priority and
+	// fairness; zero means 500, which a burst of builds does not reach.
 	QPS float32
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
@@ -84,7 +85,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	cfg = rest.CopyConfig(cfg)
 	if cfg.QPS = o.QPS; cfg.QPS == 0 {
-		cfg.QPS = 100
+		cfg.QPS = 500
 	}
 	cfg.Burst = int(2 * cfg.QPS)
 	cfg.UserAgent = "armature-controller"

@@ -70,7 +70,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "where Prometheus metrics are served; 0 is nowhere")
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	f.IntVar(&o.Concurrency, "concurrency", 8, "how many builds are worked on at once")
-	f.Float32Var(&o.QPS, "qps", 100, "requests a second to the API server; twice that in a burst")
+	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
