@@ -108,7 +108,7 @@ for one, skips exec functions silently when --enable-exec is missing.`,
 			if err := in.report(cmd, findings); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "verified: %d workloads in %d documents are as rendered\n", stats.Workloads, stats.Documents)
+			fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
 			return nil
 		},
 	}
