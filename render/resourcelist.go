@@ -184,6 +184,9 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 	}
 	if krm.Failed(findings) {
 		out = l.data
+		if _, err := yaml.Parse(string(out)); err != nil { // echoed, it would be no list
+			return nil, nil, stats, fmt.Errorf("reading the ResourceList: %w", err)
+		}
 	}
 	out = withoutResults(out)
 	if len(findings) > 0 {

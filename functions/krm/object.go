@@ -56,7 +56,7 @@ type lineCut struct{ line, gone int }
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
 	*o = Object{
 		Origin: origin, start: d.Start, end: d.End, item: dash,
-		tree: tree{nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
+		tree: tree{src: src, nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
 	}
 	if at, reason := valid(src[d.Start:d.End]); reason == invalidUTF8 {
 		return false, o.syntaxError(src, d.Start+at, reason+fmt.Sprintf(" (byte 0x%02x)", src[d.Start+at]))
