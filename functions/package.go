@@ -113,6 +113,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	head, ok := krm.Head{}, false
 	if !item {
 		head, ok = krm.ReadHead(text)
+		ok = ok && head.Name != ""
 	}
 	var o *krm.Object
 	if !ok || p.wants(head.APIVersion, head.Kind) {

@@ -134,7 +134,10 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 		if col < 0 {
 			col = indent
 		}
-		if indent < col || indent == 0 {
+		if indent < col { // the next key, or a quoted text that goes on to the left
+			return indent == 0
+		}
+		if indent == 0 {
 			return true
 		}
 		if indent > col {
