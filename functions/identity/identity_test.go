@@ -455,14 +455,32 @@ func TestProbes(t *testing.T) {
 }
 
 // TestBaseIsNotShared: what one workload adds to a list must not reach another.
+// The lists have room behind their end, as decoded ones do.
 func TestBaseIsNotShared(t *testing.T) {
 	base, _ := identity.Base(nil)
-	identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
-		{Key: "kagenti.io/outbound-ports-exclude", Value: "1"}, {Key: "kagenti.io/inbound-bypass-paths", Value: "/x"},
-	})
-	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
-	if fmt.Sprint(s.Outbound.ExcludePorts) != "[8080]" || len(s.Inbound.BypassPaths) != 4 {
-		t.Errorf("%v %v", s.Outbound.ExcludePorts, s.Inbound.BypassPaths)
+	base.Outbound.ExcludePorts = append(make([]int, 0, 8), 8080)
+	base.Outbound.ExcludeInboundPorts = make([]int, 0, 8)
+	base.Inbound.BypassPaths = append(make([]string, 0, 8), "/healthz")
+	resolve := func(port, path string) identity.Settings {
+		s, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{
+			{Key: "kagenti.io/outbound-ports-exclude", Value: port}, {Key: "kagenti.io/inbound-ports-exclude", Value: port},
+			{Key: "kagenti.io/inbound-bypass-paths", Value: path},
+		})
+		if len(findings) > 0 {
+			t.Error(findings)
+		}
+		return s
+	}
+	first, second := resolve("1", "/a"), resolve("2", "/b")
+	for _, test := range []struct {
+		s    *identity.Settings
+		want string
+	}{
+		{&base, "[8080] [] [/healthz]"}, {&first, "[8080 1] [1] [/healthz /a]"}, {&second, "[8080 2] [2] [/healthz /b]"},
+	} {
+		if got := fmt.Sprint(test.s.Outbound.ExcludePorts, test.s.Outbound.ExcludeInboundPorts, test.s.Inbound.BypassPaths); got != test.want {
+			t.Errorf("%s, want %s", got, test.want)
+		}
 	}
 }
 

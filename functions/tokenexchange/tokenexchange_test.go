@@ -298,6 +298,9 @@ func TestRequiredScopes(t *testing.T) {
 	if cm := configMap(t, r.AppendConfigMap(nil, &s)); cm.Data["envoy.yaml"] != string(text) {
 		t.Error(cmp.Diff(string(text), cm.Data["envoy.yaml"]))
 	}
+	if got, want := configMap(t, r.AppendConfigMap(nil, &s)).Data["BYPASS_INBOUND_PATHS"], "/.well-known/*,/healthz,/readyz,/livez,/health"; got != want {
+		t.Errorf("BYPASS_INBOUND_PATHS = %s, want %s", got, want)
+	}
 	filters := map[string]proto.Message{}
 	var order []string
 	hcm := &hcmv3.HttpConnectionManager{}
