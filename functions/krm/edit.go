@@ -248,9 +248,6 @@ func (o *Object) Restore(n Node, was string) { o.replace(int(n.node().keyEnd)+1,
 
 func (o *Object) cut(from, to int) { o.edits = append(o.edits, edit{at: from, end: to}) }
 
-// Edited reports whether any edit waits to be applied.
-func (o *Object) Edited() bool { return len(o.edits) > 0 }
-
 // Canonicalize drops all edits and gives the object the block-style text that
 // kyaml makes of it, in which every edit has a safe place.
 func (o *Object) Canonicalize(why string) error {
