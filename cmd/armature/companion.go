@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// companion is a command that armature-build carries out. What talks to
-// clusters needs ten times the memory and start-up time of rendering, so that
+// companion is a command that armature-remote carries out. What talks to
+// clusters and registries needs ten times the memory and start-up time of rendering, so that
 // it lives in a program of its own.
 func companion(name, short string) *cobra.Command {
 	return &cobra.Command{
@@ -57,9 +57,9 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return "exit status " + strconv.Itoa(int(s)) }
 
-// companionProgram finds armature-build beside this program, or on the PATH.
+// companionProgram finds armature-remote beside this program, or on the PATH.
 func companionProgram() (string, error) {
-	const name = "armature-build"
+	const name = "armature-remote"
 	if self, err := os.Executable(); err == nil {
 		if resolved, err := filepath.EvalSymlinks(self); err == nil {
 			beside := filepath.Join(filepath.Dir(resolved), name)

@@ -1,5 +1,5 @@
-// Command armature-build carries out `armature build` and `armature install`,
-// which talk to clusters, so that the program that renders stays small.
+// Command armature-remote carries out the commands of `armature` that talk to
+// clusters and registries, so that the program that renders stays small.
 package main
 
 import (
