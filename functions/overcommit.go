@@ -81,7 +81,7 @@ func (p *overcommitPolicy) summary() []krm.Finding {
 		total += p.other[why]
 		parts = append(parts, fmt.Sprintf("%s %d", why, p.other[why]))
 	}
-	if total == 0 || p.failed {
+	if total == 0 || p.failed || !p.Active() {
 		return nil
 	}
 	noun := "workloads"
@@ -100,22 +100,26 @@ func (p *overcommitPolicy) summary() []krm.Finding {
 func runOvercommit(u *Unit) {
 	u.consume("Overcommit")
 	u.consume("OvercommitClass")
-	if !u.overcommit.Active() {
+	p := &u.overcommit
+	if !p.Active() && (u.remembered == nil || len(p.overcommits)+len(p.classes) > 0) {
 		return
 	}
 	pod, ok := u.PodTemplate()
 	if !ok {
 		return
 	}
-	class, ok := u.overcommitClass(pod)
+	class := u.remembered // of a package whose host has dropped the classes
+	if p.Active() {
+		if class, ok = u.overcommitClass(pod); !ok {
+			return
+		}
+	}
 	switch {
-	case !ok:
-		return
 	case class == nil:
-		u.overcommit.count(u.overcommit.other, noClass)
+		p.count(p.other, noClass)
 		return
 	case class.Excludes(u.Namespace):
-		u.overcommit.count(u.overcommit.other, excludedNamespace)
+		p.count(p.other, excludedNamespace)
 		return
 	}
 	if !u.settle() {
@@ -125,10 +129,10 @@ func runOvercommit(u *Unit) {
 	limited, findings := class.Apply(u.Object, pod, &u.changes)
 	u.Findings = append(u.Findings, findings...)
 	if !limited {
-		u.overcommit.count(u.overcommit.other, noLimits)
+		p.count(p.other, noLimits)
 		return
 	}
-	u.overcommit.count(u.overcommit.applied, class.Name)
+	p.count(p.applied, class.Name)
 }
 
 // overcommitClass finds the class of a workload: its pods' label decides, then

@@ -230,6 +230,12 @@ func Changed(o *Object) bool {
 	return o.Get("metadata", "annotations", ChangedAnnotation).Exists()
 }
 
+// ChangedBy reports whether the object's record names a function.
+func ChangedBy(o *Object, function string) bool {
+	record, _ := o.Annotation(ChangedAnnotation)
+	return strings.Contains(record, `"by":"`+function+`"`)
+}
+
 // Revert takes back what the object's record says was set, by edits that wait to
 // be applied. A field that somebody has changed since is theirs and stays. Was,
 // original and unended mean what they mean for inject.Uninject.

@@ -172,6 +172,26 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	}
 }
 
+// Remembered gives the class that an earlier render applied to an object, from
+// the annotations of its pods; nil where it applied none.
+func Remembered(o *krm.Object) *Class {
+	pod, ok := o.PodTemplate()
+	if !ok || !krm.ChangedBy(o, "overcommit") {
+		return nil
+	}
+	name, _ := pod.Annotation(AppliedAnnotation)
+	cpu, _ := pod.Annotation(CPUAnnotation)
+	memory, _ := pod.Annotation(MemoryAnnotation)
+	c := &Class{Name: name}
+	var err1, err2 error
+	c.CPU, err1 = ParseRatio(cpu)
+	c.Memory, err2 = ParseRatio(memory)
+	if name == "" || err1 != nil || err2 != nil {
+		return nil // somebody has edited them
+	}
+	return c
+}
+
 // Apply notes the requests of all containers of a pod template, init containers
 // too, and the annotations of its pods. It says whether any container has a limit
 // that the class is about; a pod without one stays as it is.
