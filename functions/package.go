@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -91,6 +92,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		p.Config = config.Spec
 	}
 	p.base, p.findings = identity.Base(config)
+	p.findings = append(p.findings, lint.CheckConfig(config)...)
 	p.exchanges = tokenexchange.New()
 	return p
 }
