@@ -26,7 +26,7 @@ type Unit struct {
 	Hosted bool
 	// Alter changes the settings of a workload before what follows from them is
 	// worked out; nil changes nothing. What a setting decides is what differs.
-	Alter func(*identity.Settings)
+	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 

@@ -125,14 +125,11 @@ func contests(src Source, opt Options, severity krm.Severity) (findings []krm.Fi
 	}
 	counts := make(map[string]int)
 	for i := range src.Files {
-		stages, err := s.file(i, rows)
+		f, err := s.file(i, rows)
 		if err != nil {
 			return nil, err
 		}
-		if touched(stages) < 2 {
-			continue
-		}
-		for _, c := range stages.changes() {
+		for _, c := range f.changes() {
 			if c.pins() {
 				continue
 			}

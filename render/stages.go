@@ -2,6 +2,8 @@ package render
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +39,7 @@ func newStages(src Source, opt Options) (*stages, error) {
 
 // render gives what a file of the source becomes with some of the functions,
 // and with the settings of its workloads altered where alter is not nil.
-func (s *stages) render(i int, rows []functions.Function, alter func(*identity.Settings)) ([]byte, error) {
+func (s *stages) render(i int, rows []functions.Function, alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	s.files = make(map[string][]byte)
 	s.engine.rows, s.worker.findings = rows, nil
 	s.worker.unit.Alter = alter
@@ -71,14 +73,46 @@ func (s *stages) file(i int, rows []functions.Function) (f filed, err error) {
 	return f, nil
 }
 
-// touched counts the functions that changed the file.
-func touched(f filed) (n int) {
-	for i := range f.texts[1:] {
-		if !bytes.Equal(f.texts[i], f.texts[i+1]) {
-			n++
+// versions are the texts of one object after the functions that changed it.
+type versions struct {
+	functions []int // -1 for the author
+	texts     [][]byte
+	items     []bool
+	line      int // of the author's, 0 where a function made the object
+}
+
+// versions gathers the objects of a file. Most are the same after most functions.
+func (f filed) versions() map[krm.Ref]*versions {
+	all := make(map[krm.Ref]*versions)
+	for n, text := range f.texts {
+		if n > 0 && bytes.Equal(text, f.texts[n-1]) {
+			continue
 		}
+		walk(text, func(d krm.Document, item bool, line int) {
+			own := text[d.Start:d.End]
+			head, ok := krm.ReadHead(own)
+			if item || !ok {
+				var o krm.Object
+				if isObject, err := o.Read(text, d, item, krm.Origin{}); err != nil || !isObject {
+					return
+				}
+				head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+			}
+			ref := krm.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}
+			v := all[ref]
+			if v == nil {
+				v = &versions{}
+				all[ref] = v
+				if n == 0 {
+					v.line = line
+				}
+			}
+			if last := len(v.texts); last == 0 || !bytes.Equal(v.texts[last-1], own) {
+				v.functions, v.texts, v.items = append(v.functions, n-1), append(v.texts, own), append(v.items, item)
+			}
+		})
 	}
-	return n
+	return all
 }
 
 // change is a field that the function first set and the function second, both
@@ -95,44 +129,40 @@ type change struct {
 // pins reports whether the change only adds a digest to an image.
 func (c change) pins() bool { return strings.HasPrefix(c.is, c.was+"@") }
 
-// changes finds the fields that two functions set.
+// changes finds the fields that two functions set, by object and field.
 func (f filed) changes() (found []change) {
-	type place struct {
-		ref   krm.Ref
-		field string
-	}
-	var before map[place]string
-	setter := make(map[place]int)
-	lines := make(map[krm.Ref]int) // of the objects that the author wrote
-	for n, text := range f.texts {
-		if n > 0 && bytes.Equal(text, f.texts[n-1]) {
+	for ref, v := range f.versions() {
+		byFunctions := len(v.texts)
+		if v.functions[0] < 0 {
+			byFunctions--
+		}
+		if byFunctions < 2 {
 			continue
 		}
-		now := make(map[place]string)
-		walk(text, func(d krm.Document, item bool, line int) {
+		before, setter := make(map[string]string), make(map[string]int)
+		for i, text := range v.texts {
 			var o krm.Object
-			if isObject, err := o.Read(text, d, item, krm.Origin{File: f.path, Line: line}); err != nil || !isObject {
-				return
+			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.items[i], krm.Origin{}); err != nil || !isObject {
+				continue
 			}
-			if n == 0 {
-				lines[o.Ref] = line
-			}
+			function := v.functions[i]
 			leaves(o.Root(), func(at krm.Node, field string) {
-				key := place{o.Ref, field}
 				value := at.Text()
-				now[key] = value
-				was, there := before[key]
-				if there && was == value || n == 0 {
+				was, there := before[field]
+				before[field] = value
+				if function < 0 || there && was == value {
 					return
 				}
-				if first, set := setter[key]; set && there {
-					found = append(found, change{o.Ref, f.path, lines[o.Ref], field, first, n - 1, was, value})
+				if first, set := setter[field]; set && there {
+					found = append(found, change{ref, f.path, v.line, field, first, function, was, value})
 				}
-				setter[key] = n - 1
+				setter[field] = function
 			})
-		})
-		before = now
+		}
 	}
+	slices.SortFunc(found, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name), cmp.Compare(a.field, b.field))
+	})
 	return found
 }
 

@@ -24,7 +24,7 @@ type Workload struct {
 	Line int
 	// Alter changes what was asked for before what follows from it is worked
 	// out, to learn what depends on it. Nil changes nothing.
-	Alter func(*Settings)
+	Alter func(Settings) Settings
 }
 
 // Annotation is one of the workload's annotations under the prefix, from the
@@ -116,7 +116,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 		findings = s.resolve(w, te, at, annotations)
 	}
 	if w.Alter != nil {
-		w.Alter(&s)
+		s = w.Alter(s)
 		s.deriveURLs()
 	}
 	s.Common = w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
