@@ -26,20 +26,11 @@ func Documents(src []byte) iter.Seq[Document] {
 			start = nextLine(src, start)
 		}
 		for at := start; ; {
-			// Look for a line that begins with "---" or "...".
-			rest := src[at:]
-			if at > 0 {
-				rest = src[at-1:] // so that a separator right at the start is found
-			}
-			i := bytes.Index(rest, []byte("\n---"))
-			if i < 0 {
+			line := markerLine(src, at)
+			if line < 0 {
 				yield(Document{lead, start, len(src)})
 				return
 			}
-			if at > 0 {
-				i--
-			}
-			line := at + i + 1
 			if !separator(src[line:]) {
 				at = nextLine(src, line)
 				continue
@@ -50,6 +41,21 @@ func Documents(src []byte) iter.Seq[Document] {
 			lead, start = line, nextLine(src, line)
 			at = start
 		}
+	}
+}
+
+// markerLine gives the start of the next line that begins with "---", -1 for
+// none. There are fewer dashes than line feeds to look at.
+func markerLine(src []byte, at int) int {
+	for {
+		i := bytes.Index(src[at:], []byte("---"))
+		if i < 0 {
+			return -1
+		}
+		if at += i; at == 0 || src[at-1] == '\n' {
+			return at
+		}
+		at += len("---")
 	}
 }
 
