@@ -107,11 +107,12 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 func is(p *string, value string) bool { return p != nil && *p == value }
 
 // Glance notes a document of the first pass by its head, where that says all
-// that others want to know of it.
-func (p *Package) Glance(text []byte, item bool, origin krm.Origin) (noted bool) {
+// that others want to know of it. It reads into look.
+func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (noted bool) {
 	if item {
-		return false // hosts say in annotations where it is from, and what it was called
+		return p.glanceAtItem(look, src, d, origin)
 	}
+	text := src[d.Start:d.End]
 	head, ok := krm.ReadHead(text)
 	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
 		return false
@@ -120,6 +121,23 @@ func (p *Package) Glance(text []byte, item bool, origin krm.Origin) (noted bool)
 		return false
 	}
 	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
+	return true
+}
+
+// glanceAtItem is for the items of lists, of which hosts say in annotations
+// where they are from, and what they were called.
+func (p *Package) glanceAtItem(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
+	head, ok := krm.HeadOfItem(src, item)
+	if !ok {
+		return false
+	}
+	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
+		return false
+	}
+	if _, rewritten := look.Rewritten(); rewritten || p.wants(look.APIVersion, look.Kind) || look.Contains("armature.dev/") {
+		return false
+	}
+	p.CollectObject(look)
 	return true
 }
 

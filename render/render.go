@@ -279,7 +279,7 @@ func (e *engine) collect() error {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if e.pkg.Glance(data[d.Start:d.End], item, origin) {
+			if e.pkg.Glance(&look, data, d, item, origin) {
 				return
 			}
 			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
