@@ -75,11 +75,7 @@ func runInject(u *Unit) {
 		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
-		message := fmt.Sprintf("written anew in block style, because of %s", why)
-		if !u.Hosted {
-			message += "; `armature uninject` gives the original back"
-		}
-		u.report(krm.Info, "inject/rewritten", krm.Node{}, message, "")
+		u.reportRewritten("inject/rewritten", why)
 	}
 }
 

@@ -388,8 +388,8 @@ type worker struct {
 	*engine
 	in, out  []byte
 	object   krm.Object
-	again    krm.Object // for what was uninjected first
-	text     []byte
+	again    [2]krm.Object // for what an earlier render did, undone in two steps
+	text     [2][]byte
 	json     bool // what is generated goes aside
 	aside    []byte
 	unit     functions.Unit
