@@ -211,6 +211,19 @@ func (n Node) Text() string {
 	return decode(t.src[d.start:d.end])
 }
 
+// Dress puts a text that needs no escapes into the quotes that the scalar has.
+func (n Node) Dress(text string) string {
+	if n.IsScalar() {
+		switch n.node().style {
+		case singleStyle:
+			return "'" + text + "'"
+		case doubleStyle:
+			return `"` + text + `"`
+		}
+	}
+	return text
+}
+
 // decode reads a scalar with the full parser.
 func decode(raw []byte) string {
 	var v struct{ V yaml.Node }
