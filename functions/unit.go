@@ -19,12 +19,13 @@ type Unit struct {
 
 	// Findings are about this object.
 	Findings []krm.Finding
-	// Generated are YAML documents that belong behind the object, one slice of
-	// Documents each.
-	Generated []byte
-	ends      []int
+	// Generated are the documents that belong behind the object.
+	Generated []Generated
 	// Hosted says that a host passes the objects, in a ResourceList.
 	Hosted bool
+	// Alter changes the settings of a workload before what follows from them is
+	// worked out; nil changes nothing. What a setting decides is what differs.
+	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 
@@ -51,7 +52,7 @@ func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o)
 // workload that gets the identity infrastructure.
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
-	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
+	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
 	u.Consumed, u.workload = false, false
 	u.changes.Reset()
 	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
@@ -139,6 +140,7 @@ func (u *Unit) identify() {
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		File:           u.Origin.File, Line: u.Origin.Line,
+		Alter: u.Alter,
 	}
 	var te *api.TokenExchange
 	if exchange != nil {
@@ -196,14 +198,3 @@ func probePaths(pod krm.PodTemplate) (paths []string) {
 // Injected reports whether the object is a workload that gets the identity
 // infrastructure.
 func (u *Unit) Injected() bool { return u.workload }
-
-// Documents yields the generated documents one by one.
-func (u *Unit) Documents(yield func([]byte) bool) {
-	from := 0
-	for _, end := range u.ends {
-		if !yield(u.Generated[from:end]) {
-			return
-		}
-		from = end
-	}
-}

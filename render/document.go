@@ -78,14 +78,14 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = o.Append(dst)
 	}
 	eol := lineEnding(src)
-	for document := range u.Documents {
+	for i := range u.Generated {
 		w.stats.Generated++
 		if w.json {
-			w.aside = append(append(w.aside, "---\n"...), document...)
+			w.aside = u.Generated[i].Append(append(w.aside, "---\n"...), 0, "\n")
 			continue
 		}
 		dst = append(append(endLine(dst, eol), "---"...), eol...)
-		dst = appendLines(dst, document, "", "", eol)
+		dst = u.Generated[i].Append(dst, 0, eol)
 	}
 	return dst
 }
@@ -102,24 +102,6 @@ func lineEnding(src []byte) string {
 	return "\n"
 }
 
-// appendLines writes lines with an indentation and another line ending.
-func appendLines(dst, lines []byte, first, indent, eol string) []byte {
-	if indent == "" && first == "" && eol == "\n" {
-		return append(dst, lines...)
-	}
-	lead := first
-	for len(lines) > 0 {
-		i := bytes.IndexByte(lines, '\n')
-		if i > 0 {
-			dst = append(dst, lead...)
-			dst = append(dst, lines[:i]...)
-		}
-		dst = append(dst, eol...)
-		lines, lead = lines[i+1:], indent
-	}
-	return dst
-}
-
 // localKind reports whether an object is for the tools that build a package,
 // not for a cluster.
 func localKind(o *krm.Object) bool {
@@ -127,18 +109,21 @@ func localKind(o *krm.Object) bool {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
 		return true
 	}
-	return o.Kind == "RenderConfig" && o.Group() == "armature.dev"
+	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == "armature.dev"
 }
 
 // process takes an object through the functions. It gives no object for text
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
-	if text, ok := restoreLocal(src, d, item); ok {
-		src, d = text, krm.Document{End: len(text)}
-	}
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
+	if err == nil && isObject {
+		if text, ok := restoreLocal(o); ok {
+			src, d = text, krm.Document{End: len(text)}
+			isObject, err = o.Read(src, d, item, origin)
+		}
+	}
 	if err != nil {
 		w.syntax(err, src[d.Start:d.End])
 		return nil, false

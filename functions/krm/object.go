@@ -90,6 +90,16 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
+// Clone gives a copy, without edits, that outlives the text that o was read from.
+func (o *Object) Clone() *Object {
+	c := new(Object)
+	text := bytes.Clone(o.Bytes())
+	if isObject, err := c.Read(text, Document{End: len(text)}, o.item, o.Origin); err != nil || !isObject {
+		panic(fmt.Sprintf("krm: an object that was read once cannot be read again: %v", err))
+	}
+	return c
+}
+
 // SyntaxError is text that is not YAML, or not YAML of the kind that
 // Kubernetes takes.
 type SyntaxError struct {
