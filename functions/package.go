@@ -15,6 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -24,6 +26,8 @@ type Package struct {
 	// Version is recorded in what is rendered.
 	Version string
 	Config  api.RenderConfigSpec
+	// Pins says that images are pinned to the digests of the package's locks.
+	Pins bool
 
 	base      identity.Settings
 	exchanges *tokenexchange.Renderer
@@ -41,6 +45,8 @@ type Package struct {
 	namespaces     map[string][]namespace
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
+	lock           pinimages.Lock
+	locks          int // that were taken in
 
 	findings []krm.Finding
 }
@@ -91,6 +97,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		p.Config = config.Spec
 	}
 	p.base, p.findings = identity.Base(config)
+	p.findings = append(p.findings, lint.CheckConfig(config)...)
 	p.exchanges = tokenexchange.New()
 	return p
 }
@@ -195,7 +202,7 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	whole := p.locks + len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -260,6 +267,8 @@ func (p *Package) wants(apiVersion, kind string) bool {
 		return p.pillarGroup(apiVersion)
 	case "AgentCard":
 		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
+	case "ImageLock":
+		return strings.HasPrefix(apiVersion, "armature.dev/")
 	}
 	return false
 }
@@ -306,7 +315,29 @@ func (p *Package) collectCustom(o *krm.Object) {
 		c.value.Origin = origin
 		p.findings = append(p.findings, agentcard.Check(&c.value)...)
 		p.agentCards = append(p.agentCards, c)
+	case "ImageLock":
+		lock := api.ImageLock{Origin: origin}
+		if findings := o.Decode("pin-images/field", &lock); krm.Failed(findings) {
+			p.findings = append(p.findings, findings...)
+			return
+		}
+		p.UseLock(&lock)
 	}
+}
+
+// UseLock takes in a lock that stands beside the package; nil is none. Those in
+// it are found by Collect.
+func (p *Package) UseLock(lock *api.ImageLock) {
+	if lock != nil {
+		p.locks++
+		p.findings = append(p.findings, p.lock.Add(lock)...)
+	}
+}
+
+// BuiltImage gives the image of a finished AgentBuild, with its digest, as the
+// package's locks have it. It may be asked once the first pass is done.
+func (p *Package) BuiltImage(namespace, name string) (image string, found bool) {
+	return p.lock.Built(namespace, name)
 }
 
 // Resolve ends the first pass: it finds the workload of every targetRef. Its

@@ -23,6 +23,9 @@ type Unit struct {
 	Generated []Generated
 	// Hosted says that a host passes the objects, in a ResourceList.
 	Hosted bool
+	// Alter changes the settings of a workload before what follows from them is
+	// worked out; nil changes nothing. What a setting decides is what differs.
+	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 
@@ -131,6 +134,7 @@ func (u *Unit) identify() {
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		File:           u.Origin.File, Line: u.Origin.Line,
+		Alter: u.Alter,
 	}
 	var te *api.TokenExchange
 	if exchange != nil {

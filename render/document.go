@@ -109,7 +109,7 @@ func localKind(o *krm.Object) bool {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
 		return true
 	}
-	return o.Kind == "RenderConfig" && o.Group() == "armature.dev"
+	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == "armature.dev"
 }
 
 // process takes an object through the functions. It gives no object for text

@@ -43,6 +43,8 @@ type Source struct {
 type Options struct {
 	// Config is the RenderConfig, nil for the defaults.
 	Config *api.RenderConfig
+	// Lock is the ImageLock beside the package, nil for none.
+	Lock *api.ImageLock
 	// Functions are the names of the functions to run; nil is all of the pipeline.
 	Functions []string
 	// Version is recorded in what is rendered; "" is this build's.
@@ -147,7 +149,10 @@ func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *e
 	if version == "" {
 		version = functions.Version
 	}
-	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(version, opt.Config)}
+	pkg := functions.NewPackage(version, opt.Config)
+	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })
+	pkg.UseLock(opt.Lock)
+	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
 }
 
 func (e *engine) run() ([]krm.Finding, Stats, error) {
