@@ -2,6 +2,7 @@ package functions
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -183,12 +184,22 @@ func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
 	return found
 }
 
+// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
+// Protocol".
+const grpcHealth = "/grpc.health.v1.Health/Check"
+
 // probePaths gathers what the kubelet asks for without a token.
 func probePaths(pod krm.PodTemplate) (paths []string) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			if p := c.Get(probe, "httpGet", "path"); p.IsScalar() {
-				paths = append(paths, p.Text())
+			http, grpc := c.Get(probe, "httpGet"), c.Get(probe, "grpc")
+			if path := http.Get("path"); path.IsScalar() {
+				paths = append(paths, path.Text())
+			} else if http.IsMap() {
+				paths = append(paths, "/")
+			}
+			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
+				paths = append(paths, grpcHealth)
 			}
 		}
 	}
