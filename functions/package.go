@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -34,7 +35,11 @@ type Package struct {
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
 	agentCards     []custom[api.AgentCard]
-	sources        []*krm.Object                        // of generated objects
+	sources        []source // of generated objects
+	resources      []*resource
+	resourceAt     map[place]*resource                  // those that are expanded
+	expanded       map[key]bool                         // their names
+	madeBy         map[key]*resource                    // whose objects these are
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
@@ -54,6 +59,7 @@ type entry struct {
 	line             int32
 	next             int32 // the next entry of the same key, 0 for none
 	generated        bool
+	made             bool // from a custom resource, by this render
 }
 
 // custom is a pillar's custom resource with the text it came from.
@@ -86,6 +92,9 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
 		renamed:    make(map[key][]renamed),
+		resourceAt: make(map[place]*resource),
+		expanded:   make(map[key]bool),
+		madeBy:     make(map[key]*resource),
 	}
 	if config != nil {
 		p.Config = config.Spec
@@ -122,7 +131,8 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 			return
 		}
 		origin = o.Origin
-		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+		_, rendered := o.Annotation(krm.RenderedFor)
+		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Rendered: rendered}
 	}
 	if head.Kind == "" || head.Name == "" {
 		return
@@ -130,7 +140,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	k := key{head.Kind, head.Namespace, head.Name}
 	e := entry{
 		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
-		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
+		generated: head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)),
 	}
 	p.enter(k, e)
 	if item && o != nil {
@@ -142,7 +152,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	if o != nil && p.wants(o.APIVersion, o.Kind) {
 		p.collectCustom(o)
 	}
-	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
+	if e.generated && bytes.Contains(text, []byte(expand.Source)) {
 		p.collectSource(text, item, origin)
 	}
 }
@@ -167,7 +177,7 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	whole := len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -213,20 +223,6 @@ func (p *Package) Selects() bool {
 	return false
 }
 
-// collectSource reads the custom resource that a generated object was made
-// from. It counts only where the package does not have the resource itself.
-func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
-	var generated krm.Object
-	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-		return
-	}
-	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
-	o := new(krm.Object)
-	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
-		p.sources = append(p.sources, o)
-	}
-}
-
 // wants says which kinds the first pass has to read as a whole.
 func (p *Package) wants(apiVersion, kind string) bool {
 	switch kind {
@@ -237,7 +233,7 @@ func (p *Package) wants(apiVersion, kind string) bool {
 	case "AgentCard":
 		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
 	}
-	return false
+	return p.expansion(apiVersion, kind) != nil
 }
 
 // pillarGroup reports whether an apiVersion is of the group of 001's CRs,
@@ -253,6 +249,10 @@ func (p *Package) agentGroup(apiVersion string) bool {
 }
 
 func (p *Package) collectCustom(o *krm.Object) {
+	if x := p.expansion(o.APIVersion, o.Kind); x != nil {
+		p.collectResource(x, o)
+		return
+	}
 	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && version != "v1alpha1" {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
@@ -285,14 +285,12 @@ func (p *Package) collectCustom(o *krm.Object) {
 	}
 }
 
-// Resolve ends the first pass: it finds the workload of every targetRef. Its
-// findings are those of the configuration and of all custom resources.
-func (p *Package) Resolve() []krm.Finding {
-	for _, o := range p.sources {
-		if p.first[key{o.Kind, o.Namespace, o.Name}] == 0 {
-			p.collectCustom(o)
-		}
-	}
+// Resolve ends the first pass: it expands the custom resources of the functions
+// that run, and finds the workload of every targetRef. Its findings are those
+// of the configuration and of all custom resources.
+func (p *Package) Resolve(run []Function) []krm.Finding {
+	p.resolveSources()
+	p.expand(run)
 	for i := range p.tokenExchanges {
 		c := &p.tokenExchanges[i]
 		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {
@@ -341,7 +339,8 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 	group, _, _ := strings.Cut(ref.APIVersion, "/")
 	matches := func(e *entry) bool {
 		have, _, _ := strings.Cut(e.apiVersion, "/")
-		return ref.APIVersion == "" || have == group
+		old := e.generated && !e.made && p.madeBy[e.key] != nil // an earlier render's
+		return !old && (ref.APIVersion == "" || have == group)
 	}
 	found := p.nearest(key{ref.Kind, o.Namespace, ref.Name}, o.Origin.File, matches)
 	if len(found) == 0 {
@@ -452,11 +451,25 @@ func (p *Package) index(o *krm.Object) int32 {
 	return 0
 }
 
-// Regenerates reports whether a generated object belongs to a workload of the
-// package, which makes it anew, or is gone with it.
-func (p *Package) Regenerates(o *krm.Object) bool {
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
-	return p.first[key{kind, o.Namespace, name}] != 0
+// Regenerates reports whether a generated object belongs to one of the package,
+// which makes it anew, or is gone with it. known is false where the package
+// does not have the other.
+func (p *Package) Regenerates(o *krm.Object) (drop, known bool) {
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	k := key{kind, o.Namespace, name}
+	if kind == "" || p.expanded[k] {
+		return p.expanded[k], p.expanded[k]
+	}
+	known = p.first[k] != 0
+	for _, r := range p.resources {
+		if r.Kind == kind && r.Namespace == o.Namespace && r.Name == name {
+			return false, true // its function does not run
+		}
+	}
+	for _, r := range p.renamed[k] {
+		known = known || r.affixes == affixes(o)
+	}
+	return known, known
 }
 
 // optedOut gives the Namespace that keeps its workloads from being injected.

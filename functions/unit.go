@@ -26,6 +26,8 @@ type Unit struct {
 	Hosted bool
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
+	// Expansion are the texts of the objects that it stands for.
+	Expansion [][]byte
 
 	entry    int32 // in the package
 	workload bool
@@ -41,7 +43,7 @@ type Unit struct {
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
 	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
-	u.Consumed, u.workload = false, false
+	u.Consumed, u.workload, u.Expansion = false, false, nil
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
 	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
 		return
@@ -145,6 +147,12 @@ func probePaths(pod krm.PodTemplate) (paths []string) {
 // Injected reports whether the object is a workload that gets the identity
 // infrastructure.
 func (u *Unit) Injected() bool { return u.workload }
+
+// Generate adds a generated document, which write appends.
+func (u *Unit) Generate(write func(dst []byte) []byte) {
+	u.Generated = write(u.Generated)
+	u.ends = append(u.ends, len(u.Generated))
+}
 
 // Documents yields the generated documents one by one.
 func (u *Unit) Documents(yield func([]byte) bool) {

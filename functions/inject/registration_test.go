@@ -43,9 +43,12 @@ echo secret >"` + shared + `/client-secret.txt"
 				"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 				"TOKEN=" + filepath.Join(shared, "jwt_svid.token"), "CLIENT_NAME=default/weather agent",
 			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			// In a pod the last sleep ends with the container.
+			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
 

@@ -234,7 +234,7 @@ func (n Node) Line() int {
 	if n.o == nil {
 		return 0
 	}
-	if n.o.rewritten || !n.in {
+	if n.o.rewritten || n.o.made || !n.in {
 		return n.o.Origin.Line // kyaml has moved the lines
 	}
 	d := n.node()

@@ -36,6 +36,7 @@ type Object struct {
 	// certain of the author's; why says what it stumbled over.
 	rewritten bool
 	unlined   bool // its lines are not the lines of its file
+	made      bool // its text is in no file: all lines are that of what made it
 	why       string
 	author    []byte // what the author wrote, where rewritten
 
@@ -86,6 +87,14 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 		}
 	}
 	return o.Kind != "" && o.APIVersion != "", nil
+}
+
+// ReadMade reads an object that was made from another, on whose first line its
+// findings stand.
+func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) {
+	isObject, err = o.Read(text, Document{End: len(text)}, false, from.Origin)
+	o.made, o.unlined = true, from.unlined
+	return isObject, err
 }
 
 // SyntaxError is text that is not YAML, or not YAML of the kind that
