@@ -89,7 +89,7 @@ func (p *Package) expand(functions []Function) {
 			p.expanded[key{r.Kind, r.Namespace, r.was}] = true
 		}
 		p.resourceAt[r.at] = r
-		in := &expand.Resource{Object: r.Object, Prefix: p.base.Prefix, Config: &p.Config, Lookup: p.lookup(r)}
+		in := &expand.Resource{Object: r.Object, Prefix: p.base.Prefix, Config: &p.Config, Lookup: p.lookup(r), BuiltImage: p.BuiltImage}
 		if r.Name == "" {
 			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {
@@ -169,12 +169,12 @@ type source struct {
 
 // collectSource reads the custom resources that a generated object was made
 // from. They count only where the package does not have them itself.
-func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
-	var generated krm.Object
-	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
+func (p *Package) collectSource(generated *krm.Object) {
+	text, remembers := generated.Annotation(expand.Source)
+	if !remembers {
 		return
 	}
-	data := []byte(generated.Get("metadata", "annotations", expand.Source).Text())
+	data := []byte(text)
 	var list []json.RawMessage
 	if json.Unmarshal(data, &list) != nil {
 		list = []json.RawMessage{data}
@@ -182,9 +182,9 @@ func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
 	_, was, _ := strings.Cut(generated.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
 	for i, data := range list {
 		o := new(krm.Object)
-		isObject, err := o.ReadMade(data, &generated)
+		isObject, err := o.ReadMade(data, generated)
 		if x := p.expansion(o.APIVersion, o.Kind); err == nil && isObject && x != nil {
-			isObject, err = o.ReadMade(moved(data, &generated, i == 0), &generated)
+			isObject, err = o.ReadMade(moved(data, generated, i == 0), generated)
 		}
 		if err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
 			p.sources = append(p.sources, source{o, place{generated.Origin, generated.Ref}, i == 0, was})

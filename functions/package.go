@@ -12,10 +12,10 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -25,6 +25,8 @@ type Package struct {
 	// Version is recorded in what is rendered.
 	Version string
 	Config  api.RenderConfigSpec
+	// Pins says that images are pinned to the digests of the package's locks.
+	Pins bool
 
 	base      identity.Settings
 	exchanges *tokenexchange.Renderer
@@ -46,6 +48,8 @@ type Package struct {
 	namespaces     map[string][]namespace
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
+	lock           pinimages.Lock
+	locks          int // that were taken in
 
 	findings []krm.Finding
 }
@@ -115,45 +119,72 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
+// Glance notes a document of the first pass by its head, where that says all
+// that others want to know of it. It reads into look.
+func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (noted bool) {
+	if item {
+		return p.glanceAtItem(look, src, d, origin)
+	}
+	text := src[d.Start:d.End]
+	head, ok := krm.ReadHead(text)
+	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
+		return false
+	}
+	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)) {
+		return false
+	}
+	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
+	return true
+}
+
+// glanceAtItem is for the items of lists, of which hosts say in annotations
+// where they are from, and what they were called.
+func (p *Package) glanceAtItem(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
+	head, ok := krm.HeadOfItem(src, item)
+	if !ok {
+		return false
+	}
+	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
+		return false
+	}
+	if _, rewritten := look.Rewritten(); rewritten || p.wants(look.APIVersion, look.Kind) || look.Contains("armature.dev/") {
+		return false
+	}
+	p.CollectObject(look)
+	return true
+}
+
 // Collect notes one document of the first pass. Text that cannot be read is
 // left for the second pass to report.
 func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Origin) {
-	text := src[d.Start:d.End]
-	head, ok := krm.Head{}, false
-	if !item {
-		head, ok = krm.ReadHead(text)
-		ok = ok && head.Name != ""
+	var o krm.Object
+	if isObject, err := o.Read(src, d, item, origin); err == nil && isObject {
+		p.CollectObject(&o)
 	}
-	var o *krm.Object
-	if !ok || p.wants(head.APIVersion, head.Kind) {
-		o = new(krm.Object)
-		if isObject, err := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-			return
-		}
-		origin = o.Origin
-		_, rendered := o.Annotation(krm.RenderedFor)
-		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Rendered: rendered}
-	}
-	if head.Kind == "" || head.Name == "" {
+}
+
+// CollectObject notes an object of the first pass. What it keeps of it, it copies.
+func (p *Package) CollectObject(o *krm.Object) {
+	if o.Name == "" {
 		return
 	}
-	k := key{head.Kind, head.Namespace, head.Name}
+	k := key{o.Kind, o.Namespace, o.Name}
 	e := entry{
-		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
-		generated: head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)),
+		apiVersion: o.APIVersion, file: o.Origin.File, line: int32(o.Origin.Line),
+		generated: o.Get("metadata", "annotations", krm.RenderedFor).Exists(),
 	}
 	p.enter(k, e)
-	if item && o != nil {
+	if o.Item() {
 		for _, name := range previousNames(o) {
 			was := key{o.Kind, o.Namespace, name}
 			p.renamed[was] = append(p.renamed[was], renamed{p.first[k], affixes(o)})
 		}
 	}
-	if o != nil && p.wants(o.APIVersion, o.Kind) {
-		p.collectCustom(o)
+	if p.wants(o.APIVersion, o.Kind) {
+		p.collectCustom(o.Clone())
 	}
-	if e.generated && bytes.Contains(text, []byte(expand.Source)) {
-		p.collectSource(text, item, origin)
+	if e.generated {
+		p.collectSource(o)
 	}
 }
 
@@ -177,7 +208,7 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	whole := p.locks + len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -232,6 +263,8 @@ func (p *Package) wants(apiVersion, kind string) bool {
 		return p.pillarGroup(apiVersion)
 	case "AgentCard":
 		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
+	case "ImageLock":
+		return strings.HasPrefix(apiVersion, "armature.dev/")
 	}
 	return p.expansion(apiVersion, kind) != nil
 }
@@ -282,7 +315,29 @@ func (p *Package) collectCustom(o *krm.Object) {
 		c.value.Origin = origin
 		p.findings = append(p.findings, agentcard.Check(&c.value)...)
 		p.agentCards = append(p.agentCards, c)
+	case "ImageLock":
+		lock := api.ImageLock{Origin: origin}
+		if findings := o.Decode("pin-images/field", &lock); krm.Failed(findings) {
+			p.findings = append(p.findings, findings...)
+			return
+		}
+		p.UseLock(&lock)
 	}
+}
+
+// UseLock takes in a lock that stands beside the package; nil is none. Those in
+// it are found by Collect.
+func (p *Package) UseLock(lock *api.ImageLock) {
+	if lock != nil {
+		p.locks++
+		p.findings = append(p.findings, p.lock.Add(lock)...)
+	}
+}
+
+// BuiltImage gives the image of a finished AgentBuild, with its digest, as the
+// package's locks have it. It may be asked once the first pass is done.
+func (p *Package) BuiltImage(namespace, name string) (image string, found bool) {
+	return p.lock.Built(namespace, name)
 }
 
 // Resolve ends the first pass: it expands the custom resources of the functions

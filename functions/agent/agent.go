@@ -171,6 +171,9 @@ func (e *expander) image() string {
 	case source.Image != "" && source.BuildRef != nil:
 		e.error("two-images", at, "both image and buildRef", "keep one of them")
 	case source.BuildRef != nil:
+		if image, found := e.BuiltImage(e.Namespace, source.BuildRef.Name); found {
+			return image
+		}
 		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
 			"run `armature pin --from-builds` once the build is done")
 	case placeholder(source.Image):

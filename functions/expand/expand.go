@@ -32,6 +32,10 @@ type Resource struct {
 	// see Find.
 	Lookup func(group, kind, namespace, name string) *krm.Object
 
+	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
+	// the lock has it.
+	BuiltImage func(namespace, name string) (image string, found bool)
+
 	// Objects and Findings are the result.
 	Objects  []Object
 	Findings []krm.Finding

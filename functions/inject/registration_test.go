@@ -47,8 +47,11 @@ echo secret >"` + shared + `/client-secret.txt"
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// In a pod the last sleep ends with the container.
-			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+			t.Cleanup(func() {
+				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // the sleep that it waited for
+					t.Error(err)
+				}
+			})
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
 

@@ -211,6 +211,19 @@ func (n Node) Text() string {
 	return decode(t.src[d.start:d.end])
 }
 
+// Dress puts a text that needs no escapes into the quotes that the scalar has.
+func (n Node) Dress(text string) string {
+	if n.IsScalar() {
+		switch n.node().style {
+		case singleStyle:
+			return "'" + text + "'"
+		case doubleStyle:
+			return `"` + text + `"`
+		}
+	}
+	return text
+}
+
 // decode reads a scalar with the full parser.
 func decode(raw []byte) string {
 	var v struct{ V yaml.Node }
@@ -234,7 +247,7 @@ func (n Node) Line() int {
 	if n.o == nil {
 		return 0
 	}
-	if n.o.rewritten || n.o.made || !n.in {
+	if n.o.rewritten || n.o.moved || !n.in {
 		return n.o.Origin.Line // kyaml has moved the lines
 	}
 	d := n.node()
@@ -245,7 +258,7 @@ func (n Node) Line() int {
 	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
 	for _, cut := range n.o.cuts {
 		if line >= cut.line {
-			line += cut.gone
+			line = max(line+cut.gone, cut.line-1)
 		}
 	}
 	return line
