@@ -2,12 +2,14 @@ package functions
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 )
 
 // Unit is one object on its way through the functions. A Unit is used for one
@@ -22,6 +24,9 @@ type Unit struct {
 	Generated []Generated
 	// Hosted says that a host passes the objects, in a ResourceList.
 	Hosted bool
+	// Alter changes the settings of a workload before what follows from them is
+	// worked out; nil changes nothing. What a setting decides is what differs.
+	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 	// Expansion are the texts of the objects that it stands for.
@@ -38,7 +43,13 @@ type Unit struct {
 	settled krm.Object // what functions after the injection see
 	text    []byte     // of it
 	changes krm.Changes
+	// remembered is the class that an earlier render applied.
+	remembered *overcommit.Class
 }
+
+// Remember notes what an object tells of an earlier render that cannot be seen
+// once that render is undone. It is called before Start.
+func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o) }
 
 // Start makes the unit ready for its next object and decides whether it is a
 // workload that gets the identity infrastructure.
@@ -132,6 +143,7 @@ func (u *Unit) identify() {
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		File:           u.Origin.File, Line: u.Origin.Line,
+		Alter: u.Alter,
 	}
 	var te *api.TokenExchange
 	if exchange != nil {
@@ -174,12 +186,22 @@ func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
 	return found
 }
 
+// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
+// Protocol".
+const grpcHealth = "/grpc.health.v1.Health/Check"
+
 // probePaths gathers what the kubelet asks for without a token.
 func probePaths(pod krm.PodTemplate) (paths []string) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			if p := c.Get(probe, "httpGet", "path"); p.IsScalar() {
-				paths = append(paths, p.Text())
+			http, grpc := c.Get(probe, "httpGet"), c.Get(probe, "grpc")
+			if path := http.Get("path"); path.IsScalar() {
+				paths = append(paths, path.Text())
+			} else if http.IsMap() {
+				paths = append(paths, "/")
+			}
+			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
+				paths = append(paths, grpcHealth)
 			}
 		}
 	}

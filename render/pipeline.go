@@ -15,6 +15,7 @@ var order = [...]string{
 	"token-exchange",
 	"agent-trace",
 	"agent-card",
+	"overcommit",
 	"pin-images",
 	"validate",
 }
