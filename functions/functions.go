@@ -37,6 +37,7 @@ func Table() []Function {
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
 		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
+		{"overcommit", "lower requests to a part of the limits, by OvercommitClasses", runOvercommit, "overcommit"},
 		{"pin-images", "pin the images of all containers to the digests of the lock", runPinImages, "pinimages"},
 		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
 	}

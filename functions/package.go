@@ -45,6 +45,7 @@ type Package struct {
 	namespaces     map[string][]namespace
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
+	overcommit     overcommitPolicy
 	lock           pinimages.Lock
 	locks          int // that were taken in
 
@@ -79,6 +80,7 @@ type namespace struct {
 	origin krm.Origin
 	optOut bool
 	label  string // "file:line" of the label that says so
+	object *krm.Object
 }
 
 // NewPackage prepares a package for a configuration; nil stands for the
@@ -202,7 +204,8 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := p.locks + len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	whole := p.locks + len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
+		len(p.overcommit.overcommits) + len(p.overcommit.classes)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -237,9 +240,12 @@ func (p *Package) Restore(file string, facts Facts) {
 	}
 }
 
-// Selects reports whether AgentCards look for workloads by their labels, which
-// facts do not hold.
+// Selects reports whether the package has to see every workload: AgentCards look
+// for them by their labels, which facts do not hold, and overcommit counts them.
 func (p *Package) Selects() bool {
+	if len(p.overcommit.overcommits) > 0 {
+		return true
+	}
 	for _, c := range p.agentCards {
 		if c.value.Spec.TargetRef == nil {
 			return true
@@ -267,10 +273,22 @@ func (p *Package) wants(apiVersion, kind string) bool {
 		return p.pillarGroup(apiVersion)
 	case "AgentCard":
 		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
+	case "Overcommit", "OvercommitClass":
+		group, _, _ := strings.Cut(apiVersion, "/")
+		return group == api.OvercommitGroup
 	case "ImageLock":
 		return strings.HasPrefix(apiVersion, "armature.dev/")
 	}
 	return false
+}
+
+// versions are the known ones of the custom resources.
+func versions(kind string) []string {
+	switch kind {
+	case "Overcommit", "OvercommitClass":
+		return []string{"v1alpha1", "v1alphav1"}
+	}
+	return []string{"v1alpha1"}
 }
 
 // pillarGroup reports whether an apiVersion is of the group of 001's CRs,
@@ -287,9 +305,9 @@ func (p *Package) agentGroup(apiVersion string) bool {
 
 func (p *Package) collectCustom(o *krm.Object) {
 	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
-	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && version != "v1alpha1" {
+	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && !slices.Contains(versions(o.Kind), version) {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
-			fmt.Sprintf("%s has no version %q", o.Kind, version), "write v1alpha1"))
+			fmt.Sprintf("%s has no version %q", o.Kind, version), "write "+strings.Join(versions(o.Kind), " or ")))
 		return
 	}
 	switch o.Kind {
@@ -297,7 +315,7 @@ func (p *Package) collectCustom(o *krm.Object) {
 		out, at, findings := inject.NamespaceOptsOut(o, p.base.Prefix)
 		p.findings = append(p.findings, findings...)
 		p.namespaces[o.Name] = append(p.namespaces[o.Name], namespace{
-			Ref: o.Ref, origin: o.Origin, optOut: out, label: fmt.Sprintf("%s:%d", o.Origin.File, at.Line()),
+			Ref: o.Ref, origin: o.Origin, optOut: out, label: fmt.Sprintf("%s:%d", o.Origin.File, at.Line()), object: o,
 		})
 	case "TokenExchange":
 		c := custom[api.TokenExchange]{Object: o}
@@ -315,6 +333,21 @@ func (p *Package) collectCustom(o *krm.Object) {
 		c.value.Origin = origin
 		p.findings = append(p.findings, agentcard.Check(&c.value)...)
 		p.agentCards = append(p.agentCards, c)
+	case "Overcommit":
+		value := new(api.Overcommit)
+		p.findings = append(p.findings, o.Decode("overcommit/field", value)...)
+		value.Origin = origin
+		p.overcommit.overcommits = append(p.overcommit.overcommits, value)
+	case "OvercommitClass":
+		value := new(api.OvercommitClass)
+		findings := o.Decode("overcommit/field", value)
+		p.findings = append(p.findings, findings...)
+		if krm.Failed(findings) { // that is enough said about it
+			one := api.Number("1")
+			value.Spec = api.OvercommitClassSpec{CPUOvercommit: &one, MemoryOvercommit: &one}
+		}
+		value.Origin = origin
+		p.overcommit.classes = append(p.overcommit.classes, value)
 	case "ImageLock":
 		lock := api.ImageLock{Origin: origin}
 		if findings := o.Decode("pin-images/field", &lock); krm.Failed(findings) {
@@ -368,6 +401,7 @@ func (p *Package) Resolve() []krm.Finding {
 			p.cards.add(c)
 		}
 	}
+	p.findings = append(p.findings, p.overcommit.resolve(p.namespaces)...)
 	return p.findings
 }
 
@@ -514,15 +548,21 @@ func (p *Package) Regenerates(o *krm.Object) bool {
 	return p.first[key{kind, o.Namespace, name}] != 0
 }
 
-// optedOut gives the Namespace that keeps its workloads from being injected.
-func (p *Package) optedOut(o *krm.Object) (namespace, bool) {
-	best, found := -1, namespace{}
+// namespaceOf gives the Namespace of an object, the one in the nearest file.
+func (p *Package) namespaceOf(o *krm.Object) (nearest namespace, found bool) {
+	best := -1
 	for _, ns := range p.namespaces[o.Namespace] {
 		if depth := sharedFolders(ns.origin.File, o.Origin.File); depth > best {
-			best, found = depth, ns
+			best, nearest = depth, ns
 		}
 	}
-	return found, found.optOut
+	return nearest, best >= 0
+}
+
+// optedOut gives the Namespace that keeps its workloads from being injected.
+func (p *Package) optedOut(o *krm.Object) (namespace, bool) {
+	ns, found := p.namespaceOf(o)
+	return ns, found && ns.optOut
 }
 
 // authored gives the place of an object that an author wrote under a name that

@@ -9,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 )
 
 // Unit is one object on its way through the functions. A Unit is used for one
@@ -40,7 +41,13 @@ type Unit struct {
 	settled krm.Object // what functions after the injection see
 	text    []byte     // of it
 	changes krm.Changes
+	// remembered is the class that an earlier render applied.
+	remembered *overcommit.Class
 }
+
+// Remember notes what an object tells of an earlier render that cannot be seen
+// once that render is undone. It is called before Start.
+func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o) }
 
 // Start makes the unit ready for its next object and decides whether it is a
 // workload that gets the identity infrastructure.

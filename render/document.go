@@ -140,13 +140,14 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
 	}
+	u := &w.unit
+	u.Remember(o)
 	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
 			return nil, false
 		}
 	}
-	u := &w.unit
 	u.Hosted = w.opt.hosted
 	u.Start(w.pkg, o)
 	if w.undo {

@@ -14,6 +14,7 @@ var order = [...]string{
 	"token-exchange",
 	"agent-trace",
 	"agent-card",
+	"overcommit",
 	"pin-images",
 	"validate",
 }
