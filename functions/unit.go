@@ -29,6 +29,8 @@ type Unit struct {
 	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
+	// Expansion are the texts of the objects that it stands for.
+	Expansion [][]byte
 
 	entry    int32 // in the package
 	workload bool
@@ -54,7 +56,7 @@ func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o)
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
 	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
-	u.Consumed, u.workload = false, false
+	u.Consumed, u.workload, u.Expansion = false, false, nil
 	u.changes.Reset()
 	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
