@@ -264,7 +264,4 @@ func (e *expander) checkConfig() {
 	if names := text(e.config.QueueNames); names != "" && names != "namespaced" && names != "actor" {
 		e.error("config", "spec.transport", fmt.Sprintf("spec.asya.queueNames: %q is not known", names), "write namespaced or actor in armature.yaml")
 	}
-	if e.config.RuntimeScript != nil && e.config.RuntimeScriptFile != nil {
-		e.error("config", "spec.transport", "spec.asya has both runtimeScript and runtimeScriptFile", "keep one of them in armature.yaml")
-	}
 }
