@@ -29,8 +29,9 @@ type Package struct {
 	// Pins says that images are pinned to the digests of the package's locks.
 	Pins bool
 
-	base      identity.Settings
-	exchanges *tokenexchange.Renderer
+	base       identity.Settings
+	configured *api.Origin // of Config, nil for the defaults
+	exchanges  *tokenexchange.Renderer
 
 	entries []entry
 	first   map[key]int32 // into entries; duplicates follow entry.next
@@ -94,7 +95,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		renamed:    make(map[key][]renamed),
 	}
 	if config != nil {
-		p.Config = config.Spec
+		p.Config, p.configured = config.Spec, &config.Origin
 	}
 	p.base, p.findings = identity.Base(config)
 	p.findings = append(p.findings, lint.CheckConfig(config)...)
@@ -286,7 +287,7 @@ func (p *Package) agentGroup(apiVersion string) bool {
 }
 
 func (p *Package) collectCustom(o *krm.Object) {
-	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
+	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && version != "v1alpha1" {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
 			fmt.Sprintf("%s has no version %q", o.Kind, version), "write v1alpha1"))

@@ -71,7 +71,7 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), lintCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), lintCommand(), explainCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
