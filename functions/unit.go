@@ -2,12 +2,14 @@ package functions
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 )
 
 // Unit is one object on its way through the functions. A Unit is used for one
@@ -27,6 +29,8 @@ type Unit struct {
 	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
+	// Expansion are the texts of the objects that it stands for.
+	Expansion [][]byte
 
 	entry    int32 // in the package
 	workload bool
@@ -40,14 +44,20 @@ type Unit struct {
 	settled krm.Object // what functions after the injection see
 	text    []byte     // of it
 	changes krm.Changes
+	// remembered is the class that an earlier render applied.
+	remembered *overcommit.Class
 }
+
+// Remember notes what an object tells of an earlier render that cannot be seen
+// once that render is undone. It is called before Start.
+func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o) }
 
 // Start makes the unit ready for its next object and decides whether it is a
 // workload that gets the identity infrastructure.
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
 	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
-	u.Consumed, u.workload = false, false
+	u.Consumed, u.workload, u.Expansion = false, false, nil
 	u.changes.Reset()
 	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
@@ -178,12 +188,22 @@ func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
 	return found
 }
 
+// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
+// Protocol".
+const grpcHealth = "/grpc.health.v1.Health/Check"
+
 // probePaths gathers what the kubelet asks for without a token.
 func probePaths(pod krm.PodTemplate) (paths []string) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			if p := c.Get(probe, "httpGet", "path"); p.IsScalar() {
-				paths = append(paths, p.Text())
+			http, grpc := c.Get(probe, "httpGet"), c.Get(probe, "grpc")
+			if path := http.Get("path"); path.IsScalar() {
+				paths = append(paths, path.Text())
+			} else if http.IsMap() {
+				paths = append(paths, "/")
+			}
+			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
+				paths = append(paths, grpcHealth)
 			}
 		}
 	}
