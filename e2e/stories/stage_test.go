@@ -89,13 +89,14 @@ func enter(t *testing.T, labels map[string]string) *stage {
 	return s
 }
 
-// apply makes what the manifests say, where ${namespace}, ${git}, ${gitSSH},
-// ${registry} and ${privateRegistry} stand for the story's own.
+// apply makes what the manifests say, where ${namespace}, ${git}, ${registry} and
+// the like stand for the story's own.
 func (s *stage) apply(t *testing.T, manifests string) {
 	t.Helper()
 	values := map[string]string{
 		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
 		"registry": s.info.Registry, "privateRegistry": s.info.PrivateRegistry,
+		"vulnerabilityDatabase": s.info.VulnerabilityDatabase,
 	}
 	manifests = os.Expand(manifests, func(name string) string {
 		value, ok := values[name]
@@ -197,6 +198,19 @@ func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
 		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message, logTail(build))
 	}
 	return build
+}
+
+// failed says how, for a build that has to fail without an image, at that step.
+func (s *stage) failed(t *testing.T, build *api.AgentBuild, task, step string) *api.FailureDetails {
+	t.Helper()
+	if build.Status.Phase != api.PhaseFailed || build.Status.BuiltImage != "" {
+		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name, build.Status.Phase, build.Status.BuiltImage)
+	}
+	details := build.Status.FailureDetails
+	if details == nil || details.Task != task || details.Step != step || details.ExitCode == nil || *details.ExitCode == 0 {
+		t.Fatalf("the failure of build %s is described as %+v, want step %s of task %s", build.Name, details, step, task)
+	}
+	return details
 }
 
 func logTail(build *api.AgentBuild) string {
