@@ -106,44 +106,72 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
+// Glance notes a document of the first pass by its head, where that says all
+// that others want to know of it. It reads into look.
+func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (noted bool) {
+	if item {
+		return p.glanceAtItem(look, src, d, origin)
+	}
+	text := src[d.Start:d.End]
+	head, ok := krm.ReadHead(text)
+	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
+		return false
+	}
+	if head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)) {
+		return false
+	}
+	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
+	return true
+}
+
+// glanceAtItem is for the items of lists, of which hosts say in annotations
+// where they are from, and what they were called.
+func (p *Package) glanceAtItem(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
+	head, ok := krm.HeadOfItem(src, item)
+	if !ok {
+		return false
+	}
+	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
+		return false
+	}
+	if _, rewritten := look.Rewritten(); rewritten || p.wants(look.APIVersion, look.Kind) || look.Contains("armature.dev/") {
+		return false
+	}
+	p.CollectObject(look)
+	return true
+}
+
 // Collect notes one document of the first pass. Text that cannot be read is
 // left for the second pass to report.
 func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Origin) {
-	text := src[d.Start:d.End]
-	head, ok := krm.Head{}, false
-	if !item {
-		head, ok = krm.ReadHead(text)
-		ok = ok && head.Name != ""
+	var o krm.Object
+	if isObject, err := o.Read(src, d, item, origin); err == nil && isObject {
+		p.CollectObject(&o)
 	}
-	var o *krm.Object
-	if !ok || p.wants(head.APIVersion, head.Kind) {
-		o = new(krm.Object)
-		if isObject, err := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-			return
-		}
-		origin = o.Origin
-		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
-	}
-	if head.Kind == "" || head.Name == "" {
+}
+
+// CollectObject notes an object of the first pass. What it keeps of it, it copies.
+func (p *Package) CollectObject(o *krm.Object) {
+	if o.Name == "" {
 		return
 	}
-	k := key{head.Kind, head.Namespace, head.Name}
+	k := key{o.Kind, o.Namespace, o.Name}
 	e := entry{
-		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
-		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
+		apiVersion: o.APIVersion, file: o.Origin.File, line: int32(o.Origin.Line),
+		generated: o.Kind == "ConfigMap" && o.Get("metadata", "annotations", identity.RenderedFor).Exists(),
 	}
 	p.enter(k, e)
-	if item && o != nil {
+	if o.Item() {
 		for _, name := range previousNames(o) {
 			was := key{o.Kind, o.Namespace, name}
 			p.renamed[was] = append(p.renamed[was], renamed{p.first[k], affixes(o)})
 		}
 	}
-	if o != nil && p.wants(o.APIVersion, o.Kind) {
-		p.collectCustom(o)
+	if p.wants(o.APIVersion, o.Kind) {
+		p.collectCustom(o.Clone())
 	}
-	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
-		p.collectSource(text, item, origin)
+	if e.generated {
+		p.collectSource(o)
 	}
 }
 
@@ -215,11 +243,7 @@ func (p *Package) Selects() bool {
 
 // collectSource reads the custom resource that a generated object was made
 // from. It counts only where the package does not have the resource itself.
-func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
-	var generated krm.Object
-	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-		return
-	}
+func (p *Package) collectSource(generated *krm.Object) {
 	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
 	o := new(krm.Object)
 	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {

@@ -18,10 +18,8 @@ type Unit struct {
 
 	// Findings are about this object.
 	Findings []krm.Finding
-	// Generated are YAML documents that belong behind the object, one slice of
-	// Documents each.
-	Generated []byte
-	ends      []int
+	// Generated are the documents that belong behind the object.
+	Generated []Generated
 	// Hosted says that a host passes the objects, in a ResourceList.
 	Hosted bool
 	// Consumed says that the object was input and leaves the output.
@@ -34,19 +32,63 @@ type Unit struct {
 	injector inject.Injector
 	common   map[common]*krm.Block
 	scratch  []byte
+
+	settled krm.Object // what functions after the injection see
+	text    []byte     // of it
+	changes krm.Changes
 }
 
 // Start makes the unit ready for its next object and decides whether it is a
 // workload that gets the identity infrastructure.
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
-	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
+	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
 	u.Consumed, u.workload = false, false
+	u.changes.Reset()
+	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
 	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
 		return
 	}
 	u.identify()
+}
+
+// settle applies the edits that wait, so that a function sees every container,
+// injected ones too.
+func (u *Unit) settle() bool {
+	if u.Object == &u.settled || !u.Edited() {
+		return true
+	}
+	var err error
+	if u.text, err = u.settled.Settle(u.Object, u.text); err != nil {
+		u.report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style")
+		return false
+	}
+	u.Object = &u.settled
+	return true
+}
+
+// Finish makes the changes that functions noted, after the last of them.
+func (u *Unit) Finish() {
+	if krm.Failed(u.Findings) {
+		return
+	}
+	if err := u.changes.Apply(u.Object); err != nil {
+		u.report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style, with each value on one line")
+		return
+	}
+	if why, rewritten := u.Rewritten(); rewritten && u.changes.Any() {
+		u.reportRewritten("package/rewritten", why)
+	}
+}
+
+// reportRewritten says that not only the lines that had to change did.
+func (u *Unit) reportRewritten(rule, why string) {
+	message := fmt.Sprintf("written anew in block style, because of %s", why)
+	if !u.Hosted {
+		message += "; `armature uninject` gives the original back"
+	}
+	u.report(krm.Info, rule, krm.Node{}, message, "")
 }
 
 func (u *Unit) report(severity krm.Severity, rule string, at krm.Node, message, hint string) {
@@ -145,14 +187,3 @@ func probePaths(pod krm.PodTemplate) (paths []string) {
 // Injected reports whether the object is a workload that gets the identity
 // infrastructure.
 func (u *Unit) Injected() bool { return u.workload }
-
-// Documents yields the generated documents one by one.
-func (u *Unit) Documents(yield func([]byte) bool) {
-	from := 0
-	for _, end := range u.ends {
-		if !yield(u.Generated[from:end]) {
-			return
-		}
-		from = end
-	}
-}

@@ -78,14 +78,14 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = o.Append(dst)
 	}
 	eol := lineEnding(src)
-	for document := range u.Documents {
+	for i := range u.Generated {
 		w.stats.Generated++
 		if w.json {
-			w.aside = append(append(w.aside, "---\n"...), document...)
+			w.aside = u.Generated[i].Append(append(w.aside, "---\n"...), 0, "\n")
 			continue
 		}
 		dst = append(append(endLine(dst, eol), "---"...), eol...)
-		dst = appendLines(dst, document, "", "", eol)
+		dst = u.Generated[i].Append(dst, 0, eol)
 	}
 	return dst
 }
@@ -102,24 +102,6 @@ func lineEnding(src []byte) string {
 	return "\n"
 }
 
-// appendLines writes lines with an indentation and another line ending.
-func appendLines(dst, lines []byte, first, indent, eol string) []byte {
-	if indent == "" && first == "" && eol == "\n" {
-		return append(dst, lines...)
-	}
-	lead := first
-	for len(lines) > 0 {
-		i := bytes.IndexByte(lines, '\n')
-		if i > 0 {
-			dst = append(dst, lead...)
-			dst = append(dst, lines[:i]...)
-		}
-		dst = append(dst, eol...)
-		lines, lead = lines[i+1:], indent
-	}
-	return dst
-}
-
 // localKind reports whether an object is for the tools that build a package,
 // not for a cluster.
 func localKind(o *krm.Object) bool {
@@ -134,11 +116,14 @@ func localKind(o *krm.Object) bool {
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
-	if text, ok := restoreLocal(src, d, item); ok {
-		src, d = text, krm.Document{End: len(text)}
-	}
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
+	if err == nil && isObject {
+		if text, ok := restoreLocal(o); ok {
+			src, d = text, krm.Document{End: len(text)}
+			isObject, err = o.Read(src, d, item, origin)
+		}
+	}
 	if err != nil {
 		w.syntax(err, src[d.Start:d.End])
 		return nil, false
@@ -155,7 +140,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
 	}
-	if inject.Injected(o) {
+	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
 			return nil, false
@@ -170,6 +155,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	for i := range w.rows {
 		w.rows[i].Run(u)
 	}
+	u.Finish()
 	w.findings = append(w.findings, u.Findings...)
 	if u.Injected() {
 		w.stats.Workloads++
@@ -177,29 +163,40 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			w.stats.Rewritten++
 		}
 	}
-	return o, false
+	return u.Object, false
 }
 
-// uninject gives the object as it was before an earlier render.
+// uninject gives the object as it was before an earlier render: first without
+// the fields that were set last, then without what was injected.
 func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
-	text, err := uninjected(w.text[:0], o)
-	if err != nil {
-		return nil, err
+	for i, undo := range [...]undo{krm.Revert, inject.Uninject} {
+		text, was, err := undone(w.text[i][:0], o, undo)
+		if err != nil {
+			return nil, err
+		}
+		if !was {
+			continue
+		}
+		w.text[i] = text
+		again := &w.again[i]
+		isObject, err := again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
+		if err != nil || !isObject {
+			return nil, fmt.Errorf("what is left without what was rendered is no object: %w", err)
+		}
+		again.MapLines(o)
+		o = again
 	}
-	w.text = text
-	isObject, err := w.again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
-	if err != nil || !isObject {
-		return nil, fmt.Errorf("what is left without the injected lines is no object: %w", err)
-	}
-	w.again.MapLines(o)
-	return &w.again, nil
+	return o, nil
 }
 
-// uninjected appends an object's text without what was injected into it.
-func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
-	_, original, unended, err := inject.Uninject(o)
-	if err != nil {
-		return nil, err
+// undo is krm.Revert, inject.Uninject, or one of their shape.
+type undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
+
+// undone appends an object's text without what an earlier render did to it.
+func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err error) {
+	was, original, unended, err := undo(o)
+	if err != nil || !was {
+		return dst, was, err
 	}
 	from := len(dst)
 	dst = o.Append(dst)
@@ -207,21 +204,21 @@ func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
 		if unended {
 			dst = trimEnd(dst)
 		}
-		return dst, nil
+		return dst, true, nil
 	}
 	// The original holds only as long as nobody has edited what it became.
-	var was krm.Object
-	if isObject, err := was.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
-		return nil, errors.Join(errors.New("the original kept in the record is no object"), err)
+	var author krm.Object
+	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
+		return nil, true, errors.Join(errors.New("the original kept in the record is no object"), err)
 	}
-	same, err := was.SameAs(dst[from:])
+	same, err := author.SameAs(dst[from:])
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if same {
 		dst = append(dst[:from], original...)
 	}
-	return dst, nil
+	return dst, true, nil
 }
 
 const syntaxRule = "package/syntax"

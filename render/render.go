@@ -246,6 +246,7 @@ func (e *engine) collect() error {
 	same := m != nil && len(m.notes) > 0
 	seen := 0
 	var buf []byte
+	var look krm.Object
 	for i, f := range e.src.Files {
 		var before *note
 		if same {
@@ -272,13 +273,23 @@ func (e *engine) collect() error {
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
 		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
-			text := data
+			origin := krm.Origin{File: f.Path, Line: line}
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
-				text, d, line = source, krm.Document{End: len(source)}, line+1
-			} else if source, ok := restoreLocal(data, d, item); ok {
-				text, d = source, krm.Document{End: len(source)}
+				origin.Line++
+				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
+				return
 			}
-			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
+			if e.pkg.Glance(&look, data, d, item, origin) {
+				return
+			}
+			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
+				return // the second pass reports it
+			}
+			if source, ok := restoreLocal(&look); ok {
+				e.pkg.Collect(source, krm.Document{End: len(source)}, item, origin)
+			} else {
+				e.pkg.CollectObject(&look)
+			}
 		})
 		if m == nil {
 			continue
@@ -377,8 +388,8 @@ type worker struct {
 	*engine
 	in, out  []byte
 	object   krm.Object
-	again    krm.Object // for what was uninjected first
-	text     []byte
+	again    [2]krm.Object // for what an earlier render did, undone in two steps
+	text     [2][]byte
 	json     bool // what is generated goes aside
 	aside    []byte
 	unit     functions.Unit

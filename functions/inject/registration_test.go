@@ -43,12 +43,15 @@ echo secret >"` + shared + `/client-secret.txt"
 				"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 				"TOKEN=" + filepath.Join(shared, "jwt_svid.token"), "CLIENT_NAME=default/weather agent",
 			}
-			// The script leaves its last sleep behind, as a container does not.
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+			t.Cleanup(func() {
+				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // the sleep that it waited for
+					t.Error(err)
+				}
+			})
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
 

@@ -234,7 +234,7 @@ func (n Node) Line() int {
 	if n.o == nil {
 		return 0
 	}
-	if n.o.rewritten || !n.in {
+	if n.o.rewritten || n.o.moved || !n.in {
 		return n.o.Origin.Line // kyaml has moved the lines
 	}
 	d := n.node()
@@ -245,7 +245,7 @@ func (n Node) Line() int {
 	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
 	for _, cut := range n.o.cuts {
 		if line >= cut.line {
-			line += cut.gone
+			line = max(line+cut.gone, cut.line-1)
 		}
 	}
 	return line
