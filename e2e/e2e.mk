@@ -29,6 +29,10 @@ cluster-programs: controlplane
 cluster-packages:
 	@e2e/packages.sh
 
+.PHONY: e2e-commands
+e2e-commands:
+	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-remote
+
 .PHONY: e2e
 e2e: export PATH := $(CURDIR)/.cache/bin:$(CURDIR)/.cache/bin/cosign:$(PATH)
 ifndef E2E_KUBECONFIG
@@ -36,5 +40,6 @@ e2e: export E2E_KUBECONFIG := $(CURDIR)/.cache/cluster/kubeconfig
 e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
 e2e: cluster-up
 endif
+e2e: e2e-commands
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
 	go test -count=1 -parallel=8 -timeout=30m ./e2e/stories

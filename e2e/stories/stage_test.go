@@ -3,12 +3,12 @@
 package stories
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -121,49 +121,75 @@ func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured)
 	must(t, err)
 }
 
-// installed makes sure that the controller runs as users install it: the shipped
-// manifests under the shipped RBAC, with the image that was just built.
+// armature runs the command in the story's namespace and returns what it prints.
+func (s *stage) armature(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("armature", append(args, "--namespace", s.namespace)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv("E2E_KUBECONFIG"))
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("armature %s: %v\n%s", strings.Join(args, " "), err, &problems)
+	}
+	return string(out)
+}
+
+// installed makes sure that the controller runs for the whole cluster.
 func (s *stage) installed(t *testing.T) {
 	t.Helper()
-	installOnce.Do(func() {
-		kustomize := exec.Command("kubectl", "kustomize", filepath.Join("..", "..", "templates", "install", "cluster"))
-		kustomize.Stderr = os.Stderr
-		manifests, err := kustomize.Output()
-		must(t, err)
-		objects, err := ssautil.ReadObjects(strings.NewReader(string(manifests)))
-		must(t, err)
-		for _, object := range objects {
-			if object.GetKind() == "Deployment" {
-				must(t, useBuiltImage(object, s.info))
-			}
+	theInstallation.Lock()
+	defer theInstallation.Unlock()
+	if !theInstallation.there {
+		s.install(t, "armature-system", "--mode=cluster")
+		theInstallation.there = true
+	}
+}
+
+// theInstallation for the whole cluster is what stories share.
+var theInstallation struct {
+	sync.Mutex
+	there bool
+}
+
+// install puts the controller into a namespace as users do: with the shipped
+// manifests and RBAC, and the image that was just built.
+func (s *stage) install(t *testing.T, namespace string, mode ...string) {
+	t.Helper()
+	s.applyObjects(t, s.installation(t, namespace, mode...))
+	eventually(t, 5*time.Minute, "the controller is available", func(ctx context.Context) error {
+		var controller appsv1.Deployment
+		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "armature-controller"}, &controller); err != nil {
+			return err
 		}
-		s.applyObjects(t, objects)
-		eventually(t, 2*time.Minute, "the controller is available", func(ctx context.Context) error {
-			var controller appsv1.Deployment
-			if err := s.Get(ctx, client.ObjectKey{Namespace: "armature-system", Name: "armature-controller"}, &controller); err != nil {
-				return err
-			}
-			if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
-				return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
-			}
-			return nil
-		})
+		if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
+			return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
+		}
+		return nil
 	})
 }
 
-var installOnce sync.Once
-
-func useBuiltImage(deployment *unstructured.Unstructured, info *cluster.Info) error {
-	var typed appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(deployment.Object, &typed); err != nil {
-		return err
+// installation is what `armature install` prints, with a mirror for the images of
+// the steps.
+func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
+	t.Helper()
+	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"]}, mode...)
+	manifests, err := exec.Command("armature", args...).Output()
+	must(t, err)
+	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
+	must(t, err)
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" {
+			continue
+		}
+		var deployment appsv1.Deployment
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
+		container := &deployment.Spec.Template.Spec.Containers[0]
+		container.Args = append(container.Args, "--image-mirror="+s.info.Mirror)
+		object.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&deployment)
+		must(t, err)
 	}
-	container := &typed.Spec.Template.Spec.Containers[0]
-	container.Image = info.Images["armature-controller"]
-	container.Args = append(container.Args, "--image-mirror="+info.Mirror)
-	changed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
-	deployment.Object = changed
-	return err
+	return objects
 }
 
 // secret makes one.

@@ -91,14 +91,16 @@ func (s *stage) attachedSBOM(t *testing.T, image string) map[string]string {
 	referrers, err := index.IndexManifest()
 	must(t, err)
 	for _, referrer := range referrers.Manifests {
-		if referrer.ArtifactType != "application/spdx+json" {
-			continue
-		}
 		artifact, err := remote.Image(digest.Context().Digest(referrer.Digest.String()))
 		must(t, err)
 		layers, err := artifact.Layers()
 		must(t, err)
-		content, err := layers[0].Compressed() // as it is: SPDX documents are not compressed
+		kind, err := layers[0].MediaType()
+		must(t, err)
+		if kind != "application/spdx+json" {
+			continue
+		}
+		content, err := layers[0].Compressed() // as it was sent, which is not compressed
 		must(t, err)
 		defer content.Close()
 		var sbom struct {
