@@ -121,18 +121,24 @@ func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured)
 	must(t, err)
 }
 
-// armature runs the command in the story's namespace and returns what it prints.
-func (s *stage) armature(t *testing.T, args ...string) string {
+// armature runs the command, or kubectl does, and returns what it prints.
+func armature(t *testing.T, args ...string) []byte { return run(t, nil, "armature", args...) }
+func kubectl(t *testing.T, in []byte, args ...string) []byte {
+	return run(t, in, "kubectl", args...)
+}
+
+func run(t *testing.T, in []byte, program string, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command("armature", append(args, "--namespace", s.namespace)...)
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = bytes.NewReader(in)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv("E2E_KUBECONFIG"))
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("armature %s: %v\n%s", strings.Join(args, " "), err, &problems)
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, &problems)
 	}
-	return string(out)
+	return out
 }
 
 // installed makes sure that the controller runs for the whole cluster.
@@ -146,7 +152,8 @@ func (s *stage) installed(t *testing.T) {
 	}
 }
 
-// theInstallation for the whole cluster is what stories share.
+// theInstallation for the whole cluster is what stories share; those that do not
+// run beside others may take it away.
 var theInstallation struct {
 	sync.Mutex
 	there bool
@@ -174,9 +181,7 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
 	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"]}, mode...)
-	manifests, err := exec.Command("armature", args...).Output()
-	must(t, err)
-	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
+	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
 	must(t, err)
 	for _, object := range objects {
 		if object.GetKind() != "Deployment" {
@@ -298,7 +303,7 @@ func must(t *testing.T, err error) {
 }
 
 // push makes a repository on the cluster's Git server, of the files in folder,
-// and returns the commit.
+// and returns the commit. What it held before is gone.
 func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -308,7 +313,7 @@ func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
 		{"init", "--quiet", "--initial-branch=main"},
 		{"add", "."},
 		{"-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=First"},
-		{"push", "--quiet", url + "/" + repository, "main"},
+		{"push", "--quiet", "--force", url + "/" + repository, "main"},
 		{"rev-parse", "HEAD"},
 	} {
 		git := exec.Command("git", args...)

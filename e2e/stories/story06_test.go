@@ -124,10 +124,10 @@ spec:
       parameters: [{name: pattern, value: "[.]sh$"}]
     - name: say
       configMap: say-step
-      parameters: [{name: words, value: [it, has, $(tasks.count.results.count), script]}]
+      parameters: [{name: words, array: [it, has, $(tasks.count.results.count), script]}]
     - name: complain
       configMap: say-step
-      parameters: [{name: words, value: [there, are, too, many]}]
+      parameters: [{name: words, array: [there, are, too, many]}]
       whenExpressions: [{input: $(tasks.count.results.count), operator: notin, values: ["1"]}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: none, imageTag: v1}
 `)

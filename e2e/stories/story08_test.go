@@ -38,7 +38,7 @@ func TestStory08CancelThenBuildAgain(t *testing.T) {
 	s.apply(t, slowBuild)
 	s.building(t, "slow")
 
-	s.armature(t, "build", "cancel", "slow")
+	armature(t, "build", "cancel", "slow", "--namespace="+s.namespace)
 	if phase := s.finished(t, "slow").Status.Phase; phase != api.PhaseCancelled {
 		t.Fatalf("the build ended %s, want %s", phase, api.PhaseCancelled)
 	}
@@ -134,7 +134,7 @@ spec:
 		t.Fatalf("commit %s was built, then %s pushed; want %s and another one", before.Source.Git.CommitSHA, second, first)
 	}
 
-	s.armature(t, "build", "rerun", "hello")
+	armature(t, "build", "rerun", "hello", "--namespace="+s.namespace)
 	eventually(t, 10*time.Minute, "commit "+second+" is built", func(ctx context.Context) error {
 		var build api.AgentBuild
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"}, &build); err != nil {
