@@ -87,7 +87,7 @@ func BenchmarkFolder(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil)
+		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil, nil)
 		if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
 			b.Fatal(err)
 		}
