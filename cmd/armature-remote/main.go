@@ -20,6 +20,7 @@ func main() {
 	defer stop()
 	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
 	root.AddCommand(buildCommand(), installCommand())
+	root.AddCommand(pushCommand(), pullCommand(), tagCommand(), listCommand(), verifyCommand(), pinCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	os.Exit(run(ctx, root))
 }
@@ -34,6 +35,8 @@ func run(ctx context.Context, root *cobra.Command) int {
 	case errors.As(err, &usageError{}):
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
+	case errors.Is(err, errFound):
+		return 1
 	}
 	for _, p := range compose.Problems(err) {
 		text := p.Error()
