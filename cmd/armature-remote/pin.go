@@ -83,7 +83,7 @@ date and shows which tags have moved; --check only shows it, and fails.`,
 }
 
 func (p *pin) run(cmd *cobra.Command, path string) error {
-	src, opt, findings, err := p.open(cmd, path)
+	src, opt, findings, err := p.manifests.open(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 		return nil
 	case p.check:
 		fmt.Fprintf(cmd.ErrOrStderr(), "armature: %s is out of date: run `armature pin %s`\n", file, path)
-		return errFound
+		return errFindings
 	}
 	if err := writeLock(file, opt.Lock, after); err != nil {
 		return fmt.Errorf("writing %s: %w", file, err)

@@ -145,7 +145,7 @@ file.`,
 			if err != nil {
 				return fmt.Errorf("verifying %s: %w", ref, err)
 			}
-			return report(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
+			return showVerified(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
 		},
 	}
 	r.flags(cmd)
@@ -154,7 +154,7 @@ file.`,
 	return cmd
 }
 
-func report(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
+func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
 	verified, err := sign.Verify(cmd.Context(), artifact, policy)
 	if err != nil {
 		return err

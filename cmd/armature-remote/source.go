@@ -16,8 +16,8 @@ import (
 	"github.com/armature-dev/armature/render/oci"
 )
 
-// manifests are a package on its way into a registry: a folder, a file or
-// standard input.
+// manifests are what a command reads: a folder, a file or standard input, with
+// its configuration and lock.
 type manifests struct {
 	config, lock string
 }
@@ -64,15 +64,16 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 		src, found, err := render.Tree(given, "")
 		return src, opt, append(findings, found...), err
 	}
-	src, err = render.ReadStream(cmd.InOrStdin())
-	if err == nil && len(src.Files[0].Data) == 0 {
+	src, err = readStream(cmd.Context(), cmd.InOrStdin())
+	switch {
+	case err != nil:
+	case len(src.Files[0].Data) == 0:
 		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
+	case render.IsResourceList(src.Files[0].Data):
+		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
 	}
 	return src, opt, findings, err
 }
-
-// errFound is a failure that the findings on standard error have explained.
-var errFound = errors.New("findings of severity error")
 
 // tell writes findings and fails where one of them is an error.
 func tell(cmd *cobra.Command, findings []krm.Finding) error {
@@ -80,7 +81,7 @@ func tell(cmd *cobra.Command, findings []krm.Finding) error {
 		return err
 	}
 	if krm.Failed(findings) {
-		return errFound
+		return errFindings
 	}
 	return nil
 }
