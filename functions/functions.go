@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -33,10 +34,12 @@ type Function struct {
 // Table names all functions. Their order when rendering is render/pipeline.go's.
 func Table() []Function {
 	return []Function{
+		{"agent", "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC", runAgent, "agent"},
 		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
 		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
+		{"overcommit", "lower requests to a part of the limits, by OvercommitClasses", runOvercommit, "overcommit"},
 		{"pin-images", "pin the images of all containers to the digests of the lock", runPinImages, "pinimages"},
 		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
 	}
@@ -55,6 +58,8 @@ func Lookup(name string) (Function, bool) {
 // configHash is the pod annotation that rolls the pods when the configuration
 // changes, on request.
 const configHash = "armature.dev/config-hash"
+
+func runAgent(u *Unit) { u.expand("agent") }
 
 func runInject(u *Unit) {
 	if !u.workload {
@@ -176,7 +181,7 @@ func (u *Unit) keepSource(c *krm.Object) {
 		return
 	}
 	last := &u.Generated[len(u.Generated)-1]
-	annotation := "  annotations:\n    " + sourceAnnotation + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+	annotation := "  annotations:\n    " + expand.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
 	*last = Generated{text: bytes.Replace(last.Text(), []byte("  annotations:\n"), []byte(annotation), 1)}
 }
 
@@ -198,10 +203,6 @@ func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// sourceAnnotation holds, as JSON on a generated object, the custom resource
-// that it was made from.
-const sourceAnnotation = "armature.dev/source"
-
 // consume takes a custom resource of a pillar out of the output.
 func (u *Unit) consume(kind string) {
 	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
@@ -215,7 +216,7 @@ func runValidate(u *Unit) {
 			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
 		}
 	}
-	if _, ok := u.PodTemplate(); ok {
+	if _, ok := u.PodTemplate(); ok || u.Expansion != nil {
 		return
 	}
 	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {

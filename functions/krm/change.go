@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -156,7 +157,7 @@ func (c *Changes) apply(o *Object, original string) error {
 	inserts := make([][]byte, len(r.Changes))
 	for i := range r.Changes {
 		var err error
-		if inserts[i], err = o.replaceFields(&r.Changes[i]); err != nil {
+		if inserts[i], err = o.replaceFields(&r.Changes[i], c.Hosted); err != nil {
 			return err
 		}
 	}
@@ -182,8 +183,9 @@ func (c *Changes) apply(o *Object, original string) error {
 }
 
 // replaceFields replaces the fields of a mapping that are there, notes what the
-// record has to hold, and gives the fields that have to be inserted.
-func (o *Object) replaceFields(ch *change) (insert []byte, err error) {
+// record has to hold, and gives the fields that have to be inserted. A host's
+// spelling of a value says nothing of its author's, and is not kept.
+func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err error) {
 	n, missing := o.follow(ch.At)
 	ch.Created = missing
 	ch.Emptied = o.Plan(n, nil).Was
@@ -201,9 +203,26 @@ func (o *Object) replaceFields(ch *change) (insert []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if hosted && have.IsText() {
+			was = spell(have.Text())
+		}
 		f.Was = &was
 	}
 	return insert, nil
+}
+
+var plainText = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
+
+// spell writes a string plainly where that is certain, and quoted elsewhere.
+func spell(text string) string {
+	if plainText.MatchString(text) && !looksTyped(text) {
+		return text
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string always marshals
+	}
+	return string(quoted)
 }
 
 // replaceScalar puts one line in the place of a value and gives the text that
@@ -228,6 +247,12 @@ func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 // Changed reports whether an object carries a record of Changes.
 func Changed(o *Object) bool {
 	return o.Get("metadata", "annotations", ChangedAnnotation).Exists()
+}
+
+// ChangedBy reports whether the object's record names a function.
+func ChangedBy(o *Object, function string) bool {
+	record, _ := o.Annotation(ChangedAnnotation)
+	return strings.Contains(record, `"by":"`+function+`"`)
 }
 
 // Revert takes back what the object's record says was set, by edits that wait to
@@ -340,7 +365,7 @@ func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
 	if err != nil {
 		return buf, fmt.Errorf("reading %s with its edits: %w", from.Ref, err)
 	}
-	o.moved = from.rewritten
+	o.moved, o.unlined = from.rewritten, from.unlined
 	o.MapLines(from)
 	return buf, nil
 }

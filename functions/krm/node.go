@@ -247,8 +247,11 @@ func (n Node) Line() int {
 	if n.o == nil {
 		return 0
 	}
-	if n.o.rewritten || n.o.moved || !n.in {
-		return n.o.Origin.Line // kyaml has moved the lines
+	if n.o.moved || !n.in {
+		return n.o.Origin.Line
+	}
+	if n.o.rewritten {
+		return n.authorLine()
 	}
 	d := n.node()
 	at := d.keyStart
