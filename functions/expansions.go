@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/agent"
 	"github.com/armature-dev/armature/functions/asyncactor"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -35,6 +36,10 @@ type expansion struct {
 
 var expansions = [...]expansion{
 	{"agent", (*Package).agentOrPillarGroup, "v1alpha1", "Agent", agent.Expand},
+	{"kagent-agent", kagentGroup, "v1alpha2", "Agent", kagentagent.Agent},
+	{"kagent-agent", kagentGroup, "v1alpha2", "ModelConfig", kagentagent.ModelConfig},
+	{"kagent-agent", kagentGroup, "v1alpha1", "MCPServer", kagentagent.MCPServer},
+	{"kagent-agent", kagentGroup, "v1alpha2", "RemoteMCPServer", nil},
 	{"async-actor", (*Package).asyaGroup, "v1alpha1", "AsyncActor", asyncactor.Expand},
 }
 
@@ -44,6 +49,10 @@ func (p *Package) asyaGroup(apiVersion string) bool {
 
 func (p *Package) agentOrPillarGroup(apiVersion string) bool {
 	return p.agentGroup(apiVersion) || p.pillarGroup(apiVersion)
+}
+
+func kagentGroup(_ *Package, apiVersion string) bool {
+	return strings.HasPrefix(apiVersion, "kagent.dev/")
 }
 
 // expansion gives the row of a kind, nil for kinds that stand for themselves.

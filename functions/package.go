@@ -29,8 +29,9 @@ type Package struct {
 	// Pins says that images are pinned to the digests of the package's locks.
 	Pins bool
 
-	base      identity.Settings
-	exchanges *tokenexchange.Renderer
+	base       identity.Settings
+	configured *api.Origin // of Config, nil for the defaults
+	exchanges  *tokenexchange.Renderer
 
 	entries []entry
 	first   map[key]int32 // into entries; duplicates follow entry.next
@@ -51,8 +52,7 @@ type Package struct {
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
 	overcommit     overcommitPolicy
-	configFile     string // of the configuration
-	scripted       bool   // by a file that is no manifest
+	scripted       bool // by a file that is no manifest
 	lock           pinimages.Lock
 	locks          int // that were taken in
 
@@ -108,7 +108,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		claimed:    make(map[string]*resource),
 	}
 	if config != nil {
-		p.Config, p.configFile = config.Spec, config.Origin.File
+		p.Config, p.configured = config.Spec, &config.Origin
 	}
 	p.base, p.findings = identity.Base(config)
 	p.findings = append(p.findings, lint.CheckConfig(config)...)
@@ -311,7 +311,7 @@ func (p *Package) collectCustom(o *krm.Object) {
 		p.collectResource(x, o)
 		return
 	}
-	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
+	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && !slices.Contains(versions(o.Kind), version) {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
 			fmt.Sprintf("%s has no version %q", o.Kind, version), "write "+strings.Join(versions(o.Kind), " or ")))

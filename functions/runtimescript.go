@@ -33,8 +33,13 @@ func (p *Package) UseRuntimeScript(text []byte) {
 		problem = "does not fit a ConfigMap"
 	}
 	if problem != "" {
+		const field = "spec.asya.runtimeScriptFile"
+		line := p.configured.Line
+		if p.configured.LineOf != nil {
+			line = p.configured.LineOf(field)
+		}
 		p.findings = append(p.findings, krm.Finding{
-			Rule: "config/runtime-script", Severity: krm.Error, File: p.configFile, Field: "spec.asya.runtimeScriptFile",
+			Rule: "config/runtime-script", Severity: krm.Error, File: p.configured.File, Line: line, Field: field,
 			Message: p.RuntimeScriptFile() + " " + problem,
 			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
 		})

@@ -35,6 +35,7 @@ type Unit struct {
 	entry    int32 // in the package
 	workload bool
 	settings identity.Settings
+	said     []identity.Annotation // by the workload
 
 	injector inject.Injector
 	common   map[common]*krm.Block
@@ -153,7 +154,8 @@ func (u *Unit) identify() {
 	if trace != nil {
 		at = &trace.value
 	}
-	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.annotations(pod))
+	u.said = u.annotations(pod)
+	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.said)
 	u.Findings = append(u.Findings, findings...)
 	if u.Name == "" {
 		u.report(krm.Error, "inject/no-name", u.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
@@ -206,6 +208,22 @@ func probePaths(pod krm.PodTemplate) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// Settings gives the effective settings of a workload that is injected.
+func (u *Unit) Settings() *identity.Settings { return &u.settings }
+
+// Inputs gives what they were merged from.
+func (u *Unit) Inputs() identity.Inputs {
+	settings := u.settings
+	in := identity.Inputs{Config: u.configured, Annotations: u.said, File: u.Origin.File, Settings: &settings}
+	if c := u.exchangeOf[u.entry]; c != nil {
+		in.TokenExchange = &c.value.Origin
+	}
+	if c := u.traceOf[u.entry]; c != nil {
+		in.AgentTrace = &c.value.Origin
+	}
+	return in
 }
 
 // Injected reports whether the object is a workload that gets the identity

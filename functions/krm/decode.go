@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -165,6 +166,30 @@ func (o *Object) At(path string) Node {
 	}
 	return found
 }
+
+// Has reports whether the author wrote a field path such as spec.rules[2].host.
+// Keys that hold dots stand in brackets.
+func (o *Object) Has(path string) bool {
+	n := o.Root()
+	for _, step := range fieldStep.FindAllString(path, -1) {
+		key := strings.Trim(step, "[]")
+		next := n.Get(key)
+		if i, err := strconv.Atoi(key); n.IsList() && err == nil {
+			for item := range n.Items() {
+				if i == 0 {
+					next = item
+				}
+				i--
+			}
+		}
+		if n = next; !n.Exists() {
+			return false
+		}
+	}
+	return true
+}
+
+var fieldStep = regexp.MustCompile(`\[[^\]]*\]|[^.\[\]]+`)
 
 // LineOf gives the line of a field path such as spec.rules[2].host, or of the
 // deepest value on the way to it.
