@@ -152,6 +152,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 		wanted: make(map[ID]*object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
 	}
+	c.mapper.Reset() // kinds come and go between two applies
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, err

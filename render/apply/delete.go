@@ -38,6 +38,7 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 		return nil, nil, err
 	}
 	a := &application{Package: p, Options: opt, cluster: c, mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
+	c.mapper.Reset()
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, nil, err
