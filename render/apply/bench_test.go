@@ -15,9 +15,11 @@ import (
 
 	"github.com/fluxcd/pkg/ssa"
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
@@ -48,6 +50,7 @@ func BenchmarkApply(b *testing.B) {
 	if out, err := exec.Command("go", "build", "-o", armature, filepath.Join(root, "cmd", "armature-remote")).CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
+	ctrl.SetLogger(logr.Discard()) // of Flux's client
 	plane := controlplane.Start(b)
 	program := func(name string, args ...string) {
 		cmd := exec.Command(name, append(args, "--kubeconfig", plane.Admin.Kubeconfig)...)
