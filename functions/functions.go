@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -33,6 +34,7 @@ type Function struct {
 // Table names all functions. Their order when rendering is render/pipeline.go's.
 func Table() []Function {
 	return []Function{
+		{"agent", "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC", runAgent, "agent"},
 		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
@@ -56,6 +58,8 @@ func Lookup(name string) (Function, bool) {
 // configHash is the pod annotation that rolls the pods when the configuration
 // changes, on request.
 const configHash = "armature.dev/config-hash"
+
+func runAgent(u *Unit) { u.expand("agent") }
 
 func runInject(u *Unit) {
 	if !u.workload {
@@ -177,7 +181,7 @@ func (u *Unit) keepSource(c *krm.Object) {
 		return
 	}
 	last := &u.Generated[len(u.Generated)-1]
-	annotation := "  annotations:\n    " + sourceAnnotation + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+	annotation := "  annotations:\n    " + expand.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
 	*last = Generated{text: bytes.Replace(last.Text(), []byte("  annotations:\n"), []byte(annotation), 1)}
 }
 
@@ -199,10 +203,6 @@ func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// sourceAnnotation holds, as JSON on a generated object, the custom resource
-// that it was made from.
-const sourceAnnotation = "armature.dev/source"
-
 // consume takes a custom resource of a pillar out of the output.
 func (u *Unit) consume(kind string) {
 	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
@@ -216,7 +216,7 @@ func runValidate(u *Unit) {
 			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
 		}
 	}
-	if _, ok := u.PodTemplate(); ok {
+	if _, ok := u.PodTemplate(); ok || u.Expansion != nil {
 		return
 	}
 	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {

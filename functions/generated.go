@@ -10,6 +10,9 @@ type Generated struct {
 	name  string
 }
 
+// Document is a generated document of its own.
+func Document(text []byte) Generated { return Generated{text: text} }
+
 // Append writes the document's lines with n more spaces before each, and with
 // a line ending of the caller's.
 func (g *Generated) Append(dst []byte, n int, eol string) []byte {

@@ -29,8 +29,9 @@ type Package struct {
 	// Pins says that images are pinned to the digests of the package's locks.
 	Pins bool
 
-	base      identity.Settings
-	exchanges *tokenexchange.Renderer
+	base       identity.Settings
+	configured *api.Origin // of Config, nil for the defaults
+	exchanges  *tokenexchange.Renderer
 
 	entries []entry
 	first   map[key]int32 // into entries; duplicates follow entry.next
@@ -38,7 +39,11 @@ type Package struct {
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
 	agentCards     []custom[api.AgentCard]
-	sources        []*krm.Object                        // of generated objects
+	sources        []source // of generated objects
+	resources      []*resource
+	resourceAt     map[place]*resource                  // those that are expanded
+	expanded       map[key]bool                         // their names
+	madeBy         map[key]*resource                    // whose objects these are
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
@@ -61,6 +66,7 @@ type entry struct {
 	line             int32
 	next             int32 // the next entry of the same key, 0 for none
 	generated        bool
+	made             bool // from a custom resource, by this render
 }
 
 // custom is a pillar's custom resource with the text it came from.
@@ -94,9 +100,12 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
 		renamed:    make(map[key][]renamed),
+		resourceAt: make(map[place]*resource),
+		expanded:   make(map[key]bool),
+		madeBy:     make(map[key]*resource),
 	}
 	if config != nil {
-		p.Config = config.Spec
+		p.Config, p.configured = config.Spec, &config.Origin
 	}
 	p.base, p.findings = identity.Base(config)
 	p.findings = append(p.findings, lint.CheckConfig(config)...)
@@ -126,7 +135,7 @@ func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool
 	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
 		return false
 	}
-	if head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)) {
+	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)) {
 		return false
 	}
 	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
@@ -167,7 +176,7 @@ func (p *Package) CollectObject(o *krm.Object) {
 	k := key{o.Kind, o.Namespace, o.Name}
 	e := entry{
 		apiVersion: o.APIVersion, file: o.Origin.File, line: int32(o.Origin.Line),
-		generated: o.Kind == "ConfigMap" && o.Get("metadata", "annotations", identity.RenderedFor).Exists(),
+		generated: o.Get("metadata", "annotations", krm.RenderedFor).Exists(),
 	}
 	p.enter(k, e)
 	if o.Item() {
@@ -204,7 +213,7 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := p.locks + len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
+	whole := p.locks + len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
 		len(p.overcommit.overcommits) + len(p.overcommit.classes)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
@@ -254,16 +263,6 @@ func (p *Package) Selects() bool {
 	return false
 }
 
-// collectSource reads the custom resource that a generated object was made
-// from. It counts only where the package does not have the resource itself.
-func (p *Package) collectSource(generated *krm.Object) {
-	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
-	o := new(krm.Object)
-	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
-		p.sources = append(p.sources, o)
-	}
-}
-
 // wants says which kinds the first pass has to read as a whole.
 func (p *Package) wants(apiVersion, kind string) bool {
 	switch kind {
@@ -279,7 +278,7 @@ func (p *Package) wants(apiVersion, kind string) bool {
 	case "ImageLock":
 		return strings.HasPrefix(apiVersion, "armature.dev/")
 	}
-	return false
+	return p.expansion(apiVersion, kind) != nil
 }
 
 // versions are the known ones of the custom resources.
@@ -304,7 +303,11 @@ func (p *Package) agentGroup(apiVersion string) bool {
 }
 
 func (p *Package) collectCustom(o *krm.Object) {
-	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
+	if x := p.expansion(o.APIVersion, o.Kind); x != nil {
+		p.collectResource(x, o)
+		return
+	}
+	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && !slices.Contains(versions(o.Kind), version) {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
 			fmt.Sprintf("%s has no version %q", o.Kind, version), "write "+strings.Join(versions(o.Kind), " or ")))
@@ -373,14 +376,12 @@ func (p *Package) BuiltImage(namespace, name string) (image string, found bool) 
 	return p.lock.Built(namespace, name)
 }
 
-// Resolve ends the first pass: it finds the workload of every targetRef. Its
-// findings are those of the configuration and of all custom resources.
-func (p *Package) Resolve() []krm.Finding {
-	for _, o := range p.sources {
-		if p.first[key{o.Kind, o.Namespace, o.Name}] == 0 {
-			p.collectCustom(o)
-		}
-	}
+// Resolve ends the first pass: it expands the custom resources of the functions
+// that run, and finds the workload of every targetRef. Its findings are those
+// of the configuration and of all custom resources.
+func (p *Package) Resolve(run []Function) []krm.Finding {
+	p.resolveSources()
+	p.expand(run)
 	for i := range p.tokenExchanges {
 		c := &p.tokenExchanges[i]
 		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {
@@ -430,7 +431,8 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 	group, _, _ := strings.Cut(ref.APIVersion, "/")
 	matches := func(e *entry) bool {
 		have, _, _ := strings.Cut(e.apiVersion, "/")
-		return ref.APIVersion == "" || have == group
+		old := e.generated && !e.made && p.madeBy[e.key] != nil // an earlier render's
+		return !old && (ref.APIVersion == "" || have == group)
 	}
 	found := p.nearest(key{ref.Kind, o.Namespace, ref.Name}, o.Origin.File, matches)
 	if len(found) == 0 {
@@ -541,11 +543,25 @@ func (p *Package) index(o *krm.Object) int32 {
 	return 0
 }
 
-// Regenerates reports whether a generated object belongs to a workload of the
-// package, which makes it anew, or is gone with it.
-func (p *Package) Regenerates(o *krm.Object) bool {
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
-	return p.first[key{kind, o.Namespace, name}] != 0
+// Regenerates reports whether a generated object belongs to one of the package,
+// which makes it anew, or is gone with it. known is false where the package
+// does not have the other.
+func (p *Package) Regenerates(o *krm.Object) (drop, known bool) {
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	k := key{kind, o.Namespace, name}
+	if kind == "" || p.expanded[k] {
+		return p.expanded[k], p.expanded[k]
+	}
+	known = p.first[k] != 0
+	for _, r := range p.resources {
+		if r.Kind == kind && r.Namespace == o.Namespace && r.Name == name {
+			return false, true // its function does not run
+		}
+	}
+	for _, r := range p.renamed[k] {
+		known = known || r.affixes == affixes(o)
+	}
+	return known, known
 }
 
 // namespaceOf gives the Namespace of an object, the one in the nearest file.

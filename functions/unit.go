@@ -29,10 +29,13 @@ type Unit struct {
 	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
+	// Expansion are the texts of the objects that it stands for.
+	Expansion [][]byte
 
 	entry    int32 // in the package
 	workload bool
 	settings identity.Settings
+	said     []identity.Annotation // by the workload
 
 	injector inject.Injector
 	common   map[common]*krm.Block
@@ -54,7 +57,7 @@ func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o)
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
 	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
-	u.Consumed, u.workload = false, false
+	u.Consumed, u.workload, u.Expansion = false, false, nil
 	u.changes.Reset()
 	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
@@ -151,7 +154,8 @@ func (u *Unit) identify() {
 	if trace != nil {
 		at = &trace.value
 	}
-	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.annotations(pod))
+	u.said = u.annotations(pod)
+	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.said)
 	u.Findings = append(u.Findings, findings...)
 	if u.Name == "" {
 		u.report(krm.Error, "inject/no-name", u.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
@@ -204,6 +208,22 @@ func probePaths(pod krm.PodTemplate) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// Settings gives the effective settings of a workload that is injected.
+func (u *Unit) Settings() *identity.Settings { return &u.settings }
+
+// Inputs gives what they were merged from.
+func (u *Unit) Inputs() identity.Inputs {
+	settings := u.settings
+	in := identity.Inputs{Config: u.configured, Annotations: u.said, File: u.Origin.File, Settings: &settings}
+	if c := u.exchangeOf[u.entry]; c != nil {
+		in.TokenExchange = &c.value.Origin
+	}
+	if c := u.traceOf[u.entry]; c != nil {
+		in.AgentTrace = &c.value.Origin
+	}
+	return in
 }
 
 // Injected reports whether the object is a workload that gets the identity

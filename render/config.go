@@ -62,7 +62,7 @@ func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
 		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
 			fmt.Sprintf("%s %s is no configuration", o.APIVersion, o.Kind), "write apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")}
 	}
-	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}}
+	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}}
 	return config, o.Decode("config/field", config)
 }
 

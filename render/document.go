@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -74,17 +75,22 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = o.Append(dst)
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
+	case w.replaced:
 	default:
 		dst = o.Append(dst)
 	}
 	eol := lineEnding(src)
+	first := w.replaced
 	for i := range u.Generated {
 		w.stats.Generated++
 		if w.json {
 			w.aside = u.Generated[i].Append(append(w.aside, "---\n"...), 0, "\n")
 			continue
 		}
-		dst = append(append(endLine(dst, eol), "---"...), eol...)
+		if !first {
+			dst = append(append(endLine(dst, eol), "---"...), eol...)
+		}
+		first = false
 		dst = u.Generated[i].Append(dst, 0, eol)
 	}
 	return dst
@@ -116,6 +122,7 @@ func localKind(o *krm.Object) bool {
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
+	w.replaced = false
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
 	if err == nil && isObject {
@@ -132,10 +139,14 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		return nil, false
 	}
 	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
-		if w.undo || w.pkg.Regenerates(o) {
+		if w.replace(o) {
+			return o, false
+		}
+		drop, known := w.pkg.Regenerates(o)
+		if w.undo || drop {
 			return nil, true
 		}
-		if !strings.HasPrefix(rendered.Text(), "AgentCard/") {
+		if !known && !strings.HasPrefix(rendered.Text(), "AgentCard/") {
 			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
@@ -153,6 +164,14 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	if w.undo {
 		return o, false
 	}
+	w.run(u)
+	w.expand(o, u.Expansion)
+	return u.Object, false
+}
+
+// run takes an object through the functions.
+func (w *worker) run(u *functions.Unit) {
+	o := u.Object
 	for i := range w.rows {
 		w.rows[i].Run(u)
 	}
@@ -164,7 +183,49 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			w.stats.Rewritten++
 		}
 	}
-	return u.Object, false
+}
+
+// expand takes the objects that a custom resource stands for through the
+// functions, and makes them what the resource generates.
+func (w *worker) expand(from *krm.Object, texts [][]byte) {
+	for _, text := range texts {
+		o, u := &w.made, &w.madeUnit
+		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
+			w.findings = append(w.findings, from.Finding(krm.Error, "package/layout", krm.Node{},
+				fmt.Sprintf("what it stands for is no object: %v", err), ""))
+			return
+		}
+		u.Hosted = true // nobody wrote the text, so that none is kept as original
+		u.Start(w.pkg, o)
+		w.run(u)
+		w.unit.Generated = append(w.unit.Generated, functions.Document(u.Append(nil)))
+		w.unit.Generated = append(w.unit.Generated, u.Generated...)
+	}
+}
+
+// replace puts, in the place of a generated object that remembers a custom
+// resource which a host dropped, what the resource stands for; or the resource
+// itself, where the author's text is asked for.
+func (w *worker) replace(o *krm.Object) (replaced bool) {
+	var texts [][]byte
+	if w.undo {
+		var err error
+		if texts, err = w.pkg.Remembered(o); err != nil || len(texts) == 0 {
+			return false
+		}
+	} else if texts, replaced = w.pkg.StandsIn(o); !replaced {
+		return false
+	}
+	w.replaced = true
+	w.unit.Start(w.pkg, o)
+	if w.undo {
+		for _, text := range texts {
+			w.unit.Generated = append(w.unit.Generated, functions.Document(text))
+		}
+		return true
+	}
+	w.expand(o, texts)
+	return true
 }
 
 // uninject gives the object as it was before an earlier render: first without

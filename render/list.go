@@ -71,7 +71,10 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	dst = o.Append(dst)
+	first := w.replaced
+	if !first {
+		dst = o.Append(dst)
+	}
 	for i := range u.Generated {
 		w.stats.Generated++
 		n, err := yaml.Parse(string(u.Generated[i].Text()))
@@ -83,7 +86,10 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
 			return dst
 		}
-		dst = append(dst, ", "...)
+		if !first {
+			dst = append(dst, ", "...)
+		}
+		first = false
 		dst = append(dst, bytes.TrimSpace(json)...)
 	}
 	return dst
@@ -101,7 +107,9 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	dst = o.Append(dst)
+	if !w.replaced {
+		dst = o.Append(dst)
+	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	eol := lineEnding(data)
 	for i := range u.Generated {

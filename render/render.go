@@ -160,7 +160,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 		return nil, Stats{}, err
 	}
 	if !e.undo {
-		e.findings = append(e.findings, e.pkg.Resolve()...)
+		e.findings = append(e.findings, e.pkg.Resolve(e.rows)...)
 	}
 	if err := e.render(); err != nil {
 		return nil, Stats{}, err
@@ -394,10 +394,13 @@ type worker struct {
 	in, out  []byte
 	object   krm.Object
 	again    [2]krm.Object // for what an earlier render did, undone in two steps
+	made     krm.Object    // from a custom resource
 	text     [2][]byte
 	json     bool // what is generated goes aside
 	aside    []byte
 	unit     functions.Unit
+	madeUnit functions.Unit
+	replaced bool // what the unit generates stands in the object's place
 	findings []krm.Finding
 	stats    Stats
 	placed   map[string]int // generated items of lists, by their file
@@ -457,9 +460,6 @@ func (w *worker) file(i int) error {
 	if w.failure != nil {
 		return w.failure
 	}
-	if len(w.out) == 0 && len(data) > 0 {
-		return w.sink(f.Path, nil)
-	}
 	if len(w.aside) > 0 {
 		if m != nil {
 			m.never(i) // the memory knows of one file for each
@@ -467,6 +467,9 @@ func (w *worker) file(i int) error {
 		if err := w.sink(beside(f.Path), w.aside); err != nil {
 			return err
 		}
+	}
+	if len(w.out) == 0 && len(data) > 0 {
+		return w.sink(f.Path, nil)
 	}
 	return w.sink(f.Path, w.out)
 }

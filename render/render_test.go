@@ -329,13 +329,13 @@ var (
 )
 
 // abridge leaves out what is other tests' matter: the content of components
-// and of generated objects, and packed originals.
+// and of generated ConfigMaps, and packed originals.
 func abridge(data []byte) []byte {
 	var b bytes.Buffer
 	for d := range krm.Documents(data) {
 		text := data[d.Start:d.End]
 		b.Write(data[d.Lead:d.Start])
-		if m := generated.FindSubmatch(text); m != nil && !bytes.Contains(text, []byte("\nitems:")) {
+		if m := generated.FindSubmatch(text); m != nil && bytes.Contains(text, []byte("kind: ConfigMap\n")) && !bytes.Contains(text, []byte("\nitems:")) {
 			fmt.Fprintf(&b, "# %s for %s\n", name.FindSubmatch(text)[1], m[1])
 			continue
 		}

@@ -32,7 +32,11 @@ func newStages(src Source, opt Options) (*stages, error) {
 	if err := s.engine.collect(); err != nil {
 		return nil, err
 	}
-	s.engine.findings = s.engine.pkg.Resolve()
+	rows, err := pipeline(opt.Functions)
+	if err != nil {
+		return nil, err
+	}
+	s.engine.findings = s.engine.pkg.Resolve(rows)
 	s.worker.engine = s.engine
 	return s, nil
 }

@@ -71,7 +71,7 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), lintCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), lintCommand(), explainCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
 		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
 		companion("diff", "Show what apply would change in a cluster"),

@@ -365,7 +365,7 @@ func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
 	if err != nil {
 		return buf, fmt.Errorf("reading %s with its edits: %w", from.Ref, err)
 	}
-	o.moved = from.rewritten
+	o.moved, o.unlined = from.rewritten, from.unlined
 	o.MapLines(from)
 	return buf, nil
 }

@@ -87,7 +87,13 @@ func nextLine(src []byte, p int) int {
 // Head is what a look at the top of a document tells.
 type Head struct {
 	APIVersion, Kind, Namespace, Name string
+	// Rendered says that the metadata hold RenderedFor.
+	Rendered bool
 }
+
+// RenderedFor is the annotation by which generated objects are known. Its
+// value is the Kind/name of what they were made for.
+const RenderedFor = "armature.dev/rendered-for"
 
 // ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
 // the lines of a block-style document, and stops when it has them. It does not
@@ -147,6 +153,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 			return true
 		}
 		if indent > col {
+			h.Rendered = h.Rendered || bytes.HasPrefix(text, []byte(RenderedFor+":"))
 			continue
 		}
 		key, value, found := bytes.Cut(text, []byte{':'})

@@ -90,6 +90,14 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
+// ReadMade reads an object that was made from another, on whose first line its
+// findings stand.
+func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) {
+	isObject, err = o.Read(text, Document{End: len(text)}, false, from.Origin)
+	o.moved, o.unlined = true, from.unlined
+	return isObject, err
+}
+
 // Clone gives a copy, without edits, that outlives the text that o was read from.
 func (o *Object) Clone() *Object {
 	c := new(Object)

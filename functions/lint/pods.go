@@ -192,7 +192,7 @@ func latestImage(c *checker) {
 func unpinnedImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", image, more(c.images[image], "container")), "run `armature pin` to write digests into images.lock")
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", image, more(c.images[image], "container")), "run `armature pin` to write digests into armature.lock")
 		}
 	})
 }
