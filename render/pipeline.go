@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
@@ -11,6 +12,7 @@ import (
 // every container exists; pinning after it; judgement last, on what will leave.
 var order = [...]string{
 	"agent",
+	"kagent-agent",
 	"inject",
 	"token-exchange",
 	"agent-trace",
@@ -19,6 +21,9 @@ var order = [...]string{
 	"pin-images",
 	"validate",
 }
+
+// Functions are the names of all functions in the order of the render.
+func Functions() []string { return slices.Clone(order[:]) }
 
 // pipeline gives the named functions in the order of the render; no name gives
 // all of them.

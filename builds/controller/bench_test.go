@@ -41,9 +41,10 @@ func kept(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = new(bool) }
 
 const (
 	burstSize = 500
-	// workers of the controller, and clients that create raw runs.
-	workers = 16
-	rounds  = 7
+	// workers of the controller, as many as it has by default, and clients that
+	// create raw runs.
+	workers = 8
+	rounds  = 5
 )
 
 // measureBurst compares the controller with a client that creates the same runs

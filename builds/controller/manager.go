@@ -173,6 +173,12 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency in
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &PipelineRun{}, ownerIndex, ownerOf); err != nil {
 		return fmt.Errorf("indexing runs by their build: %w", err)
 	}
+	// All caches fill at once; the controller would start one after the other.
+	for _, o := range []client.Object{&api.AgentBuild{}, configMapMetadata()} {
+		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("setting up the cache of %T: %w", o, err)
+		}
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("agentbuild").
 		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).

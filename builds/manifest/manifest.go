@@ -241,7 +241,7 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 	var out []error
 	for _, e := range append(found, rules...) {
 		hint := "see docs/builds.md for the field"
-		message := e.Detail
+		message := strings.TrimPrefix(e.Detail, e.Field+" in body ")
 		switch e.Type {
 		case field.ErrorTypeRequired:
 			message, hint = "is missing", "add the field"
