@@ -9,7 +9,7 @@ bench-apply: controlplane kubectl-alone ## Print how long applying 1,000 objects
 	go test -run '^$$' -bench Apply -benchtime 1x -timeout 30m ./render/apply
 
 kubectl-alone:
-	@e2e/build.sh kubectl-alone kubectl .
+	@e2e/build.sh kubectl-alone kubectl tool
 
 # make bench prints it as well.
 bench: bench-apply

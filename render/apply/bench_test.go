@@ -42,7 +42,7 @@ func BenchmarkApply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	kubectl := filepath.Join(root, ".cache", "bin", "kubectl-alone")
+	kubectl := filepath.Join(root, ".cache", "bin", "kubectl-alone", "kubectl")
 	if _, err := os.Stat(kubectl); err != nil {
 		b.Fatalf("%v: run `make bench-apply`, which builds it", err)
 	}
