@@ -71,7 +71,9 @@ type Entry struct {
 	Changed time.Time `json:"changed,omitzero"`
 
 	Instances []Instance `json:"instances,omitempty"`
-	Builds    []Build    `json:"builds,omitempty"`
+	// Images by digest that the agent's containers run.
+	Images []string `json:"images,omitempty"`
+	Builds []Build  `json:"builds,omitempty"`
 	// Document is the agent's card, or what a server said of itself.
 	Document json.RawMessage `json:"document,omitempty"`
 	// Items are what it offers. List and Search leave them out.

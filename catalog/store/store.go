@@ -260,10 +260,15 @@ func (s *Store) Delete(ctx context.Context, key Key) error {
 	return nil
 }
 
-// Sweep deletes the entries of a resource whose UID is not among keep: what
-// vanished while nobody watched.
-func (s *Store) Sweep(ctx context.Context, resource string, keep map[string]bool) (gone int, err error) {
+// Sweep deletes the entries of a resource whose UID is not among those that
+// current gives: what vanished while nobody watched. current is asked after the
+// entries were read, so that an entry stored meanwhile stays.
+func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
 	uids, err := column[string](ctx, s.read, s.bind("SELECT uid FROM entry WHERE resource = ?"), resource)
+	if err != nil {
+		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
+	}
+	keep, err := current()
 	if err != nil {
 		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
 	}

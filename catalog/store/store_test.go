@@ -217,7 +217,7 @@ func TestDeleteAndSweep(t *testing.T) {
 		if err := s.Delete(t.Context(), store.Key{Resource: cards, Namespace: "team1", Name: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		if n := must[int](t)(s.Sweep(t.Context(), cards, map[string]bool{"uid-team1-c": true})); n != 1 {
+		if n := must[int](t)(s.Sweep(t.Context(), cards, func() (map[string]bool, error) { return map[string]bool{"uid-team1-c": true}, nil })); n != 1 {
 			t.Errorf("%d swept, want 1", n)
 		}
 		var names []string

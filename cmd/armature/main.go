@@ -72,7 +72,8 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceUsage:  true,
 	}
 	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand(),
-		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"))
+		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
+		companion("catalog", "List and search the agents and tools that run"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {

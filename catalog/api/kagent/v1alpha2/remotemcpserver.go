@@ -72,7 +72,7 @@ type RemoteMCPServerSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https']",message="must be an http or https URL, such as http://tools.team1:8080/mcp"
-	// +kubebuilder:validation:XValidation:rule="!isURL(self) || !url(self).getHost().contains('@') && !self.split('/')[2].contains('@')",message="must hold no user or password: put them into a Secret and name it in headersFrom"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-zA-Z]+://[^/?#]*@')",message="must hold no user or password: put them into a Secret and name it in headersFrom"
 	URL string `json:"url"`
 	// HeadersFrom are sent with every request. Omitted, there are none.
 	// +optional

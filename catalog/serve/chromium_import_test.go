@@ -1,0 +1,3 @@
+package serve_test
+
+import _ "github.com/chromedp/chromedp"
