@@ -46,5 +46,5 @@ func (p *Package) Finish() (findings []krm.Finding) {
 				"correct the labels, unless the workload is deployed from elsewhere"))
 		}
 	}
-	return findings
+	return append(findings, p.overcommit.summary()...)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agentcard"
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -33,10 +34,13 @@ type Function struct {
 // Table names all functions. Their order when rendering is render/pipeline.go's.
 func Table() []Function {
 	return []Function{
+		{"agent", "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC", runAgent, "agent"},
 		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
 		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
+		{"overcommit", "lower requests to a part of the limits, by OvercommitClasses", runOvercommit, "overcommit"},
+		{"pin-images", "pin the images of all containers to the digests of the lock", runPinImages, "pinimages"},
 		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
 	}
 }
@@ -54,6 +58,8 @@ func Lookup(name string) (Function, bool) {
 // configHash is the pod annotation that rolls the pods when the configuration
 // changes, on request.
 const configHash = "armature.dev/config-hash"
+
+func runAgent(u *Unit) { u.expand("agent") }
 
 func runInject(u *Unit) {
 	if !u.workload {
@@ -75,17 +81,13 @@ func runInject(u *Unit) {
 		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
-		message := fmt.Sprintf("written anew in block style, because of %s", why)
-		if !u.Hosted {
-			message += "; `armature uninject` gives the original back"
-		}
-		u.report(krm.Info, "inject/rewritten", krm.Node{}, message, "")
+		u.reportRewritten("inject/rewritten", why)
 	}
 }
 
 func runTokenExchange(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TokenExchangeName, u.appendTokenExchange)
+		u.generate(u.settings.TokenExchangeName, u.tokenExchange)
 		if c := u.exchangeOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -95,7 +97,7 @@ func runTokenExchange(u *Unit) {
 
 func runAgentTrace(u *Unit) {
 	if u.workload {
-		u.generate(u.settings.TraceName, u.appendTrace)
+		u.generate(u.settings.TraceName, u.trace)
 		if c := u.traceOf[u.entry]; c != nil {
 			u.keepSource(c.Object)
 		}
@@ -112,7 +114,7 @@ func runAgentCard(u *Unit) {
 	for i := range u.agentCards {
 		c := &u.agentCards[i]
 		if c.Origin == u.Origin && c.Ref == u.Ref {
-			u.generate(func() string { return agentcard.Name(c.Name) }, func(b []byte) []byte { return agentcard.AppendConfigMap(b, &c.value) })
+			u.generate(func() string { return agentcard.Name(c.Name) }, func() Generated { return Generated{text: agentcard.AppendConfigMap(nil, &c.value)} })
 		}
 	}
 	u.consume("AgentCard")
@@ -128,20 +130,16 @@ type common struct {
 // maxCommon bounds the memory for them.
 const maxCommon = 256
 
-func (u *Unit) appendTokenExchange(dst []byte) []byte {
-	return u.appendCommon(dst, false, u.exchanges.AppendConfigMap)
-}
+func (u *Unit) tokenExchange() Generated { return u.configMap(false, u.exchanges.AppendConfigMap) }
 
-func (u *Unit) appendTrace(dst []byte) []byte {
-	return u.appendCommon(dst, true, agenttrace.AppendConfigMap)
-}
+func (u *Unit) trace() Generated { return u.configMap(true, agenttrace.AppendConfigMap) }
 
-// appendCommon writes a ConfigMap, by filling in the name where the rest has
-// been written before.
-func (u *Unit) appendCommon(dst []byte, trace bool, write func([]byte, *identity.Settings) []byte) []byte {
+// configMap composes a ConfigMap, of which only the name is filled in where the
+// rest has been written before.
+func (u *Unit) configMap(trace bool, write func([]byte, *identity.Settings) []byte) Generated {
 	s := &u.settings
 	if !s.Common {
-		return write(dst, s)
+		return Generated{text: write(nil, s)}
 	}
 	k := common{s.Kind, s.Namespace, strings.Join(s.ProbePaths, " "), s.SPIFFE.Enabled, trace}
 	block := u.common[k]
@@ -154,13 +152,13 @@ func (u *Unit) appendCommon(dst []byte, trace bool, write func([]byte, *identity
 		}
 		u.common[k] = block
 	}
-	return block.Append(dst, s.Name, 0, "\n")
+	return Generated{block: block, name: s.Name}
 }
 
 const placeholder = "armature0name0placeholder"
 
 // generate adds a document, unless an author's ConfigMap has its name.
-func (u *Unit) generate(name func() string, write func([]byte) []byte) {
+func (u *Unit) generate(name func() string, compose func() Generated) {
 	if u.configMaps > 0 {
 		if place, taken := u.authored("ConfigMap", u.Namespace, name(), u.Origin.File); taken {
 			u.report(krm.Error, "package/name-taken", u.Get("metadata", "name"),
@@ -168,14 +166,13 @@ func (u *Unit) generate(name func() string, write func([]byte) []byte) {
 			return
 		}
 	}
-	u.Generated = write(u.Generated)
-	u.ends = append(u.ends, len(u.Generated))
+	u.Generated = append(u.Generated, compose())
 }
 
 // keepSource writes into the generated object what it was made from, so that
 // another render of what a host kept comes to the same.
 func (u *Unit) keepSource(c *krm.Object) {
-	if len(u.ends) == 0 {
+	if len(u.Generated) == 0 {
 		return // the name was taken
 	}
 	source, err := sourceJSON(c, u.Name)
@@ -183,14 +180,9 @@ func (u *Unit) keepSource(c *krm.Object) {
 		u.Findings = append(u.Findings, c.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
 		return
 	}
-	from := 0
-	if n := len(u.ends); n > 1 {
-		from = u.ends[n-2]
-	}
-	annotation := "  annotations:\n    " + sourceAnnotation + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
-	document := bytes.Replace(u.Generated[from:], []byte("  annotations:\n"), []byte(annotation), 1)
-	u.Generated = append(u.Generated[:from], document...)
-	u.ends[len(u.ends)-1] = len(u.Generated)
+	last := &u.Generated[len(u.Generated)-1]
+	annotation := "  annotations:\n    " + expand.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+	*last = Generated{text: bytes.Replace(last.Text(), []byte("  annotations:\n"), []byte(annotation), 1)}
 }
 
 // sourceJSON is the resource with the name that its workload has by now, and
@@ -211,10 +203,6 @@ func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// sourceAnnotation holds, as JSON on a generated object, the custom resource
-// that it was made from.
-const sourceAnnotation = "armature.dev/source"
-
 // consume takes a custom resource of a pillar out of the output.
 func (u *Unit) consume(kind string) {
 	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
@@ -228,7 +216,7 @@ func runValidate(u *Unit) {
 			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
 		}
 	}
-	if _, ok := u.PodTemplate(); ok {
+	if _, ok := u.PodTemplate(); ok || u.Expansion != nil {
 		return
 	}
 	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {

@@ -15,6 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -24,9 +26,12 @@ type Package struct {
 	// Version is recorded in what is rendered.
 	Version string
 	Config  api.RenderConfigSpec
+	// Pins says that images are pinned to the digests of the package's locks.
+	Pins bool
 
-	base      identity.Settings
-	exchanges *tokenexchange.Renderer
+	base       identity.Settings
+	configured *api.Origin // of Config, nil for the defaults
+	exchanges  *tokenexchange.Renderer
 
 	entries []entry
 	first   map[key]int32 // into entries; duplicates follow entry.next
@@ -34,13 +39,20 @@ type Package struct {
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
 	agentCards     []custom[api.AgentCard]
-	sources        []*krm.Object                        // of generated objects
+	sources        []source // of generated objects
+	resources      []*resource
+	resourceAt     map[place]*resource                  // those that are expanded
+	expanded       map[key]bool                         // their names
+	madeBy         map[key]*resource                    // whose objects these are
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
 	namespaces     map[string][]namespace
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
+	overcommit     overcommitPolicy
+	lock           pinimages.Lock
+	locks          int // that were taken in
 
 	findings []krm.Finding
 }
@@ -54,6 +66,7 @@ type entry struct {
 	line             int32
 	next             int32 // the next entry of the same key, 0 for none
 	generated        bool
+	made             bool // from a custom resource, by this render
 }
 
 // custom is a pillar's custom resource with the text it came from.
@@ -73,6 +86,7 @@ type namespace struct {
 	origin krm.Origin
 	optOut bool
 	label  string // "file:line" of the label that says so
+	object *krm.Object
 }
 
 // NewPackage prepares a package for a configuration; nil stands for the
@@ -86,11 +100,15 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
 		renamed:    make(map[key][]renamed),
+		resourceAt: make(map[place]*resource),
+		expanded:   make(map[key]bool),
+		madeBy:     make(map[key]*resource),
 	}
 	if config != nil {
-		p.Config = config.Spec
+		p.Config, p.configured = config.Spec, &config.Origin
 	}
 	p.base, p.findings = identity.Base(config)
+	p.findings = append(p.findings, lint.CheckConfig(config)...)
 	p.exchanges = tokenexchange.New()
 	return p
 }
@@ -106,44 +124,72 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
+// Glance notes a document of the first pass by its head, where that says all
+// that others want to know of it. It reads into look.
+func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (noted bool) {
+	if item {
+		return p.glanceAtItem(look, src, d, origin)
+	}
+	text := src[d.Start:d.End]
+	head, ok := krm.ReadHead(text)
+	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
+		return false
+	}
+	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)) {
+		return false
+	}
+	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
+	return true
+}
+
+// glanceAtItem is for the items of lists, of which hosts say in annotations
+// where they are from, and what they were called.
+func (p *Package) glanceAtItem(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
+	head, ok := krm.HeadOfItem(src, item)
+	if !ok {
+		return false
+	}
+	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
+		return false
+	}
+	if _, rewritten := look.Rewritten(); rewritten || p.wants(look.APIVersion, look.Kind) || look.Contains("armature.dev/") {
+		return false
+	}
+	p.CollectObject(look)
+	return true
+}
+
 // Collect notes one document of the first pass. Text that cannot be read is
 // left for the second pass to report.
 func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Origin) {
-	text := src[d.Start:d.End]
-	head, ok := krm.Head{}, false
-	if !item {
-		head, ok = krm.ReadHead(text)
-		ok = ok && head.Name != ""
+	var o krm.Object
+	if isObject, err := o.Read(src, d, item, origin); err == nil && isObject {
+		p.CollectObject(&o)
 	}
-	var o *krm.Object
-	if !ok || p.wants(head.APIVersion, head.Kind) {
-		o = new(krm.Object)
-		if isObject, err := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-			return
-		}
-		origin = o.Origin
-		head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
-	}
-	if head.Kind == "" || head.Name == "" {
+}
+
+// CollectObject notes an object of the first pass. What it keeps of it, it copies.
+func (p *Package) CollectObject(o *krm.Object) {
+	if o.Name == "" {
 		return
 	}
-	k := key{head.Kind, head.Namespace, head.Name}
+	k := key{o.Kind, o.Namespace, o.Name}
 	e := entry{
-		apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line),
-		generated: head.Kind == "ConfigMap" && bytes.Contains(text, []byte(identity.RenderedFor)),
+		apiVersion: o.APIVersion, file: o.Origin.File, line: int32(o.Origin.Line),
+		generated: o.Get("metadata", "annotations", krm.RenderedFor).Exists(),
 	}
 	p.enter(k, e)
-	if item && o != nil {
+	if o.Item() {
 		for _, name := range previousNames(o) {
 			was := key{o.Kind, o.Namespace, name}
 			p.renamed[was] = append(p.renamed[was], renamed{p.first[k], affixes(o)})
 		}
 	}
-	if o != nil && p.wants(o.APIVersion, o.Kind) {
-		p.collectCustom(o)
+	if p.wants(o.APIVersion, o.Kind) {
+		p.collectCustom(o.Clone())
 	}
-	if e.generated && bytes.Contains(text, []byte(sourceAnnotation)) {
-		p.collectSource(text, item, origin)
+	if e.generated {
+		p.collectSource(o)
 	}
 }
 
@@ -167,7 +213,8 @@ type Mark struct{ entries, whole int }
 
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
-	whole := len(p.sources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings)
+	whole := p.locks + len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
+		len(p.overcommit.overcommits) + len(p.overcommit.classes)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -202,29 +249,18 @@ func (p *Package) Restore(file string, facts Facts) {
 	}
 }
 
-// Selects reports whether AgentCards look for workloads by their labels, which
-// facts do not hold.
+// Selects reports whether the package has to see every workload: AgentCards look
+// for them by their labels, which facts do not hold, and overcommit counts them.
 func (p *Package) Selects() bool {
+	if len(p.overcommit.overcommits) > 0 {
+		return true
+	}
 	for _, c := range p.agentCards {
 		if c.value.Spec.TargetRef == nil {
 			return true
 		}
 	}
 	return false
-}
-
-// collectSource reads the custom resource that a generated object was made
-// from. It counts only where the package does not have the resource itself.
-func (p *Package) collectSource(text []byte, item bool, origin krm.Origin) {
-	var generated krm.Object
-	if isObject, err := generated.Read(text, krm.Document{End: len(text)}, item, origin); err != nil || !isObject {
-		return
-	}
-	source := []byte(generated.Get("metadata", "annotations", sourceAnnotation).Text())
-	o := new(krm.Object)
-	if isObject, err := o.Read(source, krm.Document{End: len(source)}, false, generated.Origin); err == nil && isObject && p.wants(o.APIVersion, o.Kind) {
-		p.sources = append(p.sources, o)
-	}
 }
 
 // wants says which kinds the first pass has to read as a whole.
@@ -236,8 +272,22 @@ func (p *Package) wants(apiVersion, kind string) bool {
 		return p.pillarGroup(apiVersion)
 	case "AgentCard":
 		return p.pillarGroup(apiVersion) || p.agentGroup(apiVersion)
+	case "Overcommit", "OvercommitClass":
+		group, _, _ := strings.Cut(apiVersion, "/")
+		return group == api.OvercommitGroup
+	case "ImageLock":
+		return strings.HasPrefix(apiVersion, "armature.dev/")
 	}
-	return false
+	return p.expansion(apiVersion, kind) != nil
+}
+
+// versions are the known ones of the custom resources.
+func versions(kind string) []string {
+	switch kind {
+	case "Overcommit", "OvercommitClass":
+		return []string{"v1alpha1", "v1alphav1"}
+	}
+	return []string{"v1alpha1"}
 }
 
 // pillarGroup reports whether an apiVersion is of the group of 001's CRs,
@@ -253,10 +303,14 @@ func (p *Package) agentGroup(apiVersion string) bool {
 }
 
 func (p *Package) collectCustom(o *krm.Object) {
-	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}
-	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && version != "v1alpha1" {
+	if x := p.expansion(o.APIVersion, o.Kind); x != nil {
+		p.collectResource(x, o)
+		return
+	}
+	origin := api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
+	if _, version, _ := strings.Cut(o.APIVersion, "/"); o.Kind != "Namespace" && !slices.Contains(versions(o.Kind), version) {
 		p.findings = append(p.findings, o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
-			fmt.Sprintf("%s has no version %q", o.Kind, version), "write v1alpha1"))
+			fmt.Sprintf("%s has no version %q", o.Kind, version), "write "+strings.Join(versions(o.Kind), " or ")))
 		return
 	}
 	switch o.Kind {
@@ -264,7 +318,7 @@ func (p *Package) collectCustom(o *krm.Object) {
 		out, at, findings := inject.NamespaceOptsOut(o, p.base.Prefix)
 		p.findings = append(p.findings, findings...)
 		p.namespaces[o.Name] = append(p.namespaces[o.Name], namespace{
-			Ref: o.Ref, origin: o.Origin, optOut: out, label: fmt.Sprintf("%s:%d", o.Origin.File, at.Line()),
+			Ref: o.Ref, origin: o.Origin, optOut: out, label: fmt.Sprintf("%s:%d", o.Origin.File, at.Line()), object: o,
 		})
 	case "TokenExchange":
 		c := custom[api.TokenExchange]{Object: o}
@@ -282,17 +336,52 @@ func (p *Package) collectCustom(o *krm.Object) {
 		c.value.Origin = origin
 		p.findings = append(p.findings, agentcard.Check(&c.value)...)
 		p.agentCards = append(p.agentCards, c)
+	case "Overcommit":
+		value := new(api.Overcommit)
+		p.findings = append(p.findings, o.Decode("overcommit/field", value)...)
+		value.Origin = origin
+		p.overcommit.overcommits = append(p.overcommit.overcommits, value)
+	case "OvercommitClass":
+		value := new(api.OvercommitClass)
+		findings := o.Decode("overcommit/field", value)
+		p.findings = append(p.findings, findings...)
+		if krm.Failed(findings) { // that is enough said about it
+			one := api.Number("1")
+			value.Spec = api.OvercommitClassSpec{CPUOvercommit: &one, MemoryOvercommit: &one}
+		}
+		value.Origin = origin
+		p.overcommit.classes = append(p.overcommit.classes, value)
+	case "ImageLock":
+		lock := api.ImageLock{Origin: origin}
+		if findings := o.Decode("pin-images/field", &lock); krm.Failed(findings) {
+			p.findings = append(p.findings, findings...)
+			return
+		}
+		p.UseLock(&lock)
 	}
 }
 
-// Resolve ends the first pass: it finds the workload of every targetRef. Its
-// findings are those of the configuration and of all custom resources.
-func (p *Package) Resolve() []krm.Finding {
-	for _, o := range p.sources {
-		if p.first[key{o.Kind, o.Namespace, o.Name}] == 0 {
-			p.collectCustom(o)
-		}
+// UseLock takes in a lock that stands beside the package; nil is none. Those in
+// it are found by Collect.
+func (p *Package) UseLock(lock *api.ImageLock) {
+	if lock != nil {
+		p.locks++
+		p.findings = append(p.findings, p.lock.Add(lock)...)
 	}
+}
+
+// BuiltImage gives the image of a finished AgentBuild, with its digest, as the
+// package's locks have it. It may be asked once the first pass is done.
+func (p *Package) BuiltImage(namespace, name string) (image string, found bool) {
+	return p.lock.Built(namespace, name)
+}
+
+// Resolve ends the first pass: it expands the custom resources of the functions
+// that run, and finds the workload of every targetRef. Its findings are those
+// of the configuration and of all custom resources.
+func (p *Package) Resolve(run []Function) []krm.Finding {
+	p.resolveSources()
+	p.expand(run)
 	for i := range p.tokenExchanges {
 		c := &p.tokenExchanges[i]
 		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {
@@ -313,6 +402,7 @@ func (p *Package) Resolve() []krm.Finding {
 			p.cards.add(c)
 		}
 	}
+	p.findings = append(p.findings, p.overcommit.resolve(p.namespaces)...)
 	return p.findings
 }
 
@@ -341,7 +431,8 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 	group, _, _ := strings.Cut(ref.APIVersion, "/")
 	matches := func(e *entry) bool {
 		have, _, _ := strings.Cut(e.apiVersion, "/")
-		return ref.APIVersion == "" || have == group
+		old := e.generated && !e.made && p.madeBy[e.key] != nil // an earlier render's
+		return !old && (ref.APIVersion == "" || have == group)
 	}
 	found := p.nearest(key{ref.Kind, o.Namespace, ref.Name}, o.Origin.File, matches)
 	if len(found) == 0 {
@@ -452,22 +543,42 @@ func (p *Package) index(o *krm.Object) int32 {
 	return 0
 }
 
-// Regenerates reports whether a generated object belongs to a workload of the
-// package, which makes it anew, or is gone with it.
-func (p *Package) Regenerates(o *krm.Object) bool {
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
-	return p.first[key{kind, o.Namespace, name}] != 0
+// Regenerates reports whether a generated object belongs to one of the package,
+// which makes it anew, or is gone with it. known is false where the package
+// does not have the other.
+func (p *Package) Regenerates(o *krm.Object) (drop, known bool) {
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	k := key{kind, o.Namespace, name}
+	if kind == "" || p.expanded[k] {
+		return p.expanded[k], p.expanded[k]
+	}
+	known = p.first[k] != 0
+	for _, r := range p.resources {
+		if r.Kind == kind && r.Namespace == o.Namespace && r.Name == name {
+			return false, true // its function does not run
+		}
+	}
+	for _, r := range p.renamed[k] {
+		known = known || r.affixes == affixes(o)
+	}
+	return known, known
+}
+
+// namespaceOf gives the Namespace of an object, the one in the nearest file.
+func (p *Package) namespaceOf(o *krm.Object) (nearest namespace, found bool) {
+	best := -1
+	for _, ns := range p.namespaces[o.Namespace] {
+		if depth := sharedFolders(ns.origin.File, o.Origin.File); depth > best {
+			best, nearest = depth, ns
+		}
+	}
+	return nearest, best >= 0
 }
 
 // optedOut gives the Namespace that keeps its workloads from being injected.
 func (p *Package) optedOut(o *krm.Object) (namespace, bool) {
-	best, found := -1, namespace{}
-	for _, ns := range p.namespaces[o.Namespace] {
-		if depth := sharedFolders(ns.origin.File, o.Origin.File); depth > best {
-			best, found = depth, ns
-		}
-	}
-	return found, found.optOut
+	ns, found := p.namespaceOf(o)
+	return ns, found && ns.optOut
 }
 
 // authored gives the place of an object that an author wrote under a name that

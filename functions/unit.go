@@ -2,12 +2,14 @@ package functions
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 )
 
 // Unit is one object on its way through the functions. A Unit is used for one
@@ -18,35 +20,89 @@ type Unit struct {
 
 	// Findings are about this object.
 	Findings []krm.Finding
-	// Generated are YAML documents that belong behind the object, one slice of
-	// Documents each.
-	Generated []byte
-	ends      []int
+	// Generated are the documents that belong behind the object.
+	Generated []Generated
 	// Hosted says that a host passes the objects, in a ResourceList.
 	Hosted bool
+	// Alter changes the settings of a workload before what follows from them is
+	// worked out; nil changes nothing. What a setting decides is what differs.
+	Alter func(identity.Settings) identity.Settings
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
+	// Expansion are the texts of the objects that it stands for.
+	Expansion [][]byte
 
 	entry    int32 // in the package
 	workload bool
 	settings identity.Settings
+	said     []identity.Annotation // by the workload
 
 	injector inject.Injector
 	common   map[common]*krm.Block
 	scratch  []byte
+
+	settled krm.Object // what functions after the injection see
+	text    []byte     // of it
+	changes krm.Changes
+	// remembered is the class that an earlier render applied.
+	remembered *overcommit.Class
 }
+
+// Remember notes what an object tells of an earlier render that cannot be seen
+// once that render is undone. It is called before Start.
+func (u *Unit) Remember(o *krm.Object) { u.remembered = overcommit.Remembered(o) }
 
 // Start makes the unit ready for its next object and decides whether it is a
 // workload that gets the identity infrastructure.
 func (u *Unit) Start(p *Package, o *krm.Object) {
 	u.Object, u.Package = o, p
-	u.Findings, u.Generated, u.ends = u.Findings[:0], u.Generated[:0], u.ends[:0]
-	u.Consumed, u.workload = false, false
+	u.Findings, u.Generated = u.Findings[:0], u.Generated[:0]
+	u.Consumed, u.workload, u.Expansion = false, false, nil
+	u.changes.Reset()
+	u.changes.Version, u.changes.Hosted = p.Version, u.Hosted
 	u.injector.Version, u.injector.Classic, u.injector.Hosted = p.Version, p.Classic(), u.Hosted
 	if !o.Contains(p.Prefix()+"/") && len(p.exchangeOf)+len(p.traceOf) == 0 {
 		return
 	}
 	u.identify()
+}
+
+// settle applies the edits that wait, so that a function sees every container,
+// injected ones too.
+func (u *Unit) settle() bool {
+	if u.Object == &u.settled || !u.Edited() {
+		return true
+	}
+	var err error
+	if u.text, err = u.settled.Settle(u.Object, u.text); err != nil {
+		u.report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style")
+		return false
+	}
+	u.Object = &u.settled
+	return true
+}
+
+// Finish makes the changes that functions noted, after the last of them.
+func (u *Unit) Finish() {
+	if krm.Failed(u.Findings) {
+		return
+	}
+	if err := u.changes.Apply(u.Object); err != nil {
+		u.report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style, with each value on one line")
+		return
+	}
+	if why, rewritten := u.Rewritten(); rewritten && u.changes.Any() {
+		u.reportRewritten("package/rewritten", why)
+	}
+}
+
+// reportRewritten says that not only the lines that had to change did.
+func (u *Unit) reportRewritten(rule, why string) {
+	message := fmt.Sprintf("written anew in block style, because of %s", why)
+	if !u.Hosted {
+		message += "; `armature uninject` gives the original back"
+	}
+	u.report(krm.Info, rule, krm.Node{}, message, "")
 }
 
 func (u *Unit) report(severity krm.Severity, rule string, at krm.Node, message, hint string) {
@@ -88,6 +144,7 @@ func (u *Unit) identify() {
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		File:           u.Origin.File, Line: u.Origin.Line,
+		Alter: u.Alter,
 	}
 	var te *api.TokenExchange
 	if exchange != nil {
@@ -97,7 +154,8 @@ func (u *Unit) identify() {
 	if trace != nil {
 		at = &trace.value
 	}
-	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.annotations(pod))
+	u.said = u.annotations(pod)
+	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.said)
 	u.Findings = append(u.Findings, findings...)
 	if u.Name == "" {
 		u.report(krm.Error, "inject/no-name", u.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
@@ -130,29 +188,44 @@ func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
 	return found
 }
 
+// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
+// Protocol".
+const grpcHealth = "/grpc.health.v1.Health/Check"
+
 // probePaths gathers what the kubelet asks for without a token.
 func probePaths(pod krm.PodTemplate) (paths []string) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			if p := c.Get(probe, "httpGet", "path"); p.IsScalar() {
-				paths = append(paths, p.Text())
+			http, grpc := c.Get(probe, "httpGet"), c.Get(probe, "grpc")
+			if path := http.Get("path"); path.IsScalar() {
+				paths = append(paths, path.Text())
+			} else if http.IsMap() {
+				paths = append(paths, "/")
+			}
+			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
+				paths = append(paths, grpcHealth)
 			}
 		}
 	}
 	return paths
 }
 
+// Settings gives the effective settings of a workload that is injected.
+func (u *Unit) Settings() *identity.Settings { return &u.settings }
+
+// Inputs gives what they were merged from.
+func (u *Unit) Inputs() identity.Inputs {
+	settings := u.settings
+	in := identity.Inputs{Config: u.configured, Annotations: u.said, File: u.Origin.File, Settings: &settings}
+	if c := u.exchangeOf[u.entry]; c != nil {
+		in.TokenExchange = &c.value.Origin
+	}
+	if c := u.traceOf[u.entry]; c != nil {
+		in.AgentTrace = &c.value.Origin
+	}
+	return in
+}
+
 // Injected reports whether the object is a workload that gets the identity
 // infrastructure.
 func (u *Unit) Injected() bool { return u.workload }
-
-// Documents yields the generated documents one by one.
-func (u *Unit) Documents(yield func([]byte) bool) {
-	from := 0
-	for _, end := range u.ends {
-		if !yield(u.Generated[from:end]) {
-			return
-		}
-		from = end
-	}
-}

@@ -87,7 +87,7 @@ func BenchmarkFolder(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil)
+		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil, nil)
 		if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
 			b.Fatal(err)
 		}
@@ -100,9 +100,9 @@ func BenchmarkFolder(b *testing.B) {
 	}
 }
 
-// BenchmarkResourceList is what armature-fn does for a host, with ten workloads.
+// BenchmarkResourceList is what armature-fn does for a host, with a thousand workloads.
 func BenchmarkResourceList(b *testing.B) {
-	files, _ := corpus(b, 10)
+	files, _ := corpus(b, 1000)
 	list := []byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n")
 	for _, f := range files {
 		_, text, _ := bytes.Cut(f.Data, []byte("\n"))
@@ -119,7 +119,7 @@ func BenchmarkResourceList(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, findings, stats, err := in.Render(render.Options{}); err != nil || krm.Failed(findings) || stats.Workloads != 10 {
+		if _, findings, stats, err := in.Render(render.Options{}); err != nil || krm.Failed(findings) || stats.Workloads != 1000 {
 			b.Fatal(findings, stats, err)
 		}
 	}

@@ -16,9 +16,20 @@ const ConfigFile = "armature.yaml"
 // ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
 // object, are errors.
 func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
-	finding := func(line int, message, hint string) []krm.Finding {
-		return []krm.Finding{{Rule: "config/invalid", Severity: krm.Error, File: file, Line: line, Message: message, Hint: hint}}
+	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig")
+	if found == nil {
+		return nil, findings
 	}
+	return decodeConfig(found)
+}
+
+// only reads the one object of a file. thing is what it is called, kind what it
+// should be.
+func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Finding) {
+	finding := func(line int, message, hint string) []krm.Finding {
+		return []krm.Finding{{Rule: rule, Severity: krm.Error, File: file, Line: line, Message: message, Hint: hint}}
+	}
+	start := "start with apiVersion: armature.dev/v1alpha1 and kind: " + kind
 	var found *krm.Object
 	line := 1
 	for d := range krm.Documents(data) {
@@ -32,18 +43,18 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
 		case !isObject && !o.Root().Exists():
 		case !isObject:
 			if len(bytes.TrimSpace(data[d.Start:d.End])) > 0 && !o.Root().IsNull() {
-				return nil, finding(o.Origin.Line, "no Kubernetes object: apiVersion or kind is missing", "start with apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")
+				return nil, finding(o.Origin.Line, "no Kubernetes object: apiVersion or kind is missing", start)
 			}
 		case found != nil:
-			return nil, finding(o.Origin.Line, "a second configuration", "keep one RenderConfig in the file")
+			return nil, finding(o.Origin.Line, "a second "+thing, "keep one "+kind+" in the file")
 		default:
 			found = o
 		}
 	}
 	if found == nil {
-		return nil, finding(1, "the configuration is empty", "remove the file, or start with apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")
+		return nil, finding(1, "the "+thing+" is empty", "remove the file, or "+start)
 	}
-	return decodeConfig(found)
+	return found, nil
 }
 
 func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
@@ -51,7 +62,7 @@ func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
 		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
 			fmt.Sprintf("%s %s is no configuration", o.APIVersion, o.Kind), "write apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")}
 	}
-	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf}}
+	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}}
 	return config, o.Decode("config/field", config)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -74,18 +75,23 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = o.Append(dst)
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
+	case w.replaced:
 	default:
 		dst = o.Append(dst)
 	}
 	eol := lineEnding(src)
-	for document := range u.Documents {
+	first := w.replaced
+	for i := range u.Generated {
 		w.stats.Generated++
 		if w.json {
-			w.aside = append(append(w.aside, "---\n"...), document...)
+			w.aside = u.Generated[i].Append(append(w.aside, "---\n"...), 0, "\n")
 			continue
 		}
-		dst = append(append(endLine(dst, eol), "---"...), eol...)
-		dst = appendLines(dst, document, "", "", eol)
+		if !first {
+			dst = append(append(endLine(dst, eol), "---"...), eol...)
+		}
+		first = false
+		dst = u.Generated[i].Append(dst, 0, eol)
 	}
 	return dst
 }
@@ -102,24 +108,6 @@ func lineEnding(src []byte) string {
 	return "\n"
 }
 
-// appendLines writes lines with an indentation and another line ending.
-func appendLines(dst, lines []byte, first, indent, eol string) []byte {
-	if indent == "" && first == "" && eol == "\n" {
-		return append(dst, lines...)
-	}
-	lead := first
-	for len(lines) > 0 {
-		i := bytes.IndexByte(lines, '\n')
-		if i > 0 {
-			dst = append(dst, lead...)
-			dst = append(dst, lines[:i]...)
-		}
-		dst = append(dst, eol...)
-		lines, lead = lines[i+1:], indent
-	}
-	return dst
-}
-
 // localKind reports whether an object is for the tools that build a package,
 // not for a cluster.
 func localKind(o *krm.Object) bool {
@@ -127,18 +115,22 @@ func localKind(o *krm.Object) bool {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
 		return true
 	}
-	return o.Kind == "RenderConfig" && o.Group() == "armature.dev"
+	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == "armature.dev"
 }
 
 // process takes an object through the functions. It gives no object for text
 // that is none, and for an object that is dropped because its workload makes
 // it anew.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
-	if text, ok := restoreLocal(src, d, item); ok {
-		src, d = text, krm.Document{End: len(text)}
-	}
+	w.replaced = false
 	o = &w.object
 	isObject, err := o.Read(src, d, item, origin)
+	if err == nil && isObject {
+		if text, ok := restoreLocal(o); ok {
+			src, d = text, krm.Document{End: len(text)}
+			isObject, err = o.Read(src, d, item, origin)
+		}
+	}
 	if err != nil {
 		w.syntax(err, src[d.Start:d.End])
 		return nil, false
@@ -147,29 +139,43 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		return nil, false
 	}
 	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
-		if w.undo || w.pkg.Regenerates(o) {
+		if w.replace(o) {
+			return o, false
+		}
+		drop, known := w.pkg.Regenerates(o)
+		if w.undo || drop {
 			return nil, true
 		}
-		if !strings.HasPrefix(rendered.Text(), "AgentCard/") {
+		if !known && !strings.HasPrefix(rendered.Text(), "AgentCard/") {
 			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
 	}
-	if inject.Injected(o) {
+	u := &w.unit
+	u.Remember(o)
+	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
 			return nil, false
 		}
 	}
-	u := &w.unit
 	u.Hosted = w.opt.hosted
 	u.Start(w.pkg, o)
 	if w.undo {
 		return o, false
 	}
+	w.run(u)
+	w.expand(o, u.Expansion)
+	return u.Object, false
+}
+
+// run takes an object through the functions.
+func (w *worker) run(u *functions.Unit) {
+	o := u.Object
 	for i := range w.rows {
 		w.rows[i].Run(u)
 	}
+	u.Finish()
 	w.findings = append(w.findings, u.Findings...)
 	if u.Injected() {
 		w.stats.Workloads++
@@ -177,29 +183,82 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			w.stats.Rewritten++
 		}
 	}
-	return o, false
 }
 
-// uninject gives the object as it was before an earlier render.
+// expand takes the objects that a custom resource stands for through the
+// functions, and makes them what the resource generates.
+func (w *worker) expand(from *krm.Object, texts [][]byte) {
+	for _, text := range texts {
+		o, u := &w.made, &w.madeUnit
+		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
+			w.findings = append(w.findings, from.Finding(krm.Error, "package/layout", krm.Node{},
+				fmt.Sprintf("what it stands for is no object: %v", err), ""))
+			return
+		}
+		u.Hosted = true // nobody wrote the text, so that none is kept as original
+		u.Start(w.pkg, o)
+		w.run(u)
+		w.unit.Generated = append(w.unit.Generated, functions.Document(u.Append(nil)))
+		w.unit.Generated = append(w.unit.Generated, u.Generated...)
+	}
+}
+
+// replace puts, in the place of a generated object that remembers a custom
+// resource which a host dropped, what the resource stands for; or the resource
+// itself, where the author's text is asked for.
+func (w *worker) replace(o *krm.Object) (replaced bool) {
+	var texts [][]byte
+	if w.undo {
+		var err error
+		if texts, err = w.pkg.Remembered(o); err != nil || len(texts) == 0 {
+			return false
+		}
+	} else if texts, replaced = w.pkg.StandsIn(o); !replaced {
+		return false
+	}
+	w.replaced = true
+	w.unit.Start(w.pkg, o)
+	if w.undo {
+		for _, text := range texts {
+			w.unit.Generated = append(w.unit.Generated, functions.Document(text))
+		}
+		return true
+	}
+	w.expand(o, texts)
+	return true
+}
+
+// uninject gives the object as it was before an earlier render: first without
+// the fields that were set last, then without what was injected.
 func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
-	text, err := uninjected(w.text[:0], o)
-	if err != nil {
-		return nil, err
+	for i, undo := range [...]undo{krm.Revert, inject.Uninject} {
+		text, was, err := undone(w.text[i][:0], o, undo)
+		if err != nil {
+			return nil, err
+		}
+		if !was {
+			continue
+		}
+		w.text[i] = text
+		again := &w.again[i]
+		isObject, err := again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
+		if err != nil || !isObject {
+			return nil, fmt.Errorf("what is left without what was rendered is no object: %w", err)
+		}
+		again.MapLines(o)
+		o = again
 	}
-	w.text = text
-	isObject, err := w.again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
-	if err != nil || !isObject {
-		return nil, fmt.Errorf("what is left without the injected lines is no object: %w", err)
-	}
-	w.again.MapLines(o)
-	return &w.again, nil
+	return o, nil
 }
 
-// uninjected appends an object's text without what was injected into it.
-func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
-	_, original, unended, err := inject.Uninject(o)
-	if err != nil {
-		return nil, err
+// undo is krm.Revert, inject.Uninject, or one of their shape.
+type undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
+
+// undone appends an object's text without what an earlier render did to it.
+func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err error) {
+	was, original, unended, err := undo(o)
+	if err != nil || !was {
+		return dst, was, err
 	}
 	from := len(dst)
 	dst = o.Append(dst)
@@ -207,21 +266,21 @@ func uninjected(dst []byte, o *krm.Object) ([]byte, error) {
 		if unended {
 			dst = trimEnd(dst)
 		}
-		return dst, nil
+		return dst, true, nil
 	}
 	// The original holds only as long as nobody has edited what it became.
-	var was krm.Object
-	if isObject, err := was.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
-		return nil, errors.Join(errors.New("the original kept in the record is no object"), err)
+	var author krm.Object
+	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
+		return nil, true, errors.Join(errors.New("the original kept in the record is no object"), err)
 	}
-	same, err := was.SameAs(dst[from:])
+	same, err := author.SameAs(dst[from:])
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if same {
 		dst = append(dst[:from], original...)
 	}
-	return dst, nil
+	return dst, true, nil
 }
 
 const syntaxRule = "package/syntax"

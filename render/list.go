@@ -71,10 +71,13 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	dst = o.Append(dst)
-	for document := range u.Documents {
+	first := w.replaced
+	if !first {
+		dst = o.Append(dst)
+	}
+	for i := range u.Generated {
 		w.stats.Generated++
-		n, err := yaml.Parse(string(document))
+		n, err := yaml.Parse(string(u.Generated[i].Text()))
 		var json []byte
 		if err == nil {
 			json, err = n.MarshalJSON()
@@ -83,7 +86,10 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
 			return dst
 		}
-		dst = append(dst, ", "...)
+		if !first {
+			dst = append(dst, ", "...)
+		}
+		first = false
 		dst = append(dst, bytes.TrimSpace(json)...)
 	}
 	return dst
@@ -101,13 +107,22 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	dst = o.Append(dst)
+	if !w.replaced {
+		dst = o.Append(dst)
+	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
-	indent := strings.Repeat(" ", dash+2)
-	for document := range u.Documents {
+	eol := lineEnding(data)
+	for i := range u.Generated {
 		w.stats.Generated++
-		dst = endLine(dst, lineEnding(data))
-		dst = appendLines(dst, w.place(o, document), indent[:dash]+"- ", indent, lineEnding(data))
+		dst = endLine(dst, eol)
+		start := len(dst)
+		if place, ok := w.place(o); ok {
+			text := bytes.Replace(u.Generated[i].Text(), []byte("  annotations:\n"), []byte(place), 1)
+			dst = krm.AppendIndented(dst, text, dash+2, eol)
+		} else {
+			dst = u.Generated[i].Append(dst, dash+2, eol)
+		}
+		dst[start+dash] = '-'
 	}
 	return dst
 }
@@ -138,14 +153,7 @@ func (w *worker) localOnly(o *krm.Object) {
 }
 
 // restoreLocal undoes localOnly.
-func restoreLocal(src []byte, d krm.Document, item bool) ([]byte, bool) {
-	if !bytes.Contains(src[d.Start:d.End], []byte(consumedAnnotation)) {
-		return nil, false
-	}
-	var o krm.Object
-	if isObject, err := o.Read(src, d, item, krm.Origin{}); err != nil || !isObject {
-		return nil, false
-	}
+func restoreLocal(o *krm.Object) ([]byte, bool) {
 	annotations := o.Get("metadata", "annotations")
 	was, marked := o.Annotation(consumedAnnotation)
 	if !marked {
@@ -175,12 +183,13 @@ func beside(file string) string {
 	return file[:dot] + ".armature.yaml"
 }
 
-// place gives a generated object of a list the file next to its workload's,
-// where the host says which that is, and a place in it of its own.
-func (w *worker) place(o *krm.Object, document []byte) []byte {
+// place gives the annotations with which a generated object of a list comes into
+// the file next to its workload's, where the host says which that is, and has a
+// place in it of its own.
+func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
-		return document
+		return "", false
 	}
 	path = beside(path)
 	if w.placed == nil {
@@ -188,7 +197,6 @@ func (w *worker) place(o *krm.Object, document []byte) []byte {
 	}
 	index := w.placed[path]
 	w.placed[path]++
-	where := fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
-		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index)
-	return bytes.Replace(document, []byte("  annotations:\n"), []byte(where), 1)
+	return fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
+		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index), true
 }

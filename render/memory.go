@@ -56,12 +56,13 @@ const settled = int64(50 * time.Millisecond)
 const memoryFormat = "armature 1"
 
 // NewMemory reads from a file what is remembered of a render into a folder, with
-// the same configuration and from the same root, and stamps the files of the source.
-func NewMemory(file, folder, root string, src Source, config *api.RenderConfig) *Memory {
+// the same configuration and lock and from the same root, and stamps the files
+// of the source.
+func NewMemory(file, folder, root string, src Source, config *api.RenderConfig, lock *api.ImageLock) *Memory {
 	m := &Memory{file: file, folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
 	absolute, err1 := filepath.Abs(root)
 	to, err2 := filepath.Abs(folder)
-	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config})
+	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config, lock})
 	if errors.Join(err1, err2, err3) == nil {
 		m.fingerprint = string(decides)
 		if data, err := os.ReadFile(file); err == nil {

@@ -30,7 +30,7 @@ func folderOf(t *testing.T, from, to, remember string) (written int) {
 	opt := render.Options{Config: config}
 	var memory *render.Memory
 	if remember != "" {
-		memory = render.NewMemory(remember, to, from, src, config)
+		memory = render.NewMemory(remember, to, from, src, config, nil)
 		opt.Memory, opt.Keep = memory, folder.Keep
 	}
 	findings, _, err := render.Stream(src, opt, folder.Write)

@@ -8,12 +8,15 @@ import (
 )
 
 // order is the table of contents of a render: expansion first; policy once
-// every container exists; judgement last, on what will leave.
+// every container exists; pinning after it; judgement last, on what will leave.
 var order = [...]string{
+	"agent",
 	"inject",
 	"token-exchange",
 	"agent-trace",
 	"agent-card",
+	"overcommit",
+	"pin-images",
 	"validate",
 }
 

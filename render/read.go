@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -26,14 +27,19 @@ var ErrTooLarge = errors.New("larger than what a manifest may be")
 
 // ReadStream gives standard input, or any other stream, as a source.
 func ReadStream(r io.Reader) (Source, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxStream+1))
-	if err != nil {
+	var data bytes.Buffer
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() < MaxStream {
+			data.Grow(int(info.Size()) + bytes.MinRead)
+		}
+	}
+	if _, err := data.ReadFrom(io.LimitReader(r, MaxStream+1)); err != nil {
 		return Source{}, fmt.Errorf("reading standard input: %w", err)
 	}
-	if len(data) > MaxStream {
+	if data.Len() > MaxStream {
 		return Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
 	}
-	return Source{Files: []File{{Path: "-", Data: data}}}, nil
+	return Source{Files: []File{{Path: "-", Data: data.Bytes()}}}, nil
 }
 
 // Tree lists a folder, or a single file, as a source that reads on demand.

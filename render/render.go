@@ -43,6 +43,8 @@ type Source struct {
 type Options struct {
 	// Config is the RenderConfig, nil for the defaults.
 	Config *api.RenderConfig
+	// Lock is the ImageLock beside the package, nil for none.
+	Lock *api.ImageLock
 	// Functions are the names of the functions to run; nil is all of the pipeline.
 	Functions []string
 	// Version is recorded in what is rendered; "" is this build's.
@@ -147,7 +149,10 @@ func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *e
 	if version == "" {
 		version = functions.Version
 	}
-	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: functions.NewPackage(version, opt.Config)}
+	pkg := functions.NewPackage(version, opt.Config)
+	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })
+	pkg.UseLock(opt.Lock)
+	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
 }
 
 func (e *engine) run() ([]krm.Finding, Stats, error) {
@@ -155,7 +160,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 		return nil, Stats{}, err
 	}
 	if !e.undo {
-		e.findings = append(e.findings, e.pkg.Resolve()...)
+		e.findings = append(e.findings, e.pkg.Resolve(e.rows)...)
 	}
 	if err := e.render(); err != nil {
 		return nil, Stats{}, err
@@ -246,6 +251,7 @@ func (e *engine) collect() error {
 	same := m != nil && len(m.notes) > 0
 	seen := 0
 	var buf []byte
+	var look krm.Object
 	for i, f := range e.src.Files {
 		var before *note
 		if same {
@@ -272,13 +278,23 @@ func (e *engine) collect() error {
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
 		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
-			text := data
+			origin := krm.Origin{File: f.Path, Line: line}
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
-				text, d, line = source, krm.Document{End: len(source)}, line+1
-			} else if source, ok := restoreLocal(data, d, item); ok {
-				text, d = source, krm.Document{End: len(source)}
+				origin.Line++
+				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
+				return
 			}
-			e.pkg.Collect(text, d, item, krm.Origin{File: f.Path, Line: line})
+			if e.pkg.Glance(&look, data, d, item, origin) {
+				return
+			}
+			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
+				return // the second pass reports it
+			}
+			if source, ok := restoreLocal(&look); ok {
+				e.pkg.Collect(source, krm.Document{End: len(source)}, item, origin)
+			} else {
+				e.pkg.CollectObject(&look)
+			}
 		})
 		if m == nil {
 			continue
@@ -377,11 +393,14 @@ type worker struct {
 	*engine
 	in, out  []byte
 	object   krm.Object
-	again    krm.Object // for what was uninjected first
-	text     []byte
+	again    [2]krm.Object // for what an earlier render did, undone in two steps
+	made     krm.Object    // from a custom resource
+	text     [2][]byte
 	json     bool // what is generated goes aside
 	aside    []byte
 	unit     functions.Unit
+	madeUnit functions.Unit
+	replaced bool // what the unit generates stands in the object's place
 	findings []krm.Finding
 	stats    Stats
 	placed   map[string]int // generated items of lists, by their file
@@ -441,9 +460,6 @@ func (w *worker) file(i int) error {
 	if w.failure != nil {
 		return w.failure
 	}
-	if len(w.out) == 0 && len(data) > 0 {
-		return w.sink(f.Path, nil)
-	}
 	if len(w.aside) > 0 {
 		if m != nil {
 			m.never(i) // the memory knows of one file for each
@@ -451,6 +467,9 @@ func (w *worker) file(i int) error {
 		if err := w.sink(beside(f.Path), w.aside); err != nil {
 			return err
 		}
+	}
+	if len(w.out) == 0 && len(data) > 0 {
+		return w.sink(f.Path, nil)
 	}
 	return w.sink(f.Path, w.out)
 }

@@ -25,6 +25,7 @@ var update = flag.Bool("update", false, "write what was rendered into testdata/*
 // TestRender runs testdata/*.txtar. The sections of a case:
 //
 //	armature.yaml   the configuration, if any
+//	armature.lock   the images' digests, if any
 //	before.yaml     the configuration of an earlier version's render, whose
 //	                output is rendered again
 //	NAME            a file of the package; "NAME (crlf, unended, bom)" changes
@@ -86,6 +87,9 @@ func runCase(t *testing.T, files []txtar.File) []txtar.File {
 		switch {
 		case name == "armature.yaml":
 			c.opt.Config = c.config(f.Data)
+		case name == render.LockFile:
+			lock, findings := render.ReadLock(f.Data, name)
+			c.opt.Lock, c.findings = lock, append(c.findings, findings...)
 		case name == "before.yaml":
 			before = f.Data
 		case name == "edit":
@@ -109,7 +113,7 @@ func runCase(t *testing.T, files []txtar.File) []txtar.File {
 	}
 	c.replace(output)
 	c.repeat(output)
-	if !strings.Contains(fmt.Sprint(input), "rendered-for") {
+	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") && !strings.Contains(text, krm.ChangedAnnotation) {
 		c.same("uninject", input, c.uninject())
 	}
 	if edits != "" {
@@ -325,13 +329,13 @@ var (
 )
 
 // abridge leaves out what is other tests' matter: the content of components
-// and of generated objects, and packed originals.
+// and of generated ConfigMaps, and packed originals.
 func abridge(data []byte) []byte {
 	var b bytes.Buffer
 	for d := range krm.Documents(data) {
 		text := data[d.Start:d.End]
 		b.Write(data[d.Lead:d.Start])
-		if m := generated.FindSubmatch(text); m != nil && !bytes.Contains(text, []byte("\nitems:")) {
+		if m := generated.FindSubmatch(text); m != nil && bytes.Contains(text, []byte("kind: ConfigMap\n")) && !bytes.Contains(text, []byte("\nitems:")) {
 			fmt.Fprintf(&b, "# %s for %s\n", name.FindSubmatch(text)[1], m[1])
 			continue
 		}

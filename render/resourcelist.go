@@ -81,6 +81,9 @@ func ReadList(data []byte) (*List, error) {
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
 		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
+	if frame.Field("results") != nil {
+		l.data = withoutResults(data)
+	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
 	return l, err
 }
@@ -188,7 +191,6 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 			return nil, nil, stats, fmt.Errorf("reading the ResourceList: %w", err)
 		}
 	}
-	out = withoutResults(out)
 	if len(findings) > 0 {
 		text, err := results(findings)
 		if err != nil {

@@ -109,15 +109,13 @@ func (f *Folder) Write(file string, data []byte) error {
 	return nil
 }
 
-// stamp gives the stamp of a rendered file: the one staged, or the one that the
-// folder holds.
+// stamp gives the stamp of a file that was committed.
 func (f *Folder) stamp(file string) Stamp {
-	for _, root := range [...]string{f.stage, f.path} {
-		if info, err := os.Lstat(filepath.Join(root, filepath.FromSlash(file))); err == nil {
-			return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
-		}
+	info, err := os.Lstat(filepath.Join(f.path, filepath.FromSlash(file)))
+	if err != nil {
+		return Stamp{}
 	}
-	return Stamp{}
+	return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
 }
 
 // Keep is for a file that the folder has already.

@@ -37,7 +37,11 @@ func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 	if !c.in.Template.broken {
 		c.checkTekton(p, run)
 	}
-	if size := len(mustJSON(run)); size > maxRunBytes {
+	size := 0
+	for _, text := range c.texts {
+		size += len(text)
+	}
+	if size > maxRunBytes {
 		c.problems.add(Problem{Reason: api.ReasonPipelineTooLarge, Place: c.buildPlace(),
 			Message: fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
 			Hint:    "move long scripts into the step's image or into a mounted ConfigMap"})
@@ -190,11 +194,13 @@ func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRu
 		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
 	}
 	bare := run.Spec
-	bare.Params = nil
-	key := fingerprint(mustJSON(p.Spec), mustJSON(bare), strings.Join(kinds, ","))
-	if c.in.Verdicts.accepted(key) {
-		return
-	}
+	bare.Params, bare.PipelineSpec = nil, nil
+	key := fingerprint(c.texts[1], mustJSON(bare), strings.Join(kinds, ","))
+	c.in.Verdicts.once(key, func() bool { return c.validate(p, run) })
+}
+
+// validate asks Tekton; true means that nothing is wrong.
+func (c *composition) validate(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) bool {
 	faulty := map[string]bool{}
 	for _, problem := range c.problems.found {
 		if problem.task != "" {
@@ -205,14 +211,12 @@ func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRu
 	pipeline.SetDefaults(background())
 	c.report(pipeline.Validate(background()), pipeline, faulty)
 	if len(c.problems.found) > 0 {
-		return
+		return false
 	}
 	checked := run.DeepCopy()
 	checked.SetDefaults(background())
 	c.report(checked.Validate(background()), pipeline, faulty)
-	if len(c.problems.found) == 0 {
-		c.in.Verdicts.accept(key)
-	}
+	return len(c.problems.found) == 0
 }
 
 // Verdicts remembers what Tekton accepted, by content, so that many builds of
@@ -226,21 +230,18 @@ type Verdicts struct {
 // maxVerdicts bounds the memory; beyond it everything is forgotten once.
 const maxVerdicts = 4096
 
-func (v *Verdicts) accepted(key string) bool {
+// once calls validate unless it has accepted the same before. Others wait: in a
+// burst they mostly want the same verdict.
+func (v *Verdicts) once(key string, validate func() bool) {
 	if v == nil {
-		return false
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.ok[key]
-}
-
-func (v *Verdicts) accept(key string) {
-	if v == nil {
+		validate()
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.ok[key] || !validate() {
+		return
+	}
 	if v.ok == nil || len(v.ok) >= maxVerdicts {
 		v.ok = map[string]bool{}
 	}

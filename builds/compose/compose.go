@@ -115,6 +115,8 @@ type composition struct {
 	warnings []string
 	taskIn   map[string]*plannedStep
 	broken   bool // a step could not be read, which its reader reported
+
+	texts []string // what shapes the run: its spec, its pipeline, its annotations and labels
 }
 
 // plannedStep is one enabled step on its way to a pipeline task.

@@ -197,14 +197,18 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		}
 		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
 	}
-	p.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(p.Spec))[:10]
+	// The pipeline is most of a run, so its text is made once.
+	pipelineText := mustJSON(p.Spec)
+	p.Name = objectName(b.Name) + "-" + fingerprint(pipelineText)[:10]
 	if c.in.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: p.Name}
-	} else {
-		run.Spec.PipelineSpec = p.Spec.DeepCopy()
 	}
 	// Everything that shapes the run is in its name, and nothing else is.
-	run.Name = objectName(b.Name) + "-" + fingerprint(mustJSON(run.Spec), mustJSON(p.Spec), mustJSON(run.Annotations), mustJSON(run.Labels))[:10]
+	c.texts = []string{mustJSON(run.Spec), pipelineText, mustJSON(run.Annotations), mustJSON(run.Labels)}
+	run.Name = objectName(b.Name) + "-" + fingerprint(c.texts...)[:10]
+	if !c.in.Settings.PipelineObjects {
+		run.Spec.PipelineSpec = p.Spec.DeepCopy()
+	}
 	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
 	if c.in.Number > 0 {
 		run.Annotations[AnnotationNumber] = strconv.Itoa(int(c.in.Number))

@@ -355,6 +355,18 @@ type writeCounter struct {
 	mu  sync.Mutex
 	by  map[string]int
 	all []string // in order
+	// runs are the moments at which the API server confirmed a run
+	runs []time.Time
+}
+
+// runsCreated tells whether n runs were confirmed, and when the n-th was.
+func (c *writeCounter) runsCreated(n int) (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.runs) < n {
+		return time.Time{}, false
+	}
+	return c.runs[n-1], true
 }
 
 // until counts the writes up to and with the n-th of a kind, events apart.
@@ -376,14 +388,20 @@ func (c *writeCounter) until(kind string, n int) (count int, all []string) {
 
 func (c *writeCounter) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		write := r.Method + " " + lastParts(r.URL.Path)
 		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") {
 			c.mu.Lock()
-			write := r.Method + " " + lastParts(r.URL.Path)
 			c.by[write]++
 			c.all = append(c.all, write)
 			c.mu.Unlock()
 		}
-		return next.RoundTrip(r)
+		response, err := next.RoundTrip(r)
+		if write == "POST pipelineruns" && err == nil && response.StatusCode == http.StatusCreated {
+			c.mu.Lock()
+			c.runs = append(c.runs, time.Now())
+			c.mu.Unlock()
+		}
+		return response, err
 	})
 }
 

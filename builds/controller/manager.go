@@ -75,6 +75,33 @@ func Scheme(group string) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
+// ownScheme is the controller's: it reads of a run only what it needs.
+func ownScheme(group string) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	api.AddToScheme(scheme, group)
+	tekton := tektonv1.SchemeGroupVersion
+	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRun"), &PipelineRun{})
+	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRunList"), &PipelineRunList{})
+	scheme.AddKnownTypes(tekton, &tektonv1.TaskRun{}, &tektonv1.TaskRunList{})
+	metav1.AddToGroupVersion(scheme, tekton)
+	return scheme, nil
+}
+
+// runClient creates PipelineRuns.
+func runClient(cfg *rest.Config, mgr ctrl.Manager) (rest.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.APIPath, cfg.GroupVersion = "/apis", &tektonv1.SchemeGroupVersion
+	cfg.NegotiatedSerializer = clientgoscheme.Codecs.WithoutConversion()
+	c, err := rest.RESTClientForConfigAndClient(cfg, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("setting up the client of PipelineRuns: %w", err)
+	}
+	return c, nil
+}
+
 // Run the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Settings.Group == "" {
@@ -89,7 +116,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	cfg.Burst = int(2 * cfg.QPS)
 	cfg.UserAgent = "armature-controller"
-	scheme, err := Scheme(o.Settings.Group)
+	scheme, err := ownScheme(o.Settings.Group)
 	if err != nil {
 		return err
 	}
@@ -112,8 +139,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the log reader: %w", err)
 	}
+	runs, err := runClient(cfg, mgr)
+	if err != nil {
+		return err
+	}
 	r := &Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Logs: logs,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: "armature.dev"}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
 		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
@@ -124,7 +155,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
 	}
-	if err := r.setup(mgr, o.Concurrency); err != nil {
+	if err := r.setup(ctx, mgr, o.Concurrency); err != nil {
 		return err
 	}
 	if err := errors.Join(
@@ -138,11 +169,20 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 // setup says what wakes a reconcile: the build, its runs and the ConfigMaps it
 // was composed from.
-func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) error {
+func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency int) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &PipelineRun{}, ownerIndex, ownerOf); err != nil {
+		return fmt.Errorf("indexing runs by their build: %w", err)
+	}
+	// All caches fill at once; the controller would start one after the other.
+	for _, o := range []client.Object{&api.AgentBuild{}, configMapMetadata()} {
+		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("setting up the cache of %T: %w", o, err)
+		}
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("agentbuild").
 		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		Watches(&tektonv1.PipelineRun{}, runEvents{}).
+		Watches(&PipelineRun{}, runEvents{}).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.buildsOf)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,
@@ -186,8 +226,8 @@ func (runEvents) Create(_ context.Context, e event.CreateEvent, q workqueue.Type
 }
 
 func (runEvents) Update(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	before, ok1 := e.ObjectOld.(*tektonv1.PipelineRun)
-	after, ok2 := e.ObjectNew.(*tektonv1.PipelineRun)
+	before, ok1 := e.ObjectOld.(*PipelineRun)
+	after, ok2 := e.ObjectNew.(*PipelineRun)
 	if ok1 && ok2 && readRun(before).done() == readRun(after).done() && before.Spec.Status == after.Spec.Status &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
 		before.Annotations[chainsSigned] == after.Annotations[chainsSigned] {
@@ -242,7 +282,7 @@ func cacheOptions(o Options) cache.Options {
 		DefaultTransform:            slim,
 		ReaderFailOnMissingInformer: false,
 		ByObject: map[client.Object]cache.ByObject{
-			&tektonv1.PipelineRun{}: {Label: mine, Transform: slimRun},
+			&PipelineRun{}: {Label: mine, Transform: slimRun},
 		},
 	}
 	if len(o.Namespaces) > 0 {
@@ -270,42 +310,6 @@ func slim(in any) (any, error) {
 		m.Labels, m.Annotations, m.OwnerReferences = nil, nil, nil
 	}
 	return in, nil
-}
-
-// slimRun keeps of a run what decisions and status are made from.
-func slimRun(in any) (any, error) {
-	pr, ok := in.(*tektonv1.PipelineRun)
-	if !ok {
-		return in, nil
-	}
-	annotations := map[string]string{}
-	for _, key := range []string{compose.AnnotationSpec, compose.AnnotationTemplate, compose.AnnotationCommit, compose.AnnotationAttempt,
-		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationNumber, compose.AnnotationImage, chainsSigned} {
-		if v, ok := pr.Annotations[key]; ok {
-			annotations[key] = v
-		}
-	}
-	status := tektonv1.PipelineRunStatus{}
-	status.Conditions = pr.Status.Conditions
-	status.StartTime, status.CompletionTime = pr.Status.StartTime, pr.Status.CompletionTime
-	status.Results = pr.Status.Results
-	for _, c := range pr.Status.ChildReferences {
-		status.ChildReferences = append(status.ChildReferences, tektonv1.ChildStatusReference{TypeMeta: c.TypeMeta, Name: c.Name, PipelineTaskName: c.PipelineTaskName})
-	}
-	for _, s := range pr.Status.SkippedTasks {
-		status.SkippedTasks = append(status.SkippedTasks, tektonv1.SkippedTask{Name: s.Name, Reason: s.Reason})
-	}
-	return &tektonv1.PipelineRun{
-		TypeMeta: pr.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pr.Namespace, Name: pr.Name, UID: pr.UID, ResourceVersion: pr.ResourceVersion, Generation: pr.Generation,
-			CreationTimestamp: pr.CreationTimestamp, DeletionTimestamp: pr.DeletionTimestamp, OwnerReferences: pr.OwnerReferences,
-			Labels:      map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], compose.LabelBuild: pr.Labels[compose.LabelBuild]},
-			Annotations: annotations,
-		},
-		Spec:   tektonv1.PipelineRunSpec{Status: pr.Spec.Status},
-		Status: status,
-	}, nil
 }
 
 // cachesReady answers the readiness probe: a controller without its caches would

@@ -3,17 +3,12 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sort"
-	"strconv"
 	"sync"
 	"time"
 
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -36,64 +31,6 @@ type seen struct {
 	now  time.Time
 }
 
-// run is a PipelineRun with what its annotations say.
-type run struct {
-	*tektonv1.PipelineRun
-	inputs  api.Inputs
-	attempt int32
-	number  int32
-	commit  string
-	trigger api.Trigger
-}
-
-func readRun(pr *tektonv1.PipelineRun) run {
-	a := pr.Annotations
-	count := func(key string) int32 {
-		n, err := strconv.ParseInt(a[key], 10, 32)
-		if err != nil || n < 1 {
-			return 1
-		}
-		return int32(n)
-	}
-	return run{
-		PipelineRun: pr,
-		inputs:      api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun]},
-		attempt:     count(compose.AnnotationAttempt),
-		number:      count(compose.AnnotationNumber),
-		commit:      a[compose.AnnotationCommit],
-		trigger:     api.Trigger(a[compose.AnnotationTrigger]),
-	}
-}
-
-// condition of the run: its status decides, and only then its reason.
-func (r run) condition() *apis.Condition { return r.Status.GetCondition(apis.ConditionSucceeded) }
-
-func (r run) done() bool {
-	c := r.condition()
-	return c != nil && !c.IsUnknown()
-}
-
-func (r run) succeeded() bool { return r.condition().IsTrue() }
-
-// cancelled tells whether somebody stopped the run, which is no failure.
-func (r run) cancelled() bool {
-	c := r.condition()
-	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String()
-}
-
-// cancelAsked tells whether the run was told to stop.
-func (r run) cancelAsked() bool { return r.Spec.Status != "" }
-
-func (r run) finished() time.Time {
-	if r.Status.CompletionTime != nil {
-		return r.Status.CompletionTime.Time
-	}
-	if c := r.condition(); c != nil {
-		return c.LastTransitionTime.Inner.Time
-	}
-	return r.CreationTimestamp.Time
-}
-
 // observe gathers what concerns a build from the caches; only a ConfigMap that
 // changed is read from the API server. It is nil when the build is gone.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*seen, error) {
@@ -106,7 +43,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*se
 	}
 	s := &seen{build: build, group: r.Settings.Group, now: r.now()}
 	var err error
-	if s.runs, err = r.runs(ctx, r.Client, build); err != nil {
+	if s.runs, err = r.cachedRuns(ctx, build); err != nil {
 		return nil, err
 	}
 	if !build.DeletionTimestamp.IsZero() {
@@ -114,38 +51,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*se
 	}
 	s.want.Rerun = build.Annotations[api.RerunAnnotation(s.group)]
 	return s, r.readTexts(ctx, s)
-}
-
-// runs of a build, newest first. Only those that it owns count.
-func (r *Reconciler) runs(ctx context.Context, from client.Reader, build *api.AgentBuild) ([]run, error) {
-	var list tektonv1.PipelineRunList
-	err := from.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{
-		compose.LabelManagedBy: compose.ManagedBy,
-		compose.LabelBuild:     compose.LabelValue(build.Name),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
-	}
-	var runs []run
-	for i := range list.Items {
-		if v1.IsControlledBy(&list.Items[i], build) {
-			runs = append(runs, readRun(&list.Items[i]))
-		}
-	}
-	sort.Slice(runs, func(i, j int) bool {
-		a, b := runs[i], runs[j]
-		if a.number != b.number {
-			return a.number > b.number
-		}
-		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-			return b.CreationTimestamp.Before(&a.CreationTimestamp)
-		}
-		if a.attempt != b.attempt {
-			return a.attempt > b.attempt
-		}
-		return a.Name > b.Name
-	})
-	return runs, nil
 }
 
 // readTexts finds the template and the steps. What a user must mend goes to
@@ -260,7 +165,7 @@ func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, nam
 				}
 				return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
 			}
-		} else if err := r.Client.Get(ctx, key, meta); err != nil {
+		} else if err := r.Client.Get(ctx, key, meta, client.UnsafeDisableDeepCopy); err != nil {
 			if apierrors.IsNotFound(err) {
 				delete(t.read, key)
 				continue

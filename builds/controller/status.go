@@ -115,7 +115,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	status.PipelineRunName, status.Inputs = run.Name, &inputs
 	status.RunReason, status.Attempt, status.RunNumber = run.trigger, run.attempt, run.number
 	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
-	status.StartTime, status.CompletionTime = run.Status.StartTime, nil
+	status.StartTime, status.CompletionTime = run.Status.StartTime.DeepCopy(), nil
 	if fresh {
 		status.Tasks, status.FailureDetails = nil, nil
 		if status.Ignored != nil && !v.ignore && !ignored(s) {

@@ -15,6 +15,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +64,7 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema, err := loadSchema()
+	schema, err := shippedSchema()
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,10 @@ type crdSchema struct {
 	cel        *cel.Validator
 }
 
+// shippedSchema is compiled once: compiling the CEL rules takes longer than all
+// else that reading a build does.
+var shippedSchema = sync.OnceValues(loadSchema)
+
 func loadSchema() (*crdSchema, error) {
 	data, err := templates.Files.ReadFile("crds/agent.kagenti.dev_agentbuilds.yaml")
 	if err != nil {
@@ -236,7 +241,7 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 	var out []error
 	for _, e := range append(found, rules...) {
 		hint := "see docs/builds.md for the field"
-		message := e.Detail
+		message := strings.TrimPrefix(e.Detail, e.Field+" in body ")
 		switch e.Type {
 		case field.ErrorTypeRequired:
 			message, hint = "is missing", "add the field"

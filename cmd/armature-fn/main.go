@@ -142,13 +142,18 @@ func generate(root string, stdout io.Writer) ([]krm.Finding, error) {
 	if config, findings, err = withParameters(config, os.Getenv("ARGOCD_APP_PARAMETERS")); err != nil || krm.Failed(findings) {
 		return findings, err
 	}
+	lock, found, err := render.FindLock("", folder)
+	findings = append(findings, found...)
+	if err != nil || krm.Failed(findings) {
+		return findings, err
+	}
 	src, found, err := render.Tree(root, "")
 	if err != nil {
 		return nil, err
 	}
 	findings = append(findings, found...)
 	var spool render.Spool
-	found, stats, err := render.Stream(src, render.Options{Config: config, ObjectsOnly: true, Workers: 1, Pieces: true}, spool.Write)
+	found, stats, err := render.Stream(src, render.Options{Config: config, Lock: lock, ObjectsOnly: true, Workers: 1, Pieces: true}, spool.Write)
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err

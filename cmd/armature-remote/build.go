@@ -18,8 +18,11 @@ func buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Plan, run and watch AgentBuilds",
-		Args:  args(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return usageError{errors.New("name a subcommand")} },
+		Example: `  armature build plan build.yaml --graph     what would run, without a cluster
+  armature build run build.yaml --wait       build it and wait for the image
+  armature build describe weather -n team1   why it failed`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return usageError{errors.New("name a subcommand")} },
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
 	cmd.AddCommand(buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
@@ -40,7 +43,11 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 }
 
 // printObjects writes objects as YAML documents, or as a JSON list.
+// Several objects are several YAML documents, and one List in JSON.
 func printObjects(out io.Writer, format string, objects ...any) error {
+	if format == "json" && len(objects) > 1 {
+		objects = []any{map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}}
+	}
 	for i, o := range objects {
 		data, err := yaml.Marshal(o)
 		if err != nil {

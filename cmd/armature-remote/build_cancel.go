@@ -10,18 +10,19 @@ import (
 )
 
 func buildCancelCommand() *cobra.Command {
-	return buildEditCommand("cancel NAME", "Stop the run of an AgentBuild and start no other", "is cancelled",
+	return buildEditCommand("cancel", "Stop the run of an AgentBuild and start no other", "is cancelled",
 		func(b *api.AgentBuild, _ string) { b.Spec.Cancel = true })
 }
 
 // buildEditCommand changes one AgentBuild. Two users at once are told of each
 // other by the API server.
-func buildEditCommand(use, short, done string, edit func(b *api.AgentBuild, group string)) *cobra.Command {
+func buildEditCommand(verb, short, done string, edit func(b *api.AgentBuild, group string)) *cobra.Command {
 	var k cluster
 	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  args(cobra.ExactArgs(1)),
+		Use:     verb + " NAME",
+		Short:   short,
+		Example: "  armature build " + verb + " weather -n team1",
+		Args:    args(cobra.ExactArgs(1)),
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			before := b.DeepCopy()
 			edit(b, c.group)

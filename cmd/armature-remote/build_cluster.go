@@ -41,18 +41,9 @@ func (k *cluster) connect(cmd *cobra.Command) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = k.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.context})
-	config, err := loader.ClientConfig()
+	config, namespace, err := k.rest()
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
-	}
-	namespace := k.namespace
-	if namespace == "" {
-		if namespace, _, err = loader.Namespace(); err != nil {
-			return nil, fmt.Errorf("finding the namespace: %w", err)
-		}
+		return nil, err
 	}
 	scheme, err := controller.Scheme(group)
 	if err != nil {
@@ -63,6 +54,22 @@ func (k *cluster) connect(cmd *cobra.Command) (*connection, error) {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	return &connection{c, config, namespace, group}, nil
+}
+
+// rest says how to reach the cluster, and which namespace is meant.
+func (k *cluster) rest() (config *rest.Config, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = k.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.context})
+	if config, err = loader.ClientConfig(); err != nil {
+		return nil, "", fmt.Errorf("finding the cluster: %w", err)
+	}
+	if namespace = k.namespace; namespace == "" {
+		if namespace, _, err = loader.Namespace(); err != nil {
+			return nil, "", fmt.Errorf("finding the namespace: %w", err)
+		}
+	}
+	return config, namespace, nil
 }
 
 // named runs a command on the AgentBuild that its only argument names.

@@ -22,9 +22,12 @@ func buildDescribeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
 		Short: "Tell how an AgentBuild stands, task by task, and why",
-		Args:  args(cobra.ExactArgs(1)),
+		Example: `  armature build describe weather -n team1
+  armature build describe weather -o yaml`,
+		Args: args(cobra.ExactArgs(1)),
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			if format != "text" {
+				b.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))
 				return printObjects(cmd.OutOrStdout(), format, b)
 			}
 			tasks, err := c.taskRuns(cmd, b)

@@ -18,6 +18,8 @@ func buildLintCommand() *cobra.Command {
 		Long: `Check the template and step ConfigMaps of folders, or the shipped ones: each is
 read strictly, judged by Tekton's own rules and composed with a build that gives
 every parameter. Steps of a folder may lean on the shipped ones.`,
+		Example: `  armature build lint my-templates/
+  armature build lint --strict my-templates/ team-steps/`,
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			library, err := manifest.Shipped()
 			if err != nil {

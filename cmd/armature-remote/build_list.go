@@ -19,7 +19,9 @@ func buildListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List AgentBuilds",
-		Args:  args(cobra.NoArgs),
+		Example: `  armature build list -n team1
+  armature build list -A -o json`,
+		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := k.connect(cmd)
 			if err != nil {
@@ -34,6 +36,11 @@ func buildListCommand() *cobra.Command {
 				return fmt.Errorf("listing AgentBuilds: %w", err)
 			}
 			if format != "table" {
+				// Typed clients leave the kind out, and what is printed must be appliable.
+				list.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind + "List"))
+				for i := range list.Items {
+					list.Items[i].SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))
+				}
 				return printObjects(cmd.OutOrStdout(), format, list)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)

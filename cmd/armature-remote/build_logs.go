@@ -21,7 +21,9 @@ func buildLogsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print the logs of an AgentBuild's last run, task by task",
-		Args:  args(cobra.ExactArgs(1)),
+		Example: `  armature build logs weather -n team1
+  armature build logs weather --follow`,
+		Args: args(cobra.ExactArgs(1)),
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			pods, err := c.pods()
 			if err != nil {

@@ -23,6 +23,9 @@ func buildPlanCommand() *cobra.Command {
 		Long: `Print the Pipeline and PipelineRun that an AgentBuild becomes, from the shipped
 templates and steps, or from the ConfigMaps of a folder. Nothing is asked of a
 cluster, a registry or a Git server: the revision is passed on as written.`,
+		Example: `  armature build plan examples/builds/weather.yaml
+  armature build plan examples/builds/weather.yaml --mode prod --graph
+  armature build plan build.yaml --templates my-templates/ -o json | jq '.items[].kind'`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			group, err := cmd.Flags().GetString("api-group")

@@ -9,7 +9,7 @@ import (
 )
 
 func buildRerunCommand() *cobra.Command {
-	return buildEditCommand("rerun NAME", "Build once more, from the revision as it is now", "is started again",
+	return buildEditCommand("rerun", "Build once more, from the revision as it is now", "is started again",
 		func(b *api.AgentBuild, group string) {
 			b.Spec.Cancel = false
 			if b.Annotations == nil {

@@ -24,7 +24,9 @@ func buildRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Apply the AgentBuilds of a file, and wait for their images if asked",
-		Args:  args(cobra.ExactArgs(1)),
+		Example: `  armature build run examples/builds/weather.yaml
+  armature build run build.yaml -n team1 --wait --timeout 20m`,
+		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			c, err := k.connect(cmd)
 			if err != nil {

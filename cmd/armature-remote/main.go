@@ -19,7 +19,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(buildCommand(), installCommand(), catalogCommand())
+	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand(), catalogCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	os.Exit(run(ctx, root))
 }
@@ -31,6 +31,8 @@ func run(ctx context.Context, root *cobra.Command) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errFindings):
+		return 1
 	case errors.As(err, &usageError{}):
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
@@ -44,6 +46,9 @@ func run(ctx context.Context, root *cobra.Command) int {
 	}
 	return 1
 }
+
+// errFindings is a failure that standard error has explained.
+var errFindings = errors.New("findings of severity error")
 
 // usageError is a command line that makes no sense: exit status 2.
 type usageError struct{ error }

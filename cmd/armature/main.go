@@ -71,8 +71,12 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verifyCommand(), lintCommand(), explainCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
+		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
+		companion("diff", "Show what apply would change in a cluster"),
+		companion("delete", "Delete the objects of an applied package, by its inventory"),
+		companion("inventory", "List the packages that were applied, or the objects of one and their health"),
 		companion("catalog", "List and search the agents and tools that run"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }

@@ -118,12 +118,13 @@ for one, skips exec functions silently when --enable-exec is missing.`,
 
 // input is what all commands that read manifests share.
 type input struct {
-	config, format, file string
-	quiet                bool
+	config, lock, format, file string
+	quiet                      bool
 }
 
 func (in *input) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
+	cmd.Flags().StringVar(&in.lock, "lock", "", "ImageLock to use (default: armature.lock at the root of PATH)")
 	cmd.Flags().StringVar(&in.format, "findings", "text", "write findings as "+strings.Join(render.Formats(), ", "))
 	cmd.Flags().StringVar(&in.file, "findings-file", "", "write findings to a file (default: standard error)")
 	cmd.Flags().BoolVarP(&in.quiet, "quiet", "q", false, "show errors only")
@@ -134,7 +135,7 @@ func (in *input) flags(cmd *cobra.Command) {
 	}
 }
 
-// open reads the configuration and lists the source.
+// open reads the configuration and the lock, and lists the source.
 func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, render.Options, []krm.Finding, error) {
 	if !slices.Contains(render.Formats(), in.format) {
 		return render.Source{}, render.Options{}, nil, usageError{
@@ -158,6 +159,13 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		}
 	}
 	opt := render.Options{Config: config}
+	if path != "-" || in.lock != "" {
+		lock, found, err := render.FindLock(in.lock, root)
+		if err != nil {
+			return render.Source{}, render.Options{}, nil, err
+		}
+		opt.Lock, findings = lock, append(findings, found...)
+	}
 	if path == "-" {
 		src, err := readInput(cmd)
 		if err == nil && len(src.Files[0].Data) == 0 {
@@ -264,7 +272,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	opt.Beside = true
 	var memory *render.Memory
 	if file := memoryFile(folder); remember && !out.inPlace && file != "" {
-		memory = render.NewMemory(file, folder, path, src, opt.Config)
+		memory = render.NewMemory(file, folder, path, src, opt.Config, opt.Lock)
 		opt.Memory, opt.Keep = memory, to.Keep
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))

@@ -55,6 +55,8 @@ type Origin struct {
 	// LineOf gives the line of a field path such as spec.inbound.port, or 0.
 	// It may be nil.
 	LineOf func(field string) int
+	// Has reports whether the author wrote a field path. It may be nil.
+	Has func(field string) bool
 }
 
 // TargetRef names the workload a CR is for. It is duck-typed: any kind with a

@@ -44,6 +44,9 @@ type RenderConfigSpec struct {
 	Identity *IdentitySpec `json:"identity,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
+	// Lint sets the severity of lint rules by their names: off, info, warning or
+	// error. Default: each rule's own (armature lint --rules).
+	Lint map[string]string `json:"lint,omitempty"`
 }
 
 // ComponentsSpec has one entry for each injected container.

@@ -400,7 +400,7 @@ func (s *Settings) InjectedPorts() []Listener {
 
 // listeners are all that listens in the pod. s has been settled.
 func (s *Settings) listeners() []Listener {
-	var ports []Listener
+	ports := make([]Listener, 0, 7)
 	listens := func(on bool, port int, field, name string) {
 		if on {
 			ports = append(ports, Listener{port, name, field})

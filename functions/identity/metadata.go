@@ -1,10 +1,13 @@
 package identity
 
-import "github.com/armature-dev/armature/functions/scalar"
+import (
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
+)
 
 // RenderedFor is the annotation by which generated objects are known. Its
 // value is the Kind/name of what they were made for.
-const RenderedFor = "armature.dev/rendered-for"
+const RenderedFor = krm.RenderedFor
 
 // ManagedBy is the label of generated objects, with the value "armature".
 const ManagedBy = "app.kubernetes.io/managed-by"

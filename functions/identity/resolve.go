@@ -22,6 +22,9 @@ type Workload struct {
 	// File and Line are where the author wrote the workload.
 	File string
 	Line int
+	// Alter changes what was asked for before what follows from it is worked
+	// out, to learn what depends on it. Nil changes nothing.
+	Alter func(Settings) Settings
 }
 
 // Annotation is one of the workload's annotations under the prefix, from the
@@ -112,7 +115,11 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	if te != nil || at != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.resolve(w, te, at, annotations)
 	}
-	s.Common = te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
+	if w.Alter != nil {
+		s = w.Alter(s)
+		s.deriveURLs()
+	}
+	s.Common = w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
 		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()

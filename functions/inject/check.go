@@ -32,17 +32,18 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
 	}
 	reserved := ReservedContainers()
-	seen := make(map[string]bool)
+	var few [8]string // most pods have no more containers
+	seen := few[:0]
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for c := range spec.Get(list).Items() {
 			name := c.Get("name")
 			switch text := name.Text(); {
 			case text == "":
 				report(krm.Error, "container-name", c, "a container without a name", "name it: Kubernetes demands it")
-			case seen[text]:
+			case slices.Contains(seen, text):
 				report(krm.Error, "container-name", name, fmt.Sprintf("a second container is named %q", text), "rename one of the two")
 			default:
-				seen[text] = true
+				seen = append(seen, text)
 			}
 			if slices.Contains(reserved[:], name.Text()) {
 				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),

@@ -105,7 +105,7 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 	}
 	var original string
 	if !in.Hosted {
-		if original, err = pack(o.Bytes()); err != nil {
+		if original, err = krm.Pack(o.Bytes()); err != nil {
 			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 		}
 	}

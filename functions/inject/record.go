@@ -2,12 +2,9 @@ package inject
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 
@@ -152,7 +149,7 @@ func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error
 		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected",
 			o.Origin.File, marker.Line(), RecordAnnotation, err)
 	}
-	if original, err = unpack(r.Original); err != nil {
+	if original, err = krm.Unpack(r.Original); err != nil {
 		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), RecordAnnotation, err)
 	}
 	err = remove(o, &r)
@@ -257,41 +254,4 @@ func onlyHas(m krm.Node, key string, doomed func(krm.Node) bool) bool {
 		}
 	}
 	return true
-}
-
-func pack(text []byte) (string, error) {
-	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
-	if _, err := w.Write(text); err != nil {
-		return "", err
-	}
-	if err := w.Close(); err != nil {
-		return "", err
-	}
-	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
-}
-
-// maxOriginal bounds what a record may unpack to.
-const maxOriginal = 16 << 20
-
-func unpack(packed string) ([]byte, error) {
-	if packed == "" {
-		return nil, nil
-	}
-	data, err := base64.StdEncoding.DecodeString(packed)
-	if err != nil {
-		return nil, err
-	}
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(r, maxOriginal+1))
-	if err == nil && len(text) > maxOriginal {
-		err = errors.New("it unpacks to more than 16 MiB")
-	}
-	return text, err
 }

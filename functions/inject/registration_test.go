@@ -43,9 +43,15 @@ echo secret >"` + shared + `/client-secret.txt"
 				"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 				"TOKEN=" + filepath.Join(shared, "jwt_svid.token"), "CLIENT_NAME=default/weather agent",
 			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() {
+				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // the sleep that it waited for
+					t.Error(err)
+				}
+			})
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
 

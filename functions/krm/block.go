@@ -24,7 +24,7 @@ func (b *Block) Append(dst []byte, name string, indent int, eol string) []byte {
 	if b.indent != indent || b.eol != eol {
 		b.indent, b.eol = indent, eol
 		const gap = "\x00" // stands in no YAML
-		joined := appendIndented(nil, bytes.Join(b.parts, []byte(gap)), indent, eol)
+		joined := AppendIndented(nil, bytes.Join(b.parts, []byte(gap)), indent, eol)
 		b.indented = bytes.Split(joined, []byte(gap))
 	}
 	for i, part := range b.indented {
@@ -49,7 +49,7 @@ func (e *Entries) append(dst []byte, indent int, eol string) []byte {
 	if e.Block != nil {
 		return e.Block.Append(dst, e.Name, indent, eol)
 	}
-	return appendIndented(dst, e.Text, indent, eol)
+	return AppendIndented(dst, e.Text, indent, eol)
 }
 
 func (e *Entries) items() bool {
@@ -62,7 +62,7 @@ func (e *Entries) items() bool {
 // appendWrapped writes the entries below keys, at a column.
 func (e *Entries) appendWrapped(dst []byte, o *Object, keys []string, col int) []byte {
 	for i, key := range keys {
-		dst = append(dst, spaces[:col]...)
+		dst = appendSpaces(dst, col)
 		dst = append(dst, key...)
 		dst = append(dst, ':')
 		dst = append(dst, o.eol...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -30,7 +31,7 @@ func (o *Object) Decode(rule string, into any) []Finding {
 		if errors.As(e, &field) {
 			path = field.FieldPath()
 		}
-		findings = append(findings, o.Finding(Error, rule, o.at(path),
+		findings = append(findings, o.Finding(Error, rule, o.At(path),
 			fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
 	}
 	return findings
@@ -38,16 +39,21 @@ func (o *Object) Decode(rule string, into any) []Finding {
 
 // JSON gives the object, without its waiting edits, as JSON.
 func (o *Object) JSON() ([]byte, error) {
+	n, err := o.Parse()
+	if err != nil {
+		return nil, err
+	}
+	return n.MarshalJSON()
+}
+
+// Parse gives the object, without its waiting edits, as kyaml reads it.
+func (o *Object) Parse() (*yaml.RNode, error) {
 	text := o.tree.src[o.start:o.end]
 	if o.item && !o.rewritten {
 		text = bytes.Clone(text)
 		text[bytes.IndexByte(text, '-')] = ' '
 	}
-	n, err := yaml.Parse(string(text))
-	if err != nil {
-		return nil, err
-	}
-	return n.MarshalJSON()
+	return yaml.Parse(string(text))
 }
 
 // Value gives the object as plain Go values.
@@ -111,7 +117,7 @@ func DropHostAnnotations(value any) {
 func (o *Object) wrongType(rule string, err error) Finding {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return o.Finding(Error, rule, o.at(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value")
+		return o.Finding(Error, rule, o.At(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value")
 	}
 	return o.Finding(Error, rule, Node{}, err.Error(), "")
 }
@@ -135,8 +141,8 @@ func article(goType string) string {
 
 var pathStep = regexp.MustCompile(`[^.\[\]]+`)
 
-// at finds the deepest value on a field path such as "spec.rules[2].host".
-func (o *Object) at(path string) Node {
+// At finds the deepest value on a field path such as "spec.rules[2].host".
+func (o *Object) At(path string) Node {
 	n := o.Root()
 	found := Node{}
 	for _, step := range pathStep.FindAllString(path, -1) {
@@ -161,10 +167,34 @@ func (o *Object) at(path string) Node {
 	return found
 }
 
+// Has reports whether the author wrote a field path such as spec.rules[2].host.
+// Keys that hold dots stand in brackets.
+func (o *Object) Has(path string) bool {
+	n := o.Root()
+	for _, step := range fieldStep.FindAllString(path, -1) {
+		key := strings.Trim(step, "[]")
+		next := n.Get(key)
+		if i, err := strconv.Atoi(key); n.IsList() && err == nil {
+			for item := range n.Items() {
+				if i == 0 {
+					next = item
+				}
+				i--
+			}
+		}
+		if n = next; !n.Exists() {
+			return false
+		}
+	}
+	return true
+}
+
+var fieldStep = regexp.MustCompile(`\[[^\]]*\]|[^.\[\]]+`)
+
 // LineOf gives the line of a field path such as spec.rules[2].host, or of the
 // deepest value on the way to it.
 func (o *Object) LineOf(path string) int {
-	if n := o.at(path); n.Exists() {
+	if n := o.At(path); n.Exists() {
 		return n.Line()
 	}
 	return o.Origin.Line

@@ -26,20 +26,11 @@ func Documents(src []byte) iter.Seq[Document] {
 			start = nextLine(src, start)
 		}
 		for at := start; ; {
-			// Look for a line that begins with "---" or "...".
-			rest := src[at:]
-			if at > 0 {
-				rest = src[at-1:] // so that a separator right at the start is found
-			}
-			i := bytes.Index(rest, []byte("\n---"))
-			if i < 0 {
+			line := markerLine(src, at)
+			if line < 0 {
 				yield(Document{lead, start, len(src)})
 				return
 			}
-			if at > 0 {
-				i--
-			}
-			line := at + i + 1
 			if !separator(src[line:]) {
 				at = nextLine(src, line)
 				continue
@@ -50,6 +41,21 @@ func Documents(src []byte) iter.Seq[Document] {
 			lead, start = line, nextLine(src, line)
 			at = start
 		}
+	}
+}
+
+// markerLine gives the start of the next line that begins with "---", -1 for
+// none. There are fewer dashes than line feeds to look at.
+func markerLine(src []byte, at int) int {
+	for {
+		i := bytes.Index(src[at:], []byte("---"))
+		if i < 0 {
+			return -1
+		}
+		if at += i; at == 0 || src[at-1] == '\n' {
+			return at
+		}
+		at += len("---")
 	}
 }
 
@@ -81,7 +87,13 @@ func nextLine(src []byte, p int) int {
 // Head is what a look at the top of a document tells.
 type Head struct {
 	APIVersion, Kind, Namespace, Name string
+	// Rendered says that the metadata hold RenderedFor.
+	Rendered bool
 }
+
+// RenderedFor is the annotation by which generated objects are known. Its
+// value is the Kind/name of what they were made for.
+const RenderedFor = "armature.dev/rendered-for"
 
 // ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
 // the lines of a block-style document, and stops when it has them. It does not
@@ -141,6 +153,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 			return true
 		}
 		if indent > col {
+			h.Rendered = h.Rendered || bytes.HasPrefix(text, []byte(RenderedFor+":"))
 			continue
 		}
 		key, value, found := bytes.Cut(text, []byte{':'})
@@ -165,6 +178,29 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 func trimLine(line []byte) []byte {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	return bytes.TrimSuffix(line, []byte{'\r'})
+}
+
+// HeadOfItem is the part of a list item, from its dash to its spec or data, that
+// holds apiVersion, kind and metadata in that order. ok is false where it is not
+// certain of that.
+func HeadOfItem(src []byte, item Document) (head Document, ok bool) {
+	text := src[item.Start:item.End]
+	dash := bytes.IndexByte(text, '-')
+	if dash < 0 {
+		return item, false
+	}
+	col := dash + 2
+	metadata := false
+	for p := nextLine(text, 0); p < len(text); p = nextLine(text, p) {
+		if len(text)-p <= col || text[p+col] <= ' ' || text[p+col] == '-' || len(bytes.TrimLeft(text[p:p+col], " ")) > 0 {
+			continue
+		}
+		if metadata {
+			return Document{item.Lead, item.Start, item.Start + p}, true
+		}
+		metadata = bytes.HasPrefix(text[p+col:], []byte("metadata:"))
+	}
+	return item, false
 }
 
 // headScalar reads a plain or simply quoted scalar with an optional comment.
@@ -198,9 +234,16 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	col := -1
 	for p < end {
 		next := min(nextLine(src, p), end)
-		line := trimLine(src[p:next])
-		text := bytes.TrimLeft(line, " ")
-		indent := len(line) - len(text)
+		q := p
+		for q < next && src[q] == ' ' {
+			q++
+		}
+		indent := q - p
+		if col >= 0 && indent > col && src[q] > ' ' { // most lines of most items
+			spans[len(spans)-1].End, to, p = next, next, next
+			continue
+		}
+		text := trimLine(src[q:next])
 		switch {
 		case len(text) == 0 || text[0] == '#' && (col < 0 || indent <= col):
 		case text[0] == '\t':

@@ -161,15 +161,23 @@ func (o *Object) replace(at, length int, text string) {
 
 const spaces = "                                                                "
 
-// appendIndented writes lines with n more spaces before each that is not empty.
-func appendIndented(dst, lines []byte, n int, eol string) []byte {
-	if n > len(spaces) {
-		panic("krm: indentation beyond 64 columns") // the scanner stops long before
+func appendSpaces(dst []byte, n int) []byte {
+	for ; n > len(spaces); n -= len(spaces) {
+		dst = append(dst, spaces...)
+	}
+	return append(dst, spaces[:n]...)
+}
+
+// AppendIndented writes lines with n more spaces before each that is not empty,
+// and with another line ending.
+func AppendIndented(dst, lines []byte, n int, eol string) []byte {
+	if n == 0 && eol == "\n" {
+		return append(dst, lines...)
 	}
 	for len(lines) > 0 {
 		i := bytes.IndexByte(lines, '\n')
 		if i > 0 {
-			dst = append(dst, spaces[:n]...)
+			dst = appendSpaces(dst, n)
 			dst = append(dst, lines[:i]...)
 		}
 		dst = append(dst, eol...)
@@ -282,11 +290,11 @@ func (o *Object) Append(dst []byte) []byte {
 	if o.item {
 		indent := bytes.IndexByte(o.author, '-')
 		from := len(dst)
-		dst = appendIndented(dst, text, indent+2, eol)
+		dst = AppendIndented(dst, text, indent+2, eol)
 		dst[from+indent] = '-'
 		return dst
 	}
-	return appendIndented(dst, text, 0, eol)
+	return AppendIndented(dst, text, 0, eol)
 }
 
 // lineEnding is how the first line of a text ends.

@@ -211,6 +211,19 @@ func (n Node) Text() string {
 	return decode(t.src[d.start:d.end])
 }
 
+// Dress puts a text that needs no escapes into the quotes that the scalar has.
+func (n Node) Dress(text string) string {
+	if n.IsScalar() {
+		switch n.node().style {
+		case singleStyle:
+			return "'" + text + "'"
+		case doubleStyle:
+			return `"` + text + `"`
+		}
+	}
+	return text
+}
+
 // decode reads a scalar with the full parser.
 func decode(raw []byte) string {
 	var v struct{ V yaml.Node }
@@ -234,8 +247,11 @@ func (n Node) Line() int {
 	if n.o == nil {
 		return 0
 	}
-	if n.o.rewritten || !n.in {
-		return n.o.Origin.Line // kyaml has moved the lines
+	if n.o.moved || !n.in {
+		return n.o.Origin.Line
+	}
+	if n.o.rewritten {
+		return n.authorLine()
 	}
 	d := n.node()
 	at := d.keyStart
@@ -245,7 +261,7 @@ func (n Node) Line() int {
 	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
 	for _, cut := range n.o.cuts {
 		if line >= cut.line {
-			line += cut.gone
+			line = max(line+cut.gone, cut.line-1)
 		}
 	}
 	return line
@@ -284,4 +300,60 @@ func (t *tree) lineEnd(p int) int {
 		return p + i + 1
 	}
 	return len(t.src)
+}
+
+// In finds the value in another reading of the object, such as the author's
+// text of what was rendered: by the same keys, and in lists of named items by
+// the same name. Where the other has no such value it gives the nearest one
+// around it, and exact is false.
+func (n Node) In(other *Object) (found Node, exact bool) {
+	if !n.in || n.i == 0 {
+		return other.Root(), n.in
+	}
+	parent := Node{n.o, n.o.tree.nodes[n.i].parent, true}
+	around, exact := parent.In(other)
+	if !exact {
+		return around, false
+	}
+	if parent.IsMap() {
+		found = around.child(n.Key())
+	} else if field, name := n.ItemName(); name != "" {
+		found = around.Named(field, name)
+	} else {
+		found = around.sameItem(n, parent)
+	}
+	if !found.in {
+		return around, false
+	}
+	return found, true
+}
+
+// ItemName gives the field, and its value, by which an item of a list is known
+// among the others: mountPath, which tells two mounts of one volume apart, or
+// name. Both are empty where it has neither.
+func (n Node) ItemName() (field, name string) {
+	for _, field := range [...]string{"mountPath", "name"} {
+		if name := n.Get(field).Text(); name != "" {
+			return field, name
+		}
+	}
+	return "", ""
+}
+
+// sameItem gives the item of a list that stands where n does in another one.
+func (list Node) sameItem(n, parent Node) Node {
+	index := 0
+	for item := range parent.Items() {
+		if item.i == n.i {
+			break
+		}
+		index++
+	}
+	for item := range list.Items() {
+		if index == 0 {
+			return item
+		}
+		index--
+	}
+	return Node{}
 }

@@ -36,6 +36,7 @@ type Object struct {
 	// certain of the author's; why says what it stumbled over.
 	rewritten bool
 	unlined   bool // its lines are not the lines of its file
+	moved     bool // no line but the first is known
 	why       string
 	author    []byte // what the author wrote, where rewritten
 
@@ -45,7 +46,8 @@ type Object struct {
 	cuts  []lineCut
 }
 
-// lineCut says that lines of the author's file from a line on are not in the text.
+// lineCut says how many lines of the author's file, from a line on, are not in
+// the text; a negative number of lines was added before it.
 type lineCut struct{ line, gone int }
 
 // Read reads the object in src[d.Start:d.End] into o, reusing its memory. Where
@@ -86,6 +88,24 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 		}
 	}
 	return o.Kind != "" && o.APIVersion != "", nil
+}
+
+// ReadMade reads an object that was made from another, on whose first line its
+// findings stand.
+func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) {
+	isObject, err = o.Read(text, Document{End: len(text)}, false, from.Origin)
+	o.moved, o.unlined = true, from.unlined
+	return isObject, err
+}
+
+// Clone gives a copy, without edits, that outlives the text that o was read from.
+func (o *Object) Clone() *Object {
+	c := new(Object)
+	text := bytes.Clone(o.Bytes())
+	if isObject, err := c.Read(text, Document{End: len(text)}, o.item, o.Origin); err != nil || !isObject {
+		panic(fmt.Sprintf("krm: an object that was read once cannot be read again: %v", err))
+	}
+	return c
 }
 
 // SyntaxError is text that is not YAML, or not YAML of the kind that
@@ -217,26 +237,37 @@ func (o *Object) Contains(text string) bool {
 	return bytes.Contains(o.tree.src[o.start:o.end], []byte(text))
 }
 
+// Edited reports whether edits wait to be applied.
+func (o *Object) Edited() bool { return len(o.edits) > 0 }
+
 // Item reports whether the object is an item of a list.
 func (o *Object) Item() bool { return o.item }
 
-// MapLines makes o, which was read from the text of an object with its cuts
+// MapLines makes o, which was read from the text of an object with its edits
 // applied, name the lines of that object's file.
 func (o *Object) MapLines(from *Object) {
-	o.cuts = o.cuts[:0]
+	o.cuts, o.moved = o.cuts[:0], o.moved || from.moved
 	if from.rewritten {
 		return
 	}
 	line := from.Origin.Line
 	at := from.start
+	src := from.tree.src
 	for _, e := range from.edits {
-		if e.end <= e.at {
-			continue
+		if e.at < at {
+			continue // inside what an edit before it replaces
 		}
-		line += bytes.Count(from.tree.src[at:e.at], []byte{'\n'})
-		gone := bytes.Count(from.tree.src[e.at:e.end], []byte{'\n'})
-		o.cuts = append(o.cuts, lineCut{line, gone})
+		line += bytes.Count(src[at:e.at], []byte{'\n'})
+		gone := bytes.Count(src[e.at:e.end], []byte{'\n'})
+		first := line
+		if e.at > 0 && src[e.at-1] != '\n' {
+			first++
+		}
+		if added := bytes.Count(from.text[e.from:e.to], []byte{'\n'}); added != gone {
+			o.cuts = append(o.cuts, lineCut{first, gone - added})
+		}
 		line += gone
 		at = e.end
 	}
+	o.cuts = append(o.cuts, from.cuts...)
 }

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/render/apply"
+)
+
+// applyCommand is `armature apply`: render, and bring it into a cluster.
+func applyCommand() *cobra.Command {
+	var k cluster
+	var p pkg
+	var r report
+	var opt apply.Options
+	var adopt []string
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use:   "apply PATH|-",
+		Short: "Render a package and apply it to a cluster, with inventory and pruning",
+		Long: `Apply renders a folder, a file or standard input and brings the result into the
+cluster by server-side apply: namespaces and CRDs first, then the rest. What the
+package had before and has no more is pruned. The inventory that says what it had
+is the ConfigMap armature-NAME.
+
+A plan is made first. A conflict with another field manager, an immutable field or
+an object that the API server refuses ends it before anything is written. When it
+is interrupted, the next apply finishes the work.`,
+		Example: `  armature apply apps/weather -n team1
+  armature apply apps/weather -n team1 --dry-run
+  kustomize build . | armature apply - --name weather -n team1 --yes
+  armature apply apps/weather --force-conflicts kubectl-edit
+  armature apply rendered/weather --rendered --wait=false -o json`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			var err error
+			if opt.Adopt, err = packages(adopt); err != nil {
+				return err
+			}
+			c, id, objects, err := k.open(cmd, &p, a[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				plan, err := c.Plan(cmd.Context(), id, objects, opt)
+				return r.print(cmd, plan, true, err)
+			}
+			tell := newProgress(cmd.ErrOrStderr())
+			opt.Tell = tell.line
+			opt.Confirm = confirmation(cmd, yes, a[0] == "-")
+			plan, err := c.Apply(cmd.Context(), id, objects, opt)
+			tell.end()
+			return r.print(cmd, plan, false, err)
+		},
+	}
+	k.flags(cmd)
+	p.flags(cmd)
+	r.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&dryRun, "dry-run", false, "say what would be done; the API server checks it and stores nothing")
+	f.StringSliceVar(&opt.ForceConflicts, "force-conflicts", nil, "take fields over from these field managers, and from no others")
+	f.StringSliceVar(&adopt, "adopt", nil, "take objects over from these packages, as NAMESPACE/NAME")
+	f.BoolVar(&opt.Recreate, "recreate", false, "delete and create again what an immutable field keeps from changing")
+	f.BoolVar(&opt.Replace, "replace", false, "allow that all objects of the package are pruned and others take their place")
+	f.BoolVar(&opt.Nudge, "nudge", true, "annotate pods that mount a changed ConfigMap, so that they see it at once")
+	waitFlags(cmd, &opt)
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned or recreated")
+	return cmd
+}
+
+func waitFlags(cmd *cobra.Command, opt *apply.Options) {
+	cmd.Flags().BoolVar(&opt.Wait, "wait", true, "wait until all objects are healthy, and pruned ones gone")
+	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")
+}
+
+// open connects to the cluster and reads the package.
+func (k *cluster) open(cmd *cobra.Command, p *pkg, path string) (*apply.Cluster, apply.Package, []apply.Object, error) {
+	config, namespace, err := k.rest()
+	if err != nil {
+		return nil, apply.Package{}, nil, err
+	}
+	id, err := p.identity(path, namespace)
+	if err != nil {
+		return nil, id, nil, err
+	}
+	objects, err := p.objects(cmd, path)
+	if err != nil {
+		return nil, id, nil, err
+	}
+	c, err := apply.Connect(config)
+	return c, id, objects, err
+}
+
+// packages reads NAMESPACE/NAME.
+func packages(given []string) ([]apply.Package, error) {
+	var out []apply.Package
+	for _, g := range given {
+		namespace, name, ok := strings.Cut(g, "/")
+		if !ok || namespace == "" || name == "" {
+			return nil, usageError{fmt.Errorf("--adopt %q: write NAMESPACE/NAME", g)}
+		}
+		out = append(out, apply.Package{Namespace: namespace, Name: name})
+	}
+	return out, nil
+}
+
+// confirmation asks on a terminal before objects are deleted. Nobody can be asked
+// elsewhere, so that --yes is needed there.
+func confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) error {
+	return func(plan *apply.Plan) error {
+		doomed := plan.Destructive()
+		if yes || len(doomed) == 0 {
+			return nil
+		}
+		w := cmd.ErrOrStderr()
+		for _, s := range doomed {
+			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
+		}
+		in, isFile := cmd.InOrStdin().(*os.File)
+		if stdinTaken || !isFile || !term.IsTerminal(int(in.Fd())) {
+			return fmt.Errorf("nothing was done: %d objects would be deleted, and there is no terminal to ask on\n  hint: pass --yes", len(doomed))
+		}
+		fmt.Fprintf(w, "Delete these %d objects? [y/N] ", len(doomed))
+		answer, err := bufio.NewReader(in).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			return errors.New("nothing was done")
+		}
+		return nil
+	}
+}
+
+// report prints what was done.
+type report struct {
+	format string
+	quiet  bool
+}
+
+func (r *report) flags(cmd *cobra.Command) {
+	outputFlag(cmd, &r.format, "text", "text", "json", "yaml")
+	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "print problems only")
+}
+
+// row is a step as -o shows it.
+type row struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	apply.Step `json:",inline"`
+	Diff       string `json:"diff,omitempty"`
+}
+
+func rowOf(s apply.Step) row {
+	return row{APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String(), Kind: s.GroupKind.Kind,
+		Namespace: s.Namespace, Name: s.Name, Step: s}
+}
+
+// listing is a plan as -o shows it.
+type listing struct {
+	Package apply.Package  `json:"package"`
+	DryRun  bool           `json:"dryRun"`
+	Summary map[string]int `json:"summary"`
+	Objects []row          `json:"objects"`
+}
+
+func listingOf(plan *apply.Plan, dryRun bool) listing {
+	l := listing{Package: plan.Package, DryRun: dryRun, Summary: map[string]int{}, Objects: []row{}}
+	for _, s := range plan.Steps {
+		l.Summary[string(s.Action)]++
+		l.Objects = append(l.Objects, rowOf(s))
+	}
+	return l
+}
+
+var past = map[apply.Action]string{
+	apply.Create: "created", apply.Change: "changed", apply.Recreate: "recreated", apply.Unchanged: "unchanged",
+	apply.Prune: "pruned", apply.Skip: "skipped", apply.Conflict: "in conflict", apply.Refused: "refused",
+}
+
+// print a plan that ended with err, which is passed on. A dry run with problems
+// is an error as the real one would be.
+func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err error) error {
+	if plan == nil {
+		return err
+	}
+	if dryRun && err == nil && plan.Count(apply.Conflict)+plan.Count(apply.Refused) > 0 {
+		err = apply.ErrRefused
+	}
+	if r.format != "text" {
+		return errors.Join(printObjects(cmd.OutOrStdout(), r.format, listingOf(plan, dryRun)), err)
+	}
+	counts := make(map[apply.Action]int)
+	for _, s := range plan.Steps {
+		if s.Action == apply.Conflict || s.Action == apply.Refused {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", s.File, s.Title(), s.Reason)
+			counts[s.Action]++
+			continue
+		}
+		if !dryRun && !s.Done && s.Action != apply.Skip && s.Action != apply.Unchanged {
+			continue
+		}
+		counts[s.Action]++
+		if s.Action != apply.Unchanged && !r.quiet {
+			word := past[s.Action]
+			if dryRun && s.Action != apply.Skip {
+				word = "would be " + word
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSuffix(s.Title()+" "+word+": "+s.Reason, ": "))
+		}
+	}
+	if !r.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", plan.Package, summary(counts))
+	}
+	return err
+}
+
+func summary(counts map[apply.Action]int) string {
+	var parts []string
+	for _, a := range []apply.Action{apply.Create, apply.Change, apply.Recreate, apply.Unchanged, apply.Prune, apply.Skip, apply.Conflict, apply.Refused} {
+		if counts[a] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[a], past[a]))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing was done"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// progress shows one line that moves on a terminal, and a line now and then
+// elsewhere.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	lock     sync.Mutex
+	last     time.Time
+}
+
+func newProgress(w io.Writer) *progress {
+	f, ok := w.(*os.File)
+	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), last: time.Now()}
+}
+
+func (p *progress) line(text string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	switch {
+	case strings.HasPrefix(text, "warning: "), strings.HasPrefix(text, "nudged "):
+		p.clear()
+		fmt.Fprintln(p.w, text)
+	case p.terminal:
+		p.clear()
+		fmt.Fprint(p.w, text)
+	case time.Since(p.last) > 10*time.Second:
+		fmt.Fprintln(p.w, text)
+		p.last = time.Now()
+	}
+}
+
+func (p *progress) clear() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\033[K")
+	}
+}
+
+func (p *progress) end() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.clear()
+}

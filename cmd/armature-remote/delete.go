@@ -1,0 +1,53 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/render/apply"
+)
+
+// deleteCommand is `armature delete`: take a package out of a cluster.
+func deleteCommand() *cobra.Command {
+	var k cluster
+	var r report
+	var opt apply.Options
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete the objects of an applied package, by its inventory",
+		Long: `Delete takes out all that a package has in the cluster, in the reverse order of
+apply, and its inventory last. Objects that somebody else made again under the
+same name, or that are annotated to be kept, stay.`,
+		Example: `  armature delete weather -n team1
+  armature delete weather -n team1 --dry-run
+  armature delete weather -n team1 --yes --wait=false`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: k.completePackages,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			config, namespace, err := k.rest()
+			if err != nil {
+				return err
+			}
+			c, err := apply.Connect(config)
+			if err != nil {
+				return err
+			}
+			id := apply.Package{Namespace: namespace, Name: a[0]}
+			if dryRun {
+				plan, err := c.PlanDelete(cmd.Context(), id)
+				return r.print(cmd, plan, true, err)
+			}
+			tell := newProgress(cmd.ErrOrStderr())
+			opt.Tell, opt.Confirm = tell.line, confirmation(cmd, yes, false)
+			plan, err := c.Delete(cmd.Context(), id, opt)
+			tell.end()
+			return r.print(cmd, plan, false, err)
+		},
+	}
+	k.flags(cmd)
+	r.flags(cmd)
+	waitFlags(cmd, &opt)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}

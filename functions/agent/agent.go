@@ -1,0 +1,232 @@
+// Package agent expands the Agent of 000, "Agent Controller", to what its
+// controller made of it: Deployment, Service, ServiceAccount and RBAC.
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// nameLabel selects an agent's pods. It is the only label that does, so that a
+// change of the author's labels never touches a selector, which is immutable.
+const nameLabel = "app.kubernetes.io/name"
+
+// defaultPort is the Service's where nobody names one: the published CRD's.
+const defaultPort = 8080
+
+// Expand makes the objects of an Agent.
+func Expand(r *expand.Resource) {
+	e := expander{Resource: r}
+	if !r.Decode("agent/field", &e.agent) || !e.readTemplate() {
+		return
+	}
+	e.images()
+	e.labels()
+	ports := e.servicePorts()
+	account := e.serviceAccount()
+	e.add("apps/v1", "Deployment", r.Name, e.annotations(), deployment{
+		Spec: deploymentSpec{Replicas: e.agent.Spec.Replicas, Selector: selector{e.selector()}, Template: e.template.YNode()},
+	})
+	e.add("v1", "Service", r.Name+"-svc", nil, service{serviceSpec{Selector: e.selector(), Ports: ports}})
+	e.rbac(account)
+	if e.asksFor("network-policy") {
+		e.networkPolicy(ports)
+	}
+}
+
+type expander struct {
+	*expand.Resource
+	agent    api.Agent
+	template *yaml.RNode // of the pods, as the author wrote it
+	spec     *yaml.RNode // in template
+}
+
+type deployment struct {
+	Spec deploymentSpec `yaml:"spec"`
+}
+
+type deploymentSpec struct {
+	Replicas *int       `yaml:"replicas,omitempty"`
+	Selector selector   `yaml:"selector"`
+	Template *yaml.Node `yaml:"template"`
+}
+
+type selector struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
+}
+
+type service struct {
+	Spec serviceSpec `yaml:"spec"`
+}
+
+type serviceSpec struct {
+	Selector map[string]string `yaml:"selector"`
+	Ports    []api.ServicePort `yaml:"ports"`
+}
+
+func (e *expander) error(rule, field, message, hint string) {
+	e.Report(krm.Error, "agent/"+rule, field, message, hint)
+}
+
+func (e *expander) selector() map[string]string { return map[string]string{nameLabel: e.Name} }
+
+func (e *expander) add(apiVersion, kind, name string, annotations map[string]string, body any) {
+	labels := e.authorLabels()
+	if kind == "Deployment" {
+		maps.Copy(labels, e.optIn())
+	}
+	e.Add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations, Body: body})
+}
+
+// authorLabels are the labels of every object: the author's, but for those that
+// opt in, and the name.
+func (e *expander) authorLabels() map[string]string {
+	labels := map[string]string{"app": e.Name}
+	maps.Copy(labels, e.agent.Labels)
+	maps.Copy(labels, e.agent.Spec.Labels)
+	for key := range e.optIn() {
+		delete(labels, key)
+	}
+	labels[nameLabel] = e.Name
+	return labels
+}
+
+// optIn are the labels by which a workload opts in. They belong to it alone.
+func (e *expander) optIn() map[string]string {
+	labels := make(map[string]string)
+	for _, from := range []map[string]string{e.agent.Labels, e.agent.Spec.Labels} {
+		for _, name := range []string{"inject", "spiffe", "spire"} {
+			if value, said := from[e.Prefix+"/"+name]; said {
+				labels[e.Prefix+"/"+name] = value
+			}
+		}
+	}
+	return labels
+}
+
+// readTemplate finds the pod template, whose comments and order stay.
+func (e *expander) readTemplate() (ok bool) {
+	tree, err := e.Parse()
+	if err != nil {
+		e.error("layout", "", err.Error(), "write the object in block style")
+		return false
+	}
+	at := "spec.podTemplateSpec"
+	e.template = lookup(tree, "spec", "podTemplateSpec")
+	if e.template == nil || e.template.YNode().Kind != yaml.MappingNode {
+		e.error("no-pod-template", at, "an Agent needs a pod template", "say spec.podTemplateSpec.spec.containers")
+		return false
+	}
+	if lookup(e.template, "containers") != nil { // the short form of 001
+		e.template = yaml.NewRNode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yaml.NewScalarRNode("spec").YNode(), e.template.YNode()}})
+	}
+	for _, field := range fields(e.template) {
+		if field != "metadata" && field != "spec" {
+			e.error("field", at+"."+field, "a pod template has no such field", "remove or correct it: it has metadata and spec")
+		}
+	}
+	e.spec = lookup(e.template, "spec")
+	if len(elements(e.spec, "containers")) == 0 {
+		e.error("no-containers", at+".spec", "no containers", "name at least one container")
+	}
+	return !e.Failed()
+}
+
+// placeholder reports whether an image is none: left out, or a note in pointed
+// brackets, as published manifests have it.
+func placeholder(image string) bool {
+	return image == "" || strings.HasPrefix(image, "<") && strings.HasSuffix(image, ">")
+}
+
+// images puts the image of the source into the first container and into those
+// without one.
+func (e *expander) images() {
+	image := e.image()
+	for i, c := range elements(e.spec, "containers") {
+		have := text(c, "image")
+		if image != "" && (i == 0 || placeholder(have)) {
+			if !placeholder(have) && have != image {
+				e.Report(krm.Info, "agent/image-replaced", fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
+					fmt.Sprintf("%s gives way to %s of spec.imageSource", have, image), "")
+			}
+			set(c, "image", image)
+		} else if placeholder(have) && e.agent.Spec.ImageSource == nil {
+			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")), "say spec.imageSource.image or spec.imageSource.buildRef")
+		}
+	}
+}
+
+// image is that of the source, "" where a finding says why there is none.
+func (e *expander) image() string {
+	source, at := e.agent.Spec.ImageSource, "spec.imageSource"
+	switch {
+	case source == nil:
+	case source.Image != "" && source.BuildRef != nil:
+		e.error("two-images", at, "both image and buildRef", "keep one of them")
+	case source.BuildRef != nil:
+		if image, found := e.BuiltImage(e.Namespace, source.BuildRef.Name); found {
+			return image
+		}
+		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
+			"run `armature pin --from-builds` once the build is done")
+	case placeholder(source.Image):
+		e.error("no-image", at, "neither image nor buildRef", "say one of them")
+	default:
+		return source.Image
+	}
+	return ""
+}
+
+// labels gives the pods the author's labels, but for those that the template
+// says otherwise, and the one that selects them.
+func (e *expander) labels() {
+	metadata := ensure(e.template, "metadata")
+	labels := ensure(metadata, "labels")
+	for key, value := range e.authorLabels() {
+		if lookup(labels, key) == nil || key == nameLabel {
+			set(labels, key, value)
+		}
+	}
+	sortFields(labels)
+	first(e.template, "metadata")
+}
+
+// annotations are the Deployment's.
+func (e *expander) annotations() map[string]string {
+	annotations := make(map[string]string)
+	for _, from := range []map[string]string{e.agent.Annotations, e.agent.Spec.Annotations} {
+		for key, value := range from {
+			if !krm.HostAnnotation(key) && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !ours(key) {
+				annotations[key] = value
+			}
+		}
+	}
+	if e.agent.Spec.Description != "" {
+		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
+	}
+	return annotations
+}
+
+// ours reports whether an annotation is one in which a render keeps its books.
+func ours(key string) bool {
+	return strings.HasPrefix(key, "armature.dev/") || key == krm.LocalConfig
+}
+
+func (e *expander) asksFor(feature string) bool {
+	key := e.Prefix + "/" + feature
+	value := e.agent.Spec.Annotations[key]
+	if value == "" {
+		value = e.agent.Annotations[key]
+	}
+	if value != "" && value != "enabled" && value != "disabled" {
+		e.error("annotation", "metadata.annotations", fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value), "correct the value")
+	}
+	return value == "enabled"
+}

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/armature-dev/armature/functions/api"
+)
+
+// servicePorts are the author's, or one for what the containers declare.
+func (e *expander) servicePorts() []api.ServicePort {
+	ports := e.agent.Spec.ServicePorts
+	if len(ports) == 0 {
+		port := defaultPort
+		for _, c := range elements(e.spec, "containers") {
+			if declared := elements(c, "ports"); len(declared) > 0 {
+				if n, err := strconv.Atoi(text(declared[0], "containerPort")); err == nil {
+					port = n
+				}
+				break
+			}
+		}
+		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: port, TargetPort: port}}
+	}
+	names := make(map[string]bool)
+	for i := range ports {
+		p := &ports[i]
+		at := fmt.Sprintf("spec.servicePorts[%d]", i)
+		if p.Port < 1 || p.Port > 65535 {
+			e.error("port", at+".port", fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535")
+		}
+		if p.Name == "" && len(ports) > 1 {
+			e.error("port", at, "a port without a name, of several", "name it: Kubernetes demands it")
+		}
+		if names[p.Name] {
+			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name), "rename one of the two")
+		}
+		names[p.Name] = true
+		switch target := p.TargetPort.(type) {
+		case nil, string:
+		case float64:
+			p.TargetPort = int(target)
+		default:
+			e.error("port", at+".targetPort", "neither a number nor a name", "correct the value")
+		}
+	}
+	return ports
+}
+
+type networkPolicy struct {
+	Spec networkPolicySpec `yaml:"spec"`
+}
+
+type networkPolicySpec struct {
+	PodSelector selector  `yaml:"podSelector"`
+	PolicyTypes []string  `yaml:"policyTypes"`
+	Ingress     []ingress `yaml:"ingress"`
+}
+
+type ingress struct {
+	From  []peer       `yaml:"from"`
+	Ports []policyPort `yaml:"ports"`
+}
+
+type peer struct {
+	PodSelector map[string]string `yaml:"podSelector"`
+}
+
+type policyPort struct {
+	Protocol string `yaml:"protocol"`
+	Port     any    `yaml:"port"`
+}
+
+// networkPolicy lets the pods of the namespace in, at the Service's ports, and
+// nobody else.
+func (e *expander) networkPolicy(ports []api.ServicePort) {
+	in := ingress{From: []peer{{PodSelector: map[string]string{}}}}
+	for _, p := range ports {
+		open := policyPort{Protocol: p.Protocol, Port: p.TargetPort}
+		if open.Protocol == "" {
+			open.Protocol = "TCP"
+		}
+		if open.Port == nil {
+			open.Port = p.Port
+		}
+		in.Ports = append(in.Ports, open)
+	}
+	e.add("networking.k8s.io/v1", "NetworkPolicy", e.Name, nil, networkPolicy{networkPolicySpec{
+		PodSelector: selector{e.selector()}, PolicyTypes: []string{"Ingress"}, Ingress: []ingress{in},
+	}})
+}

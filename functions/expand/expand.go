@@ -1,0 +1,250 @@
+// Package expand is the contract of the functions that turn a custom resource
+// into the objects that it stands for: Agent, AsyncActor and their like.
+package expand
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
+)
+
+// Resource is a custom resource on its way to its objects. A function that
+// expands it is pure: it reads the resource, the configuration and what Find
+// gives, and calls Add and Report.
+type Resource struct {
+	*krm.Object
+
+	// Prefix is that of labels and annotations: "kagenti.io".
+	Prefix string
+	// Config is the configuration of the render.
+	Config *api.RenderConfigSpec
+	// Lookup finds another custom resource that expands, or that others read;
+	// see Find.
+	Lookup func(group, kind, namespace, name string) *krm.Object
+
+	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
+	// the lock has it.
+	BuiltImage func(namespace, name string) (image string, found bool)
+
+	// Objects and Findings are the result.
+	Objects  []Object
+	Findings []krm.Finding
+	// Used are the resources that Find gave, each once. A host may drop them
+	// after a render, so they are remembered together with this one.
+	Used []*krm.Object
+}
+
+// Object is one that a resource stands for. It is in the resource's namespace.
+// One of a resource's objects bears the name of the resource: it remembers what
+// it was made from.
+type Object struct {
+	APIVersion, Kind, Name string
+	Labels, Annotations    map[string]string
+	// Body are the fields beside metadata: a struct with yaml tags, a map or a
+	// *yaml.Node. nil is none.
+	Body any
+}
+
+// Source is the annotation that holds, as JSON, the custom resource that an
+// object was made from: a list, where more than one was read for it.
+const Source = "armature.dev/source"
+
+// Find gives the custom resource of a kind in a namespace whose file is nearest,
+// nil where the package has none.
+func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
+	o := r.Lookup(group, kind, namespace, name)
+	if o != nil && !slices.Contains(r.Used, o) {
+		r.Used = append(r.Used, o)
+	}
+	return o
+}
+
+// Decode reads the resource into a Go value with JSON tags. Unknown fields and
+// wrong types are findings of the rule; ok is false where there is one.
+func (r *Resource) Decode(rule string, into any) (ok bool) {
+	findings := r.Object.Decode(rule, into)
+	r.Findings = append(r.Findings, findings...)
+	return !krm.Failed(findings)
+}
+
+// Report adds a finding about a field such as spec.imageSource.image, or about
+// the deepest value on the way to it.
+func (r *Resource) Report(severity krm.Severity, rule, field, message, hint string) {
+	f := r.Finding(severity, rule, r.At(field), message, hint)
+	f.Field = field
+	r.Findings = append(r.Findings, f)
+}
+
+// Failed reports whether a finding is an error.
+func (r *Resource) Failed() bool { return krm.Failed(r.Findings) }
+
+// Add adds an object.
+func (r *Resource) Add(o Object) { r.Objects = append(r.Objects, o) }
+
+// maxSource is how much an object may remember: Kubernetes takes 256 KiB of
+// annotations.
+const maxSource = 200 << 10
+
+// Text writes the resource's objects, each as a YAML document without
+// separators.
+func (r *Resource) Text() ([][]byte, error) {
+	source, err := r.source()
+	if err != nil {
+		return nil, err
+	}
+	carrier := slices.IndexFunc(r.Objects, func(o Object) bool { return o.Name == r.Name })
+	texts := make([][]byte, len(r.Objects))
+	for i, o := range r.Objects {
+		kept := ""
+		if i == carrier {
+			kept = source
+		}
+		if texts[i], err = r.append(nil, &o, kept); err != nil {
+			return nil, fmt.Errorf("writing %s %s: %w", o.Kind, o.Name, err)
+		}
+	}
+	return texts, nil
+}
+
+func (r *Resource) append(dst []byte, o *Object, source string) ([]byte, error) {
+	pair := func(indent, key, value string) {
+		dst = append(append(append(scalar.AppendPlain(append(dst, indent...), key), ": "...), scalar.AppendPlain(nil, value)...), '\n')
+	}
+	pair("", "apiVersion", o.APIVersion)
+	pair("", "kind", o.Kind)
+	dst = append(dst, "metadata:\n"...)
+	pair("  ", "name", o.Name)
+	if r.Namespace != "" {
+		pair("  ", "namespace", r.Namespace)
+	}
+	dst = append(dst, "  labels:\n"...)
+	labels := maps.Clone(o.Labels)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels[identity.ManagedBy] = "armature"
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		pair("    ", key, labels[key])
+	}
+	dst = append(dst, "  annotations:\n"...)
+	pair("    ", identity.RenderedFor, r.Kind+"/"+r.Name)
+	if source != "" {
+		dst = append(append(append(dst, "    "+Source+": '"...), source...), "'\n"...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Annotations)) {
+		pair("    ", key, o.Annotations[key])
+	}
+	if o.Body == nil {
+		return dst, nil
+	}
+	var body yaml.Node
+	if err := body.Encode(o.Body); err != nil {
+		return nil, err
+	}
+	plain(&body)
+	text, err := krm.BlockStyle(yaml.NewRNode(&body))
+	return append(dst, text...), err
+}
+
+// plain drops the author's quotes, so that an object does not depend on how its
+// resource was written.
+func plain(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode {
+		n.Tag = n.ShortTag()
+		n.Style = 0
+	}
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
+
+// source is the value of the Source annotation, inside single quotes.
+func (r *Resource) source() (string, error) {
+	all := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, o := range append([]*krm.Object{r.Object}, r.Used...) {
+		tree, err := o.Parse()
+		if err != nil {
+			return "", err
+		}
+		if err := forget(tree); err != nil {
+			return "", err
+		}
+		all.Content = append(all.Content, tree.YNode())
+	}
+	if len(all.Content) == 1 {
+		all = all.Content[0]
+	}
+	data, err := AppendJSON(nil, all)
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxSource {
+		return "", fmt.Errorf("%s has %d bytes as JSON, and %d fit the annotation that remembers it: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
+	}
+	return quotable(data), nil
+}
+
+// forget drops what is not the author's: the status, and the books of hosts.
+func forget(tree *yaml.RNode) error {
+	err := tree.PipeE(yaml.Clear("status"))
+	for key := range tree.GetAnnotations() {
+		if key == krm.LocalConfig || krm.HostAnnotation(key) {
+			err = errors.Join(err, tree.PipeE(yaml.ClearAnnotation(key)))
+		}
+	}
+	return errors.Join(err, yaml.ClearEmptyAnnotations(tree))
+}
+
+// AppendJSON writes a value on one line, its fields in the author's order.
+func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
+	var err error
+	switch {
+	case n.Kind == yaml.DocumentNode:
+		return AppendJSON(dst, n.Content[0])
+	case n.Kind == yaml.AliasNode:
+		return AppendJSON(dst, n.Alias)
+	case n.Kind == yaml.MappingNode:
+		dst = append(dst, '{')
+		for i := 0; i+1 < len(n.Content) && err == nil; i += 2 {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(scalar.AppendJSON(dst, n.Content[i].Value), ':')
+			dst, err = AppendJSON(dst, n.Content[i+1])
+		}
+		return append(dst, '}'), err
+	case n.Kind == yaml.SequenceNode:
+		dst = append(dst, '[')
+		for i, item := range n.Content {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = AppendJSON(dst, item); err != nil {
+				return nil, err
+			}
+		}
+		return append(dst, ']'), nil
+	case n.ShortTag() == yaml.NodeTagString:
+		return scalar.AppendJSON(dst, n.Value), nil
+	}
+	var value any
+	if err := n.Decode(&value); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(value)
+	return append(dst, data...), err
+}
+
+// quotable makes JSON fit single quotes. AppendJSON has escaped all that a
+// reader of YAML could stumble over.
+func quotable(data []byte) string { return strings.ReplaceAll(string(data), "'", "''") }

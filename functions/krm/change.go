@@ -1,0 +1,371 @@
+package krm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Changes sets scalar fields of one object: requests, images, annotations of
+// its pods. Functions note what they want with Set; Apply makes the edits and
+// records in one annotation what stood there before, so that Revert gives the
+// author's bytes back. Whoever adds containers does so before: see Settle.
+type Changes struct {
+	// Version is recorded with the changes.
+	Version string
+	// Hosted says that the text is a host's, which writes it anew each time, so
+	// that none is kept as original.
+	Hosted bool
+
+	changes []change
+}
+
+// ChangedAnnotation holds, as JSON on the object, the fields that were set and
+// how the author wrote them.
+const ChangedAnnotation = "armature.dev/changed"
+
+// changeRecord is the content of ChangedAnnotation.
+type changeRecord struct {
+	Version string   `json:"version"`
+	Changes []change `json:"changes"`
+	// Unended and Original are as in the record of inject.
+	Unended  bool   `json:"unended,omitempty"`
+	Original string `json:"original,omitempty"`
+}
+
+// change is what became of one mapping.
+type change struct {
+	// At leads to the mapping: keys, and "[name]" for an item of a list.
+	At  []string   `json:"at"`
+	Set []setField `json:"set,omitempty"`
+	// Created is how many of the last steps of At were missing.
+	Created int `json:"created,omitempty"`
+	// Emptied is how the mapping, or the one above those that were missing, was
+	// written after its colon, where it was empty.
+	Emptied string `json:"emptied,omitempty"`
+}
+
+// setField is one field that was set.
+type setField struct {
+	Key string `json:"key"`
+	// By is the function that set it.
+	By string `json:"by"`
+	// Value is what it was set to, as YAML.
+	Value string `json:"value"`
+	// Was is the author's value as it was written; nil where there was none.
+	Was *string `json:"was,omitempty"`
+}
+
+// Reset forgets what was noted.
+func (c *Changes) Reset() { c.changes = c.changes[:0] }
+
+// Any reports whether anything was noted since the last Reset.
+func (c *Changes) Any() bool { return len(c.changes) > 0 }
+
+// Set notes that a function sets the field key of the mapping that keys lead to
+// from a mapping of the object; they need not exist. Value is a YAML scalar on one
+// line, quoted where it has to be a string. A field that has the value already
+// stays as it is.
+func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
+	n := from.Get(keys...)
+	if have := n.Get(key); have.IsScalar() && have.Text() == decode([]byte(value)) {
+		return
+	}
+	at := append(steps(from), keys...)
+	i := slices.IndexFunc(c.changes, func(have change) bool { return slices.Equal(have.At, at) })
+	if i < 0 {
+		i = len(c.changes)
+		c.changes = append(c.changes, change{At: at})
+	}
+	c.changes[i].Set = append(c.changes[i].Set, setField{Key: key, By: by, Value: value})
+}
+
+// steps gives the way to a node as a record has it. Items are known by their
+// name, because others may come to stand before them.
+func steps(n Node) []string {
+	if !n.in || n.i == 0 {
+		return nil
+	}
+	parent := Node{n.o, n.node().parent, true}
+	if parent.IsList() {
+		return append(steps(parent), "["+n.Get("name").Text()+"]")
+	}
+	return append(steps(parent), n.Key())
+}
+
+// follow is the inverse of steps. It gives the deepest node that is there, and
+// how many steps are left.
+func (o *Object) follow(at []string) (n Node, missing int) {
+	n = o.Root()
+	for i, step := range at {
+		next := n.Get(step)
+		if n.IsList() {
+			next = n.Named("name", strings.TrimSuffix(strings.TrimPrefix(step, "["), "]"))
+		}
+		if !next.Exists() {
+			return n, len(at) - i
+		}
+		n = next
+	}
+	return n, 0
+}
+
+// Apply makes the edits, which then wait in the object as all edits do, and
+// adds the record. Without a change it does nothing.
+func (c *Changes) Apply(o *Object) error {
+	if !c.Any() {
+		return nil
+	}
+	err := c.apply(o, "")
+	_, rewritten := o.Rewritten()
+	switch {
+	case errors.Is(err, ErrUncertain):
+		if err := o.Canonicalize("a layout in which fields cannot be set"); err != nil {
+			return err
+		}
+	case err != nil || !rewritten:
+		return err
+	}
+	var original string
+	if !c.Hosted {
+		if original, err = Pack(o.Bytes()); err != nil {
+			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
+		}
+	}
+	o.Reset()
+	return c.apply(o, original)
+}
+
+func (c *Changes) apply(o *Object, original string) error {
+	r := changeRecord{Version: c.Version, Unended: o.Unended(), Original: original}
+	own := change{At: []string{"metadata", "annotations"}}
+	annotations := -1 // where the record goes
+	for _, ch := range c.changes {
+		if slices.Equal(ch.At, own.At) {
+			annotations = len(r.Changes)
+		}
+		r.Changes = append(r.Changes, change{At: ch.At, Set: slices.Clone(ch.Set)})
+	}
+	if annotations < 0 {
+		annotations = len(r.Changes)
+		r.Changes = append(r.Changes, own)
+	}
+	inserts := make([][]byte, len(r.Changes))
+	for i := range r.Changes {
+		var err error
+		if inserts[i], err = o.replaceFields(&r.Changes[i], c.Hosted); err != nil {
+			return err
+		}
+	}
+	if o.OnlyHostAnnotations() {
+		r.Changes[annotations].Created = 1 // the host takes its own away
+	}
+	record, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("recording the changes of %s: %w", o.Ref, err)
+	}
+	inserts[annotations] = fmt.Appendf(inserts[annotations], "%s: '%s'\n", ChangedAnnotation, bytes.ReplaceAll(record, []byte("'"), []byte("''")))
+	for i, text := range inserts {
+		if len(text) == 0 {
+			continue
+		}
+		n, missing := o.follow(r.Changes[i].At)
+		at := r.Changes[i].At
+		if _, err := o.Insert(n, at[len(at)-missing:], Entries{Text: text}, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFields replaces the fields of a mapping that are there, notes what the
+// record has to hold, and gives the fields that have to be inserted. A host's
+// spelling of a value says nothing of its author's, and is not kept.
+func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err error) {
+	n, missing := o.follow(ch.At)
+	ch.Created = missing
+	ch.Emptied = o.Plan(n, nil).Was
+	for i := range ch.Set {
+		f := &ch.Set[i]
+		var have Node
+		if missing == 0 {
+			have = n.Get(f.Key)
+		}
+		if !have.Exists() {
+			insert = fmt.Appendf(insert, "%s: %s\n", f.Key, f.Value)
+			continue
+		}
+		was, err := o.replaceScalar(have, f.Value)
+		if err != nil {
+			return nil, err
+		}
+		if hosted && have.IsText() {
+			was = spell(have.Text())
+		}
+		f.Was = &was
+	}
+	return insert, nil
+}
+
+var plainText = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
+
+// spell writes a string plainly where that is certain, and quoted elsewhere.
+func spell(text string) string {
+	if plainText.MatchString(text) && !looksTyped(text) {
+		return text
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string always marshals
+	}
+	return string(quoted)
+}
+
+// replaceScalar puts one line in the place of a value and gives the text that
+// stood there, "" where nothing did.
+func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
+	d := n.node()
+	was = string(o.tree.src[d.start:d.end])
+	switch {
+	case d.kind == mappingNode || d.kind == sequenceNode:
+		return "", fmt.Errorf("%s holds a collection where a single value should be", n.Path())
+	case strings.Contains(was, "\n") || d.style == literalStyle || d.style == foldedStyle:
+		return "", ErrUncertain
+	case was == "" && o.tree.nodes[d.parent].style == flowStyle:
+		return "", ErrUncertain
+	case was == "":
+		value = " " + value
+	}
+	o.replace(int(d.start), len(was), value)
+	return was, nil
+}
+
+// Changed reports whether an object carries a record of Changes.
+func Changed(o *Object) bool {
+	return o.Get("metadata", "annotations", ChangedAnnotation).Exists()
+}
+
+// ChangedBy reports whether the object's record names a function.
+func ChangedBy(o *Object, function string) bool {
+	record, _ := o.Annotation(ChangedAnnotation)
+	return strings.Contains(record, `"by":"`+function+`"`)
+}
+
+// Revert takes back what the object's record says was set, by edits that wait to
+// be applied. A field that somebody has changed since is theirs and stays. Was,
+// original and unended mean what they mean for inject.Uninject.
+func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
+	marker := o.Get("metadata", "annotations", ChangedAnnotation)
+	if !marker.Exists() {
+		return false, nil, false, nil
+	}
+	var r changeRecord
+	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation",
+			o.Origin.File, marker.Line(), ChangedAnnotation, err)
+	}
+	if original, err = Unpack(r.Original); err != nil {
+		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), ChangedAnnotation, err)
+	}
+	err = o.revert(&r)
+	if errors.Is(err, ErrUncertain) {
+		if err = o.Canonicalize("a layout in which fields cannot be taken back"); err == nil {
+			err = o.revert(&r)
+		}
+	}
+	return true, original, r.Unended, err
+}
+
+func (o *Object) revert(r *changeRecord) error {
+	for i := range r.Changes {
+		if err := o.revertChange(&r.Changes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Object) revertChange(ch *change) error {
+	n, missing := o.follow(ch.At)
+	if missing > 0 || !n.IsMap() {
+		return nil // the author has removed it
+	}
+	var doomed []string
+	if slices.Equal(ch.At, []string{"metadata", "annotations"}) {
+		doomed = append(doomed, ChangedAnnotation)
+	}
+	for _, f := range ch.Set {
+		have := n.Get(f.Key)
+		switch {
+		case !have.IsScalar() || have.Text() != decode([]byte(f.Value)):
+		case f.Was == nil:
+			doomed = append(doomed, f.Key)
+		default:
+			o.restoreScalar(have, *f.Was)
+		}
+	}
+	if len(doomed) == 0 {
+		return nil
+	}
+	all := true
+	for key := range n.Fields() {
+		all = all && slices.Contains(doomed, key)
+	}
+	if all && ch.Created > 0 {
+		return o.removeCreated(n, ch)
+	}
+	_, err := o.Remove(n, func(field Node) bool { return slices.Contains(doomed, field.Key()) })
+	if all && ch.Emptied != "" {
+		o.Restore(n, ch.Emptied)
+	}
+	return err
+}
+
+// removeCreated removes a mapping, and those above it that came with it and hold
+// nothing else.
+func (o *Object) removeCreated(n Node, ch *change) error {
+	for range ch.Created - 1 {
+		above := Node{o, n.node().parent, true}
+		if above.Len() > 1 {
+			return o.RemoveField(n)
+		}
+		n = above
+	}
+	if above := (Node{o, n.node().parent, true}); ch.Emptied != "" && above.Len() == 1 {
+		o.Restore(above, ch.Emptied)
+	}
+	return o.RemoveField(n)
+}
+
+// restoreScalar undoes replaceScalar.
+func (o *Object) restoreScalar(n Node, was string) {
+	d := n.node()
+	start := int(d.start)
+	if was == "" && o.tree.src[start-1] == ' ' {
+		start--
+	}
+	o.replace(start, int(d.end)-start, was)
+}
+
+// Settle reads the text of another object with its waiting edits into o, so that
+// what follows sees them; both name the lines of the author's file. Buf is memory
+// for the text, which is returned and has to live as long as o.
+func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
+	buf = from.Append(buf[:0])
+	isObject, err := o.Read(buf, Document{End: len(buf)}, from.item, from.Origin)
+	if err == nil && !isObject {
+		err = errors.New("what the edits left is no object")
+	}
+	if err != nil {
+		return buf, fmt.Errorf("reading %s with its edits: %w", from.Ref, err)
+	}
+	o.moved, o.unlined = from.rewritten, from.unlined
+	o.MapLines(from)
+	return buf, nil
+}

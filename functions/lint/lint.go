@@ -1,0 +1,229 @@
+// Package lint finds mistakes in a rendered package that a cluster would show
+// only later: clashing ports, references that lead nowhere, pods that their
+// namespace will refuse. It reads the whole package once and judges one object
+// after the other; it never changes anything.
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Rule is one check.
+type Rule struct {
+	// Name stands in spec.lint of the RenderConfig and, behind "lint/", in findings.
+	Name string
+	// Severity is the default's; Off switches a rule off.
+	Severity krm.Severity
+	// Summary says in a line what it finds. docs/lint.md has a section for each.
+	Summary string
+
+	check func(*checker)
+}
+
+// Off is the severity of a rule that is switched off.
+const Off krm.Severity = "off"
+
+// ContestedField is the rule that Check does not judge: it needs the package as
+// it is between two functions, which the engine has.
+const ContestedField = "contested-field"
+
+// Rules are all checks, in the order of docs/lint.md.
+func Rules() []Rule {
+	return []Rule{
+		{"port-clash", krm.Error, "two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
+		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need", reservedName},
+		{"double-injection", krm.Error, "an injected workload that another injector would inject too", doubleInjection},
+		{"proxy-user", krm.Error, "an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
+		{"pod-security", krm.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
+		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing", jobSidecar},
+		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
+		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
+		{"missing-secret", krm.Info, "a Secret that the package does not have", missingSecret},
+		{"bypass-auth-proxy", krm.Warning, "a Service that leads to the application past auth-proxy", bypassAuthProxy},
+		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
+		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
+		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
+		{"duplicate-target", krm.Error, "two objects that scale, guard or describe one workload", duplicateTarget},
+		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
+	}
+}
+
+// Lookup gives the rule of a name.
+func Lookup(name string) (Rule, bool) {
+	rules := Rules()
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Name == name })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// CheckConfig finds rules and severities in spec.lint that do not exist.
+func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
+	if config == nil {
+		return nil
+	}
+	report := func(name, message, hint string) {
+		f := krm.Finding{
+			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint, File: config.Origin.File, Line: config.Origin.Line,
+			Field: "spec.lint." + name, Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name},
+		}
+		if config.Origin.LineOf != nil {
+			f.Line = config.Origin.LineOf(f.Field)
+		}
+		findings = append(findings, f)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Spec.Lint)) {
+		severity := config.Spec.Lint[name]
+		if _, ok := Lookup(name); !ok {
+			report(name, fmt.Sprintf("there is no lint rule %q", name), "see armature lint --rules")
+		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error}, krm.Severity(severity)) {
+			report(name, fmt.Sprintf("%q is no severity", severity), "write off, info, warning or error")
+		}
+	}
+	return findings
+}
+
+// Ignore is the annotation of an object that names rules, separated by commas,
+// which do not judge it.
+const Ignore = "armature.dev/lint-ignore"
+
+// Package is what the rules know of all objects. Every object has to be
+// collected before the first is checked.
+type Package struct {
+	rules  []Rule // that are on
+	prefix string
+
+	objects    map[id]*object
+	namespaces map[string]namespace
+	pods       []*pod
+	byLabel    map[label][]*pod
+	scalers    map[id][]krm.Ref
+	guards     map[*pod][]krm.Ref
+	nodePorts  map[string][]krm.Ref
+	images     map[string]int
+	wanted     map[id]int // references to what the package does not have
+
+	told map[string]bool // what is reported once for the whole package
+}
+
+// id names an object; the group does not count.
+type id struct{ kind, namespace, name string }
+
+// object is what references ask of an object.
+type object struct {
+	keys map[string]bool
+	open bool // other keys may come from elsewhere
+}
+
+type label struct{ namespace, key, value string }
+
+// namespace is what a Namespace says of its pods.
+type namespace struct {
+	enforce string // Pod Security level
+	mesh    string // label that makes a mesh inject every pod
+}
+
+// New prepares a package. config may be nil; CheckConfig has found what is
+// wrong with it. prefix is that of labels and annotations.
+func New(config *api.RenderConfig, prefix string) *Package {
+	p := &Package{
+		prefix: prefix, objects: make(map[id]*object), namespaces: make(map[string]namespace),
+		byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod][]krm.Ref),
+		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), wanted: make(map[id]int), told: make(map[string]bool),
+	}
+	for _, r := range Rules() {
+		if config != nil {
+			if said, ok := config.Spec.Lint[r.Name]; ok {
+				r.Severity = krm.Severity(said)
+			}
+		}
+		if r.Severity != Off {
+			p.rules = append(p.rules, r)
+		}
+	}
+	return p
+}
+
+// Severity gives the severity of a rule as configured: Off where it is.
+func (p *Package) Severity(name string) krm.Severity {
+	for _, r := range p.rules {
+		if r.Name == name {
+			return r.Severity
+		}
+	}
+	return Off
+}
+
+// checker judges one object.
+type checker struct {
+	*Package
+	*krm.Object
+	pod     krm.PodTemplate
+	isPod   bool
+	facts   *pod // of the pod template
+	author  Author
+	ignored []string
+
+	rule     Rule
+	findings []krm.Finding
+}
+
+// Author gives what the author wrote of an object that is checked. It is called
+// where there is something to report. For a generated object it gives the one
+// that it was made for, and same is false; nil stands for no such object.
+type Author func() (o *krm.Object, same bool)
+
+// report adds a finding of the rule at hand, at its place in the author's file.
+func (c *checker) report(at krm.Node, message, hint string) {
+	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, message, hint)
+	switch o, same := c.author(); {
+	case o == nil:
+	case same:
+		n, exact := at.In(o)
+		f.Line = o.Finding(f.Severity, f.Rule, n, "", "").Line
+		if exact {
+			f.Field = n.Path()
+		}
+	default:
+		f.File, f.Line = o.Origin.File, o.Origin.Line
+	}
+	c.findings = append(c.findings, f)
+}
+
+// once is report for what a package is told one time, however many objects have it.
+func (c *checker) once(key string, at krm.Node, message, hint string) {
+	if key = c.rule.Name + " " + key; !c.told[key] {
+		c.told[key] = true
+		c.report(at, message, hint)
+	}
+}
+
+// Check judges an object as it was rendered.
+func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
+	c := checker{Package: p, Object: o, author: author}
+	if c.pod, c.isPod = o.PodTemplate(); c.isPod {
+		c.facts = newPod(o, c.pod)
+	}
+	if ignore := o.Get("metadata", "annotations", Ignore); ignore.Exists() {
+		for name := range strings.SplitSeq(ignore.Text(), ",") {
+			name = strings.TrimSpace(name)
+			if _, ok := Lookup(name); !ok {
+				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("there is no lint rule %q", name), "see armature lint --rules"))
+			}
+			c.ignored = append(c.ignored, name)
+		}
+	}
+	for _, c.rule = range p.rules {
+		if c.rule.check != nil && !slices.Contains(c.ignored, c.rule.Name) {
+			c.rule.check(&c)
+		}
+	}
+	return c.findings
+}

@@ -1,0 +1,164 @@
+package overcommit
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// Ratio is requests divided by limits: above 0 and at most 1, with at most four
+// decimals.
+type Ratio struct {
+	parts int64 // of 10,000
+}
+
+const ratioParts = 10_000
+
+// ParseRatio reads a ratio from a decimal number.
+func ParseRatio(text string) (Ratio, error) {
+	r, ok := new(big.Rat).SetString(text)
+	if !ok || strings.ContainsAny(text, "/xXbBoOpP_") {
+		return Ratio{}, fmt.Errorf("%q is not a number", text)
+	}
+	if r.Sign() <= 0 || r.Cmp(big.NewRat(1, 1)) > 0 {
+		return Ratio{}, fmt.Errorf("%s is not above 0 and at most 1", text)
+	}
+	if r.Mul(r, big.NewRat(ratioParts, 1)); !r.IsInt() {
+		return Ratio{}, fmt.Errorf("%s has more than four decimals", text)
+	}
+	return Ratio{r.Num().Int64()}, nil
+}
+
+// String gives the four decimals that the annotation has.
+func (r Ratio) String() string {
+	return fmt.Sprintf("%d.%04d", r.parts/ratioParts, r.parts%ratioParts)
+}
+
+// Whole reports whether requests stay as they are.
+func (r Ratio) Whole() bool { return r.parts == ratioParts }
+
+// CPU gives limit times ratio, cut off behind whole thousandths of a core, the
+// way Kubernetes writes them: "500m", "2", "1k".
+//
+// Source: 003, "Overcommit Calculation".
+func CPU(limit string, ratio Ratio) (string, error) {
+	v, err := parseQuantity(limit)
+	if err != nil {
+		return "", err
+	}
+	return formatDecimal(ratio.of(v.Mul(v, big.NewRat(1000, 1))), -1), nil
+}
+
+// Memory gives limit times ratio, cut off behind whole bytes, the way Kubernetes
+// writes them with binary suffixes: "512Mi", "858993459".
+func Memory(limit string, ratio Ratio) (string, error) {
+	v, err := parseQuantity(limit)
+	if err != nil {
+		return "", err
+	}
+	return formatBinary(ratio.of(v)), nil
+}
+
+// of multiplies and cuts off the fraction.
+func (r Ratio) of(v *big.Rat) *big.Int {
+	v.Mul(v, big.NewRat(r.parts, ratioParts))
+	return new(big.Int).Quo(v.Num(), v.Denom())
+}
+
+// suffixes are those of Kubernetes quantities.
+var suffixes = map[string]struct {
+	base, exponent int64
+}{
+	"": {10, 0}, "n": {10, -9}, "u": {10, -6}, "m": {10, -3},
+	"k": {10, 3}, "M": {10, 6}, "G": {10, 9}, "T": {10, 12}, "P": {10, 15}, "E": {10, 18},
+	"Ki": {2, 10}, "Mi": {2, 20}, "Gi": {2, 30}, "Ti": {2, 40}, "Pi": {2, 50}, "Ei": {2, 60},
+}
+
+// maxQuantity is where Kubernetes stops counting.
+var maxQuantity = new(big.Rat).SetInt64(1<<63 - 1)
+
+// maxDigits bounds the work that a quantity can make.
+const maxDigits = 64
+
+// parseQuantity reads a Kubernetes quantity that is not negative: digits with an
+// optional fraction, and a suffix or a decimal exponent.
+func parseQuantity(text string) (*big.Rat, error) {
+	end := strings.IndexFunc(strings.TrimPrefix(text, "+"), func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	number, suffix := strings.TrimPrefix(text, "+"), ""
+	if end >= 0 {
+		number, suffix = number[:end], number[end:]
+	}
+	v, ok := new(big.Rat).SetString(number)
+	switch {
+	case strings.HasPrefix(text, "-"):
+		return nil, fmt.Errorf("%q is negative", text)
+	case !ok || len(number) > maxDigits || strings.Trim(number, ".") == "":
+		return nil, fmt.Errorf("%q is not a quantity", text)
+	}
+	scale, err := parseSuffix(suffix)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a quantity: %w", text, err)
+	}
+	if v.Mul(v, scale); v.Cmp(maxQuantity) > 0 {
+		return nil, fmt.Errorf("%q is more than Kubernetes counts to", text)
+	}
+	return v, nil
+}
+
+func parseSuffix(suffix string) (*big.Rat, error) {
+	s, known := suffixes[suffix]
+	if !known {
+		if !strings.HasPrefix(suffix, "e") && !strings.HasPrefix(suffix, "E") {
+			return nil, fmt.Errorf("%q is no suffix (m, k, M, G, Ki, Mi, Gi, e3, …)", suffix)
+		}
+		var err error
+		if s.exponent, err = strconv.ParseInt(suffix[1:], 10, 64); err != nil || s.exponent < -maxDigits || s.exponent > maxDigits {
+			return nil, fmt.Errorf("%q is no exponent between -%d and %d", suffix, maxDigits, maxDigits)
+		}
+		s.base = 10
+	}
+	exponent := s.exponent
+	if exponent < 0 {
+		exponent = -exponent
+	}
+	power := new(big.Int).Exp(big.NewInt(s.base), big.NewInt(exponent), nil)
+	if s.exponent < 0 {
+		return new(big.Rat).SetFrac(big.NewInt(1), power), nil
+	}
+	return new(big.Rat).SetInt(power), nil
+}
+
+// formatDecimal writes v x 1000^thousands with the largest decimal suffix that
+// leaves a whole number.
+func formatDecimal(v *big.Int, thousands int) string {
+	names := [...]string{"m", "", "k", "M", "G", "T", "P", "E"}
+	i := thousands + 1
+	return shorten(v, 1000, names[i:])
+}
+
+// formatBinary does the same with binary suffixes. Like Kubernetes it takes
+// decimal ones below 1024.
+func formatBinary(v *big.Int) string {
+	if v.Cmp(big.NewInt(1024)) < 0 {
+		return formatDecimal(v, 0)
+	}
+	return shorten(v, 1024, []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+}
+
+func shorten(v *big.Int, base int64, suffixes []string) string {
+	if v.Sign() == 0 {
+		return "0"
+	}
+	v = new(big.Int).Set(v)
+	rest := new(big.Int)
+	i := 0
+	for i < len(suffixes)-1 {
+		quotient, _ := new(big.Int).QuoRem(v, big.NewInt(base), rest)
+		if rest.Sign() != 0 {
+			break
+		}
+		v, i = quotient, i+1
+	}
+	return v.String() + suffixes[i]
+}

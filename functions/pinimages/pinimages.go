@@ -1,0 +1,121 @@
+// Package pinimages writes the digests of a lock behind the images of
+// containers.
+package pinimages
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Lock is the content of all ImageLocks of a package. The zero Lock is empty.
+type Lock struct {
+	images map[string]locked // by the image as it is written
+	builds map[build]locked
+}
+
+type build struct{ namespace, name string }
+
+// locked is a digest, or an image with its digest, and where the lock says so.
+type locked struct{ value, place string }
+
+var (
+	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	imageForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+	builtForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
+)
+
+// Add takes an ImageLock in. Entries that make no sense, and those that
+// contradict what is known, are findings.
+func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
+	report := func(field, message string) {
+		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message, Hint: "run `armature pin` to write the lock anew",
+			File: lock.Origin.File, Line: lock.Origin.Line, Field: field}
+		if lock.Origin.LineOf != nil {
+			if line := lock.Origin.LineOf(field); line > 0 {
+				f.Line = line
+			}
+		}
+		findings = append(findings, f)
+	}
+	if l.images == nil {
+		l.images, l.builds = make(map[string]locked), make(map[build]locked)
+	}
+	place := fmt.Sprintf("%s:%d", lock.Origin.File, lock.Origin.Line)
+	for i, image := range lock.Spec.Images {
+		field := fmt.Sprintf("spec.images[%d]", i)
+		other, known := l.images[image.Image]
+		switch {
+		case !imageForm.MatchString(image.Image):
+			report(field+".image", fmt.Sprintf("%q is no image without a digest", image.Image))
+		case !digestForm.MatchString(image.Digest):
+			report(field+".digest", fmt.Sprintf("%q is no digest: it starts with sha256: and has 64 hexadecimal digits", image.Digest))
+		case known && other.value != image.Digest:
+			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
+		default:
+			l.images[image.Image] = locked{image.Digest, place}
+		}
+	}
+	for i, b := range lock.Spec.Builds {
+		field := fmt.Sprintf("spec.builds[%d]", i)
+		other, known := l.builds[build{b.Namespace, b.Name}]
+		switch {
+		case b.Name == "":
+			report(field+".name", "a build without a name")
+		case !builtForm.MatchString(b.Image):
+			report(field+".image", fmt.Sprintf("%q is no image with a digest", b.Image))
+		case known && other.value != b.Image:
+			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name, other.place))
+		default:
+			l.builds[build{b.Namespace, b.Name}] = locked{b.Image, place}
+		}
+	}
+	return findings
+}
+
+// Empty reports whether the lock knows no image.
+func (l *Lock) Empty() bool { return len(l.images) == 0 }
+
+// Image gives an image with its digest. An image that has one, and an image
+// that the lock does not know, come back as they are.
+func (l *Lock) Image(image string) string {
+	if found, ok := l.images[image]; ok {
+		return image + "@" + found.value
+	}
+	return image
+}
+
+// Built gives the image of a finished AgentBuild, with its digest.
+func (l *Lock) Built(namespace, name string) (image string, found bool) {
+	b, found := l.builds[build{namespace, name}]
+	return b.value, found
+}
+
+// Pin is a container and the image with its digest that it gets.
+type Pin struct {
+	Container krm.Node
+	Image     string
+}
+
+// Find gives the containers of a pod that the lock pins, and the images that
+// have no digest and that the lock does not know.
+func (l *Lock) Find(pod krm.PodTemplate) (pins []Pin, unknown []krm.Node) {
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range pod.Spec().Get(list).Items() {
+			at := c.Get("image")
+			image := at.Text()
+			if image == "" || strings.Contains(image, "@") {
+				continue
+			}
+			if pinned := l.Image(image); pinned != image {
+				pins = append(pins, Pin{c, pinned})
+			} else {
+				unknown = append(unknown, at)
+			}
+		}
+	}
+	return pins, unknown
+}

@@ -1,0 +1,542 @@
+// Package apply brings the objects of a rendered package into a cluster, and
+// takes out what the package had before and has no more. It observes first,
+// decides purely, and acts last:
+//
+//	look     one LIST for each kind; a dry run for each object that may change
+//	plan     create, change, unchanged, prune, conflict, skip; any conflict or
+//	         refusal ends it here, with nothing written
+//	save     the inventory, as the union of what was and what is to be
+//	stages   namespaces and CRDs, then the rest, each stage at once
+//	prune    in the reverse order, guarded by owner label and UID
+//	save     the inventory, shrunk to what is there
+//	wait     until all is healthy
+//
+// A process that dies at any point leaves an inventory that names at least all
+// that it made, so that the next apply, or a delete, finishes the work.
+package apply
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+type runtimeObject = runtime.Object
+
+// Labels that say which package an object belongs to.
+const (
+	LabelName      = "armature.dev/name"
+	LabelNamespace = "armature.dev/namespace"
+)
+
+// Options say how to apply. The zero value takes nothing from anybody.
+type Options struct {
+	// ForceConflicts names the field managers whose fields may be taken over.
+	ForceConflicts []string
+	// Adopt names the packages whose objects may be taken over.
+	Adopt []Package
+	// Recreate deletes and creates objects whose change an immutable field forbids.
+	Recreate bool
+	// Replace allows a plan that prunes all that the package had, which is most
+	// likely another package under the same name.
+	Replace bool
+	// Wait until all objects are healthy, and pruned ones gone.
+	Wait bool
+	// Timeout of each wait; 0 is five minutes.
+	Timeout time.Duration
+	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
+	Nudge bool
+	// Confirm is asked before the first write; nil agrees. Its error ends it all.
+	Confirm func(*Plan) error
+	// Tell is told about progress, by several goroutines; nil is told nothing.
+	Tell func(string)
+	// Trials asks the API server about objects that are created, too.
+	Trials bool
+}
+
+func (o Options) tell(format string, args ...any) {
+	if o.Tell != nil {
+		o.Tell(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o Options) timeout() time.Duration {
+	if o.Timeout == 0 {
+		return 5 * time.Minute
+	}
+	return o.Timeout
+}
+
+// application is one apply.
+type application struct {
+	Package
+	Options
+	cluster *Cluster
+	old     *Inventory
+
+	wanted   map[ID]*object
+	later    map[ID]Object // their CRD comes with the package
+	deferred []ID          // the keys of later, in order
+	mappings map[ID]*meta.RESTMapping
+	seen     map[ID]liveObject
+	scaled   map[ID]string // by which autoscaler
+}
+
+// ErrRefused says that a plan cannot be carried out; its steps say why. Nothing
+// was written.
+var ErrRefused = errors.New("nothing was applied")
+
+// Plan says what Apply would do. The API server is asked about every object that
+// would be created or changed.
+func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+	opt.Trials = true
+	a, err := c.begin(ctx, p, objects, opt)
+	if err != nil {
+		return nil, err
+	}
+	return a.plan(), nil
+}
+
+// Apply a package. The plan comes back with what was done, or with what was
+// meant to be done where the error is ErrRefused.
+func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+	a, err := c.begin(ctx, p, objects, opt)
+	if err != nil {
+		return nil, err
+	}
+	plan := a.plan()
+	if err := a.check(plan); err != nil {
+		return plan, err
+	}
+	if opt.Confirm != nil {
+		if err := opt.Confirm(plan); err != nil {
+			return plan, err
+		}
+	}
+	if err := a.carryOut(ctx, plan); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("interrupted: the next apply finishes the work (%w)", err)
+		}
+		return plan, err
+	}
+	return plan, nil
+}
+
+func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Options) (*application, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, run `armature delete %s`", p.Name)
+	}
+	a := &application{
+		Package: p, Options: opt, cluster: c,
+		wanted: make(map[ID]*object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
+		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
+	}
+	var err error
+	if a.old, err = c.Inventory(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := a.take(objects); err != nil {
+		return nil, err
+	}
+	return a, a.observe(ctx, slices.Collect(maps.Values(a.wanted)))
+}
+
+// take notes what the package wants.
+func (a *application) take(objects []Object) error {
+	coming := definitions(objects)
+	var failed *multierror.Error
+	for _, o := range objects {
+		gvk := o.GroupVersionKind()
+		m, err := a.cluster.resource(gvk.GroupKind(), gvk.Version)
+		namespaced := false
+		switch {
+		case err == nil:
+			namespaced = m.Scope.Name() == meta.RESTScopeNameNamespace
+		case errors.Is(err, errNotServed) && coming[gvk] != "":
+			namespaced = coming[gvk] == "Namespaced"
+		default:
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", o.File, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
+			continue
+		}
+		id := a.adjust(o.Unstructured, namespaced)
+		if before := a.fileOf(id); before != "" {
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s is in the package twice, in %s too", o.File, title(id), before))
+			continue
+		}
+		if id == (ID{Namespace: a.Namespace, Name: a.configMap(), GroupKind: configMapKind}) {
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s is the name of the package's inventory", o.File, title(id)))
+			continue
+		}
+		if m == nil {
+			a.later[id], a.deferred = o, append(a.deferred, id)
+			continue
+		}
+		a.wanted[id] = &object{id: id, file: o.File, mapping: m, body: o.Unstructured}
+	}
+	return failed.ErrorOrNil()
+}
+
+func (a *application) fileOf(id ID) string {
+	if o := a.wanted[id]; o != nil {
+		return o.file
+	}
+	return a.later[id].File
+}
+
+// definitions gives the scope of each kind that the CRDs of the package define.
+func definitions(objects []Object) map[schema.GroupVersionKind]string {
+	scopes := make(map[schema.GroupVersionKind]string)
+	for _, o := range objects {
+		if o.GroupVersionKind().GroupKind() != crdKind {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
+		scope, _, _ := unstructured.NestedString(o.Object, "spec", "scope")
+		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+		for _, v := range versions {
+			if version, ok := v.(map[string]any); ok && version["served"] == true {
+				name, _ := version["name"].(string)
+				scopes[schema.GroupVersionKind{Group: group, Version: name, Kind: kind}] = scope
+			}
+		}
+	}
+	return scopes
+}
+
+// adjust makes an object what is sent: in its namespace, with the package's
+// labels, and without what only the API server writes.
+func (a *application) adjust(u *unstructured.Unstructured, namespaced bool) ID {
+	switch {
+	case !namespaced:
+		u.SetNamespace("")
+	case u.GetNamespace() == "":
+		u.SetNamespace(a.Namespace)
+	}
+	delete(u.Object, "status")
+	for _, field := range []string{"creationTimestamp", "managedFields", "resourceVersion", "uid", "generation", "selfLink"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	maps.Copy(labels, a.Labels())
+	u.SetLabels(labels)
+	if u.GroupVersionKind().GroupKind() == secretKind {
+		plainSecret(u)
+	}
+	return ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: u.GroupVersionKind().GroupKind()}
+}
+
+// plainSecret moves stringData to data: the API server does so too, but does not
+// remember who owns a key that it moved, so that it would never go away.
+func plainSecret(u *unstructured.Unstructured) {
+	text, found, err := unstructured.NestedStringMap(u.Object, "stringData")
+	if err != nil || !found {
+		return // the API server says what is wrong
+	}
+	data, _, err := unstructured.NestedStringMap(u.Object, "data")
+	if err != nil {
+		return
+	}
+	if data == nil {
+		data = make(map[string]string)
+	}
+	for k, v := range text {
+		data[k] = base64.StdEncoding.EncodeToString([]byte(v))
+	}
+	delete(u.Object, "stringData")
+	_ = unstructured.SetNestedStringMap(u.Object, data, "data") // it is a map, as was read
+}
+
+// prepare settles what is sent, now that the live object is known. The digest is
+// of what the author wants, so that it does not move with an autoscaler.
+func (o *object) prepare(live liveObject, scaler string) error {
+	o.policy, o.bad = policyOf(o.body)
+	if scaler == "" {
+		var err error
+		o.digest, err = digestOf(o.body)
+		return err
+	}
+	without := o.body.DeepCopy()
+	unstructured.RemoveNestedField(without.Object, "spec", "replicas")
+	var err error
+	o.digest, err = digestOf(without)
+	leaveReplicas(o.body, live)
+	return err
+}
+
+// check refuses a plan with problems.
+func (a *application) check(p *Plan) error {
+	if n := p.Count(Conflict) + p.Count(Refused); n > 0 {
+		return fmt.Errorf("%w: %d of %d objects cannot be", ErrRefused, n, len(p.Steps))
+	}
+	if pruned := p.Count(Prune); pruned > 0 && pruned == len(a.old.Entries) && !a.Replace {
+		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --replace",
+			ErrRefused, pruned, a.Package)
+	}
+	return nil
+}
+
+// carryOut does what a plan says.
+func (a *application) carryOut(ctx context.Context, p *Plan) error {
+	if err := a.ownNamespace(ctx, p); err != nil {
+		return err
+	}
+	if err := a.remember(ctx, p); err != nil {
+		return err
+	}
+	for stage := range stages {
+		if err := a.stage(ctx, p, stage); err != nil {
+			return err
+		}
+		if stage == 0 {
+			if err := a.definitionsDone(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	gone, err := a.prune(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := a.shrink(ctx, p, gone); err != nil {
+		return err
+	}
+	if a.Nudge {
+		a.nudge(ctx, p)
+	}
+	if !a.Wait {
+		return nil
+	}
+	if err := a.cluster.wait(ctx, a.Package, a.healthTargets(p), a.Options); err != nil {
+		return err
+	}
+	return a.awaitPruned(ctx, p)
+}
+
+// ownNamespace creates the namespace that the inventory is in, where it comes
+// with the package: the only write before the inventory's.
+func (a *application) ownNamespace(ctx context.Context, p *Plan) error {
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Action == Create && s.ID == (ID{Name: a.Namespace, GroupKind: namespaceKind}) {
+			return a.do(ctx, s)
+		}
+	}
+	return nil
+}
+
+// remember stores the union of what was and what is to be, where an object is
+// new to the inventory. What is recreated loses its UID there: it will have
+// another one.
+func (a *application) remember(ctx context.Context, p *Plan) error {
+	grown := false
+	for _, s := range p.Steps {
+		old, known := a.old.Entries[s.ID]
+		switch {
+		case s.Action == Recreate, s.Action == Create && old.UID != "":
+			old.UID = ""
+		case s.Action == Create, s.Action == Change, s.Action == Unchanged && s.want != nil:
+			if known && (s.live == nil || old.UID == s.live.GetUID()) {
+				continue
+			}
+			if s.live != nil {
+				old.UID = s.live.GetUID()
+			}
+		default:
+			continue
+		}
+		grown = true
+		a.old.Entries[s.ID] = Entry{ID: s.ID, Version: s.Version, UID: old.UID}
+	}
+	if !grown {
+		return nil
+	}
+	a.old.Complete = false
+	return a.cluster.save(ctx, a.old)
+}
+
+// stage applies what belongs to one stage, all of it at once. All that fails is
+// reported.
+func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
+	var work []*Step
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if stageOf(s.GroupKind) == stage && s.want != nil && s.done() == nil && (s.Action == Create || s.Action == Change || s.Action == Recreate) {
+			work = append(work, s)
+		}
+	}
+	var failed *multierror.Error
+	var lock sync.Mutex
+	var done atomic.Int32
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for _, s := range work {
+		group.Go(func() error {
+			if err := a.do(ctx, s); err != nil {
+				lock.Lock()
+				defer lock.Unlock()
+				failed = multierror.Append(failed, err)
+			}
+			a.tell("applying %s: %d of %d", stages[stage].name, done.Add(1), len(work))
+			return nil
+		})
+	}
+	return errors.Join(group.Wait(), failed.ErrorOrNil())
+}
+
+// done is the object as a write left it; nil where none was made.
+func (s *Step) done() liveObject { return s.want.written }
+
+// do carries out one step.
+func (a *application) do(ctx context.Context, s *Step) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.Action == Recreate {
+		if err := a.remove(ctx, s); err != nil {
+			return err
+		}
+		s.want.force = false
+	}
+	u, err := a.send(ctx, s)
+	if conflicts := conflictsOf(err); len(conflicts) > 0 {
+		s.Action, s.Conflicts, s.Reason = Conflict, conflicts, explain(conflicts)
+		return fmt.Errorf("%s: %s: %s", s.File, title(s.ID), s.Reason)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %s", s.File, title(s.ID), refusal(err))
+	}
+	s.want.written, s.Done = u, true
+	return nil
+}
+
+// send is one server-side apply. Where fields are taken from others, the version
+// that the dry run saw has to be the live one: nothing is taken from somebody
+// who came in between.
+func (a *application) send(ctx context.Context, s *Step) (liveObject, error) {
+	o := s.want
+	if !o.force {
+		return a.cluster.patch(ctx, o, false)
+	}
+	var err error
+	for range 10 {
+		o.body.SetResourceVersion(s.live.GetResourceVersion())
+		var u liveObject
+		if u, err = a.cluster.patch(ctx, o, false); !apierrors.IsConflict(err) {
+			return u, err
+		}
+		o.body.SetResourceVersion("")
+		if s.live, err = a.cluster.live(ctx, o.mapping, o.id); err != nil {
+			return nil, err
+		}
+		if s.live == nil {
+			return nil, errors.New("it was deleted just now: apply again")
+		}
+		o.force = false
+		_, o.refusal = a.cluster.patch(ctx, o, true)
+		if o.refusal != nil && !a.mayForce(o) {
+			return nil, o.refusal
+		}
+		o.force = true
+	}
+	return nil, err
+}
+
+// patch sends an object. A dry run changes nothing.
+func (c *Cluster) patch(ctx context.Context, o *object, dryRun bool) (liveObject, error) {
+	text, err := json.Marshal(o.body.Object)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.PatchOptions{FieldManager: FieldManager, Force: &o.force, FieldValidation: metav1.FieldValidationStrict}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return c.at(o.mapping, o.id.Namespace).Patch(ctx, o.id.Name, types.ApplyPatchType, text, options)
+}
+
+// definitionsDone waits for new CRDs, and plans and remembers what they define.
+func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
+	if err := a.cluster.established(ctx, p, a.Options); err != nil {
+		return err
+	}
+	if len(a.deferred) == 0 {
+		return nil
+	}
+	a.cluster.mapper.Reset()
+	var now []*object
+	for _, id := range a.deferred {
+		o := a.later[id]
+		m, err := a.cluster.served(ctx, o.GroupVersionKind(), a.timeout())
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", o.File, title(id), err)
+		}
+		a.wanted[id] = &object{id: id, file: o.File, mapping: m, body: o.Unstructured}
+		now = append(now, a.wanted[id])
+	}
+	if err := a.observe(ctx, now); err != nil {
+		return err
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { _, ok := a.later[s.ID]; return ok })
+	var problems []string
+	for _, o := range now {
+		s := a.decide(o)
+		p.Steps = append(p.Steps, s)
+		if s.Action == Conflict || s.Action == Refused {
+			problems = append(problems, fmt.Sprintf("%s: %s: %s", s.File, title(s.ID), s.Reason))
+		}
+	}
+	p.sort()
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "\n"))
+	}
+	return a.remember(ctx, p)
+}
+
+// shrink stores what is there at the end.
+func (a *application) shrink(ctx context.Context, p *Plan, gone map[ID]bool) error {
+	for _, s := range p.Steps {
+		switch {
+		case s.Action == Skip && s.want == nil:
+			delete(a.old.Entries, s.ID) // not ours any more
+		case s.Action == Skip, s.want == nil:
+		default:
+			live := s.live
+			if w := s.done(); w != nil {
+				live = w
+			}
+			a.old.Entries[s.ID] = Entry{ID: s.ID, Version: s.Version, UID: live.GetUID(), Seal: seal(s.want.digest, live)}
+		}
+	}
+	for id := range a.old.Entries {
+		if a.wanted[id] == nil && (gone[id] || a.seen[id] == nil) {
+			delete(a.old.Entries, id)
+		}
+	}
+	a.old.Complete = true
+	return a.cluster.save(ctx, a.old)
+}

@@ -1,0 +1,128 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+// Cluster is where packages are applied.
+type Cluster struct {
+	dynamic   dynamic.Interface
+	metadata  metadata.Interface
+	discovery discovery.DiscoveryInterface
+	mapper    meta.ResettableRESTMapper
+}
+
+// parallel is how many requests are under way at once. More do not make an API
+// server faster.
+const parallel = 24
+
+// Connect to a cluster. Nothing is sent before the first call.
+func Connect(config *rest.Config) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS = -1 // the API server's own fairness is enough
+	}
+	shared, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	c, err := connect(config, shared)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
+}
+
+func connect(config *rest.Config, shared *http.Client) (*Cluster, error) {
+	var c Cluster
+	var err error
+	if c.dynamic, err = dynamic.NewForConfigAndClient(config, shared); err != nil {
+		return nil, err
+	}
+	if c.metadata, err = metadata.NewForConfigAndClient(config, shared); err != nil {
+		return nil, err
+	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, shared); err != nil {
+		return nil, err
+	}
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.discovery))
+	return &c, nil
+}
+
+// errNotServed says that the cluster has no such kind.
+var errNotServed = errors.New("the cluster does not serve this kind")
+
+// resource finds where a kind is served. The error is errNotServed only where the
+// API server says so: discovery alone forgets groups whose server is down, and
+// to take that for "gone" would lose objects.
+func (c *Cluster) resource(kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
+	m, err := c.mapper.RESTMapping(kind, version)
+	if !meta.IsNoMatchError(err) {
+		return m, err
+	}
+	served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion(kind.Group, version))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errNotServed
+	case err != nil:
+		return nil, fmt.Errorf("asking for the kinds of %s: %w", apiVersion(kind.Group, version), err)
+	}
+	for _, r := range served.APIResources {
+		if r.Kind == kind.Kind {
+			return nil, fmt.Errorf("the kinds of %s changed just now: try again", apiVersion(kind.Group, version))
+		}
+	}
+	return nil, errNotServed
+}
+
+// anyVersion is resource for an object whose version may have gone.
+func (c *Cluster) anyVersion(kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
+	m, err := c.resource(kind, version)
+	if !errors.Is(err, errNotServed) {
+		return m, err
+	}
+	if m, err := c.mapper.RESTMapping(kind); err == nil {
+		return m, nil
+	}
+	return nil, errNotServed
+}
+
+// at gives the client of a kind in a namespace.
+func (c *Cluster) at(m *meta.RESTMapping, namespace string) dynamic.ResourceInterface {
+	if m.Scope.Name() == meta.RESTScopeNameRoot {
+		return c.dynamic.Resource(m.Resource)
+	}
+	return c.dynamic.Resource(m.Resource).Namespace(namespace)
+}
+
+func (c *Cluster) live(ctx context.Context, m *meta.RESTMapping, id ID) (liveObject, error) {
+	u, err := c.at(m, id.Namespace).Get(ctx, id.Name, getOptions)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", title(id), err)
+	}
+	return u, nil
+}
+
+// title names an object for people.
+func title(id ID) string {
+	if id.Namespace == "" {
+		return id.GroupKind.Kind + " " + id.Name
+	}
+	return id.GroupKind.Kind + " " + id.Namespace + "/" + id.Name
+}

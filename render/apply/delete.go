@@ -1,0 +1,86 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+// ErrNoInventory says that nothing was applied under this name.
+var ErrNoInventory = errors.New("there is no inventory")
+
+// PlanDelete says what Delete would do.
+func (c *Cluster) PlanDelete(ctx context.Context, p Package) (*Plan, error) {
+	_, plan, err := c.beginDelete(ctx, p, Options{})
+	return plan, err
+}
+
+// Delete takes out all objects of a package, and its inventory last. What others
+// made again, or what is marked to be kept, stays.
+func (c *Cluster) Delete(ctx context.Context, p Package, opt Options) (*Plan, error) {
+	a, plan, err := c.beginDelete(ctx, p, opt)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Confirm != nil {
+		if err := opt.Confirm(plan); err != nil {
+			return plan, err
+		}
+	}
+	return plan, a.deleteAll(ctx, plan)
+}
+
+func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*application, *Plan, error) {
+	if err := p.check(); err != nil {
+		return nil, nil, err
+	}
+	a := &application{Package: p, Options: opt, cluster: c, mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
+	var err error
+	if a.old, err = c.Inventory(ctx, p); err != nil {
+		return nil, nil, err
+	}
+	if a.old.stored == nil {
+		return nil, nil, fmt.Errorf("%w of a package %s\n  hint: `armature inventory -A` lists all", ErrNoInventory, p)
+	}
+	if err := a.observe(ctx, nil); err != nil {
+		return nil, nil, err
+	}
+	return a, a.plan(), nil
+}
+
+// deleteAll keeps the namespace of the inventory until everything else is gone:
+// the inventory goes with it.
+func (a *application) deleteAll(ctx context.Context, p *Plan) error {
+	own := ID{Name: a.Namespace, GroupKind: namespaceKind}
+	rest := &Plan{Package: p.Package, Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.ID == own })}
+	gone, err := a.prune(ctx, rest)
+	if err != nil {
+		return err
+	}
+	if err := a.shrink(ctx, rest, gone); err != nil {
+		return err
+	}
+	for id := range a.old.Entries {
+		if id != own && !a.Wait {
+			return nil // it has finalizers; the inventory names it until it is gone
+		}
+	}
+	if err := a.awaitPruned(ctx, rest); err != nil {
+		return err
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.ID == own && s.Action == Prune {
+			if _, err := a.cluster.delete(ctx, a.mappings[own], s); err != nil {
+				return err
+			}
+			if a.Wait {
+				return a.cluster.awaitGone(ctx, a.mappings[own], s, a.timeout())
+			}
+			return nil
+		}
+	}
+	return a.cluster.forget(ctx, a.old)
+}

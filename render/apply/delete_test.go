@@ -1,0 +1,38 @@
+package apply_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/armature-dev/armature/render/apply"
+)
+
+// Delete takes out the whole package and its inventory, and nothing of others.
+func TestDelete(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, web, configMap("settings", "a"), everyday, "{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {kustomize.toolkit.fluxcd.io/prune: disabled}}}")
+	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs, namespace: NS}}")
+	plan, err := w.PlanDelete(t.Context(), w.Package)
+	w.must(err)
+	lines := []string{"prune Deployment NS/web", "prune ConfigMap NS/settings", "prune Service NS/web", "prune Secret NS/token", "prune Role NS/web:reader", "skip ConfigMap NS/kept"}
+	w.expect(plan, lines...)
+	if w.get("v1", "ConfigMap", "settings") == nil {
+		t.Fatal("a plan deleted something")
+	}
+	plan, err = w.Delete(t.Context(), w.Package, apply.Options{Wait: true})
+	w.must(err)
+	w.expect(plan, lines...)
+	for _, name := range []string{"settings", "armature-weather"} {
+		if w.get("v1", "ConfigMap", name) != nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	for _, name := range []string{"theirs", "kept"} {
+		if w.get("v1", "ConfigMap", name) == nil {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	if _, err := w.Delete(t.Context(), w.Package, apply.Options{}); !errors.Is(err, apply.ErrNoInventory) {
+		t.Errorf("deleting twice: %v", err)
+	}
+}

@@ -1,0 +1,299 @@
+package apply
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	cliutils "github.com/fluxcd/cli-utils/pkg/object"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Package names what is applied together and pruned together. Its inventory is
+// the ConfigMap armature-<Name> in Namespace.
+type Package struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (p Package) String() string { return p.Namespace + "/" + p.Name }
+
+// Labels that every object of the package carries.
+func (p Package) Labels() map[string]string {
+	return map[string]string{LabelName: p.Name, LabelNamespace: p.Namespace}
+}
+
+// owner says whose an object is by its labels; the zero Package says nobody's.
+func owner(u *unstructured.Unstructured) Package {
+	labels := u.GetLabels()
+	return Package{Namespace: labels[LabelNamespace], Name: labels[LabelName]}
+}
+
+func (p Package) configMap() string { return "armature-" + p.Name }
+
+func (p Package) check() error {
+	if wrong := validation.IsDNS1123Label(p.Name); len(wrong) > 0 {
+		return fmt.Errorf("%q cannot be the name of a package: %s\n  hint: name it with --name", p.Name, wrong[0])
+	}
+	return nil
+}
+
+// ID names an object, whichever version it is written in.
+type ID = cliutils.ObjMetadata
+
+// Entry is what the inventory knows of one object.
+type Entry struct {
+	ID
+	// Version of the API that it was last applied in.
+	Version string
+	// UID of the live object; "" where it has not been applied yet.
+	UID types.UID
+	// Seal is a digest of what was applied and of what the fields of ours were
+	// after it; "" where that is unknown, and always for a Secret, because
+	// somebody may read this ConfigMap who may not read Secrets.
+	Seal string
+}
+
+// Inventory is the memory of a package: what it has in the cluster, or may have
+// if the last apply was interrupted.
+type Inventory struct {
+	Package
+	Entries map[ID]Entry
+	// Complete says that the last apply ended as it was meant to.
+	Complete bool
+
+	stored *corev1.ConfigMap // nil where there is none yet
+}
+
+// Exists says whether it is stored in the cluster.
+func (v *Inventory) Exists() bool { return v.stored != nil }
+
+// The format of the ConfigMap (docs/apply.md). Large inventories are gzipped, since a
+// ConfigMap holds 1 MiB.
+const (
+	inventoryLabel  = "armature.dev/inventory"
+	formatKey       = "format"
+	format          = "1"
+	stateKey        = "state"
+	stateApplying   = "applying"
+	stateApplied    = "applied"
+	objectsKey      = "objects"
+	objectsGzipKey  = "objects.gz"
+	plainLimit      = 256 << 10
+	inventoryLimit  = 64 << 20 // unpacked
+	inventoryFields = 6
+)
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+// Inventory reads the inventory of a package; it is empty where there is none.
+func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) {
+	u, err := c.dynamic.Resource(configMaps).Namespace(p.Namespace).Get(ctx, p.configMap(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &Inventory{Package: p, Entries: map[ID]Entry{}, Complete: true}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the inventory of %s: %w", p, err)
+	}
+	return parseInventory(u)
+}
+
+// Inventories reads those of a namespace, or of all where it is "".
+func (c *Cluster) Inventories(ctx context.Context, namespace string) ([]*Inventory, error) {
+	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
+	if err != nil {
+		return nil, fmt.Errorf("listing inventories: %w", err)
+	}
+	var all []*Inventory
+	for i := range list.Items {
+		v, err := parseInventory(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
+	cm := &corev1.ConfigMap{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cm); err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	broken := func(err error) (*Inventory, error) {
+		return nil, fmt.Errorf("ConfigMap %s/%s is no inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
+			cm.Namespace, cm.Name, err)
+	}
+	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[inventoryLabel]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied}
+	if cm.Data[formatKey] != format || v.configMap() != cm.Name {
+		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], inventoryLabel, v.Name))
+	}
+	text := []byte(cm.Data[objectsKey])
+	if packed, ok := cm.BinaryData[objectsGzipKey]; ok {
+		z, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return broken(err)
+		}
+		if text, err = io.ReadAll(io.LimitReader(z, inventoryLimit)); err != nil {
+			return broken(err)
+		}
+	}
+	var err error
+	if v.Entries, err = parseEntries(text); err != nil {
+		return broken(err)
+	}
+	return v, nil
+}
+
+// parseEntries reads one line for each object:
+//
+//	apiVersion kind namespace name uid seal
+//
+// with "-" for what is empty, and the name escaped as in a URL.
+func parseEntries(text []byte) (map[ID]Entry, error) {
+	entries := make(map[ID]Entry)
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		words := strings.Split(lines.Text(), " ")
+		if len(words) != inventoryFields {
+			return nil, fmt.Errorf("line %q", lines.Text())
+		}
+		for i, w := range words {
+			if w == "-" {
+				words[i] = ""
+			}
+		}
+		gv, err := schema.ParseGroupVersion(words[0])
+		name, err2 := url.PathUnescape(words[3])
+		if err := errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("line %q: %w", lines.Text(), err)
+		}
+		id := ID{Namespace: words[2], Name: name, GroupKind: schema.GroupKind{Group: gv.Group, Kind: words[1]}}
+		entries[id] = Entry{ID: id, Version: gv.Version, UID: types.UID(words[4]), Seal: words[5]}
+	}
+	return entries, lines.Err()
+}
+
+func (v *Inventory) text() []byte {
+	var out bytes.Buffer
+	for _, e := range v.Sorted() {
+		words := []string{
+			schema.GroupVersion{Group: e.GroupKind.Group, Version: e.Version}.String(), e.GroupKind.Kind,
+			e.Namespace, url.PathEscape(e.Name), string(e.UID), e.Seal,
+		}
+		for i, w := range words {
+			if w == "" {
+				words[i] = "-"
+			}
+		}
+		out.WriteString(strings.Join(words, " ") + "\n")
+	}
+	return out.Bytes()
+}
+
+// Sorted gives the entries in the order in which they are applied.
+func (v *Inventory) Sorted() []Entry {
+	return slices.SortedFunc(maps.Values(v.Entries), func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(stageOf(a.GroupKind), stageOf(b.GroupKind)), cmp.Compare(a.GroupKind.Group, b.GroupKind.Group),
+		cmp.Compare(a.GroupKind.Kind, b.GroupKind.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// toConfigMap is the inventory as it is stored.
+func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
+			Labels: map[string]string{inventoryLabel: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
+		Data: map[string]string{formatKey: format, stateKey: stateApplying},
+	}
+	if v.Complete {
+		cm.Data[stateKey] = stateApplied
+	}
+	text := v.text()
+	if len(text) <= plainLimit {
+		cm.Data[objectsKey] = string(text)
+		return cm, nil
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(text); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	cm.BinaryData = map[string][]byte{objectsGzipKey: packed.Bytes()}
+	return cm, nil
+}
+
+// save stores the inventory where it differs from what is stored. Two that apply
+// the same package at once cannot both succeed: the resource version decides.
+func (c *Cluster) save(ctx context.Context, v *Inventory) error {
+	cm, err := v.toConfigMap()
+	if err != nil {
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+	}
+	if v.stored != nil {
+		if maps.Equal(v.stored.Data, cm.Data) && maps.EqualFunc(v.stored.BinaryData, cm.BinaryData, bytes.Equal) {
+			return nil
+		}
+		cm.ResourceVersion, cm.UID = v.stored.ResourceVersion, v.stored.UID
+	}
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cm)
+	if err != nil {
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+	}
+	unstructured.RemoveNestedField(raw, "metadata", "creationTimestamp")
+	u, where := &unstructured.Unstructured{Object: raw}, c.dynamic.Resource(configMaps).Namespace(v.Namespace)
+	if v.stored == nil {
+		u, err = where.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+	} else {
+		u, err = where.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("somebody else is applying %s at the same time, or just did\n  hint: apply again when they are done", v.Package)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("there is no namespace %s for the inventory of %s: %w\n  hint: create it, add it to the package, or choose another with --namespace", v.Namespace, v.Package, err)
+	case err != nil:
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+	}
+	stored, err := parseInventory(u)
+	if err != nil {
+		return err
+	}
+	v.stored = stored.stored
+	return nil
+}
+
+// forget deletes the inventory.
+func (c *Cluster) forget(ctx context.Context, v *Inventory) error {
+	if v.stored == nil {
+		return nil
+	}
+	uid := v.stored.UID
+	err := c.dynamic.Resource(configMaps).Namespace(v.Namespace).Delete(ctx, v.configMap(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the inventory of %s: %w", v.Package, err)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package apply_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/render/apply"
+)
+
+// The inventory is one readable line for each object; a large one is packed, and
+// read back all the same.
+func TestInventoryFormat(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, web)
+	cm := w.get("v1", "ConfigMap", "armature-weather")
+	text, _ := field(cm, "data", "objects").(string)
+	if want := fmt.Sprintf("apps/v1 Deployment %s web %s ", w.Package.Namespace, w.get("apps/v1", "Deployment", "web").GetUID()); !strings.HasPrefix(text, want) {
+		t.Errorf("objects are %q, want %q and a seal", text, want)
+	}
+	if field(cm, "data", "format") != "1" || field(cm, "data", "state") != "applied" || cm.GetLabels()["armature.dev/inventory"] != "weather" {
+		t.Errorf("the inventory is %v", cm.Object)
+	}
+}
+
+// What a newer version wrote, or somebody broke, is not overwritten.
+func TestInventoryUnreadable(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, web)
+	w.patch("v1", "ConfigMap", "armature-weather", "somebody", `{"data":{"format":"2"}}`)
+	w.refused(apply.Options{}, "is no inventory that this version can read", web)
+	w.patch("v1", "ConfigMap", "armature-weather", "somebody", `{"data":{"format":"1","objects":"nonsense"}}`)
+	w.refused(apply.Options{}, `line "nonsense"`, web)
+}
+
+// Two that apply the same package at once: one of them is told.
+func TestConcurrentApplies(t *testing.T) {
+	w := newWorld(t)
+	opt := apply.Options{Confirm: func(*apply.Plan) error {
+		w.apply(apply.Options{}, configMap("one", "a"))
+		return nil
+	}}
+	_, err := w.Apply(t.Context(), w.Package, w.read(configMap("two", "a")), opt)
+	if err == nil || !strings.Contains(err.Error(), "somebody else is applying") {
+		t.Errorf("error %v", err)
+	}
+	if w.get("v1", "ConfigMap", "two") != nil {
+		t.Error("written without an inventory")
+	}
+}
+
+// Mistakes in the package end it before anything is written.
+func TestMistakes(t *testing.T) {
+	w := newWorld(t)
+	w.refused(apply.Options{}, "is in the package twice", configMap("one", "a"), configMap("one", "b"))
+	w.refused(apply.Options{}, "is the name of the package's inventory", configMap("armature-weather", "a"))
+	w.Package.Name = "Not A Name"
+	w.refused(apply.Options{}, "cannot be the name of a package", configMap("one", "a"))
+}

@@ -1,0 +1,112 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// prune deletes what the plan says, stage by stage from the last. It gives the
+// objects that are gone; others have finalizers that take their time.
+func (a *application) prune(ctx context.Context, p *Plan) (gone map[ID]bool, err error) {
+	gone = make(map[ID]bool)
+	var lock sync.Mutex
+	for stage := len(stages) - 1; stage >= 0; stage-- {
+		var failed *multierror.Error
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		for i := range p.Steps {
+			s := &p.Steps[i]
+			if s.Action != Prune || stageOf(s.GroupKind) != stage {
+				continue
+			}
+			group.Go(func() error {
+				left, err := a.cluster.delete(ctx, a.mappings[s.ID], s)
+				lock.Lock()
+				defer lock.Unlock()
+				gone[s.ID] = err == nil && !left
+				failed = multierror.Append(failed, err)
+				return nil
+			})
+		}
+		if err := errors.Join(group.Wait(), failed.ErrorOrNil()); err != nil {
+			return gone, err
+		}
+	}
+	return gone, nil
+}
+
+// delete one object, if it is still the one that the plan saw. It says whether
+// the object is still there.
+func (c *Cluster) delete(ctx context.Context, m *meta.RESTMapping, s *Step) (left bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return true, err
+	}
+	uid, policy := s.live.GetUID(), metav1.DeletePropagationBackground
+	err = c.at(m, s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
+	switch {
+	case apierrors.IsNotFound(err):
+		s.Done = s.Action == Prune
+		return false, nil
+	case apierrors.IsConflict(err):
+		s.Action, s.Reason = Skip, "not pruned: somebody else deleted it and made it again"
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("deleting %s: %w", title(s.ID), err)
+	}
+	s.Done = s.Action == Prune
+	now, err := c.live(ctx, m, s.ID)
+	return now != nil && now.GetUID() == uid, err
+}
+
+// remove deletes an object that is to be created anew, and waits until it is gone.
+func (a *application) remove(ctx context.Context, s *Step) error {
+	left, err := a.cluster.delete(ctx, s.want.mapping, s)
+	if err != nil || !left {
+		return err
+	}
+	a.tell("waiting until %s is gone", title(s.ID))
+	return a.cluster.awaitGone(ctx, s.want.mapping, s, a.timeout())
+}
+
+func (c *Cluster) awaitGone(ctx context.Context, m *meta.RESTMapping, s *Step, patience time.Duration) error {
+	var finalizers []string
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		now, err := c.live(ctx, m, s.ID)
+		if now == nil || err != nil || now.GetUID() != s.live.GetUID() {
+			return err == nil, err
+		}
+		finalizers = now.GetFinalizers()
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s is gone (its finalizers are %v): %w", title(s.ID), finalizers, err)
+	}
+	return nil
+}
+
+// awaitPruned waits for pruned objects whose finalizers take their time, and
+// forgets them then.
+func (a *application) awaitPruned(ctx context.Context, p *Plan) error {
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if _, left := a.old.Entries[s.ID]; s.Action != Prune || !left {
+			continue
+		}
+		a.tell("waiting until %s is gone", title(s.ID))
+		if err := a.cluster.awaitGone(ctx, a.mappings[s.ID], s, a.timeout()); err != nil {
+			return err
+		}
+		delete(a.old.Entries, s.ID)
+	}
+	return a.cluster.save(ctx, a.old)
+}

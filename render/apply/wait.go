@@ -1,0 +1,180 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Health is how an object fares, in the words of kstatus: Current, InProgress,
+// Failed, Terminating, NotFound, Unknown.
+type Health struct {
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+}
+
+func healthOf(u liveObject) Health {
+	if u == nil {
+		return Health{Status: string(status.NotFoundStatus)}
+	}
+	r, err := status.Compute(u)
+	if err != nil {
+		return Health{Status: string(status.UnknownStatus), Message: err.Error()}
+	}
+	return Health{Status: string(r.Status), Message: r.Message}
+}
+
+func (h Health) good() bool { return h.Status == string(status.CurrentStatus) }
+func (h Health) bad() bool  { return h.Status == string(status.FailedStatus) }
+
+// target is an object to wait for.
+type target struct {
+	id      ID
+	mapping *meta.RESTMapping
+	latest  liveObject
+	expires bool // a Job that deletes itself when it is done
+}
+
+// healthTargets are the objects that the plan applied or found as they should be.
+func (a *application) healthTargets(p *Plan) []*target {
+	var out []*target
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.want == nil || s.Action == Skip {
+			continue
+		}
+		t := &target{id: s.ID, mapping: s.want.mapping, latest: s.live}
+		if w := s.done(); w != nil {
+			t.latest = w
+		}
+		_, t.expires, _ = unstructured.NestedFieldNoCopy(s.want.body.Object, "spec", "ttlSecondsAfterFinished")
+		t.expires = t.expires && s.GroupKind == schema.GroupKind{Group: "batch", Kind: "Job"}
+		out = append(out, t)
+	}
+	return out
+}
+
+// wait until all targets are healthy. One that has failed ends it at once.
+func (c *Cluster) wait(ctx context.Context, p Package, targets []*target, opt Options) error {
+	total, began := len(targets), time.Now()
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		var failed []string
+		targets = slices.DeleteFunc(targets, func(t *target) bool {
+			h := healthOf(t.latest)
+			if h.bad() {
+				failed = append(failed, fmt.Sprintf("%s: %s", title(t.id), h.Message))
+			}
+			return h.good() || t.latest == nil && t.expires
+		})
+		switch {
+		case len(failed) > 0:
+			return fmt.Errorf("applied, but failed: %s", strings.Join(failed, "; "))
+		case len(targets) == 0:
+			return nil
+		case time.Since(began) > opt.timeout():
+			return fmt.Errorf("applied, but not healthy after %s: %s", opt.timeout(), describe(targets))
+		}
+		first := targets[0]
+		opt.tell("waiting: %d of %d healthy; %s: %s", total-len(targets), total, title(first.id), healthOf(first.latest).Message)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		if err := c.refresh(ctx, p, targets); err != nil {
+			return err
+		}
+	}
+}
+
+func describe(targets []*target) string {
+	var parts []string
+	for i, t := range targets {
+		if i == 10 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(targets)-i))
+			break
+		}
+		h := healthOf(t.latest)
+		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", title(t.id), h.Status, h.Message), ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// refresh reads the targets again: one by one, or those of a kind together where
+// they are many.
+func (c *Cluster) refresh(ctx context.Context, p Package, targets []*target) error {
+	byKind := make(map[schema.GroupVersionResource][]*target)
+	for _, t := range targets {
+		byKind[t.mapping.Resource] = append(byKind[t.mapping.Resource], t)
+	}
+	for _, same := range byKind {
+		k := &kindOf{mapping: same[0].mapping, ids: make(map[ID]bool)}
+		for _, t := range same {
+			k.ids[t.id] = true
+		}
+		found, err := c.look(ctx, p, []*kindOf{k})
+		if err != nil {
+			return err
+		}
+		for _, t := range same {
+			t.latest = found[t.id]
+		}
+	}
+	return nil
+}
+
+// established waits until the CRDs of the package are served.
+func (c *Cluster) established(ctx context.Context, p *Plan, opt Options) error {
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.GroupKind != crdKind || s.want == nil || s.done() == nil {
+			continue
+		}
+		opt.tell("waiting until %s is established", title(s.ID))
+		last := healthOf(s.done())
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, opt.timeout(), true, func(ctx context.Context) (bool, error) {
+			u, err := c.live(ctx, s.want.mapping, s.ID)
+			if err != nil {
+				return false, err
+			}
+			last = healthOf(u)
+			if last.bad() {
+				return false, errors.New(last.Message)
+			}
+			return last.good(), nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting until %s is established (%s): %w", title(s.ID), last.Message, err)
+		}
+	}
+	return nil
+}
+
+// served waits until a kind of an established CRD is served.
+func (c *Cluster) served(ctx context.Context, gvk schema.GroupVersionKind, patience time.Duration) (*meta.RESTMapping, error) {
+	var m *meta.RESTMapping
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		if m, last = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); last != nil {
+			c.mapper.Reset()
+			return false, nil
+		}
+		_, last = c.dynamic.Resource(m.Resource).List(ctx, metav1.ListOptions{Limit: 1})
+		return last == nil || !apierrors.IsNotFound(last), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting until it is served: %w: %w", err, last)
+	}
+	return m, nil
+}

@@ -1,0 +1,169 @@
+package render_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// explanationOf explains a file of an archive.
+func explanationOf(t *testing.T, archive, file string, pick render.Selection) (render.Explanation, error) {
+	t.Helper()
+	a := txtar.Parse([]byte(archive))
+	var opt render.Options
+	var src render.Source
+	for _, f := range a.Files {
+		if f.Name == render.ConfigFile {
+			var findings []krm.Finding
+			if opt.Config, findings = render.ReadConfig(f.Data, f.Name); len(findings) > 0 {
+				t.Fatal(findings)
+			}
+			continue
+		}
+		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
+	}
+	e, findings, err := render.Explain(src, opt, file, pick)
+	if krm.Failed(findings) {
+		t.Fatal(findings)
+	}
+	return e, err
+}
+
+const explainable = `-- armature.yaml --
+apiVersion: armature.dev/v1alpha1
+kind: RenderConfig
+spec:
+  components:
+    envoy-proxy:
+      image: "registry.example/envoy:v1"
+  identity:
+    clientRegistration: {keycloak: {realm: prod}}
+-- exchange.yaml --
+apiVersion: kagenti.io/v1alpha1
+kind: TokenExchange
+metadata: {name: web}
+spec:
+  targetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  outbound:
+    trafficInterception:
+      proxyPort: 15999
+-- web.yaml --
+# The web.
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  labels: {kagenti.io/inject: enabled}
+  annotations:
+    kagenti.io/auth-proxy-cpu-limit: "1"
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: "example.com/web:v1"
+`
+
+// TestExplain: each kind of input is named with its place.
+func TestExplain(t *testing.T) {
+	const containers = "spec.template.spec.initContainers"
+	for _, test := range []struct{ field, object, line, reason string }{
+		{"metadata.name", "", "name: web", "author:5"},
+		{"spec.template.spec.containers[web].image", "", `image: "example.com/web:v1"`, "author:16"},
+		{containers + "[envoy-proxy].image", "", `image: "registry.example/envoy:v1"`, "inject: components.envoy-proxy.image (armature.yaml:6)"},
+		{containers + "[envoy-proxy].ports[envoy-outbound].containerPort", "", "containerPort: 15999", "inject: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
+		{containers + "[envoy-proxy].ports[envoy-inbound].containerPort", "", "containerPort: 15124", "inject: outbound.trafficInterception.inboundProxyPort (default)"},
+		{containers + "[auth-proxy].resources.limits.cpu", "", `cpu: "1"`, "inject: components.auth-proxy.resources.limits.cpu (web.yaml:8)"},
+		{containers + "[proxy-init].resources.limits", "", "limits:", "inject: there by components.envoy-proxy.enabled (default), components.proxy-init.enabled (default)"},
+		{"data.KEYCLOAK_REALM", "", `KEYCLOAK_REALM: "prod"`, "token-exchange: clientRegistration.keycloak.realm (armature.yaml:8)"},
+		{"data[envoy.yaml]", "", "socket_address: {address: 127.0.0.1, port_value: 15999}", "token-exchange: outbound.trafficInterception.proxyPort (exchange.yaml:8)"},
+		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true", "token-exchange"},
+	} {
+		t.Run(test.field, func(t *testing.T) {
+			e, err := explanationOf(t, explainable, "web.yaml", render.Selection{Field: test.field, Object: test.object})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for _, l := range e.Lines {
+				text := strings.TrimPrefix(strings.TrimSpace(l.Text), "- ")
+				if text == test.line {
+					if got := l.Reason(); got != test.reason {
+						t.Errorf("because of %q, want %q", got, test.reason)
+					}
+					return
+				}
+				lines = append(lines, text)
+			}
+			t.Errorf("no line %q among %q", test.line, lines)
+		})
+	}
+}
+
+// TestExplainIsWhatRenderGives: the lines are those of the render, whichever
+// form the author's file has: rendered before, of one object only, a stream.
+func TestExplainIsWhatRenderGives(t *testing.T) {
+	a := txtar.Parse([]byte(explainable))
+	src := render.Source{}
+	for _, f := range a.Files[1:] {
+		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
+	}
+	r, err := render.Run(src, render.Options{})
+	if err != nil || krm.Failed(r.Findings) {
+		t.Fatal(err, r.Findings)
+	}
+	for _, from := range []render.Source{src, {Files: r.Files}} {
+		e, _, err := render.Explain(from, render.Options{}, "web.yaml", render.Selection{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, l := range e.Lines {
+			text.WriteString(l.Text + "\n")
+			if l.Field == "spec.template.spec.containers[web].image" && (l.Function != render.Author || l.Source == 0) {
+				t.Errorf("the author's image is explained by %s", l.Reason())
+			}
+			if strings.HasPrefix(l.Field, "spec.template.spec.initContainers") && l.Function != "inject" {
+				t.Errorf("%s is explained by %s", l.Field, l.Reason())
+			}
+		}
+		if text.String() != string(r.Files[1].Data) {
+			t.Errorf("not what a render gives:\n%s", text.String())
+		}
+	}
+}
+
+// TestExplainNothing: what is not there is an error that says what is.
+func TestExplainNothing(t *testing.T) {
+	_, err := explanationOf(t, explainable, "nothing.yaml", render.Selection{})
+	if !errors.Is(err, render.ErrNotInPackage) {
+		t.Errorf("for a file that is not there: %v", err)
+	}
+	_, err = explanationOf(t, explainable, "web.yaml", render.Selection{Field: "spec.template.spec.containers[wbe]"})
+	if err == nil || !strings.Contains(err.Error(), "there is spec.template.spec.containers[web]") {
+		t.Errorf("for a field that is not there: %v", err)
+	}
+	_, err = explanationOf(t, explainable, "web.yaml", render.Selection{Object: "Service/web"})
+	if err == nil || !strings.Contains(err.Error(), "no object Service/web") {
+		t.Errorf("for an object that is not there: %v", err)
+	}
+}
+
+// BenchmarkExplain explains one file of a package of 1,000 workloads.
+func BenchmarkExplain(b *testing.B) {
+	files, _ := corpus(b, 1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		e, _, err := render.Explain(render.Source{Files: files}, render.Options{}, files[500].Path, render.Selection{})
+		if err != nil || len(e.Lines) < 100 {
+			b.Fatal(len(e.Lines), err)
+		}
+	}
+}

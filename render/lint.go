@@ -1,0 +1,148 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/lint"
+)
+
+// Lint renders a source in memory and judges what came out by the rules of
+// spec.lint. Its findings, which name the author's lines, join those of the
+// render. What a render refuses is judged as its author wrote it.
+func Lint(src Source, opt Options) ([]krm.Finding, Stats, error) {
+	opt.Workers, opt.ObjectsOnly, opt.Beside = 1, true, true
+	var files []File
+	findings, stats, err := Stream(src, opt, func(file string, data []byte) error {
+		files = append(files, File{Path: file, Data: append([]byte(nil), data...)})
+		return nil
+	})
+	if err != nil {
+		return nil, stats, err
+	}
+	l := linter{src: src, rules: lint.New(opt.Config, labelPrefix(opt))}
+	l.each(files, l.rules.Collect)
+	l.rules.Link()
+	l.each(files, func(o *krm.Object) {
+		findings = append(findings, l.rules.Check(o, func() (*krm.Object, bool) { return l.author(o) })...)
+	})
+	if l.failed != nil {
+		return nil, stats, l.failed
+	}
+	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField))
+	findings = append(dropTold(findings), contested...)
+	krm.SortFindings(findings)
+	return findings, stats, err
+}
+
+// labelPrefix is the prefix that a render with the options takes.
+func labelPrefix(opt Options) string {
+	settings, _ := identity.Base(opt.Config)
+	return settings.Prefix
+}
+
+// dropTold takes out what a rule of lint says more precisely than the render.
+func dropTold(findings []krm.Finding) (left []krm.Finding) {
+	told := make(map[krm.Ref]bool)
+	for _, f := range findings {
+		if f.Rule == "lint/proxy-user" {
+			told[f.Object] = true
+		}
+	}
+	for _, f := range findings {
+		if f.Rule != "inject/proxy-user" || !told[f.Object] {
+			left = append(left, f)
+		}
+	}
+	return left
+}
+
+type linter struct {
+	src    Source
+	rules  *lint.Package
+	object krm.Object
+	failed error
+
+	file    string // whose authored objects are known
+	authors []*krm.Object
+}
+
+// each reads all objects of the rendered files, one after the other into the
+// same memory.
+func (l *linter) each(files []File, visit func(*krm.Object)) {
+	for _, f := range files {
+		walk(f.Data, func(d krm.Document, item bool, line int) {
+			o := &l.object
+			if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
+				visit(o) // the render reports what cannot be read
+			}
+		})
+	}
+}
+
+// author finds what an object was in the source: itself, or what it was made for.
+func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
+	file := o.Origin.File
+	if file != l.file {
+		l.file, l.authors = file, nil
+		data, err := content(l.src, file)
+		if err != nil {
+			return nil, false // a file that a render puts beside another
+		}
+		walk(data, func(d krm.Document, item bool, line int) {
+			a := new(krm.Object)
+			if isObject, err := a.Read(data, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject {
+				l.authors = append(l.authors, a)
+			}
+		})
+	}
+	for _, a := range l.authors {
+		if a.Ref == o.Ref {
+			return a, true
+		}
+	}
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
+	for _, a := range l.authors {
+		if a.Kind == kind && a.Name == name && a.Namespace == o.Namespace {
+			return a, false
+		}
+	}
+	return nil, false
+}
+
+// contests finds fields that one function sets and a later one changes, each
+// pair of functions and kind of field once for the package.
+func contests(src Source, opt Options, severity krm.Severity) (findings []krm.Finding, err error) {
+	rows, err := pipeline(opt.Functions)
+	if err != nil || severity == lint.Off {
+		return nil, err
+	}
+	s, err := newStages(src, opt)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int)
+	for i := range src.Files {
+		f, err := s.file(i, rows)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range f.changes() {
+			if c.pins() {
+				continue
+			}
+			key := rows[c.first].Name + " " + rows[c.second].Name + " " + c.field
+			if counts[key]++; counts[key] > 1 {
+				continue
+			}
+			findings = append(findings, krm.Finding{
+				Rule: "lint/" + lint.ContestedField, Severity: severity, File: c.file, Line: c.line, Field: c.field, Object: c.ref,
+				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which stands", rows[c.first].Name, c.was, rows[c.second].Name, c.is),
+				Hint:    "nothing to do where that is meant; docs/lint.md has the order of the functions",
+			})
+		}
+	}
+	return findings, nil
+}

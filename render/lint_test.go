@@ -1,0 +1,155 @@
+package render_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/render"
+)
+
+// linted gives what lint says of the files of an archive below a folder.
+func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []krm.Finding) {
+	t.Helper()
+	opt := render.Options{}
+	for _, f := range a.Files {
+		name, in := strings.CutPrefix(f.Name, folder+"/")
+		switch {
+		case !in:
+		case name == render.ConfigFile:
+			opt.Config, findings = render.ReadConfig(f.Data, name)
+			if krm.Failed(findings) {
+				t.Fatal(findings)
+			}
+		default:
+			src.Files = append(src.Files, render.File{Path: name, Data: f.Data})
+		}
+	}
+	if len(src.Files) == 0 {
+		t.Fatalf("no files below %s", folder)
+	}
+	findings, _, err := render.Lint(src, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src, findings
+}
+
+// TestLint has a file for each rule: a package that it judges, with all that it
+// says, and one of which it says nothing.
+func TestLint(t *testing.T) {
+	for _, rule := range lint.Rules() {
+		if rule.Name == lint.ContestedField {
+			continue // TestChanges
+		}
+		t.Run(rule.Name, func(t *testing.T) {
+			a, err := txtar.ParseFile(filepath.Join("testdata", "lint", rule.Name+".txtar"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := func(folder string) (lines string) {
+				_, findings := linted(t, a, folder)
+				for _, f := range findings {
+					if f.Rule == "lint/"+rule.Name {
+						if f.Hint == "" {
+							t.Errorf("no remedy: %s", f)
+						}
+						f.Hint = ""
+						lines += string(f.Severity) + ": " + f.String() + "\n"
+					}
+				}
+				return lines
+			}
+			want := ""
+			for _, f := range a.Files {
+				if f.Name == "want" {
+					want = string(f.Data)
+				}
+			}
+			if want == "" {
+				t.Error("nothing is wanted of the bad package")
+			}
+			if diff := cmp.Diff(want, said("bad")); diff != "" {
+				t.Error(diff)
+			}
+			if got := said("good"); got != "" {
+				t.Error("of the good package: ", got)
+			}
+		})
+	}
+}
+
+// TestLintConfiguration: spec.lint sets severities, the annotation lets an
+// object off, and names that do not exist are errors.
+func TestLintConfiguration(t *testing.T) {
+	pod := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - {name: app, image: app}\n"
+	for _, test := range []struct {
+		name, config, pod, want string
+	}{
+		{"default", "{}", pod, "warning lint/latest-image"},
+		{"raised", "{lint: {latest-image: error}}", pod, "error lint/latest-image"},
+		{"off", "{lint: {latest-image: off}}", pod, "info lint/unpinned-image"},
+		{"both off", "{lint: {latest-image: off, unpinned-image: off}}", pod, ""},
+		{"ignored", "{}", strings.Replace(pod, "  name: web\n", "  name: web\n  annotations:\n    armature.dev/lint-ignore: latest-image, unpinned-image\n", 1), ""},
+		{"ignored by a wrong name", "{lint: {latest-image: off, unpinned-image: off}}", strings.Replace(pod, "  name: web\n", "  name: web\n  annotations:\n    armature.dev/lint-ignore: latest\n", 1), "error lint/unknown-rule"},
+		{"unknown rule", "{lint: {latest: off, latest-image: off, unpinned-image: off}}", pod, "error config/lint"},
+		{"unknown severity", "{lint: {latest-image: loud, unpinned-image: off}}", pod, "error config/lint"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: "+test.config+"\n"), "armature.yaml")
+			if krm.Failed(findings) {
+				t.Fatal(findings)
+			}
+			findings, _, err := render.Lint(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}}, render.Options{Config: config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range findings {
+				if f.Severity != "loud" {
+					got = append(got, string(f.Severity)+" "+f.Rule)
+				}
+				if f.Rule == "config/lint" && f.Line != 3 {
+					t.Errorf("in line %d, want 3: %s", f.Line, f)
+				}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestLintIsDocumented: docs/lint.md has a section for each rule, with its
+// default severity.
+func TestLintIsDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "lint.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range lint.Rules() {
+		_, section, found := strings.Cut(string(text), "## "+r.Name+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		if !found || !strings.Contains(section, "Default: "+string(r.Severity)+".") {
+			t.Errorf("docs/lint.md has no section on %s with \"Default: %s.\"", r.Name, r.Severity)
+		}
+	}
+}
+
+// BenchmarkLint judges a package of 1,000 workloads.
+func BenchmarkLint(b *testing.B) {
+	files, _ := corpus(b, 1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		findings, _, err := render.Lint(render.Source{Files: files}, render.Options{})
+		if err != nil || len(findings) == 0 {
+			b.Fatal(findings, err)
+		}
+	}
+}

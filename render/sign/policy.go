@@ -1,0 +1,123 @@
+// Package sign signs artifacts, says where they come from, and verifies both,
+// as cosign does: what one of the two signs, the other verifies.
+package sign
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"sigs.k8s.io/yaml"
+)
+
+// Policy says whose signature an artifact must carry. Any one of its keys and
+// identities will do. The zero Policy trusts nobody and is refused.
+type Policy struct {
+	// Keys are public keys: a file, k8s://namespace/secret, the URI of a KMS, or
+	// a URL.
+	Keys []string `json:"keys,omitempty"`
+	// Identities are those that certificates were issued to.
+	Identities []Identity `json:"identities,omitempty"`
+	// Roots is a PEM file of the authorities that issue certificates. "" is
+	// sigstore's public instance, which takes the network.
+	Roots string `json:"roots,omitempty"`
+	// Provenance demands an attestation by the same keys or identities of what
+	// the artifact was rendered from.
+	Provenance bool `json:"provenance,omitempty"`
+	// IgnoreTlog does without the proof that a signature stands in the
+	// transparency log; for certificates it means that they must be valid now.
+	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
+	// IgnoreSCT does without the proof that a certificate stands in the
+	// certificate transparency log, which private authorities do not give.
+	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
+
+	// Keychain and PlainHTTP are those of oci.Options.
+	Keychain  authn.Keychain `json:"-"`
+	PlainHTTP bool           `json:"-"`
+}
+
+// Identity is whom a certificate was issued to, and by whose word. Of each
+// pair one is given.
+type Identity struct {
+	// Subject is an email address or URI; SubjectRegExp has to match all of it.
+	Subject       string `json:"subject,omitempty"`
+	SubjectRegExp string `json:"subjectRegExp,omitempty"`
+	// Issuer is the OpenID provider; IssuerRegExp has to match all of it.
+	Issuer       string `json:"issuer,omitempty"`
+	IssuerRegExp string `json:"issuerRegExp,omitempty"`
+}
+
+// ErrEmptyPolicy is a policy that demands neither key nor identity.
+var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would do: name keys or identities")
+
+// Check finds what is wrong with a policy.
+func (p Policy) Check() error {
+	if len(p.Keys)+len(p.Identities) == 0 {
+		return ErrEmptyPolicy
+	}
+	for _, key := range p.Keys {
+		if strings.TrimSpace(key) == "" {
+			return fmt.Errorf("an empty key: %w", ErrEmptyPolicy)
+		}
+	}
+	for i, id := range p.Identities {
+		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
+			return fmt.Errorf("identity %d needs a subject or subjectRegExp, and an issuer or issuerRegExp", i+1)
+		}
+		for _, pattern := range [...]string{id.SubjectRegExp, id.IssuerRegExp} {
+			if _, err := regexp.Compile(pattern); err != nil {
+				return fmt.Errorf("identity %d: %w", i+1, err)
+			}
+			if everything.MatchString(pattern) {
+				return fmt.Errorf("identity %d: %q matches everybody: %w", i+1, pattern, ErrEmptyPolicy)
+			}
+		}
+	}
+	return nil
+}
+
+// everything finds patterns that are no condition.
+var everything = regexp.MustCompile(`^\^?\(?\.[*+]\)?\$?$`)
+
+// policyFile is a policy in YAML.
+type policyFile struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata,omitempty"`
+	Spec       Policy         `json:"spec"`
+}
+
+// ReadPolicy reads a file with a VerifyPolicy (apiVersion armature.dev/v1alpha1),
+// whose spec is a Policy. Unknown fields are errors, and so is an empty policy.
+// Files that it names are relative to its folder.
+func ReadPolicy(file string) (Policy, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Policy{}, fmt.Errorf("reading the policy: %w", err)
+	}
+	var p policyFile
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
+	}
+	if p.APIVersion != "armature.dev/v1alpha1" || p.Kind != "VerifyPolicy" {
+		return Policy{}, fmt.Errorf("%s: %q %q is no policy: write apiVersion: armature.dev/v1alpha1 and kind: VerifyPolicy", file, p.APIVersion, p.Kind)
+	}
+	beside := func(name string) string {
+		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(filepath.Dir(file), name)
+	}
+	for i, key := range p.Spec.Keys {
+		p.Spec.Keys[i] = beside(key)
+	}
+	p.Spec.Roots = beside(p.Spec.Roots)
+	if err := p.Spec.Check(); err != nil {
+		return Policy{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return p.Spec, nil
+}
