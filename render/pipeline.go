@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
@@ -19,6 +20,9 @@ var order = [...]string{
 	"pin-images",
 	"validate",
 }
+
+// Functions are the names of all functions in the order of the render.
+func Functions() []string { return slices.Clone(order[:]) }
 
 // pipeline gives the named functions in the order of the render; no name gives
 // all of them.

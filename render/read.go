@@ -204,3 +204,14 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 		return data, err
 	}
 }
+
+// Objects calls visit for every object of a file in memory, items of lists
+// included. The object is valid during the call only.
+func Objects(f File, visit func(*krm.Object)) {
+	walk(f.Data, func(d krm.Document, item bool, line int) {
+		var o krm.Object
+		if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
+			visit(&o)
+		}
+	})
+}

@@ -26,10 +26,10 @@ func applyCommand() *cobra.Command {
 	var adopt []string
 	var dryRun, yes bool
 	cmd := &cobra.Command{
-		Use:   "apply PATH|-",
+		Use:   "apply PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Render a package and apply it to a cluster, with inventory and pruning",
-		Long: `Apply renders a folder, a file or standard input and brings the result into the
-cluster by server-side apply: namespaces and CRDs first, then the rest. What the
+		Long: `Apply renders a folder, a file or standard input, or takes a rendered package from
+a registry, and brings the result into the cluster by server-side apply: namespaces and CRDs first, then the rest. What the
 package had before and has no more is pruned. The inventory that says what it had
 is the ConfigMap armature-NAME.
 
@@ -40,7 +40,8 @@ is interrupted, the next apply finishes the work.`,
   armature apply apps/weather -n team1 --dry-run
   kustomize build . | armature apply - --name weather -n team1 --yes
   armature apply apps/weather --force-conflicts kubectl-edit
-  armature apply rendered/weather --rendered --wait=false -o json`,
+  armature apply rendered/weather --rendered --wait=false -o json
+  armature apply oci://registry.example/fleet/weather:v1 -n team1 --verify-policy policy.yaml`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, a []string) error {

@@ -21,7 +21,7 @@ func diffCommand() *cobra.Command {
 	var opt apply.Options
 	var format, color string
 	cmd := &cobra.Command{
-		Use:   "diff PATH|-",
+		Use:   "diff PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Show what apply would change in a cluster",
 		Long: `Diff renders a package and shows what apply would change: a unified diff of each
 object that would be created, changed or pruned. The API server computes it by

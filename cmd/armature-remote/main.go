@@ -19,7 +19,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand(), catalogCommand())
+	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand())
+	root.AddCommand(pushCommand(), pullCommand(), tagCommand(), listCommand(), verifyCommand(), pinCommand(), catalogCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	os.Exit(run(ctx, root))
 }

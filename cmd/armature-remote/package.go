@@ -13,23 +13,28 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/apply"
+	"github.com/armature-dev/armature/render/oci"
 )
 
-// pkg is the package that a command works on: a folder, a file or standard input.
+// pkg is the package that a command works on: a folder, a file, standard input,
+// or an artifact in a registry, which is rendered already.
 type pkg struct {
+	manifests
+	registry registryFlags
+	trust    trustFlags
 	name     string
-	config   string
 	rendered bool
 }
 
 func (p *pkg) flags(cmd *cobra.Command) {
+	p.manifests.flags(cmd)
+	p.registry.flags(cmd)
+	p.trust.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&p.name, "name", "", "name of the package, which its inventory is under (default: the name of the folder)")
-	f.StringVarP(&p.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
+	f.StringVar(&p.name, "name", "", "name of the package, which its inventory is under (default: the name of the folder, or of the repository)")
 	f.BoolVar(&p.rendered, "rendered", false, "PATH is rendered already: verify it instead")
 }
 
@@ -40,6 +45,13 @@ func (p *pkg) identity(path, namespace string) (apply.Package, error) {
 	}
 	if path == "-" {
 		return apply.Package{}, usageError{errors.New("standard input has no name: name the package with --name")}
+	}
+	if strings.HasPrefix(path, oci.Scheme) {
+		ref, err := oci.Options{}.Parse(path)
+		if err != nil {
+			return apply.Package{}, usageError{err}
+		}
+		return apply.Package{Namespace: namespace, Name: filepath.Base(ref.Context().RepositoryStr())}, nil
 	}
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -55,6 +67,12 @@ func (p *pkg) identity(path, namespace string) (apply.Package, error) {
 // objects renders the package, or verifies it, and decodes what comes out. Any
 // error among the findings leaves nothing.
 func (p *pkg) objects(cmd *cobra.Command, path string) ([]apply.Object, error) {
+	switch {
+	case strings.HasPrefix(path, oci.Scheme):
+		return p.pull(cmd, path)
+	case p.trust.given():
+		return nil, usageError{errors.New("only what comes from a registry, oci://…, carries a signature to verify")}
+	}
 	src, opt, findings, err := p.open(cmd, path)
 	if err != nil {
 		return nil, err
@@ -94,39 +112,42 @@ func (p *pkg) objects(cmd *cobra.Command, path string) ([]apply.Object, error) {
 	return objects, failed.ErrorOrNil()
 }
 
-func (p *pkg) open(cmd *cobra.Command, path string) (render.Source, render.Options, []krm.Finding, error) {
-	fail := func(err error) (render.Source, render.Options, []krm.Finding, error) {
-		return render.Source{}, render.Options{}, nil, err
+// pull fetches an artifact and decodes its objects. What it was rendered with is
+// not in it, so that it is taken as it is.
+func (p *pkg) pull(cmd *cobra.Command, ref string) (objects []apply.Object, err error) {
+	if p.config != "" || p.lock != "" {
+		return nil, usageError{errors.New("an artifact is rendered already: --config and --lock have no effect on it")}
 	}
-	root := path
-	if info, err := os.Stat(path); path != "-" && err != nil {
-		return fail(err)
-	} else if path != "-" && !info.IsDir() {
-		root = filepath.Dir(path)
-	}
-	var config *api.RenderConfig
-	var findings []krm.Finding
-	var err error
-	if path != "-" || p.config != "" {
-		if config, findings, err = render.FindConfig(p.config, root); err != nil {
-			return fail(err)
+	opt := p.registry.options(cmd, "pulling "+ref)
+	if p.trust.given() {
+		policy, err := p.trust.read(&p.registry)
+		if err != nil {
+			return nil, err
 		}
+		opt.Verify = check(policy)
 	}
-	opt := render.Options{Config: config}
-	if path != "-" {
-		src, found, err := render.Tree(path, "")
-		return src, opt, append(findings, found...), err
+	dir, err := os.MkdirTemp("", "armature-pull-")
+	if err != nil {
+		return nil, err
 	}
-	src, err := readStream(cmd.Context(), cmd.InOrStdin())
-	switch {
-	case err != nil:
-		return fail(err)
-	case len(src.Files[0].Data) == 0:
-		return fail(errors.New("nothing on standard input")) // most likely the command before the pipe failed
-	case render.IsResourceList(src.Files[0].Data):
-		return fail(errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one"))
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if _, err := oci.Pull(cmd.Context(), ref, dir, opt); err != nil {
+		return nil, err
 	}
-	return src, opt, findings, nil
+	src, _, err := render.Tree(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	var failed *multierror.Error
+	for _, f := range src.Files {
+		data, err := src.Read(f.Path, nil)
+		if err != nil {
+			return nil, err
+		}
+		read, err := apply.Read(f.Path, bytes.Clone(data))
+		objects, failed = append(objects, read...), multierror.Append(failed, err)
+	}
+	return objects, failed.ErrorOrNil()
 }
 
 // readStream reads standard input until its end, or until the user loses patience.

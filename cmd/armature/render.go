@@ -83,12 +83,16 @@ brings back the custom resources that the render consumed.`,
 func verifyCommand() *cobra.Command {
 	var in input
 	cmd := &cobra.Command{
-		Use:   "verify PATH|-",
+		Use:   "verify PATH|-|oci://REFERENCE",
 		Short: "Fail where a workload opted in and is not as a fresh render makes it",
 		Long: `Verify renders afresh and compares. It is the last step of a pipeline: kustomize,
-for one, skips exec functions silently when --enable-exec is missing.`,
+for one, skips exec functions silently when --enable-exec is missing.
+
+For an artifact in a registry it checks the signature: its flags are shown by
+"armature verify oci:// --help".`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
-  armature verify rendered/ --findings github`,
+  armature verify rendered/ --findings github
+  armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -43,6 +43,9 @@ type Options struct {
 	// Verify judges an artifact by its digest before its content is fetched;
 	// an error refuses it. nil takes every artifact.
 	Verify func(ctx context.Context, artifact name.Digest) error
+	// Attach adds to what was pushed, signatures for one, before it gets its tag;
+	// an error leaves the tag as it was. nil adds nothing.
+	Attach func(ctx context.Context, artifact name.Digest) error
 	// Progress is told how many of how many bytes are done; nil tells nobody.
 	Progress func(done, total int64)
 }

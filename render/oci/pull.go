@@ -262,7 +262,7 @@ func judge(header *tar.Header, seen map[string]byte) error {
 	switch {
 	case clean == "." && kind == tar.TypeDir:
 		return nil
-	case !filepath.IsLocal(clean) || path.IsAbs(named) || strings.ContainsAny(named, "\\:\x00") || hasDots(named) || len(named) > maxPath:
+	case clean == "." || !filepath.IsLocal(clean) || path.IsAbs(named) || strings.ContainsAny(named, "\\:\x00") || hasDots(named) || len(named) > maxPath:
 		return fmt.Errorf("%q leads out of the package, or is no plain name", named)
 	case header.Size > render.MaxFile:
 		return fmt.Errorf("%q is %d MiB large, more than %d MiB", named, header.Size>>20, render.MaxFile>>20)

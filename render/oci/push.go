@@ -59,10 +59,23 @@ func Push(ctx context.Context, ref string, files []render.File, meta Metadata, o
 		defer func() { <-done }()
 		options = append(options, remote.WithProgress(updates))
 	}
-	if err := remote.Write(to, image, options...); err != nil {
-		return Result{}, explain("pushing", to, err)
+	artifact := to.Context().Digest(result.Digest)
+	result.Ref = artifact.String()
+	if opt.Attach == nil {
+		if err := remote.Write(to, image, options...); err != nil {
+			return Result{}, explain("pushing", to, err)
+		}
+		return result, nil
 	}
-	result.Ref = to.Context().Digest(result.Digest).String()
+	if err := remote.Write(artifact, image, options...); err != nil {
+		return Result{}, explain("pushing", artifact, err)
+	}
+	if err := opt.Attach(ctx, artifact); err != nil {
+		return Result{}, err
+	}
+	if err := remote.Tag(to.Context().Tag(to.Identifier()), image, opt.Remote(ctx)...); err != nil {
+		return Result{}, explain("tagging", to, err)
+	}
 	return result, nil
 }
 

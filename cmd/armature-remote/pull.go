@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+func pullCommand() *cobra.Command {
+	var r registryFlags
+	var t trustFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:   "pull oci://REGISTRY/REPOSITORY:TAG FOLDER",
+		Short: "Fetch a rendered package from a registry into a new folder",
+		Long: `Pull fetches a rendered package. It judges the signature before the content is
+fetched, and all of the content before anything is written: names that lead out of
+the folder, links, devices, and archives that unpack to more than 1 GiB are refused.`,
+		Example: `  armature pull oci://registry.example/fleet/agents:v1 agents/
+  armature pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := artifact(given[0]); err != nil {
+				return err
+			}
+			opt := r.options(cmd, "pulling "+given[0])
+			if t.given() {
+				policy, err := t.read(&r)
+				if err != nil {
+					return err
+				}
+				opt.Verify = check(policy)
+			}
+			result, err := oci.Pull(cmd.Context(), given[0], given[1], opt)
+			if err != nil {
+				return err
+			}
+			if format != "text" {
+				return printObjects(cmd.OutOrStdout(), format, result)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "pulled %d files, %d KiB, to %s\n", result.Files, (result.Bytes+1023)>>10, given[1])
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
+			return err
+		},
+	}
+	r.flags(cmd)
+	t.flags(cmd)
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	return cmd
+}
+
+func tagCommand() *cobra.Command {
+	var r registryFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:     "tag oci://REGISTRY/REPOSITORY:TAG TAG",
+		Short:   "Give a rendered package in a registry another tag",
+		Example: `  armature tag oci://registry.example/fleet/agents:v1 production`,
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := artifact(given[0]); err != nil {
+				return err
+			}
+			result, err := oci.Tag(cmd.Context(), given[0], given[1], r.options(cmd, "tagging"))
+			if err != nil {
+				return err
+			}
+			if format != "text" {
+				return printObjects(cmd.OutOrStdout(), format, result)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
+			return err
+		},
+	}
+	r.flags(cmd)
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	return cmd
+}
+
+func listCommand() *cobra.Command {
+	var r registryFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:     "list oci://REGISTRY/REPOSITORY",
+		Short:   "List the rendered packages of a repository in a registry",
+		Example: `  armature list oci://registry.example/fleet/agents`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := artifact(given[0]); err != nil {
+				return err
+			}
+			list, err := oci.List(cmd.Context(), given[0], r.options(cmd, "listing"))
+			if err != nil {
+				return err
+			}
+			if format != "table" {
+				return printObjects(cmd.OutOrStdout(), format, list)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(table, "TAG\tDIGEST\tREVISION\tCREATED\tSOURCE")
+			for _, a := range list {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Tag, a.Digest, a.Revision, a.Created, a.Source)
+			}
+			return table.Flush()
+		},
+	}
+	r.flags(cmd)
+	outputFlag(cmd, &format, "table", "table", "yaml", "json")
+	return cmd
+}
+
+func verifyCommand() *cobra.Command {
+	var r registryFlags
+	var t trustFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:   "verify oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Fail where an artifact does not carry the signature that is demanded",
+		Long: `Verify checks the signature of an artifact or image, made by armature push --sign
+or by cosign sign. A key or an identity has to be demanded, by flags or in a policy
+file.`,
+		Example: `  armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
+  armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := artifact(given[0]); err != nil {
+				return err
+			}
+			policy, err := t.read(&r)
+			if err != nil {
+				return err
+			}
+			opt := r.options(cmd, "verifying")
+			ref, err := opt.Parse(given[0])
+			if err != nil {
+				return usageError{err}
+			}
+			found, err := remote.Get(ref, opt.Remote(cmd.Context())...)
+			if err != nil {
+				return fmt.Errorf("verifying %s: %w", ref, err)
+			}
+			return showVerified(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
+		},
+	}
+	r.flags(cmd)
+	t.flags(cmd)
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	return cmd
+}
+
+func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
+	verified, err := sign.Verify(cmd.Context(), artifact, policy)
+	if err != nil {
+		return err
+	}
+	if format != "text" {
+		return printObjects(cmd.OutOrStdout(), format, verified)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
+	return err
+}

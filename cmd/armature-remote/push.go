@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// push is `armature push`.
+type push struct {
+	manifests
+	registryFlags
+	rendered                  bool
+	source, revision, created string
+	format                    string
+
+	sign   bool
+	signer sign.Signer
+	tlog   bool
+}
+
+func pushCommand() *cobra.Command {
+	var p push
+	cmd := &cobra.Command{
+		Use:   "push PATH|- oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Render a package and store it in a registry, as an artifact that Flux takes",
+		Long: `Push renders PATH and stores the result as an OCI artifact. The same package from
+the same commit has the same digest, whoever pushes it. Source, revision and time
+are those of the Git commit; they are given by flags where there is no Git.
+
+With --sign the artifact is signed as cosign does it, and provenance of the render
+(SLSA v1) is attached: digests of the files, versions of the functions,
+configuration and lock. The tag moves when both are in place.`,
+		Example: `  armature push apps/ oci://registry.example/fleet/agents:v1
+  armature push rendered/ --rendered oci://registry.example/fleet/agents:v1
+  kustomize build . | armature push - oci://registry.example/fleet/agents:v1
+  armature push apps/ oci://registry.example/fleet/agents:v1 --sign --key cosign.key --tlog-upload=false`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := artifact(given[1]); err != nil {
+				return err
+			}
+			if !p.sign && (p.signer.Key != "" || p.signer.IdentityToken != "" || cmd.Flags().Changed("tlog-upload")) {
+				return usageError{errors.New("a key, a token or the transparency log goes with --sign")}
+			}
+			return p.run(cmd, given[0], given[1])
+		},
+	}
+	p.manifests.flags(cmd)
+	p.registryFlags.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&p.rendered, "rendered", false, "PATH is rendered: push it as it is, if it verifies")
+	f.StringVar(&p.source, "source", "", "URL of the source (default: the remote origin of PATH's Git repository)")
+	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
+	f.StringVar(&p.created, "created", "", "time of the source, as 2006-01-02T15:04:05Z (default: the commit's, or 1970)")
+	f.BoolVar(&p.sign, "sign", false, "sign the artifact and attach provenance")
+	f.StringVar(&p.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
+	f.StringVar(&p.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
+	f.StringVar(&p.signer.Chain, "certificate-chain", "", "certificates above it, in PEM, the root last")
+	f.StringVar(&p.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
+	f.StringVar(&p.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
+	f.StringVar(&p.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
+	f.BoolVar(&p.tlog, "tlog-upload", true, "write the signature to the transparency log")
+	outputFlag(cmd, &p.format, "text", "text", "yaml", "json")
+	return cmd
+}
+
+func (p *push) run(cmd *cobra.Command, path, ref string) error {
+	src, opt, findings, err := p.open(cmd, path)
+	if err != nil {
+		return err
+	}
+	files, found, err := p.render(src, opt, krm.Failed(findings))
+	if err != nil {
+		return err
+	}
+	if err := tell(cmd, append(findings, found...)); err != nil {
+		return err
+	}
+	inputs, err := inputs(src)
+	if err != nil {
+		return err
+	}
+	meta, err := p.metadata(cmd, path, inputs)
+	if err != nil {
+		return err
+	}
+	options := p.options(cmd, "pushing "+ref)
+	if p.sign {
+		if options.Attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil {
+			return err
+		}
+	}
+	result, err := oci.Push(cmd.Context(), ref, files, meta, options)
+	if err != nil {
+		return err
+	}
+	if p.format != "text" {
+		return printObjects(cmd.OutOrStdout(), p.format, result)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "pushed %d files, %d KiB, to %s\n", result.Files, (result.Bytes+1023)>>10, ref)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
+	return err
+}
+
+// render gives the files that are pushed. They are rendered, and have been
+// verified to be as a fresh render makes them.
+func (p *push) render(src render.Source, opt render.Options, failed bool) ([]render.File, []krm.Finding, error) {
+	if failed {
+		return nil, nil, nil
+	}
+	if p.rendered {
+		found, _, err := render.Verify(src, opt)
+		if err != nil || krm.Failed(found) {
+			return nil, found, err
+		}
+		files, err := load(src)
+		return files, found, err
+	}
+	if file := kustomization(src); file != "" {
+		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature push - oci://…, or push a rendered folder with --rendered", file)
+	}
+	opt.ObjectsOnly = true
+	result, err := render.Run(src, opt)
+	if err != nil || krm.Failed(result.Findings) {
+		return nil, result.Findings, err
+	}
+	files := slices.DeleteFunc(result.Files, func(f render.File) bool { return len(bytes.TrimSpace(f.Data)) == 0 })
+	for i := range files {
+		if files[i].Path == "-" {
+			files[i].Path = "manifests.yaml"
+		}
+	}
+	found, _, err := render.Verify(render.Source{Files: files}, opt)
+	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	return files, append(result.Findings, found...), err
+}
+
+// load reads all files of a rendered folder but those for Armature itself.
+func load(src render.Source) (files []render.File, err error) {
+	for _, f := range src.Files {
+		if f.Path == render.ConfigFile || f.Path == render.LockFile {
+			continue
+		}
+		if f.Data == nil {
+			data, err := src.Read(f.Path, nil)
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", f.Path, err)
+			}
+			f.Data = bytes.Clone(data)
+		}
+		if f.Path == "-" {
+			f.Path = "manifests.yaml"
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// input is a file that a package was rendered from.
+type input struct {
+	path string
+	data []byte
+}
+
+func inputs(src render.Source) (all []input, err error) {
+	for _, f := range src.Files {
+		data := f.Data
+		if data == nil {
+			if data, err = src.Read(f.Path, nil); err != nil {
+				return nil, fmt.Errorf("reading %s: %w", f.Path, err)
+			}
+		}
+		all = append(all, input{f.Path, data})
+	}
+	return all, nil
+}
+
+// metadata is what the flags say, and for the rest what Git says.
+func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta oci.Metadata, err error) {
+	if path != "-" {
+		if meta, err = commit(path, inputs); err != nil {
+			return meta, err
+		}
+	}
+	if p.source != "" {
+		meta.Source = p.source
+	}
+	if p.revision != "" {
+		meta.Revision = p.revision
+	}
+	if p.created != "" {
+		if meta.Created, err = time.Parse(time.RFC3339, p.created); err != nil {
+			return meta, usageError{fmt.Errorf("--created: %w", err)}
+		}
+	}
+	if meta.Revision == "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "armature: the package is in no Git repository: say where it is from with --source, --revision and --created")
+	}
+	return meta, nil
+}
+
+// attach signs, and says what was rendered.
+func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []input) (func(context.Context, name.Digest) error, error) {
+	signer := p.signer
+	signer.PlainHTTP, signer.Password = p.plainHTTP, password
+	if !p.tlog {
+		signer.Rekor = ""
+	}
+	session, err := signer.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: functions.Version, Functions: render.Functions(), Inputs: make(map[string]string)}
+	if opt.Config != nil {
+		made.Config = opt.Config.Spec
+	}
+	if opt.Lock != nil {
+		made.Lock = opt.Lock.Spec
+	}
+	for _, in := range inputs {
+		sum := sha256.Sum256(in.data)
+		made.Inputs[in.path] = hex.EncodeToString(sum[:])
+	}
+	return func(ctx context.Context, artifact name.Digest) error {
+		if err := session.Sign(ctx, artifact); err != nil {
+			return err
+		}
+		return session.Attest(ctx, artifact, sign.PredicateType, sign.NewProvenance(made))
+	}, nil
+}
+
+// password is $COSIGN_PASSWORD, or what the user types.
+func password() ([]byte, error) {
+	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {
+		return []byte(given), nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return nil, errors.New("the key's password is not known: set COSIGN_PASSWORD, to nothing where it has none")
+	}
+	fmt.Fprint(os.Stderr, "Password of the key: ")
+	defer fmt.Fprintln(os.Stderr)
+	return term.ReadPassword(int(os.Stdin.Fd()))
+}

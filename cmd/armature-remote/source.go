@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/oci"
+)
+
+// manifests are what a command reads: a folder, a file or standard input, with
+// its configuration and lock.
+type manifests struct {
+	config, lock string
+}
+
+func (m *manifests) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&m.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
+	cmd.Flags().StringVar(&m.lock, "lock", "", "ImageLock to use (default: armature.lock at the root of PATH)")
+}
+
+// root is the folder of a PATH.
+func (m *manifests) root(given string) (string, error) {
+	if given == "-" {
+		return ".", nil
+	}
+	info, err := os.Stat(given)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return filepath.Dir(given), nil
+	}
+	return given, nil
+}
+
+// open reads the configuration and the lock, and lists the files.
+func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, opt render.Options, findings []krm.Finding, err error) {
+	root, err := m.root(given)
+	if err != nil {
+		return src, opt, nil, err
+	}
+	if given != "-" || m.config != "" {
+		if opt.Config, findings, err = render.FindConfig(m.config, root); err != nil {
+			return src, opt, nil, err
+		}
+	}
+	if given != "-" || m.lock != "" {
+		lock, found, err := render.FindLock(m.lock, root)
+		if err != nil {
+			return src, opt, nil, err
+		}
+		opt.Lock, findings = lock, append(findings, found...)
+	}
+	if given != "-" {
+		src, found, err := render.Tree(given, "")
+		return src, opt, append(findings, found...), err
+	}
+	src, err = readStream(cmd.Context(), cmd.InOrStdin())
+	switch {
+	case err != nil:
+	case len(src.Files[0].Data) == 0:
+		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
+	case render.IsResourceList(src.Files[0].Data):
+		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
+	}
+	return src, opt, findings, err
+}
+
+// tell writes findings and fails where one of them is an error.
+func tell(cmd *cobra.Command, findings []krm.Finding) error {
+	if err := render.WriteFindings(cmd.ErrOrStderr(), "text", findings); err != nil {
+		return err
+	}
+	if krm.Failed(findings) {
+		return errFindings
+	}
+	return nil
+}
+
+// kustomization names the first kustomization of a source, "" for none.
+func kustomization(src render.Source) string {
+	for _, f := range src.Files {
+		switch path.Base(f.Path) {
+		case "kustomization.yaml", "kustomization.yml", "Kustomization":
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// registryFlags say how a registry is reached.
+type registryFlags struct{ plainHTTP bool }
+
+func (r *registryFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.plainHTTP, "insecure-registry", false, "talk plain http to the registry")
+}
+
+// options shows progress on standard error, where that is a terminal.
+func (r *registryFlags) options(cmd *cobra.Command, doing string) oci.Options {
+	opt := oci.Options{PlainHTTP: r.plainHTTP}
+	if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		opt.Progress = func(done, total int64) {
+			fmt.Fprintf(f, "\r\033[K%s: %d of %d KiB", doing, done>>10, total>>10)
+			if done >= total {
+				fmt.Fprint(f, "\r\033[K")
+			}
+		}
+	}
+	return opt
+}
+
+// artifact wants an argument to be a reference to an artifact.
+func artifact(given string) error {
+	if !strings.HasPrefix(given, oci.Scheme) {
+		return usageError{fmt.Errorf("%s is no reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", given, oci.Scheme)}
+	}
+	return nil
+}

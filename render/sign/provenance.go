@@ -1,0 +1,96 @@
+package sign
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// PredicateType is that of SLSA provenance v1.
+const PredicateType = "https://slsa.dev/provenance/v1"
+
+// Render says what a package was rendered from, and by what.
+type Render struct {
+	// Source and Revision are those of oci.Metadata.
+	Source, Revision string
+	// Config and Lock are the RenderConfig's and the ImageLock's specs, nil
+	// where there is none.
+	Config, Lock any
+	// Functions are those that ran, in order; Version is theirs and Armature's.
+	Functions []string
+	Version   string
+	// Inputs are the SHA-256 digests of the files, in hexadecimal, by their path.
+	Inputs map[string]string
+}
+
+// Provenance is a predicate of SLSA v1 (slsa.dev/provenance/v1).
+type Provenance struct {
+	BuildDefinition BuildDefinition `json:"buildDefinition"`
+	RunDetails      RunDetails      `json:"runDetails"`
+}
+
+// BuildDefinition says how to render the same again.
+type BuildDefinition struct {
+	BuildType            string               `json:"buildType"`
+	ExternalParameters   externalParameters   `json:"externalParameters"`
+	InternalParameters   internalParameters   `json:"internalParameters"`
+	ResolvedDependencies []ResourceDescriptor `json:"resolvedDependencies"`
+}
+
+type externalParameters struct {
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Config   any    `json:"config,omitempty"`
+	Lock     any    `json:"lock,omitempty"`
+}
+
+type internalParameters struct {
+	Functions []function `json:"functions"`
+}
+
+type function struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// ResourceDescriptor is an input.
+type ResourceDescriptor struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
+}
+
+// RunDetails says who rendered. There is no time in it: a render knows none.
+type RunDetails struct {
+	Builder Builder `json:"builder"`
+}
+
+// Builder is Armature.
+type Builder struct {
+	ID      string            `json:"id"`
+	Version map[string]string `json:"version"`
+}
+
+// NewProvenance writes down a render. The same render has the same provenance.
+func NewProvenance(r Render) Provenance {
+	p := Provenance{
+		BuildDefinition: BuildDefinition{
+			BuildType:          "https://armature.dev/render/v1",
+			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision, Config: r.Config, Lock: r.Lock},
+		},
+		RunDetails: RunDetails{Builder: Builder{ID: "https://armature.dev/armature", Version: map[string]string{"armature": r.Version}}},
+	}
+	for _, name := range r.Functions {
+		p.BuildDefinition.InternalParameters.Functions = append(p.BuildDefinition.InternalParameters.Functions, function{name, r.Version})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Inputs)) {
+		p.BuildDefinition.ResolvedDependencies = append(p.BuildDefinition.ResolvedDependencies,
+			ResourceDescriptor{Name: name, Digest: map[string]string{"sha256": r.Inputs[name]}})
+	}
+	return p
+}
+
+// statement is the in-toto statement around a predicate.
+type statement struct {
+	PredicateType string          `json:"predicateType"`
+	Predicate     json.RawMessage `json:"predicate"`
+}

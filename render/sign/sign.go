@@ -1,0 +1,317 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+	cosignremote "github.com/sigstore/cosign/v2/pkg/cosign/remote"
+	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
+	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
+	"github.com/sigstore/cosign/v2/pkg/providers"
+	_ "github.com/sigstore/cosign/v2/pkg/providers/envvar" // identities that a machine has
+	_ "github.com/sigstore/cosign/v2/pkg/providers/filesystem"
+	_ "github.com/sigstore/cosign/v2/pkg/providers/github"
+	keys "github.com/sigstore/cosign/v2/pkg/signature"
+	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
+	rekor "github.com/sigstore/rekor/pkg/client"
+	"github.com/sigstore/rekor/pkg/generated/client"
+	"github.com/sigstore/rekor/pkg/generated/models"
+	"github.com/sigstore/sigstore-go/pkg/sign"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/dsse"
+	"github.com/sigstore/sigstore/pkg/signature/options"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+
+	"github.com/armature-dev/armature/render/oci"
+)
+
+// Sigstore's public instance.
+const (
+	FulcioURL = "https://fulcio.sigstore.dev"
+	RekorURL  = "https://rekor.sigstore.dev"
+)
+
+// Signer is whose signature artifacts get.
+type Signer struct {
+	// Key is a private key: a file, k8s://namespace/secret, or a KMS URI that a
+	// program sigstore-kms-<scheme> on the PATH understands. "" is keyless: the
+	// identity of the token, or the one that the machine has in CI.
+	Key string
+	// Password gives that of an encrypted key file. nil is none.
+	Password func() ([]byte, error)
+	// Certificate and Chain are PEM files of the certificate that goes with Key,
+	// and of those above it, the root last. "" is none.
+	Certificate, Chain string
+	// IdentityToken is an OpenID token or a file with one, for keyless signing.
+	IdentityToken string
+	// Fulcio issues certificates; "" is sigstore's public instance.
+	Fulcio string
+	// Rekor is the transparency log that gets the signature; "" is none.
+	Rekor string
+
+	// Keychain and PlainHTTP are those of oci.Options.
+	Keychain  authn.Keychain
+	PlainHTTP bool
+}
+
+// loaded is a Signer's key with its certificates in PEM, nil for none.
+type loaded struct {
+	signature.Signer
+	cert, chain []byte
+	rekor       *client.Rekor
+}
+
+// Session loads the key once, for all that is to be signed with it.
+type Session struct {
+	key    *loaded
+	remote []ociremote.Option
+}
+
+// Open makes ready to sign. It fails where the key cannot be had, so that
+// nothing has to be pushed before that is known.
+func (s Signer) Open(ctx context.Context) (*Session, error) {
+	key, err := s.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Rekor != "" {
+		if key.rekor, err = rekor.GetRekorClient(s.Rekor, rekor.WithUserAgent("armature")); err != nil {
+			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
+		}
+	}
+	return &Session{key, registry(ctx, s.Keychain, s.PlainHTTP)}, nil
+}
+
+func registry(ctx context.Context, keychain authn.Keychain, plainHTTP bool) []ociremote.Option {
+	opt := oci.Options{Keychain: keychain, PlainHTTP: plainHTTP}
+	return []ociremote.Option{ociremote.WithRemoteOptions(opt.Remote(ctx)...)}
+}
+
+func (s Signer) load(ctx context.Context) (*loaded, error) {
+	if s.Key == "" {
+		return s.keyless(ctx)
+	}
+	password := func(bool) ([]byte, error) {
+		if s.Password == nil {
+			return nil, nil
+		}
+		return s.Password()
+	}
+	key, err := keys.SignerVerifierFromKeyRef(ctx, s.Key, password, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key %s: %w", s.Key, err)
+	}
+	if key == nil {
+		return nil, fmt.Errorf("reading the key %s: there is none", s.Key)
+	}
+	l := &loaded{Signer: key}
+	if s.Certificate == "" {
+		if s.Chain != "" {
+			return nil, errors.New("a certificate chain needs a certificate")
+		}
+		return l, nil
+	}
+	if l.cert, err = os.ReadFile(s.Certificate); err != nil {
+		return nil, fmt.Errorf("reading the certificate: %w", err)
+	}
+	certs, err := cryptoutils.UnmarshalCertificatesFromPEM(l.cert)
+	if err != nil || len(certs) != 1 {
+		return nil, fmt.Errorf("%s holds no single certificate in PEM: %w", s.Certificate, err)
+	}
+	public, err := key.PublicKey(options.WithContext(ctx))
+	if err == nil {
+		err = cryptoutils.EqualKeys(public, certs[0].PublicKey)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the certificate %s is for another key than %s: %w", s.Certificate, s.Key, err)
+	}
+	if s.Chain != "" {
+		if l.chain, err = os.ReadFile(s.Chain); err != nil {
+			return nil, fmt.Errorf("reading the certificate chain: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// keyless makes a key for this once and has it certified for an identity.
+func (s Signer) keyless(ctx context.Context) (*loaded, error) {
+	token, err := s.token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := sign.NewEphemeralKeypair(nil)
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	url := s.Fulcio
+	if url == "" {
+		url = FulcioURL
+	}
+	cert, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3}).GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
+	if err != nil {
+		return nil, fmt.Errorf("getting a certificate from %s: %w", url, err)
+	}
+	return &loaded{Signer: ephemeral{pair}, cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})}, nil
+}
+
+func (s Signer) token(ctx context.Context) (string, error) {
+	switch {
+	case s.IdentityToken != "":
+		if data, err := os.ReadFile(s.IdentityToken); err == nil {
+			return strings.TrimSpace(string(data)), nil
+		}
+		return s.IdentityToken, nil
+	case providers.Enabled(ctx):
+		return providers.Provide(ctx, "sigstore")
+	}
+	return "", errors.New("there is neither a key nor an identity to sign with: name a key, or a file with an OpenID token")
+}
+
+// ephemeral is a key pair as a signature.Signer.
+type ephemeral struct{ *sign.EphemeralKeypair }
+
+func (e ephemeral) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, error) {
+	return e.GetPublicKey(), nil
+}
+
+func (e ephemeral) SignMessage(message io.Reader, _ ...signature.SignOption) ([]byte, error) {
+	data, err := io.ReadAll(message)
+	if err != nil {
+		return nil, err
+	}
+	sig, _, err := e.SignData(context.Background(), data) // in memory
+	return sig, err
+}
+
+// certificate is what the transparency log keeps beside a signature: the
+// certificate, or else the public key, in PEM.
+func (l *loaded) certificate(ctx context.Context) ([]byte, error) {
+	if l.cert != nil {
+		return l.cert, nil
+	}
+	public, err := l.PublicKey(options.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return cryptoutils.MarshalPublicKeyToPEM(public)
+}
+
+// Sign attaches a signature to an artifact, where cosign looks for it.
+func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
+	claim, err := payload.Cosign{Image: artifact}.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", artifact, err)
+	}
+	sig, err := s.key.SignMessage(bytes.NewReader(claim), options.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", artifact, err)
+	}
+	attributes, err := s.attributes(ctx, func(rekor *client.Rekor, certificate []byte) (*models.LogEntryAnon, error) {
+		sum := sha256.New()
+		sum.Write(claim)
+		return cosign.TLogUpload(ctx, rekor, sig, sum, certificate)
+	})
+	if err != nil {
+		return err
+	}
+	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(sig), attributes...)
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", artifact, err)
+	}
+	entity, err := ociremote.SignedEntity(artifact, s.remote...)
+	if err == nil {
+		entity, err = mutate.AttachSignatureToEntity(entity, signed, s.once()...)
+	}
+	if err == nil {
+		err = ociremote.WriteSignatures(artifact.Repository, entity, s.remote...)
+	}
+	if err != nil {
+		return fmt.Errorf("attaching the signature to %s: %w", artifact, err)
+	}
+	return nil
+}
+
+// once keeps a key's second signature of the same from being attached.
+func (s *Session) once() []mutate.SignOption {
+	if verifier, ok := s.key.Signer.(signature.Verifier); ok {
+		return []mutate.SignOption{mutate.WithDupeDetector(cosignremote.NewDupeDetector(verifier))}
+	}
+	return nil
+}
+
+// attributes are the certificate and the proof that the log gives.
+func (s *Session) attributes(ctx context.Context, upload func(*client.Rekor, []byte) (*models.LogEntryAnon, error)) (attributes []static.Option, err error) {
+	if s.key.cert != nil {
+		attributes = append(attributes, static.WithCertChain(s.key.cert, s.key.chain))
+	}
+	if s.key.rekor == nil {
+		return attributes, nil
+	}
+	certificate, err := s.key.certificate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := upload(s.key.rekor, certificate)
+	if err != nil {
+		return nil, fmt.Errorf("writing to the transparency log: %w", err)
+	}
+	return append(attributes, static.WithBundle(bundle.EntryToBundle(entry))), nil
+}
+
+// Attest attaches a signed statement about an artifact (in-toto v1) with a
+// predicate, whose type is a URI.
+func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string, predicate any) error {
+	statement, err := json.Marshal(map[string]any{
+		"_type": "https://in-toto.io/Statement/v1",
+		"subject": []any{map[string]any{
+			"name": artifact.Repository.String(), "digest": map[string]string{"sha256": strings.TrimPrefix(artifact.DigestStr(), "sha256:")},
+		}},
+		"predicateType": predicateType,
+		"predicate":     predicate,
+	})
+	if err != nil {
+		return fmt.Errorf("attesting %s: %w", artifact, err)
+	}
+	envelope, err := dsse.WrapSigner(s.key, cosigntypes.IntotoPayloadType).SignMessage(bytes.NewReader(statement), options.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("attesting %s: %w", artifact, err)
+	}
+	attributes, err := s.attributes(ctx, func(rekor *client.Rekor, certificate []byte) (*models.LogEntryAnon, error) {
+		return cosign.TLogUploadDSSEEnvelope(ctx, rekor, envelope, certificate)
+	})
+	if err != nil {
+		return err
+	}
+	attributes = append(attributes, static.WithLayerMediaType(cosigntypes.DssePayloadType), static.WithAnnotations(map[string]string{"predicateType": predicateType}))
+	signed, err := static.NewAttestation(envelope, attributes...)
+	if err != nil {
+		return fmt.Errorf("attesting %s: %w", artifact, err)
+	}
+	entity, err := ociremote.SignedEntity(artifact, s.remote...)
+	if err == nil {
+		entity, err = mutate.AttachAttestationToEntity(entity, signed, s.once()...)
+	}
+	if err == nil {
+		err = ociremote.WriteAttestations(artifact.Repository, entity, s.remote...)
+	}
+	if err != nil {
+		return fmt.Errorf("attaching the attestation to %s: %w", artifact, err)
+	}
+	return nil
+}
