@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
@@ -28,40 +29,22 @@ func TestPageInABrowser(t *testing.T) {
 	pictures, err := filepath.Abs("../../.cache/catalog")
 	w.must(err)
 	w.must(os.MkdirAll(pictures, 0o755))
-	shot := func(name string) chromedp.Action {
-		return chromedp.ActionFunc(func(ctx context.Context) error {
-			var picture []byte
-			if err := chromedp.FullScreenshot(&picture, 100).Do(ctx); err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(pictures, name+".png"), picture, 0o644)
-		})
+	shot := func(name string) {
+		t.Helper()
+		w.must(os.WriteFile(filepath.Join(pictures, name+".png"), see(b, chromedp.FullScreenshot(100)), 0o644))
 	}
-	var wrong, list, found, details, cookies string
-	w.must(chromedp.Run(b,
-		emulation.SetScriptExecutionDisabled(true),
-		chromedp.Navigate(w.url),
-		chromedp.SendKeys(`input[name=token]`, "wrong"),
-		chromedp.Submit(`form`),
-		chromedp.WaitVisible(`[role=alert]`),
-		chromedp.Text(`[role=alert]`, &wrong),
-		shot("login"),
-		chromedp.SendKeys(`input[name=token]`, token),
-		chromedp.Submit(`form`),
-		chromedp.WaitVisible(`table`),
-		chromedp.Text(`main`, &list),
-		chromedp.OuterHTML(`html`, &cookies),
-		shot("overview"),
-		chromedp.SendKeys(`input[name=q]`, "forecast"),
-		chromedp.Submit(`form[role=search]`),
-		chromedp.WaitVisible(`//caption[contains(., "forecast")]`),
-		chromedp.Text(`main`, &found),
-		shot("search"),
-		chromedp.Click(`tbody a`),
-		chromedp.WaitVisible(`dl`),
-		chromedp.Text(`main`, &details),
-		shot("details"),
-	))
+	b.do(chromedp.Navigate(w.url), chromedp.SendKeys(`input[name=token]`, "wrong"), chromedp.Click(`main button`), chromedp.WaitVisible(`[role=alert]`))
+	wrong := see(b, chromedp.Text(`[role=alert]`))
+	shot("login")
+	b.do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
+	list, source := see(b, chromedp.Text(`main`)), see(b, chromedp.OuterHTML(`html`))
+	shot("overview")
+	b.do(chromedp.SendKeys(`input[name=q]`, "forecast"), chromedp.Click(`form[role=search] button`), chromedp.WaitVisible(`//caption[contains(., "forecast")]`))
+	found := see(b, chromedp.Text(`main`))
+	shot("search")
+	b.do(chromedp.Click(`tbody a`), chromedp.WaitVisible(`dl`))
+	details := see(b, chromedp.Text(`main`))
+	shot("details")
 	for what, c := range map[string]struct{ text, want string }{
 		"wrong token": {wrong, "does not know this token"},
 		"list":        {list, "Title of weather"},
@@ -76,7 +59,7 @@ func TestPageInABrowser(t *testing.T) {
 			t.Errorf("%s: no %q in %s", what, c.want, c.text)
 		}
 	}
-	if strings.Contains(cookies, token) {
+	if strings.Contains(source, token) {
 		t.Error("the page holds the token")
 	}
 }
@@ -87,13 +70,14 @@ func TestPageIsAccessible(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
 	b := w.browser()
-	w.must(chromedp.Run(b, chromedp.Navigate(w.url), chromedp.SendKeys(`input[name=token]`, token), chromedp.Submit(`form`), chromedp.WaitVisible(`table`)))
+	b.do(chromedp.Navigate(w.url), chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
 	for _, path := range []string{"/login", "/", "/?q=weather", "/?q=nothing-matches", "/entries/" + cards + "/" + w.prefix + "team1/weather", "/entries/" + servers + "/" + w.prefix + "team1/office", "/entries/a/b/c"} {
-		var nodes []*accessibility.Node
-		var title, lang string
-		var ok bool
-		w.must(chromedp.Run(b, chromedp.Navigate(w.url+path), chromedp.Title(&title), chromedp.AttributeValue(`html`, "lang", &lang, &ok, chromedp.ByQuery),
-			chromedp.ActionFunc(func(ctx context.Context) (err error) { nodes, err = accessibility.GetFullAXTree().Do(ctx); return err })))
+		b.do(chromedp.Navigate(w.url + path))
+		title, lang := see(b, chromedp.Title()), see(b, chromedp.AttributeValue(`html`, "lang")).Value
+		nodes := see(b, func(ctx context.Context, t *chromedp.Target) ([]*accessibility.Node, error) {
+			tree, err := cdp.Call(ctx, t, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+			return tree.Nodes, err
+		})
 		count := map[string]int{}
 		for _, n := range nodes {
 			if n.Ignored || n.Role == nil {
@@ -148,9 +132,9 @@ func TestPageEscapes(t *testing.T) {
 	}
 }
 
-// browser is Debian's Chromium. Where there is none the test is skipped, loudly;
-// with CI set it fails.
-func (w *world) browser() context.Context {
+// browser is Debian's Chromium, with scripts off. Where there is none the test is
+// skipped, loudly; with CI set it fails.
+func (w *world) browser() *browser {
 	w.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -166,7 +150,40 @@ func (w *world) browser() context.Context {
 	w.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	w.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 4*time.Minute)
-	w.Cleanup(cancel)
-	return ctx
+	b := &browser{w, ctx}
+	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		return chromedp.Void{}, err
+	})
+	return b
+}
+
+type browser struct {
+	testing.TB
+	ctx context.Context
+}
+
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	for i, step := range steps {
+		if _, err := limited(b, step); err != nil {
+			b.Fatalf("step %d: %v", i+1, err)
+		}
+	}
+}
+
+func see[T any](b *browser, what chromedp.Action[T]) T {
+	b.Helper()
+	v, err := limited(b, what)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+// limited runs one step, within two minutes; the browser itself lives on.
+func limited[T any](b *browser, step chromedp.Action[T]) (T, error) {
+	timer := time.AfterFunc(2*time.Minute, func() { _ = chromedp.Cancel(b.ctx) })
+	defer timer.Stop()
+	return chromedp.Run(b.ctx, step)
 }
