@@ -97,9 +97,9 @@ func refOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
 	return o.Ref, true
 }
 
-// Texts visits the objects of a rendered file with their texts; listed says
+// EachObject visits the objects of a rendered file with their texts; listed says
 // that one is an item of a list.
-func Texts(data []byte, visit func(text []byte, listed bool, ref krm.Ref)) {
+func EachObject(data []byte, visit func(text []byte, listed bool, ref krm.Ref)) {
 	walk(data, func(d krm.Document, item bool, line int) {
 		if ref, ok := refOf(data, d, item); ok {
 			visit(data[d.Start:d.End], item, ref)

@@ -125,7 +125,7 @@ type side struct {
 func newSide(p Package) *side {
 	s := &side{items: make(map[key]*item), pkg: p}
 	for _, f := range p.Files {
-		render.Texts(f.Data, func(text []byte, listed bool, ref krm.Ref) {
+		render.EachObject(f.Data, func(text []byte, listed bool, ref krm.Ref) {
 			group, _, _ := strings.Cut(ref.APIVersion, "/")
 			if !strings.Contains(ref.APIVersion, "/") {
 				group = ""
