@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/agent"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -33,10 +34,18 @@ type expansion struct {
 
 var expansions = [...]expansion{
 	{"agent", (*Package).agentOrPillarGroup, "v1alpha1", "Agent", agent.Expand},
+	{"kagent-agent", kagentGroup, "v1alpha2", "Agent", kagentagent.Agent},
+	{"kagent-agent", kagentGroup, "v1alpha2", "ModelConfig", kagentagent.ModelConfig},
+	{"kagent-agent", kagentGroup, "v1alpha1", "MCPServer", kagentagent.MCPServer},
+	{"kagent-agent", kagentGroup, "v1alpha2", "RemoteMCPServer", nil},
 }
 
 func (p *Package) agentOrPillarGroup(apiVersion string) bool {
 	return p.agentGroup(apiVersion) || p.pillarGroup(apiVersion)
+}
+
+func kagentGroup(_ *Package, apiVersion string) bool {
+	return strings.HasPrefix(apiVersion, "kagent.dev/")
 }
 
 // expansion gives the row of a kind, nil for kinds that stand for themselves.

@@ -35,6 +35,7 @@ type Function struct {
 func Table() []Function {
 	return []Function{
 		{"agent", "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC", runAgent, "agent"},
+		{"kagent-agent", "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the values of Secrets", runKagentAgent, "kagentagent"},
 		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
@@ -60,6 +61,8 @@ func Lookup(name string) (Function, bool) {
 const configHash = "armature.dev/config-hash"
 
 func runAgent(u *Unit) { u.expand("agent") }
+
+func runKagentAgent(u *Unit) { u.expand("kagent-agent") }
 
 func runInject(u *Unit) {
 	if !u.workload {

@@ -12,6 +12,7 @@ import (
 // every container exists; pinning after it; judgement last, on what will leave.
 var order = [...]string{
 	"agent",
+	"kagent-agent",
 	"inject",
 	"token-exchange",
 	"agent-trace",

@@ -36,10 +36,8 @@ func (e *expander) servicePorts() []api.ServicePort {
 			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name), "rename one of the two")
 		}
 		names[p.Name] = true
-		switch target := p.TargetPort.(type) {
-		case nil, string:
-		case float64:
-			p.TargetPort = int(target)
+		switch p.TargetPort.(type) {
+		case nil, string, int64:
 		default:
 			e.error("port", at+".targetPort", "neither a number nor a name", "correct the value")
 		}

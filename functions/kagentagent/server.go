@@ -1,0 +1,191 @@
+package kagentagent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+const (
+	adapterImage = "ghcr.io/agentgateway/agentgateway:0.9.0-musl"
+	serverHash   = "kmcp.kagent.dev/mcpserver-config-hash"
+)
+
+// commandImages are for servers that say no image: what runs their command.
+var commandImages = map[string]string{"uvx": "ghcr.io/astral-sh/uv:debian", "npx": "node:24-alpine3.21"}
+
+// MCPServer expands an MCPServer. One that talks over its standard streams runs
+// below the agentgateway, which an init container copies into the pod.
+func MCPServer(r *expand.Resource) {
+	var m mcpServer
+	if !r.Decode("kagent-agent/field", &m) {
+		return
+	}
+	fail := func(rule, field, message, hint string) {
+		r.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
+	}
+	d := &m.Spec.Deployment
+	image := d.Image
+	if image == "" {
+		image = commandImages[d.Cmd]
+	}
+	if image == "" {
+		fail("no-image", "spec.deployment", "no image", "say spec.deployment.image, or run the server with uvx or npx")
+	}
+	if d.Port < 1 || d.Port > 65535 {
+		fail("port", "spec.deployment.port", "no port", "say on which port the server is to be reached")
+	}
+	stdio := m.Spec.TransportType == "stdio"
+	target := object{"name": r.Name}
+	switch {
+	case stdio && d.Cmd == "":
+		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command", "say spec.deployment.cmd")
+	case stdio:
+		run := object{"cmd": d.Cmd, "args": d.Args}
+		if values := plainValues(d.Env); len(values) > 0 {
+			run["env"] = values
+		}
+		target["stdio"] = run
+	case m.Spec.TransportType != "http":
+		fail("transport", "spec.transportType", fmt.Sprintf("%q is no transport", m.Spec.TransportType), "use stdio or http")
+	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
+		fail("transport", "spec.httpTransport.targetPort", "no target port", "say on which port the server listens")
+	default:
+		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort, "path": m.Spec.HTTPTransport.Path}
+	}
+	env := environment(r, d.Env)
+	if r.Failed() {
+		return
+	}
+	config, err := yaml.Marshal(gateway(d.Port, target))
+	if err != nil {
+		fail("field", "spec", err.Error(), "")
+		return
+	}
+	selector := map[string]string{"app.kubernetes.io/name": r.Name, "app.kubernetes.io/instance": r.Name}
+	labels := make(map[string]string)
+	maps.Copy(labels, m.Labels)
+	maps.Copy(labels, selector)
+	own := maps.Clone(labels)
+	var annotations map[string]string
+	if d.ServiceAccount != nil {
+		maps.Copy(own, d.ServiceAccount.Labels)
+		annotations = d.ServiceAccount.Annotations
+	}
+	r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: own, Annotations: annotations})
+	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": string(config)}}})
+	sum := sha256.Sum256(config)
+	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels, Body: object{"spec": object{
+		"selector": object{"matchLabels": selector},
+		"template": object{
+			"metadata": object{"labels": labels, "annotations": map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}},
+			"spec":     serverPod(r.Name, &m.Spec, image, env),
+		},
+	}}})
+	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels, Body: object{"spec": object{
+		"selector": selector, "ports": []any{object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port}},
+	}}})
+}
+
+// gateway is the configuration of the agentgateway.
+func gateway(port int, target object) object {
+	path := func(prefix string) object { return object{"path": object{"pathPrefix": prefix}} }
+	route := object{
+		"name": "mcp", "matches": []any{path("/sse"), path("/mcp")},
+		"backends": []any{object{"weight": 100, "mcp": object{"targets": []any{target}}}},
+	}
+	listener := object{"name": "default", "protocol": "HTTP", "routes": []any{route}}
+	return object{"config": object{}, "binds": []any{object{"port": port, "listeners": []any{listener}}}}
+}
+
+func serverPod(name string, m *mcpSpec, image string, env []any) object {
+	d := &m.Deployment
+	policy := func(said string) string {
+		if said == "" {
+			return "IfNotPresent"
+		}
+		return said
+	}
+	mounts := []any{object{"name": "config", "mountPath": "/config"}}
+	volumes := []any{object{"name": "config", "configMap": object{"name": name}}}
+	container := object{"name": "mcp-server", "image": image, "imagePullPolicy": policy(d.ImagePullPolicy)}
+	pod := object{"serviceAccountName": name}
+	if m.TransportType == "stdio" {
+		adapter, adapterPolicy := adapterImage, ""
+		if d.InitContainer != nil && d.InitContainer.Image != "" {
+			adapter, adapterPolicy = d.InitContainer.Image, d.InitContainer.ImagePullPolicy
+		}
+		binary := object{"name": "binary", "mountPath": "/adapterbin"}
+		pod["initContainers"] = []any{object{
+			"name": "copy-binary", "image": adapter, "imagePullPolicy": policy(adapterPolicy),
+			"args": []string{"--copy-self", "/adapterbin/agentgateway"}, "volumeMounts": []any{binary},
+		}}
+		mounts, volumes = append(mounts, binary), append(volumes, object{"name": "binary", "emptyDir": object{}})
+		container["command"], container["args"] = []string{"/adapterbin/agentgateway"}, []string{"-f", "/config/local.yaml"}
+	} else {
+		if d.Cmd != "" {
+			container["command"] = []string{d.Cmd}
+		}
+		if d.Args != nil {
+			container["args"] = d.Args
+		}
+	}
+	for _, ref := range d.ConfigMapRefs {
+		volumes = append(volumes, object{"name": "cm-" + ref.Name, "configMap": object{"name": ref.Name}})
+		mounts = append(mounts, object{"name": "cm-" + ref.Name, "mountPath": "/configmaps/" + ref.Name, "readOnly": true})
+	}
+	var from []any
+	for _, ref := range d.SecretRefs {
+		from = append(from, object{"secretRef": object{"name": ref.Name}})
+	}
+	if from != nil {
+		container["envFrom"] = from
+	}
+	if env != nil {
+		container["env"] = env
+	}
+	container["volumeMounts"] = append(mounts, d.VolumeMounts...)
+	pod["containers"] = []any{container}
+	pod["volumes"] = append(volumes, d.Volumes...)
+	return pod
+}
+
+// plainValues are those variables whose values the author wrote; those of
+// Secrets reach the server through the environment.
+func plainValues(env map[string]any) map[string]string {
+	plain := make(map[string]string)
+	for name, value := range env {
+		if text, ok := value.(string); ok {
+			plain[name] = text
+		} else if o, ok := value.(map[string]any); ok {
+			if text, ok := o["value"].(string); ok {
+				plain[name] = text
+			}
+		}
+	}
+	return plain
+}
+
+func environment(r *expand.Resource, env map[string]any) (list []any) {
+	plain := plainValues(env)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		o, _ := env[name].(map[string]any)
+		value, hasValue := plain[name]
+		from, hasSource := o["valueFrom"]
+		if hasValue == hasSource {
+			r.Report(krm.Error, "kagent-agent/env", "spec.deployment.env."+name, "a variable needs either a value or valueFrom", "correct it")
+		} else if hasValue {
+			list = append(list, object{"name": name, "value": value})
+		} else {
+			list = append(list, object{"name": name, "valueFrom": from})
+		}
+	}
+	return list
+}
