@@ -25,6 +25,7 @@ type installation struct {
 	namespace string
 	watch     []string
 	image     string
+	mirror    string
 	group     string
 }
 
@@ -52,6 +53,7 @@ with kubectl apply --server-side -f -.`,
 	f.StringVar(&i.namespace, "namespace", "armature-system", "namespace of the controller")
 	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
+	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	return cmd
 }
@@ -113,6 +115,9 @@ func (i installation) overlay() map[string]any {
 			"target": map[string]any{"kind": "Deployment", "name": "armature-controller"},
 			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
 		})
+	}
+	if i.mirror != "" {
+		patch("add", "/spec/template/spec/containers/0/args/-", "--image-mirror="+i.mirror)
 	}
 	if i.image != "" {
 		patch("replace", "/spec/template/spec/containers/0/image", i.image)

@@ -176,24 +176,12 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 	})
 }
 
-// installation is what `armature install` prints, with a mirror for the images of
-// the steps.
+// installation is what `armature install` prints.
 func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"]}, mode...)
+	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror}, mode...)
 	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
 	must(t, err)
-	for _, object := range objects {
-		if object.GetKind() != "Deployment" {
-			continue
-		}
-		var deployment appsv1.Deployment
-		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
-		container := &deployment.Spec.Template.Spec.Containers[0]
-		container.Args = append(container.Args, "--image-mirror="+s.info.Mirror)
-		object.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&deployment)
-		must(t, err)
-	}
 	return objects
 }
 
