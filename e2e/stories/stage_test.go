@@ -197,7 +197,7 @@ func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data m
 func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
 	t.Helper()
 	build := &api.AgentBuild{}
-	eventually(t, 10*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func (s *stage) log(ctx context.Context, pod, container string) (string, error) 
 // says waits until the container agent of a pod has written just that.
 func (s *stage) says(t *testing.T, pod, want string) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
 		text, err := s.log(ctx, pod, "agent")
 		if err == nil && strings.TrimSpace(text) != want {
 			err = fmt.Errorf("it says %q", text)
