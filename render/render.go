@@ -62,6 +62,9 @@ type Options struct {
 	// Pieces lets a large file reach the sink in several calls, one after the
 	// other, so that no more than a piece of it is in memory.
 	Pieces bool
+	// Observe looks at every object that the functions have been through, nil
+	// not at all. More than one worker calls it at the same time.
+	Observe func(*functions.Unit)
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
@@ -145,6 +148,9 @@ func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) 
 }
 
 func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *engine {
+	if opt.Observe != nil {
+		rows = append(slices.Clone(rows), functions.Function{Run: opt.Observe})
+	}
 	version := opt.Version
 	if version == "" {
 		version = functions.Version
@@ -308,9 +314,32 @@ func (e *engine) collect() error {
 		// What others learn from this file has to be what they learnt before.
 		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
 	}
+	if err := e.runtimeScript(); err != nil {
+		return err
+	}
 	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
 		clear(e.kept)
 	}
+	return nil
+}
+
+// runtimeScript reads the script that the configuration names, which is in the
+// package but is no manifest.
+func (e *engine) runtimeScript() error {
+	name := e.pkg.RuntimeScriptFile()
+	if name == "" {
+		return nil
+	}
+	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == path.Clean(name) })
+	if i < 0 {
+		e.pkg.UseRuntimeScript(nil)
+		return nil
+	}
+	data, err := e.read(i, nil)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	e.pkg.UseRuntimeScript(append([]byte{}, data...))
 	return nil
 }
 
