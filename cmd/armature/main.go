@@ -92,7 +92,8 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		companion("pull", "Fetch a rendered package from a registry into a new folder"),
 		companion("tag", "Give a rendered package in a registry another tag"),
 		companion("list", "List the rendered packages of a repository in a registry"),
-		companion("pin", "Resolve the images of a package to digests, in armature.lock"))
+		companion("pin", "Resolve the images of a package to digests, in armature.lock"),
+		companion("catalog", "List and search the agents and tools that run"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {
