@@ -12,7 +12,7 @@ TEST_TOOLS := controlplane
 
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
-include $(wildcard e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk)
+include $(wildcard catalog/catalog.mk e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
 
 .PHONY: help
 help: ## Show the targets

@@ -29,6 +29,7 @@ func TestImports(t *testing.T) {
 		{pure, module + "builds", "builds import render, never the other way"},
 		{pure, module + "catalog", "the catalog stands beside render"},
 		{core, module + "render", "render imports the functions"},
+		{pure, module + "render/apply", "rendering knows no cluster"},
 		{core, module + "cmd", "commands are the rim"},
 		{leaf, module + "render", "leaves import nothing of ours"},
 		{leaf, module + "functions/identity", "leaves import nothing of ours"},

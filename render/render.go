@@ -62,6 +62,9 @@ type Options struct {
 	// Pieces lets a large file reach the sink in several calls, one after the
 	// other, so that no more than a piece of it is in memory.
 	Pieces bool
+	// Observe looks at every object that the functions have been through, nil
+	// not at all. More than one worker calls it at the same time.
+	Observe func(*functions.Unit)
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
@@ -145,6 +148,9 @@ func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) 
 }
 
 func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *engine {
+	if opt.Observe != nil {
+		rows = append(slices.Clone(rows), functions.Function{Run: opt.Observe})
+	}
 	version := opt.Version
 	if version == "" {
 		version = functions.Version

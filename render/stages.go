@@ -85,6 +85,28 @@ type versions struct {
 	line      int // of the author's, 0 where a function made the object
 }
 
+// refOf gives the name of an object, by its first lines where they are certain.
+func refOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
+	if head, ok := krm.ReadHead(text[d.Start:d.End]); ok && !item && head.Name != "" && head.Kind != "" {
+		return krm.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true
+	}
+	var o krm.Object
+	if isObject, err := o.Read(text, d, item, krm.Origin{}); err != nil || !isObject {
+		return krm.Ref{}, false
+	}
+	return o.Ref, true
+}
+
+// EachObject visits the objects of a rendered file with their texts; listed says
+// that one is an item of a list.
+func EachObject(data []byte, visit func(text []byte, listed bool, ref krm.Ref)) {
+	walk(data, func(d krm.Document, item bool, line int) {
+		if ref, ok := refOf(data, d, item); ok {
+			visit(data[d.Start:d.End], item, ref)
+		}
+	})
+}
+
 // versions gathers the objects of a file. Most are the same after most functions.
 func (f filed) versions() map[krm.Ref]*versions {
 	all := make(map[krm.Ref]*versions)
@@ -94,15 +116,10 @@ func (f filed) versions() map[krm.Ref]*versions {
 		}
 		walk(text, func(d krm.Document, item bool, line int) {
 			own := text[d.Start:d.End]
-			head, ok := krm.ReadHead(own)
-			if item || !ok {
-				var o krm.Object
-				if isObject, err := o.Read(text, d, item, krm.Origin{}); err != nil || !isObject {
-					return
-				}
-				head = krm.Head{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+			ref, ok := refOf(text, d, item)
+			if !ok {
+				return
 			}
-			ref := krm.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}
 			v := all[ref]
 			if v == nil {
 				v = &versions{}

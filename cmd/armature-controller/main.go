@@ -1,11 +1,14 @@
-// Command armature-controller builds the images that AgentBuilds ask for.
+// Command armature-controller builds the images that AgentBuilds ask for, and
+// fills and serves the catalog of agents and tools.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -33,10 +36,12 @@ type usageError struct{ error }
 
 func command() *cobra.Command {
 	o := controller.Options{}
+	var c catalogOptions
 	var level, pins string
+	var names []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
-		Short:         "Build the images that AgentBuilds ask for",
+		Short:         "Build the images that AgentBuilds ask for; fill and serve the catalog",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -44,6 +49,9 @@ func command() *cobra.Command {
 			var minimum slog.Level
 			if err := minimum.UnmarshalText([]byte(level)); err != nil {
 				return usageError{fmt.Errorf("--log-level %q: use debug, info, warn or error", level)}
+			}
+			if err := checkControllers(names); err != nil {
+				return err
 			}
 			if o.Namespace == "" {
 				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
@@ -59,11 +67,22 @@ func command() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			return controller.Run(ctrl.SetupSignalHandler(), cfg, o)
+			builds := slices.Contains(names, "builds")
+			var tasks []func(context.Context) error
+			if builds {
+				tasks = append(tasks, func(ctx context.Context) error { return controller.Run(ctx, cfg, o) })
+			}
+			if slices.Contains(names, "catalog") {
+				options := beside(builds, o.Namespace, o.Namespaces, o.LeaderElection, o.QPS, o.MetricsAddress, o.HealthAddress, o.Log)
+				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, options) })
+			}
+			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
+	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: builds, catalog or both")
+	c.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
 	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to look after; none means all, which needs cluster-wide rights")
 	f.BoolVar(&o.LeaderElection, "leader-elect", true, "let one replica of several work")

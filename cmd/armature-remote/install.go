@@ -26,6 +26,12 @@ type installation struct {
 	watch     []string
 	image     string
 	group     string
+	// catalog adds the catalog; secret names the Secret with the address of its
+	// PostgreSQL, empty is SQLite.
+	catalog bool
+	secret  string
+	// crds are the API groups whose CRDs the catalog brings along.
+	crds []string
 }
 
 // installCommand is `armature install`: prints the controller's manifests.
@@ -33,10 +39,14 @@ func installCommand() *cobra.Command {
 	var i installation
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Print the manifests of the build controller",
+		Short: "Print the manifests of the build controller and the catalog",
 		Long: `Print the manifests of the build controller: CRDs, least-privilege RBAC,
-Deployment, metrics Service, PodDisruptionBudget, templates and steps. Apply them
-with kubectl apply --server-side -f -.`,
+Deployment, metrics Service, PodDisruptionBudget, templates and steps; with
+--catalog those of the catalog as well. Apply them with
+kubectl apply --server-side -f -.`,
+		Example: `  armature install --catalog
+  armature install --catalog --catalog-crds kagenti.io,agent.kagenti.dev   # kagent is there
+  armature install --mode namespaced --watch team1,team2`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := i.manifests()
@@ -53,6 +63,9 @@ with kubectl apply --server-side -f -.`,
 	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
+	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
+	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
+	f.StringSliceVar(&i.crds, "catalog-crds", catalogGroups, "API groups whose CRDs come along; leave out those that another controller installs")
 	return cmd
 }
 
@@ -64,6 +77,9 @@ func (i installation) manifests() ([]byte, error) {
 	if i.mode == "cluster" && len(i.watch) > 0 {
 		return nil, usageError{errors.New("--watch goes with --mode namespaced: in mode cluster all namespaces are looked after")}
 	}
+	if err := i.checkCatalog(); err != nil {
+		return nil, err
+	}
 	disk := filesys.MakeFsInMemory()
 	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -73,13 +89,16 @@ func (i installation) manifests() ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		if i.group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml") {
+		if i.group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml" && !strings.HasPrefix(file, "install/catalog/")) {
 			data = bytes.ReplaceAll(data, []byte(api.DefaultGroup), []byte(i.group))
 		}
 		return disk.WriteFile("/armature/"+file, data)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the shipped manifests: %w", err)
+	}
+	if err := disk.WriteFile("/armature/crds/catalog/kustomization.yaml", i.catalogCRDs()); err != nil {
+		return nil, fmt.Errorf("writing the overlay: %w", err)
 	}
 	overlay, err := yaml.Marshal(i.overlay())
 	if err != nil {
@@ -108,24 +127,33 @@ func (i installation) manifests() ([]byte, error) {
 // overlay sets what the flags say on top of the base of the mode.
 func (i installation) overlay() map[string]any {
 	var patches []any
-	patch := func(op, path, value string) {
+	patch := func(name, op, path, value string) {
 		patches = append(patches, map[string]any{
-			"target": map[string]any{"kind": "Deployment", "name": "armature-controller"},
+			"target": map[string]any{"kind": "Deployment", "name": name},
 			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
 		})
 	}
-	if i.image != "" {
-		patch("replace", "/spec/template/spec/containers/0/image", i.image)
+	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
+	if i.catalog {
+		resources, names = append(resources, "../install/catalog/"+i.mode), append(names, "armature-catalog")
 	}
-	if i.mode == "namespaced" {
-		patch("replace", "/spec/template/spec/containers/0/env/2/value", strings.Join(i.namespaces(), ","))
+	for _, name := range names {
+		if i.image != "" {
+			patch(name, "replace", "/spec/template/spec/containers/0/image", i.image)
+		}
+		if i.mode == "namespaced" {
+			patch(name, "replace", "/spec/template/spec/containers/0/env/2/value", strings.Join(i.namespaces(), ","))
+		}
 	}
 	if i.group != api.DefaultGroup {
-		patch("add", "/spec/template/spec/containers/0/args/-", "--api-group="+i.group)
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--api-group="+i.group)
+	}
+	if i.secret != "" {
+		patches = append(patches, i.postgres())
 	}
 	return map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-		"namespace": i.namespace, "resources": []string{"../install/" + i.mode}, "patches": patches,
+		"namespace": i.namespace, "resources": resources, "patches": patches,
 	}
 }
 
@@ -147,6 +175,13 @@ func (i installation) roles() ([]byte, error) {
 		return nil, fmt.Errorf("reading the shipped role: %w", err)
 	}
 	text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.group))
+	if i.catalog {
+		more, err := templates.Files.ReadFile("install/catalog/namespaced/role.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("reading the shipped role: %w", err)
+		}
+		text = bytes.Join([][]byte{bytes.TrimSpace(text), more}, []byte("\n---\n"))
+	}
 	var out []byte
 	for _, namespace := range i.namespaces()[1:] {
 		for _, doc := range bytes.Split(text, []byte("\n---\n")) {

@@ -20,7 +20,7 @@ func main() {
 	defer stop()
 	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
 	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand())
-	root.AddCommand(pushCommand(), pullCommand(), tagCommand(), listCommand(), verifyCommand(), pinCommand())
+	root.AddCommand(pushCommand(), pullCommand(), tagCommand(), listCommand(), verifyCommand(), pinCommand(), catalogCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	os.Exit(run(ctx, root))
 }

@@ -82,17 +82,17 @@ their manifests are rendered, so that what Git shows is what runs.`,
 	if artifacts(os.Args[1:]) {
 		verify = companion("verify", verify.Short) // with flags of its own
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), migrateCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), migrateCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
 		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
-		companion("diff", "Show what apply would change in a cluster"),
 		companion("delete", "Delete the objects of an applied package, by its inventory"),
 		companion("inventory", "List the packages that were applied, or the objects of one and their health"),
 		companion("push", "Render a package and store it in a registry, as an artifact that Flux takes"),
 		companion("pull", "Fetch a rendered package from a registry into a new folder"),
 		companion("tag", "Give a rendered package in a registry another tag"),
 		companion("list", "List the rendered packages of a repository in a registry"),
-		companion("pin", "Resolve the images of a package to digests, in armature.lock"))
+		companion("pin", "Resolve the images of a package to digests, in armature.lock"),
+		companion("catalog", "List and search the agents and tools that run"))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {

@@ -70,9 +70,9 @@ func (c Cluster) Up(progress io.Writer) error {
 	return nil
 }
 
-// refresh gives a running cluster the images that were built since. It helps
-// those that are named by digest, such as the controller; of a step image the
-// node keeps what it has pulled.
+// refresh gives a running cluster a new vulnerability database and the images
+// that were built since. It helps those that are named by digest, such as the
+// controller; of a step image the node keeps what it has pulled.
 func (c Cluster) refresh() error {
 	info, err := c.Info()
 	if err != nil {
@@ -82,8 +82,24 @@ func (c Cluster) refresh() error {
 	if err != nil {
 		return err
 	}
-	info.Process = c.pid()
-	return errors.Join(built.tell(info), built.push(info.HostRegistry), info.write(c.state()))
+	info.Process, info.AuditLog = c.pid(), filepath.Join(c.logs(), "audit.log")
+	return errors.Join(built.tell(info), built.push(info.HostRegistry), c.makeGrypeDatabase(), info.write(c.state()))
+}
+
+// grypeDatabase is where the database for vulnerability scans is, below state.
+const grypeDatabase = "/grype-database"
+
+// makeGrypeDatabase makes it anew: grype refuses one that is older than five days.
+func (c Cluster) makeGrypeDatabase() error {
+	dir := c.state() + grypeDatabase
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	out, err := exec.Command(filepath.Join(c.Cache, "bin", "grype-database"), dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making the vulnerability database: %w: %s", err, out)
+	}
+	return nil
 }
 
 func (c Cluster) start(progress io.Writer) error {

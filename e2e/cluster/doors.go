@@ -26,6 +26,7 @@ var doors = []string{
 	nodeIP + ":5000", // the registry that is open to all
 	nodeIP + ":5001", // the registry that asks for a login
 	nodeIP + ":3000", // Git over HTTP
+	nodeIP + ":8000", // grype's database
 }
 
 // openDoors serves all but the Kubernetes API, which gets a proxy, and returns
@@ -41,9 +42,10 @@ func openDoors(info *Info) (hostAPI string, err error) {
 	token := func(_, password string) bool { return same(password, info.GitToken) }
 	handlers := []http.Handler{
 		nil, // a proxy needs none
-		registry.New(registry.WithBlobHandler(blobs), silent),
-		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs), silent)),
+		registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent),
+		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent)),
 		git(token),
+		http.FileServer(http.Dir(state + grypeDatabase)),
 	}
 	for i, address := range doors {
 		outside, err := net.FileListener(os.NewFile(uintptr(4+i), address))
@@ -62,6 +64,8 @@ func openDoors(info *Info) (hostAPI string, err error) {
 			info.PrivateRegistry, info.HostPrivateRegistry = address, hostAddress
 		case 3:
 			info.GitHTTP, info.HostGitHTTP = "http://"+address, "http://"+hostAddress
+		case 4:
+			info.VulnerabilityDatabase = "http://" + address + "/latest.json"
 		}
 		inside, err := net.Listen("tcp", address)
 		if err != nil {

@@ -68,7 +68,15 @@ var images = []image{
 	step("buildah", "quay.io/buildah/stable:v1.41.4", []string{"buildah", "ca-certificates"}, nil),
 	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
 	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
-	step("syft", "docker.io/anchore/syft:v1.33.0", nil, map[string]string{"/syft": "syft/syft"}),
+	step("syft", "docker.io/anchore/syft:v1.42.3", nil, map[string]string{"/syft": "anchore/syft"}),
+	step("grype", "docker.io/anchore/grype:v0.110.0", nil, map[string]string{"/grype": "anchore/grype"}),
+	step("oras", "ghcr.io/oras-project/oras:v1.3.2", nil, map[string]string{"/bin/oras": "oras/oras"}),
+	sidecar("proxy-init"),
+	sidecar("spiffe-helper"),
+	sidecar("client-registration"),
+	sidecar("auth-proxy"),
+	sidecar("envoy-proxy"),
+
 	{
 		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",
 		shell: true, folder: "builder",
@@ -96,6 +104,16 @@ func step(name, standsFor string, debian []string, programs map[string]string) i
 	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs, config: v1.Config{
 		Env: []string{searchPath, "HOME=/root"}, Cmd: []string{"/bin/sh"},
 	}}
+}
+
+// sidecar is a stand-in for one that is injected. client-registration's script
+// takes a shell and calls python.
+func sidecar(name string) image {
+	return image{
+		name: "sidecar-" + name, shell: true,
+		programs: map[string]string{"/sidecar": "sidecars", "/usr/bin/python": "sidecars"},
+		config:   v1.Config{Env: []string{searchPath}, Entrypoint: []string{"/sidecar", name}},
+	}
 }
 
 // imageDir is an OCI layout below .cache with all images; each has its name and

@@ -39,6 +39,15 @@ type Info struct {
 	Images map[string]string
 	Mirror string
 
+	// VulnerabilityDatabase is the URL of one for grype, with two advisories:
+	// PyYAML before 5.4 is critical, setuptools before 70.0.0 is high. Empty stands
+	// for grype's own.
+	VulnerabilityDatabase string
+
+	// AuditLog is a file with the requests of ServiceAccounts to the API server, one
+	// JSON object a line. Empty means that there is none.
+	AuditLog string
+
 	// Process has all processes of the cluster for descendants.
 	Process int
 }
@@ -92,7 +101,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		}},
 		{"images in the registry", func() error { return pushImages(info) }},
 		{"node", func() error {
-			if err := errors.Join(start(controllerManager, scheduler, kubelet, kubeProxy), serveVolumes()); err != nil {
+			if err := errors.Join(start(controllerManager, scheduler, csi, kubelet, kubeProxy), serveVolumes()); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
@@ -146,6 +155,7 @@ func (c Cluster) prepare(info *Info) error {
 		"resolv.conf":     "resolv.conf",
 		"sshd_config":     "sshd_config",
 		"cluster.yaml":    "manifests/00-cluster.yaml",
+		"audit.yaml":      "audit.yaml",
 	} {
 		if err := c.render(from, filepath.Join(state, to), info); err != nil {
 			return err

@@ -37,6 +37,7 @@ var (
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + pki + "/sa.pub", "--service-account-signing-key-file=" + pki + "/sa.key",
 		"--service-cluster-ip-range=" + serviceCIDR,
+		"--audit-policy-file=" + state + "/audit.yaml", "--audit-log-path=" + logs + "/audit.log",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--requestheader-client-ca-file=" + pki + "/front-proxy-ca.crt",
 		"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
@@ -57,6 +58,7 @@ var (
 		"--root-dir=" + state + "/kubelet", "--hostname-override=" + node, "--node-ip=" + nodeIP,
 	}}
 	containerd = service{"containerd", []string{"--config=" + state + "/containerd.toml"}}
+	csi        = service{"csi", []string{state + "/kubelet", state + "/workload-api"}}
 	sshd       = service{"/usr/sbin/sshd", []string{"-D", "-e", "-f", state + "/sshd_config"}}
 )
 

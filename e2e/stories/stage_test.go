@@ -3,12 +3,12 @@
 package stories
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -89,13 +89,14 @@ func enter(t *testing.T, labels map[string]string) *stage {
 	return s
 }
 
-// apply makes what the manifests say, where ${namespace}, ${git}, ${gitSSH},
-// ${registry} and ${privateRegistry} stand for the story's own.
+// apply makes what the manifests say, where ${namespace}, ${git}, ${registry} and
+// the like stand for the story's own.
 func (s *stage) apply(t *testing.T, manifests string) {
 	t.Helper()
 	values := map[string]string{
 		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
 		"registry": s.info.Registry, "privateRegistry": s.info.PrivateRegistry,
+		"vulnerabilityDatabase": s.info.VulnerabilityDatabase,
 	}
 	manifests = os.Expand(manifests, func(name string) string {
 		value, ok := values[name]
@@ -120,49 +121,80 @@ func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured)
 	must(t, err)
 }
 
-// installed makes sure that the controller runs as users install it: the shipped
-// manifests under the shipped RBAC, with the image that was just built.
+// armature runs the command, or kubectl does, and returns what it prints.
+func armature(t *testing.T, args ...string) []byte { return run(t, nil, "armature", args...) }
+func kubectl(t *testing.T, in []byte, args ...string) []byte {
+	return run(t, in, "kubectl", args...)
+}
+
+func run(t *testing.T, in []byte, program string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv("E2E_KUBECONFIG"))
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, &problems)
+	}
+	return out
+}
+
+// installed makes sure that the controller runs for the whole cluster.
 func (s *stage) installed(t *testing.T) {
 	t.Helper()
-	installOnce.Do(func() {
-		kustomize := exec.Command("kubectl", "kustomize", filepath.Join("..", "..", "templates", "install", "cluster"))
-		kustomize.Stderr = os.Stderr
-		manifests, err := kustomize.Output()
-		must(t, err)
-		objects, err := ssautil.ReadObjects(strings.NewReader(string(manifests)))
-		must(t, err)
-		for _, object := range objects {
-			if object.GetKind() == "Deployment" {
-				must(t, useBuiltImage(object, s.info))
-			}
+	theInstallation.Lock()
+	defer theInstallation.Unlock()
+	if !theInstallation.there {
+		s.install(t, "armature-system", "--mode=cluster")
+		theInstallation.there = true
+	}
+}
+
+// theInstallation for the whole cluster is what stories share; those that do not
+// run beside others may take it away.
+var theInstallation struct {
+	sync.Mutex
+	there bool
+}
+
+// install puts the controller into a namespace as users do: with the shipped
+// manifests and RBAC, and the image that was just built.
+func (s *stage) install(t *testing.T, namespace string, mode ...string) {
+	t.Helper()
+	s.applyObjects(t, s.installation(t, namespace, mode...))
+	eventually(t, 5*time.Minute, "the controller is available", func(ctx context.Context) error {
+		var controller appsv1.Deployment
+		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "armature-controller"}, &controller); err != nil {
+			return err
 		}
-		s.applyObjects(t, objects)
-		eventually(t, 2*time.Minute, "the controller is available", func(ctx context.Context) error {
-			var controller appsv1.Deployment
-			if err := s.Get(ctx, client.ObjectKey{Namespace: "armature-system", Name: "armature-controller"}, &controller); err != nil {
-				return err
-			}
-			if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
-				return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
-			}
-			return nil
-		})
+		if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
+			return fmt.Errorf("%d of %d replicas are available", status.AvailableReplicas, status.Replicas)
+		}
+		return nil
 	})
 }
 
-var installOnce sync.Once
-
-func useBuiltImage(deployment *unstructured.Unstructured, info *cluster.Info) error {
-	var typed appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(deployment.Object, &typed); err != nil {
-		return err
+// installation is what `armature install` prints, with a mirror for the images of
+// the steps.
+func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
+	t.Helper()
+	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"]}, mode...)
+	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
+	must(t, err)
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" {
+			continue
+		}
+		var deployment appsv1.Deployment
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
+		container := &deployment.Spec.Template.Spec.Containers[0]
+		container.Args = append(container.Args, "--image-mirror="+s.info.Mirror)
+		object.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&deployment)
+		must(t, err)
 	}
-	container := &typed.Spec.Template.Spec.Containers[0]
-	container.Image = info.Images["armature-controller"]
-	container.Args = append(container.Args, "--image-mirror="+info.Mirror)
-	changed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
-	deployment.Object = changed
-	return err
+	return objects
 }
 
 // secret makes one.
@@ -197,6 +229,19 @@ func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
 		t.Fatalf("build %s ended %s: %s\n%s", name, build.Status.Phase, build.Status.Message, logTail(build))
 	}
 	return build
+}
+
+// failed says how, for a build that has to fail without an image, at that step.
+func (s *stage) failed(t *testing.T, build *api.AgentBuild, task, step string) *api.FailureDetails {
+	t.Helper()
+	if build.Status.Phase != api.PhaseFailed || build.Status.BuiltImage != "" {
+		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name, build.Status.Phase, build.Status.BuiltImage)
+	}
+	details := build.Status.FailureDetails
+	if details == nil || details.Task != task || details.Step != step || details.ExitCode == nil || *details.ExitCode == 0 {
+		t.Fatalf("the failure of build %s is described as %+v, want step %s of task %s", build.Name, details, step, task)
+	}
+	return details
 }
 
 func logTail(build *api.AgentBuild) string {
@@ -258,7 +303,7 @@ func must(t *testing.T, err error) {
 }
 
 // push makes a repository on the cluster's Git server, of the files in folder,
-// and returns the commit.
+// and returns the commit. What it held before is gone.
 func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -268,7 +313,7 @@ func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
 		{"init", "--quiet", "--initial-branch=main"},
 		{"add", "."},
 		{"-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=First"},
-		{"push", "--quiet", url + "/" + repository, "main"},
+		{"push", "--quiet", "--force", url + "/" + repository, "main"},
 		{"rev-parse", "HEAD"},
 	} {
 		git := exec.Command("git", args...)

@@ -3,9 +3,11 @@ package stories
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +38,7 @@ func TestStory08CancelThenBuildAgain(t *testing.T) {
 	s.apply(t, slowBuild)
 	s.building(t, "slow")
 
-	s.edit(t, "slow", func(build *api.AgentBuild) { build.Spec.Cancel = true })
+	armature(t, "build", "cancel", "slow", "--namespace="+s.namespace)
 	if phase := s.finished(t, "slow").Status.Phase; phase != api.PhaseCancelled {
 		t.Fatalf("the build ended %s, want %s", phase, api.PhaseCancelled)
 	}
@@ -106,4 +108,86 @@ func (s *stage) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
 	before := build.DeepCopy()
 	change(&build)
 	must(t, s.Patch(t.Context(), &build, client.MergeFrom(before)))
+}
+
+// Story 8, too: a branch that moves builds nothing by itself; a rerun builds what
+// is there now.
+func TestStory08Rerun(t *testing.T) {
+	t.Parallel()
+	s := enter(t, nil)
+	s.installed(t)
+	repository := "public/" + s.namespace + ".git"
+	first := s.push(t, "testdata/hello", repository)
+	s.apply(t, `
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: hello}
+spec:
+  mode: dev
+  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
+  buildOutput: {imageRegistry: "${registry}/${namespace}", image: hello, imageTag: v1}
+`)
+	before := s.succeeded(t, "hello").Status
+	second := s.push(t, "testdata/hello", repository)
+	if first == second || before.Source.Git.CommitSHA != first {
+		t.Fatalf("commit %s was built, then %s pushed; want %s and another one", before.Source.Git.CommitSHA, second, first)
+	}
+
+	armature(t, "build", "rerun", "hello", "--namespace="+s.namespace)
+	eventually(t, 10*time.Minute, "commit "+second+" is built", func(ctx context.Context) error {
+		var build api.AgentBuild
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"}, &build); err != nil {
+			return err
+		}
+		if status := build.Status; status.Phase != api.PhaseSucceeded || status.Source.Git.CommitSHA != second || status.RunReason != api.TriggerManual {
+			return fmt.Errorf("it is %s, of commit %s, because of %s", status.Phase, status.Source.Git.CommitSHA, status.RunReason)
+		}
+		return nil
+	})
+}
+
+// Story 8, too: the base image is not there yet. The build is tried again after a
+// while, and then it is. Another one hopes in vain, and ends at its bound.
+func TestStory08Retry(t *testing.T) {
+	t.Parallel()
+	s := enter(t, nil)
+	s.installed(t)
+	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
+	const build = `
+---
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: NAME}
+spec:
+  mode: dev
+  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  buildArgs: [{name: BASE, value: "${registry}/${namespace}/NAME-base:latest"}]
+  buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
+  retries: {limit: 1, backoff: 20s}
+`
+	s.apply(t, strings.ReplaceAll(build, "NAME", "patient")+strings.ReplaceAll(build, "NAME", "hopeless"))
+
+	attempt := func(name string, number int32, phase api.Phase) {
+		eventually(t, 10*time.Minute, fmt.Sprintf("attempt %d at %s ends %s", number, name, phase), func(ctx context.Context) error {
+			var build api.AgentBuild
+			if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &build); err != nil {
+				return err
+			}
+			if build.Status.Attempt != number || build.Status.Phase != phase {
+				return fmt.Errorf("it is attempt %d, %s: %s", build.Status.Attempt, build.Status.Phase, build.Status.Message)
+			}
+			return nil
+		})
+	}
+	attempt("patient", 1, api.PhaseFailed)
+	base, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox:latest"))
+	must(t, err)
+	must(t, remote.Write(reference(t, s.info.HostRegistry+"/"+s.namespace+"/patient-base:latest"), base))
+	attempt("patient", 2, api.PhaseSucceeded)
+
+	attempt("hopeless", 2, api.PhaseFailed)
+	if hopeless := s.finished(t, "hopeless"); !strings.Contains(hopeless.Status.Message, "no more retries") {
+		t.Errorf("the status does not say that this was the last attempt: %s", hopeless.Status.Message)
+	}
 }

@@ -3,6 +3,8 @@ package stories
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,41 +14,24 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Story 11: an agent gets its sidecars, whatever kind of workload it is. They
-// start one after the other, in 001's order, before the agent does; and a Job
-// ends although its sidecars would run for ever.
-func TestStory11SidecarsStartInOrderAndJobsEnd(t *testing.T) {
+// Story 11: what `armature render` makes of an agent runs, whatever kind of
+// workload it is. Its containers start in 001's order, each when the one before
+// it has done its part; and a Job ends although its sidecars would run for ever.
+func TestStory11RenderedAgentsRun(t *testing.T) {
 	t.Parallel()
-	s := enter(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	s := enterForAgents(t)
+	s.applyObjects(t, s.rendered(t, s.agents(t, "deployment.yaml", "statefulset.yaml", "daemonset.yaml", "job.yaml")))
 
-	const stays, ends = corev1.RestartPolicyAlways, corev1.RestartPolicyNever
-	labels := func(name string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
-	}
-	workloads := map[string]client.Object{
-		"deployment":  &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: labels("deployment"), Template: s.agentPod("deployment", stays)}},
-		"statefulset": &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: labels("statefulset"), Template: s.agentPod("statefulset", stays)}},
-		"daemonset":   &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Selector: labels("daemonset"), Template: s.agentPod("daemonset", stays)}},
-		"job":         &batchv1.Job{Spec: batchv1.JobSpec{Template: s.agentPod("job", ends)}},
-		"cronjob": &batchv1.CronJob{Spec: batchv1.CronJobSpec{
-			Schedule:    "* * * * *",
-			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: s.agentPod("cronjob", ends)}},
-		}},
-	}
-	for name, workload := range workloads {
-		workload.SetName(name)
-		workload.SetNamespace(s.namespace)
-		must(t, s.Create(t.Context(), workload))
-	}
-	for name := range workloads {
+	for _, name := range []string{"deployment", "statefulset", "daemonset", "job", "cronjob"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobEnds := name == "job" || name == "cronjob"
 			// The CronJob waits for the minute to begin.
-			eventually(t, 3*time.Minute, name+" has started in order", func(ctx context.Context) error {
+			eventually(t, 5*time.Minute, name+" has started in order", func(ctx context.Context) error {
 				var pods corev1.PodList
 				if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": name}); err != nil {
 					return err
@@ -55,78 +40,96 @@ func TestStory11SidecarsStartInOrderAndJobsEnd(t *testing.T) {
 					return fmt.Errorf("no pod yet")
 				}
 				pod := pods.Items[0]
-				switch {
-				case jobEnds && pod.Status.Phase != corev1.PodSucceeded:
+				switch ends := name == "job" || name == "cronjob"; {
+				case ends && pod.Status.Phase != corev1.PodSucceeded:
 					return fmt.Errorf("pod %s is %s, not yet done", pod.Name, pod.Status.Phase)
-				case !jobEnds && !ready(pod):
+				case !ends && !ready(pod):
 					return fmt.Errorf("pod %s is not ready", pod.Name)
 				}
-				order, err := s.log(ctx, pod.Name, "agent")
+				order, err := s.startOrder(ctx, pod)
 				if err != nil {
 					return err
 				}
-				want := append(append([]string{}, sidecars...), "agent")
-				if diff := cmp.Diff(want, strings.Fields(order)); diff != "" {
+				want := []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy", "envoy-proxy", "agent"}
+				if diff := cmp.Diff(want, order); diff != "" {
 					return fmt.Errorf("start order (-want +got):\n%s", diff)
 				}
 				return nil
 			})
+			if name == "job" {
+				var job batchv1.Job
+				eventually(t, time.Minute, "the Job completes", func(ctx context.Context) error {
+					if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &job); err != nil {
+						return err
+					}
+					if job.Status.CompletionTime == nil {
+						return fmt.Errorf("it is %+v", job.Status)
+					}
+					return nil
+				})
+			}
 		})
 	}
 }
 
-// sidecars in 001's order; the first one is done before the second starts.
-var sidecars = []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy", "envoy-proxy"}
-
-// agentPod is an agent with stand-ins for its sidecars. Each writes its name to
-// a file that they share, and is started when it has; the agent prints the file.
-func (s *stage) agentPod(app string, restart corev1.RestartPolicy) corev1.PodTemplateSpec {
-	container := func(name, script string) corev1.Container {
-		return corev1.Container{
-			Name: name, Image: s.info.Images["busybox"],
-			Command:      []string{"sh", "-c", "echo " + name + " >> /shared/order; " + script},
-			VolumeMounts: []corev1.VolumeMount{{Name: "shared", MountPath: "/shared"}},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: new(false),
-				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
+// startOrder sorts a pod's containers by the time of the first line in the log of
+// each, "NAME starts".
+func (s *stage) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error) {
+	began := map[string]time.Time{}
+	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		text, err := s.logs.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container.Name, Timestamps: true}).DoRaw(ctx)
+		if err != nil {
+			return nil, err
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		stamp, said, _ := strings.Cut(line, " ")
+		if said != container.Name+" starts" {
+			return nil, fmt.Errorf("container %s says %q first", container.Name, line)
+		}
+		if began[container.Name], err = time.Parse(time.RFC3339Nano, stamp); err != nil {
+			return nil, err
 		}
 	}
-	agent := "cat /shared/order"
-	if restart == corev1.RestartPolicyAlways {
-		agent += "; exec sleep 3600"
-	}
-	spec := corev1.PodSpec{
-		RestartPolicy:                 restart,
-		TerminationGracePeriodSeconds: new(int64(0)),
-		Containers:                    []corev1.Container{container("agent", agent)},
-		Volumes:                       []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: new(int64(65532)),
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
-	}
-	for i, name := range sidecars {
-		if i == 0 {
-			spec.InitContainers = append(spec.InitContainers, container(name, "true"))
-			continue
-		}
-		sidecar := container(name, "exec sleep 3600")
-		sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		sidecar.StartupProbe = &corev1.Probe{
-			PeriodSeconds: 1, TimeoutSeconds: 10,
-			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"grep", "-qx", name, "/shared/order"}}},
-		}
-		spec.InitContainers = append(spec.InitContainers, sidecar)
-	}
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}}, Spec: spec}
+	return slices.SortedFunc(maps.Keys(began), func(a, b string) int { return began[a].Compare(began[b]) }), nil
 }
 
-func ready(pod corev1.Pod) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue
+// Story 11, too: Pod Security is as docs/containers.md says. Of a rendered pod,
+// only proxy-init is not fit for the level "restricted"; without it the whole pod
+// is.
+func TestStory11PodSecurity(t *testing.T) {
+	t.Parallel()
+	s := enter(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	folder := s.agents(t, "deployment.yaml")
+
+	err := s.Create(t.Context(), podOf(t, s.rendered(t, folder)), client.DryRunAll)
+	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) || !strings.Contains(err.Error(), `"proxy-init"`) {
+		t.Fatalf("a pod with proxy-init: %v, want that Pod Security refuses it", err)
+	}
+	for _, container := range []string{"spiffe-helper", "client-registration", "auth-proxy", "envoy-proxy", "agent", "volume"} {
+		if strings.Contains(err.Error(), container) {
+			t.Errorf("%s is not fit for restricted: %v", container, err)
 		}
 	}
-	return false
+
+	rewrite(t, folder, "armature.yaml", "proxy-init: {", "proxy-init: {enabled: false, ")
+	if err := s.Create(t.Context(), podOf(t, s.rendered(t, folder)), client.DryRunAll); err != nil {
+		t.Errorf("a pod without proxy-init is refused: %v", err)
+	}
+}
+
+// podOf is the pod that the Deployment among objects would make.
+func podOf(t *testing.T, objects []*unstructured.Unstructured) *corev1.Pod {
+	t.Helper()
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			var deployment appsv1.Deployment
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace, Name: deployment.Name},
+				Spec:       deployment.Spec.Template.Spec,
+			}
+		}
+	}
+	t.Fatal("there is no Deployment")
+	return nil
 }

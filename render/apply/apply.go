@@ -98,6 +98,7 @@ type application struct {
 	mappings map[ID]*meta.RESTMapping
 	seen     map[ID]liveObject
 	scaled   map[ID]string // by which autoscaler
+	last     ID            // of a delete: the namespace of the inventory
 }
 
 // ErrRefused says that a plan cannot be carried out; its steps say why. Nothing
@@ -152,6 +153,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 		wanted: make(map[ID]*object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
 	}
+	c.mapper.Reset() // kinds come and go between two applies
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, err
@@ -302,7 +304,7 @@ func (a *application) check(p *Plan) error {
 
 // carryOut does what a plan says.
 func (a *application) carryOut(ctx context.Context, p *Plan) error {
-	if err := a.ownNamespace(ctx, p); err != nil {
+	if err := a.makeOwnNamespace(ctx, p); err != nil {
 		return err
 	}
 	if err := a.remember(ctx, p); err != nil {
@@ -337,12 +339,15 @@ func (a *application) carryOut(ctx context.Context, p *Plan) error {
 	return a.awaitPruned(ctx, p)
 }
 
-// ownNamespace creates the namespace that the inventory is in, where it comes
+// ownNamespace is the namespace that the inventory is in.
+func ownNamespace(p Package) ID { return ID{Name: p.Namespace, GroupKind: namespaceKind} }
+
+// makeOwnNamespace creates the namespace that the inventory is in, where it comes
 // with the package: the only write before the inventory's.
-func (a *application) ownNamespace(ctx context.Context, p *Plan) error {
+func (a *application) makeOwnNamespace(ctx context.Context, p *Plan) error {
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if s.Action == Create && s.ID == (ID{Name: a.Namespace, GroupKind: namespaceKind}) {
+		if s.Action == Create && s.ID == ownNamespace(a.Package) {
 			return a.do(ctx, s)
 		}
 	}

@@ -82,7 +82,8 @@ func (c *Cluster) resource(kind schema.GroupKind, version string) (*meta.RESTMap
 	}
 	for _, r := range served.APIResources {
 		if r.Kind == kind.Kind {
-			return nil, fmt.Errorf("the kinds of %s changed just now: try again", apiVersion(kind.Group, version))
+			c.mapper.Reset() // it was not there when we asked last
+			return c.mapper.RESTMapping(kind, version)
 		}
 	}
 	return nil, errNotServed

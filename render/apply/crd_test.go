@@ -66,6 +66,8 @@ func TestNamespaceAndContent(t *testing.T) {
 	if all := w.writes.since(before); len(all) != 0 {
 		t.Errorf("wrote %v", all)
 	}
+	// To prune the namespace would be to lose the inventory.
+	w.expect(w.apply(apply.Options{}, configMap("settings", "a")), "skip Namespace "+home, "unchanged ConfigMap NS/settings")
 	w.Package.Namespace = home + "-other"
 	w.refused(apply.Options{}, "there is no namespace "+home+"-other", configMap("settings", "a"))
 }

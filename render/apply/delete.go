@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 )
@@ -37,7 +36,8 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 	if err := p.check(); err != nil {
 		return nil, nil, err
 	}
-	a := &application{Package: p, Options: opt, cluster: c, mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
+	a := &application{Package: p, Options: opt, cluster: c, last: ownNamespace(p), mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
+	c.mapper.Reset()
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, nil, err
@@ -54,13 +54,12 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 // deleteAll keeps the namespace of the inventory until everything else is gone:
 // the inventory goes with it.
 func (a *application) deleteAll(ctx context.Context, p *Plan) error {
-	own := ID{Name: a.Namespace, GroupKind: namespaceKind}
-	rest := &Plan{Package: p.Package, Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return s.ID == own })}
-	gone, err := a.prune(ctx, rest)
+	own := a.last
+	gone, err := a.prune(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := a.shrink(ctx, rest, gone); err != nil {
+	if err := a.shrink(ctx, p, gone); err != nil {
 		return err
 	}
 	for id := range a.old.Entries {
@@ -68,7 +67,7 @@ func (a *application) deleteAll(ctx context.Context, p *Plan) error {
 			return nil // it has finalizers; the inventory names it until it is gone
 		}
 	}
-	if err := a.awaitPruned(ctx, rest); err != nil {
+	if err := a.awaitPruned(ctx, p); err != nil {
 		return err
 	}
 	for i := range p.Steps {

@@ -7,6 +7,25 @@ import (
 	"github.com/armature-dev/armature/render/apply"
 )
 
+// A package that brought its own namespace, with the inventory in it, takes it
+// along at the end. No controller empties namespaces here, so that it stays in
+// Terminating.
+func TestDeleteOwnNamespace(t *testing.T) {
+	w := newWorld(t)
+	w.Package.Namespace += "-home"
+	w.apply(apply.Options{}, configMap("settings", "a"), "{apiVersion: v1, kind: Namespace, metadata: {name: "+w.Package.Namespace+"}}")
+	plan, err := w.Delete(t.Context(), w.Package, apply.Options{})
+	w.must(err)
+	for _, s := range plan.Steps {
+		if !s.Done {
+			t.Errorf("%s was not deleted", s.Title())
+		}
+	}
+	if w.get("v1", "ConfigMap", "settings") != nil || w.get("v1", "Namespace", w.Package.Namespace).GetDeletionTimestamp() == nil {
+		t.Error("something is left")
+	}
+}
+
 // Delete takes out the whole package and its inventory, and nothing of others.
 func TestDelete(t *testing.T) {
 	w := newWorld(t)

@@ -157,6 +157,8 @@ func (a *application) doom(e Entry) (Step, bool) {
 	switch {
 	case owner(live) != a.Package:
 		s.Reason = "not pruned: it does not carry the labels of this package, so that it is somebody else's by now"
+	case e.ID == ownNamespace(a.Package) && e.ID != a.last:
+		s.Reason = "not pruned: the inventory of this package is in it"
 	case e.UID != "" && e.UID != live.GetUID():
 		s.Reason = "not pruned: somebody else deleted it and made it again"
 	case e.UID == "" && !appliedByUs(live):

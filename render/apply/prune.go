@@ -26,7 +26,7 @@ func (a *application) prune(ctx context.Context, p *Plan) (gone map[ID]bool, err
 		group.SetLimit(parallel)
 		for i := range p.Steps {
 			s := &p.Steps[i]
-			if s.Action != Prune || stageOf(s.GroupKind) != stage {
+			if s.Action != Prune || s.ID == a.last || stageOf(s.GroupKind) != stage {
 				continue
 			}
 			group.Go(func() error {
@@ -99,7 +99,7 @@ func (c *Cluster) awaitGone(ctx context.Context, m *meta.RESTMapping, s *Step, p
 func (a *application) awaitPruned(ctx context.Context, p *Plan) error {
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if _, left := a.old.Entries[s.ID]; s.Action != Prune || !left {
+		if _, left := a.old.Entries[s.ID]; s.Action != Prune || s.ID == a.last || !left {
 			continue
 		}
 		a.tell("waiting until %s is gone", title(s.ID))

@@ -75,6 +75,9 @@ func TestPushPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := oci.Pull(t.Context(), ref, t.TempDir(), oci.Options{}); err != nil {
+		t.Errorf("into an empty folder: %v", err)
+	}
 	to := filepath.Join(t.TempDir(), "new", "folder")
 	pulled, err := oci.Pull(t.Context(), ref, to, oci.Options{})
 	if err != nil {

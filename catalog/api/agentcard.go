@@ -1,0 +1,241 @@
+// Package api holds AgentCard, which makes agents known to the catalog (source
+// 001, "Pillar 2: AgentCard CR"). The same spec is published as
+// agent.kagenti.dev/v1alpha1: see the package published beside this one.
+//
+// +kubebuilder:object:generate=true
+// +groupName=kagenti.io
+// +versionName=v1alpha1
+package api
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion of AgentCard as source 001 has it.
+var GroupVersion = schema.GroupVersion{Group: "kagenti.io", Version: "v1alpha1"}
+
+// AddToScheme registers AgentCard.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &AgentCard{}, &AgentCardList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}
+
+// AgentCard makes the agents behind a set of pods known: what they can do and
+// how to reach them.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=acard,categories=armature
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.cards[0].card.name`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.discoveredPods`
+// +kubebuilder:printcolumn:name="Errors",type=integer,JSONPath=`.status.syncErrors`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.cards[0].card.version`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AgentCard struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   AgentCardSpec   `json:"spec"`
+	Status AgentCardStatus `json:"status,omitempty"`
+}
+
+// AgentCardList is what a list request answers.
+//
+// +kubebuilder:object:root=true
+type AgentCardList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AgentCard `json:"items"`
+}
+
+// AgentCardSpec says which pods to ask, where and how often.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.selector) != has(self.targetRef)",message="say either selector, with the labels of the pods, or targetRef, with the workload: one of them, not both"
+type AgentCardSpec struct {
+	// Selector picks pods of the namespace by label, whatever their workload's
+	// kind. Omitted, targetRef is required.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty selector is every pod of the namespace: give matchLabels"
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// TargetRef names one workload of the namespace instead. Omitted, selector is
+	// required.
+	// +optional
+	TargetRef *TargetRef `json:"targetRef,omitempty"`
+	// Endpoint is where a pod serves its card. Omitted, its defaults hold.
+	// +optional
+	Endpoint *CardEndpoint `json:"endpoint,omitempty"`
+	// SyncPeriod is how often a card is fetched, such as 30s. Default 30s.
+	// +optional
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be a duration of at least one second, such as 30s or 5m"
+	SyncPeriod string `json:"syncPeriod,omitempty"`
+	// Metadata describes the agent where its own card is silent. Omitted, nothing
+	// is added.
+	// +optional
+	Metadata *CardMetadata `json:"metadata,omitempty"`
+	// IdentityBinding ties the card to a SPIFFE identity. The catalog carries it
+	// along and does not check it.
+	// +optional
+	IdentityBinding *IdentityBinding `json:"identityBinding,omitempty"`
+}
+
+// TargetRef names a workload: anything with a pod selector or a pod template.
+type TargetRef struct {
+	// APIVersion of the workload. Default apps/v1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind of the workload, such as Deployment.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// Name of the workload.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// CardEndpoint is where a pod serves its card.
+type CardEndpoint struct {
+	// Path of the card. Omitted, /.well-known/agent-card.json is asked, then
+	// /.well-known/agent.json.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.contains(' ')",message="must begin with / and hold no spaces, such as /.well-known/agent.json"
+	Path string `json:"path,omitempty"`
+	// Port of the pod. Default 8081.
+	// +optional
+	// +kubebuilder:default=8081
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+	// Scheme is http or https. Default http. A certificate is checked against the
+	// name <pod IP> and the system's authorities.
+	// +optional
+	// +kubebuilder:default=http
+	// +kubebuilder:validation:Enum=http;https
+	Scheme string `json:"scheme,omitempty"`
+}
+
+// CardMetadata is the static part of a card.
+type CardMetadata struct {
+	// Name for people. Default: the AgentCard's own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Description in a sentence. Omitted, there is none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Description string `json:"description,omitempty"`
+	// Tags to find the agent by. Omitted, there are none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=128
+	Tags []string `json:"tags,omitempty"`
+}
+
+// IdentityBinding ties a card to a SPIFFE identity.
+type IdentityBinding struct {
+	// TrustDomain the identity has to be of. Omitted, the operator's.
+	// +optional
+	TrustDomain string `json:"trustDomain,omitempty"`
+	// Strict isolates an agent whose card does not hold. Default false.
+	// +optional
+	Strict bool `json:"strict,omitempty"`
+}
+
+// Phase of an AgentCard.
+type Phase string
+
+const (
+	// PhasePending: no pod is ready.
+	PhasePending Phase = "Pending"
+	// PhaseActive: every ready pod gave its card.
+	PhaseActive Phase = "Active"
+	// PhaseDegraded: some ready pods gave their card.
+	PhaseDegraded Phase = "Degraded"
+	// PhaseFailed: no ready pod gave its card; what is shown is the last good one.
+	PhaseFailed Phase = "Failed"
+)
+
+// ConditionDiscovered is true when the last answer was good.
+const ConditionDiscovered = "Discovered"
+
+// AgentCardStatus is what the last syncs found. It is written when something
+// changed, not at every sync.
+type AgentCardStatus struct {
+	// Phase is Pending, Active, Degraded or Failed.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// Message says why, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// LastSyncTime is when a sync last found something new.
+	// +optional
+	LastSyncTime *metav1.Time `json:"lastSyncTime,omitempty"`
+	// DiscoveredPods is how many pods are selected and ready.
+	// +optional
+	DiscoveredPods int32 `json:"discoveredPods"`
+	// SyncErrors is how many of them did not give a valid card.
+	// +optional
+	SyncErrors int32 `json:"syncErrors"`
+	// Cards by pod, the first 64 of them.
+	// +optional
+	// +listType=atomic
+	Cards []FetchedCard `json:"cards,omitempty"`
+	// ObservedGeneration is the generation that the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Discovered.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Card of the first pod that gave one, and Protocol, as
+	// agent.kagenti.dev has them.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:Schemaless
+	Card *apiextensionsv1.JSON `json:"card,omitempty"`
+	// Protocol that the agent speaks: a2a.
+	// +optional
+	Protocol string `json:"protocol,omitempty"`
+}
+
+// FetchedCard is what one pod answered.
+type FetchedCard struct {
+	// PodName of the pod.
+	PodName string `json:"podName"`
+	// PodIP that was asked.
+	// +optional
+	PodIP string `json:"podIP,omitempty"`
+	// URL of the agent in that pod, without the card's path.
+	// +optional
+	URL string `json:"url,omitempty"`
+	// LastFetchTime is when this card was first seen as it is; for a pod that
+	// fails, when it last gave a good one.
+	// +optional
+	LastFetchTime *metav1.Time `json:"lastFetchTime,omitempty"`
+	// FetchStatus is Success or says what failed. The card is then the last good
+	// one.
+	FetchStatus string `json:"fetchStatus"`
+	// Card as the pod gave it. Cards that would make the status too large are
+	// left out.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:Schemaless
+	Card *apiextensionsv1.JSON `json:"card,omitempty"`
+}
+
+// FetchSuccess is the FetchStatus of a good answer.
+const FetchSuccess = "Success"

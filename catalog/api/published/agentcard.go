@@ -1,0 +1,54 @@
+// Package published holds AgentCard under the group in which the kagenti
+// operator publishes it.
+//
+// +kubebuilder:object:generate=true
+// +groupName=agent.kagenti.dev
+// +versionName=v1alpha1
+package published
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/catalog/api"
+)
+
+// GroupVersion of AgentCard as the operator publishes it.
+var GroupVersion = schema.GroupVersion{Group: "agent.kagenti.dev", Version: "v1alpha1"}
+
+// AddToScheme registers AgentCard.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &AgentCard{}, &AgentCardList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}
+
+// AgentCard is that of kagenti.io, under its older name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=armature
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.card.name`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.discoveredPods`
+// +kubebuilder:printcolumn:name="Errors",type=integer,JSONPath=`.status.syncErrors`
+// +kubebuilder:printcolumn:name="Protocol",type=string,JSONPath=`.status.protocol`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AgentCard struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   api.AgentCardSpec   `json:"spec"`
+	Status api.AgentCardStatus `json:"status,omitempty"`
+}
+
+// AgentCardList is what a list request answers.
+//
+// +kubebuilder:object:root=true
+type AgentCardList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AgentCard `json:"items"`
+}

@@ -1,0 +1,372 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Defaults of 001, "Pillar 2: AgentCard CR". agent-card.json is A2A's own name
+// for the card; 001's agent.json is asked when that is not there.
+const (
+	defaultPort   = 8081
+	defaultPeriod = 30 * time.Second
+)
+
+var defaultPaths = []string{"/.well-known/agent-card.json", "/.well-known/agent.json"}
+
+// Limits of a status: a cluster's objects are at most 1.5 MiB.
+const (
+	maxStatusCards = 64
+	maxStatusBytes = 512 << 10
+)
+
+// askAgent fetches the cards of all ready pods that an AgentCard selects.
+func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry) (answer, error) {
+	spec, status := cardOf(o)
+	a := answer{entry: newEntry(o, before), next: period(spec)}
+	pods, err := r.pods(ctx, o.GetNamespace(), spec)
+	if problem := (*missingError)(nil); errors.As(err, &problem) {
+		a.fail(problem)
+		a.write = cardStatus(o, *status, a, nil, r.now())
+		return a, nil
+	}
+	if err != nil {
+		return a, err
+	}
+	got := r.fetchAll(ctx, spec, pods, before)
+	a.entry.Instances, a.entry.Images = nil, images(pods)
+	good := -1
+	for i, f := range got {
+		a.entry.Instances = append(a.entry.Instances, f.Instance)
+		if f.card != nil && good < 0 {
+			good = i
+		}
+	}
+	failed := slices.IndexFunc(got, func(f fetched) bool { return f.card == nil })
+	switch {
+	case len(got) == 0:
+		a.entry.Health, a.entry.Message = store.Unknown, "no selected pod is ready"
+	case good < 0:
+		a.fail(got[0].err)
+	default:
+		got[good].card.fill(&a.entry)
+		describe(&a.entry, spec.Metadata)
+		a.replace = true
+		a.entry.Fetched = r.now()
+		a.entry.Health, a.entry.Message = store.Healthy, ""
+		if failed >= 0 {
+			a.entry.Health = store.Degraded
+			a.entry.Message = fmt.Sprintf("pod %s: %s", got[failed].Pod, reason(got[failed].err))
+			a.err = got[failed].err
+		}
+	}
+	if err := r.findBuilds(ctx, &a.entry, before); err != nil {
+		return a, err
+	}
+	a.write = cardStatus(o, *status, a, got, r.now())
+	return a, nil
+}
+
+// describe an agent by the AgentCard where its own card is silent.
+func describe(e *store.Entry, m *api.CardMetadata) {
+	if m == nil {
+		return
+	}
+	e.Title = first(e.Title, m.Name)
+	e.Description = first(e.Description, m.Description)
+	e.Tags = m.Tags
+}
+
+func period(spec *api.AgentCardSpec) time.Duration {
+	if d, err := time.ParseDuration(spec.SyncPeriod); err == nil && d >= time.Second {
+		return d
+	}
+	return defaultPeriod
+}
+
+// fetched is what one pod answered.
+type fetched struct {
+	store.Instance
+	ip   string
+	card *card
+	err  error
+}
+
+// fetchAll asks the pods, a few at once, within one time-out for each.
+func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry) []fetched {
+	out := make([]fetched, len(pods))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range pods {
+		group.Go(func() error {
+			out[i] = r.fetch(ctx, spec, &pods[i])
+			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool { return o.Pod == pods[i].Name }); old >= 0 && out[i].card == nil {
+				out[i].Version = before.Instances[old].Version
+				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status == api.FetchSuccess {
+					out[i].Fetched = before.Fetched // kept up to date while all goes well
+				}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each one's error is its own
+	return out
+}
+
+func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod) fetched {
+	ctx, cancel := context.WithTimeout(ctx, r.CardTimeout)
+	defer cancel()
+	scheme, port, paths := "http", int32(defaultPort), defaultPaths
+	if e := spec.Endpoint; e != nil {
+		scheme = first(e.Scheme, scheme)
+		if e.Port > 0 {
+			port = e.Port
+		}
+		if e.Path != "" {
+			paths = []string{e.Path}
+		}
+	}
+	base := scheme + "://" + net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(port))
+	f := fetched{Instance: store.Instance{Pod: pod.Name, URL: base}, ip: pod.Status.PodIP}
+	transport := newTransport(r.Dial, r.Roots, "")
+	defer transport.CloseIdleConnections()
+	for _, path := range paths {
+		var data []byte
+		if data, f.err = get(ctx, transport, base+path, maxCard); f.err == nil {
+			f.card, f.err = readCard(data)
+		}
+		var status statusError
+		if !errors.As(f.err, &status) || status != 404 {
+			break
+		}
+	}
+	if f.err != nil {
+		f.Status = reason(f.err)
+		return f
+	}
+	f.Status, f.Version, f.Fetched = api.FetchSuccess, f.card.Version, r.now()
+	return f
+}
+
+// pods that a card selects and that are ready, by name.
+func (r *Reconciler) pods(ctx context.Context, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
+	selector, err := r.selector(ctx, namespace, spec)
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.PodList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	var ready []corev1.Pod
+	for i := range list.Items {
+		if podReady(&list.Items[i]) {
+			ready = append(ready, list.Items[i])
+		}
+	}
+	slices.SortFunc(ready, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return ready, nil
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// selector of a card: its own, or that of the workload it refers to.
+func (r *Reconciler) selector(ctx context.Context, namespace string, spec *api.AgentCardSpec) (labels.Selector, error) {
+	own := spec.Selector
+	if ref := spec.TargetRef; ref != nil {
+		var err error
+		if own, err = r.targetSelector(ctx, namespace, ref); err != nil {
+			return nil, err
+		}
+	}
+	if own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0 {
+		return nil, &missingError{"the AgentCard selects no pods: give spec.selector.matchLabels or spec.targetRef"}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(own)
+	if err != nil {
+		return nil, &missingError{"spec.selector cannot be read: " + err.Error()}
+	}
+	return selector, nil
+}
+
+// targetSelector is how a workload of any kind selects its pods; one that does
+// not is taken by the labels of its pod template.
+func (r *Reconciler) targetSelector(ctx context.Context, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
+	gv, err := schema.ParseGroupVersion(first(ref.APIVersion, "apps/v1"))
+	if err != nil {
+		return nil, &missingError{fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gv.WithKind(ref.Kind))
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, &missingError{fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
+	case apierrors.IsForbidden(err):
+		return nil, &missingError{fmt.Sprintf("%s %s may not be read by the catalog: grant it get on that kind", ref.Kind, ref.Name)}
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
+	}
+	if m, found, err := unstructured.NestedMap(u.Object, "spec", "selector"); err == nil && found {
+		data, err := json.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		s := &metav1.LabelSelector{}
+		if json.Unmarshal(data, s) == nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+			return s, nil
+		}
+	}
+	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
+		if l, found, err := unstructured.NestedStringMap(u.Object, append(path, "metadata", "labels")...); err == nil && found && len(l) > 0 {
+			return &metav1.LabelSelector{MatchLabels: l}, nil
+		}
+	}
+	return nil, &missingError{fmt.Sprintf("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)}
+}
+
+// images by digest that the pods run, without doubles.
+func images(pods []corev1.Pod) (out []string) {
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			if _, digest, ok := strings.Cut(c.ImageID, "@"); ok {
+				out = append(out, digest)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// buildList is the kind that tells where an image came from.
+var buildList = schema.GroupVersionKind{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "AgentBuildList"}
+
+// findBuilds looks for the AgentBuilds of the images, when these changed.
+func (r *Reconciler) findBuilds(ctx context.Context, e *store.Entry, before store.Entry) error {
+	if slices.Equal(e.Images, before.Images) {
+		return nil
+	}
+	e.Builds = nil
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(buildList)
+	err := r.Live.List(ctx, list, client.InNamespace(e.Namespace))
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil // no builds here, or none that we may know of
+	}
+	if err != nil {
+		return fmt.Errorf("listing AgentBuilds: %w", err)
+	}
+	for _, b := range list.Items {
+		image, _, _ := unstructured.NestedString(b.Object, "status", "builtImage")
+		_, digest, ok := strings.Cut(image, "@")
+		if !ok || !slices.Contains(e.Images, digest) {
+			continue
+		}
+		commit, _, _ := unstructured.NestedString(b.Object, "status", "source", "git", "commitSha")
+		repository, _, _ := unstructured.NestedString(b.Object, "spec", "source", "sourceRepository")
+		e.Builds = append(e.Builds, store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository})
+	}
+	return nil
+}
+
+// cardStatus gives the write of what a sync found, or nil where the status says
+// it already.
+func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetched, now time.Time) func() {
+	want := *old.DeepCopy()
+	want.ObservedGeneration = o.GetGeneration()
+	want.DiscoveredPods, want.SyncErrors = int32(len(got)), 0
+	want.Message = a.entry.Message
+	want.Phase = map[store.Health]api.Phase{store.Healthy: api.PhaseActive, store.Degraded: api.PhaseDegraded, store.Failing: api.PhaseFailed, store.Unknown: api.PhasePending}[a.entry.Health]
+	if len(got) > 0 {
+		want.Cards = nil
+	}
+	left := maxStatusBytes
+	for i, f := range got {
+		if f.card == nil {
+			want.SyncErrors++
+		}
+		if i < maxStatusCards {
+			want.Cards = append(want.Cards, fetchedCard(f, old.Cards, now, &left))
+		}
+	}
+	if published(o) && len(want.Cards) > 0 {
+		want.Card, want.Protocol = want.Cards[0].Card, "a2a"
+	}
+	condition(&want.Conditions, api.ConditionDiscovered, o.GetGeneration(), a, now)
+	if equality.Semantic.DeepEqual(want, old) {
+		return nil
+	}
+	at := metav1.NewTime(now).Rfc3339Copy()
+	want.LastSyncTime = &at
+	return func() {
+		_, status := cardOf(o)
+		*status = want
+	}
+}
+
+// fetchedCard of one pod; times stay as they are while nothing changes.
+func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api.FetchedCard {
+	out := api.FetchedCard{PodName: f.Pod, PodIP: f.ip, URL: f.URL, FetchStatus: f.Status}
+	var before api.FetchedCard
+	if i := slices.IndexFunc(old, func(c api.FetchedCard) bool { return c.PodName == f.Pod }); i >= 0 {
+		before = old[i]
+	}
+	if f.card == nil { // the last good one survives
+		out.Card, out.LastFetchTime = before.Card, before.LastFetchTime
+		if before.FetchStatus == api.FetchSuccess && !f.Fetched.IsZero() {
+			at := metav1.NewTime(f.Fetched).Rfc3339Copy()
+			out.LastFetchTime = &at
+		}
+		if out.Card != nil {
+			*left -= len(out.Card.Raw)
+		}
+		return out
+	}
+	at := metav1.NewTime(now).Rfc3339Copy()
+	out.LastFetchTime = &at
+	if len(f.card.document) <= *left {
+		*left -= len(f.card.document)
+		out.Card = &apiextensionsv1.JSON{Raw: f.card.document}
+	}
+	if before.FetchStatus == out.FetchStatus && sameJSON(before.Card, out.Card) {
+		out.LastFetchTime, out.Card = before.LastFetchTime, before.Card
+	}
+	return out
+}
+
+func sameJSON(a, b *apiextensionsv1.JSON) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if bytes.Equal(a.Raw, b.Raw) {
+		return true
+	}
+	var x, y any
+	return json.Unmarshal(a.Raw, &x) == nil && json.Unmarshal(b.Raw, &y) == nil && equality.Semantic.DeepEqual(x, y)
+}

@@ -1,0 +1,170 @@
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits of what a server may do to us. The servers belong to others.
+const (
+	maxCard      = 1 << 20  // bytes of a card
+	maxDiscovery = 32 << 20 // bytes that one MCP discovery reads in all
+	maxRedirects = 3
+	maxHeader    = 64 << 10
+)
+
+// Refusals that we make of a server's answer.
+var (
+	errTooLarge  = errors.New("the answer is too large")
+	errOtherHost = errors.New("it sends us to another host")
+	errForbidden = errors.New("the address is not one that the catalog may ask")
+)
+
+// statusError is an HTTP status that is no success.
+type statusError int
+
+func (e statusError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", int(e), http.StatusText(int(e))))
+}
+
+// Dial opens connections to agents and servers.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// GuardedDial refuses loopback, link-local (where clouds keep their metadata
+// service), multicast and unspecified addresses, unless they lie in allowed. The
+// address is checked as it is connected to, so no name can resolve to another
+// one in between.
+func GuardedDial(allowed []netip.Prefix) Dial {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return errForbidden
+		}
+		ip := at.Addr().Unmap()
+		for _, prefix := range allowed {
+			if prefix.Contains(ip) {
+				return nil
+			}
+		}
+		if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+			return errForbidden
+		}
+		return nil
+	}}
+	return dialer.DialContext
+}
+
+// newTransport asks servers that nobody vouches for: no proxy, no compression
+// that could blow up, no connection kept.
+func newTransport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
+	return &http.Transport{
+		DialContext:            dial,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// sameHost follows a few redirects within the host that was asked.
+func sameHost(request *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if request.URL.Host != first.Host || request.URL.Scheme != first.Scheme {
+		return errOtherHost
+	}
+	if len(via) > maxRedirects {
+		return errors.New("it redirects without end")
+	}
+	return nil
+}
+
+// get reads at most limit bytes of a URL.
+func get(ctx context.Context, transport http.RoundTripper, url string, limit int64) (data []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", userAgent)
+	response, err := (&http.Client{Transport: transport, CheckRedirect: sameHost}).Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return nil, statusError(response.StatusCode)
+	}
+	data, err = io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = errTooLarge
+	}
+	return data, err
+}
+
+const userAgent = "armature-catalog"
+
+// reason says in words that are the same each time why a server could not be
+// asked. What the server itself wrote is not among them: it may hold anything,
+// such as the credentials that we sent.
+func reason(err error) string {
+	var status statusError
+	var timeout net.Error
+	var certificate *tls.CertificateVerificationError
+	var card *cardError
+	var dns *net.DNSError
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing):
+		return missing.Error()
+	case errors.As(err, &card):
+		return card.Error()
+	case errors.As(err, &status):
+		return status.Error()
+	case errors.Is(err, errTooLarge), errors.Is(err, errOtherHost), errors.Is(err, errForbidden):
+		for _, known := range []error{errTooLarge, errOtherHost, errForbidden} {
+			if errors.Is(err, known) {
+				return known.Error()
+			}
+		}
+	case errors.As(err, &certificate):
+		return "its TLS certificate is not trusted: " + certificateReason(certificate.Err)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "it did not answer in time"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.As(err, &dns):
+		return "its host name is not known"
+	}
+	return "the connection failed or was broken off"
+}
+
+func certificateReason(err error) string {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &authority):
+		return "signed by an unknown authority"
+	case errors.As(err, &host):
+		return "made for another name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "expired or not yet valid"
+	}
+	return "it is invalid"
+}
+
+// missingError is a thing in the cluster that has to be there first.
+type missingError struct{ what string }
+
+func (e *missingError) Error() string { return e.what }

@@ -1,0 +1,199 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/armature-dev/armature/catalog/api"
+	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
+	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	publishedapi "github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// resources are the kinds of the catalog as their API groups name them.
+var resources = map[schema.GroupKind]string{
+	{Group: "kagenti.io", Kind: "AgentCard"}:        "agentcards.kagenti.io",
+	{Group: "agent.kagenti.dev", Kind: "AgentCard"}: "agentcards.agent.kagenti.dev",
+	{Group: "kagent.dev", Kind: "RemoteMCPServer"}:  "remotemcpservers.kagent.dev",
+	{Group: "kagent.dev", Kind: "MCPServer"}:        "mcpservers.kagent.dev",
+	{Group: "kagent.dev", Kind: "Agent"}:            "agents.kagent.dev",
+}
+
+// EntryOf is what an object of the catalog's kinds says by itself: its spec, and
+// the last good answer in its status. ok is false for other kinds. Nobody is
+// asked.
+func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
+	if _, ok := resources[u.GroupVersionKind().GroupKind()]; !ok {
+		return e, false, nil
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		return e, true, err
+	}
+	var o client.Object = u
+	if scheme.Recognizes(u.GroupVersionKind()) {
+		typed, err := scheme.New(u.GroupVersionKind())
+		if err != nil {
+			return e, true, err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true); err != nil {
+			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		o = typed.(client.Object)
+	}
+	e = newEntry(o, store.Entry{})
+	if e.UID == "" {
+		e.UID = e.Resource + "/" + e.Namespace + "/" + e.Name
+	}
+	return e, true, nil
+}
+
+// newEntry is what the catalog knows of an object before anybody was asked:
+// what it knew before, or what the object itself says.
+func newEntry(o client.Object, before store.Entry) store.Entry {
+	e := before
+	gvk := o.GetObjectKind().GroupVersionKind()
+	if scheme, err := Scheme(); err == nil {
+		if known, err := apiutil.GVKForObject(o, scheme); err == nil {
+			gvk = known // objects from a cache do not say
+		}
+	}
+	e.Key = store.Key{Resource: resources[gvk.GroupKind()], Namespace: o.GetNamespace(), Name: o.GetName()}
+	e.UID, e.APIVersion, e.Kind = string(o.GetUID()), gvk.GroupVersion().String(), gvk.Kind
+	e.Generation, e.Labels, e.Created = o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
+	if before.UID == "" {
+		e.Health = store.Unknown
+		fromObject(&e, o)
+	}
+	return e
+}
+
+// fromObject reads spec and status.
+func fromObject(e *store.Entry, o client.Object) {
+	switch o := o.(type) {
+	case *kagent2.RemoteMCPServer:
+		e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+		for _, t := range o.Status.DiscoveredTools {
+			e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: t.Name, Description: t.Description})
+		}
+		fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent2.ConditionAccepted))
+	case *kagent1.MCPServer:
+		e.Type, e.URL, e.Protocol = store.Server, serviceOf(o), protocol(false)
+		fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
+	case *unstructured.Unstructured:
+		fromAgent(e, o)
+	default:
+		spec, status := cardOf(o)
+		fromCard(e, spec, status)
+	}
+}
+
+func fromCard(e *store.Entry, spec *api.AgentCardSpec, status *api.AgentCardStatus) {
+	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
+	good := false
+	for _, c := range status.Cards {
+		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus}
+		if c.LastFetchTime != nil {
+			i.Fetched = c.LastFetchTime.UTC()
+			if e.Fetched.Before(i.Fetched) {
+				e.Fetched = i.Fetched
+			}
+		}
+		e.Instances = append(e.Instances, i)
+		if c.Card == nil || good {
+			continue
+		}
+		if card, err := readCard(c.Card.Raw); err == nil {
+			card.fill(e)
+			good = true
+		}
+	}
+	describe(e, spec.Metadata)
+	if !good && spec.Metadata != nil {
+		e.Title = first(spec.Metadata.Name, e.Title)
+	}
+	e.Message = status.Message
+	if h, ok := map[api.Phase]store.Health{api.PhaseActive: store.Healthy, api.PhaseDegraded: store.Degraded, api.PhaseFailed: store.Failing}[status.Phase]; ok {
+		e.Health = h
+	}
+}
+
+func fromCondition(e *store.Entry, c *metav1.Condition) {
+	if c == nil {
+		return
+	}
+	e.Health = store.Failing
+	if c.Status == metav1.ConditionTrue {
+		e.Health, e.Fetched = store.Healthy, c.LastTransitionTime.UTC()
+		return
+	}
+	e.Message = c.Message
+}
+
+// fromAgent reads kagent's Agent, whose type is kagent's own.
+func fromAgent(e *store.Entry, u *unstructured.Unstructured) {
+	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
+	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "description")
+	e.URL = fmt.Sprintf("http://%s.%s.svc:8080", e.Name, e.Namespace)
+	for _, path := range [][]string{{"spec", "declarative", "a2aConfig", "skills"}, {"spec", "a2aConfig", "skills"}} {
+		list, _, _ := unstructured.NestedSlice(u.Object, path...)
+		for _, one := range list {
+			var s struct {
+				ID, Name, Description string
+				Tags                  []string
+			}
+			data, err := json.Marshal(one)
+			if err != nil || json.Unmarshal(data, &s) != nil || s.Name+s.ID == "" {
+				continue
+			}
+			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: first(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: data})
+		}
+	}
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, one := range conditions {
+		if c, ok := one.(map[string]any); ok && c["type"] == "Ready" {
+			e.Health = store.Failing
+			if e.Message, _ = c["message"].(string); c["status"] == "True" {
+				e.Health, e.Message = store.Healthy, ""
+			}
+		}
+	}
+}
+
+// cardOf gives the parts of an AgentCard of either group.
+func cardOf(o client.Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
+	if c, ok := o.(*publishedapi.AgentCard); ok {
+		return &c.Spec, &c.Status
+	}
+	c := o.(*api.AgentCard)
+	return &c.Spec, &c.Status
+}
+
+func published(o client.Object) bool {
+	_, ok := o.(*publishedapi.AgentCard)
+	return ok
+}
+
+func protocol(sse bool) string {
+	if sse {
+		return "mcp+sse"
+	}
+	return "mcp"
+}
+
+func serviceOf(o *kagent1.MCPServer) string {
+	path := ""
+	if o.Spec.HTTPTransport != nil {
+		path = o.Spec.HTTPTransport.TargetPath
+	}
+	return service(o.Namespace, o.Name, o.Spec.Deployment.Port, path)
+}

@@ -1,0 +1,367 @@
+package controller
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/catalog/api"
+	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
+	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	publishedapi "github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Options of a catalog controller.
+type Options struct {
+	// Store to fill.
+	Store *store.Store
+	// Namespace of the controller, for the leader's lease.
+	Namespace string
+	// Namespaces to look after; empty means all, which needs cluster-wide rights.
+	Namespaces []string
+	// LeaderElection lets one replica of several write.
+	LeaderElection bool
+	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
+	MetricsAddress string
+	HealthAddress  string
+	// Concurrency is how many agents and servers of a kind are asked at once; zero
+	// means 32.
+	Concurrency int
+	// QPS of requests to the API server; zero means 200.
+	QPS float32
+	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
+	ServerPeriod time.Duration
+	// Dial opens connections to agents and servers; nil is GuardedDial(nil).
+	Dial Dial
+	// Roots are trusted with agents' certificates; nil is the system's.
+	Roots *x509.CertPool
+	Log   logr.Logger
+}
+
+// Kind is one row of what the catalog looks after.
+type Kind struct {
+	Resource string
+	gvk      schema.GroupVersionKind
+	object   func() client.Object
+	ask      ask
+}
+
+// Kinds of the catalog, all served by one reconciler.
+var Kinds = []Kind{
+	{"agentcards.kagenti.io", api.GroupVersion.WithKind("AgentCard"), func() client.Object { return &api.AgentCard{} }, (*Reconciler).askAgent},
+	{"agentcards.agent.kagenti.dev", publishedapi.GroupVersion.WithKind("AgentCard"), func() client.Object { return &publishedapi.AgentCard{} }, (*Reconciler).askAgent},
+	{"remotemcpservers.kagent.dev", kagent2.GroupVersion.WithKind("RemoteMCPServer"), func() client.Object { return &kagent2.RemoteMCPServer{} }, (*Reconciler).askServer},
+	{"mcpservers.kagent.dev", kagent1.GroupVersion.WithKind("MCPServer"), func() client.Object { return &kagent1.MCPServer{} }, (*Reconciler).askServer},
+	{"agents.kagent.dev", agentKind, newAgent, (*Reconciler).askAgentObject},
+}
+
+var agentKind = schema.GroupVersionKind{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}
+
+func newAgent() client.Object {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(agentKind)
+	return u
+}
+
+// list of a kind's objects.
+func (k Kind) list() client.ObjectList {
+	l := &metav1.PartialObjectMetadataList{}
+	l.SetGroupVersionKind(k.gvk.GroupVersion().WithKind(k.gvk.Kind + "List"))
+	return l
+}
+
+// Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
+// kagent's own.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent1.AddToScheme(scheme), kagent2.AddToScheme(scheme))
+	if err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	return scheme, nil
+}
+
+// Run the controller until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Concurrency == 0 {
+		o.Concurrency = 32
+	}
+	cfg = rest.CopyConfig(cfg)
+	if cfg.QPS = o.QPS; cfg.QPS == 0 {
+		cfg.QPS = 200
+	}
+	cfg.Burst = int(2 * cfg.QPS)
+	cfg.UserAgent = userAgent
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        o.Log,
+		Cache:                         cacheOptions(o),
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              "armature-catalog",
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Controller:                    config.Controller{UsePriorityQueue: ptr.To(true)},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the catalog: %w", err)
+	}
+	r := (&Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(userAgent),
+		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod,
+	}).Init()
+	for _, c := range r.metrics.collectors() {
+		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	if err := errors.Join(
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.follow(ctx, mgr, o) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("store", func(request *http.Request) error { return o.Store.Ping(request.Context()) }),
+	); err != nil {
+		return fmt.Errorf("setting up the catalog: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// crdPeriod is how often a CRD that is missing is looked for.
+const crdPeriod = 30 * time.Second
+
+// follow sweeps and starts each kind, as soon as its CRD is there.
+func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	pending := slices.Clone(Kinds)
+	for {
+		var missing []Kind
+		for _, k := range pending {
+			_, err := mgr.GetRESTMapper().RESTMapping(k.gvk.GroupKind(), k.gvk.Version)
+			if err == nil {
+				err = r.start(ctx, mgr, k, o)
+			} else if meta.IsNoMatchError(err) {
+				// Where there is no kind there are no objects.
+				missing = append(missing, k)
+				_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
+			}
+			if err != nil {
+				return fmt.Errorf("starting to follow %s: %w", k.Resource, err)
+			}
+		}
+		if pending = missing; len(pending) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(crdPeriod):
+		}
+	}
+}
+
+// start the controller of a kind, then sweep what vanished while nobody watched.
+func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
+	if err := r.setup(mgr, k, o.Concurrency); err != nil {
+		return err
+	}
+	if _, err := mgr.GetCache().GetInformer(ctx, k.object()); err != nil {
+		return err
+	}
+	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
+		// Metadata alone, from the API server: the cache may be a moment behind.
+		l := k.list()
+		if err := r.listAll(ctx, o.Namespaces, l); err != nil {
+			return nil, err
+		}
+		keep := map[string]bool{}
+		err := meta.EachListItem(l, func(o runtime.Object) error {
+			m, err := meta.Accessor(o)
+			if err == nil {
+				keep[string(m.GetUID())] = true
+			}
+			return err
+		})
+		return keep, err
+	})
+	if err == nil && gone > 0 {
+		ctrl.LoggerFrom(ctx).Info("swept entries of objects that are gone", "resource", k.Resource, "entries", gone)
+	}
+	return err
+}
+
+// listAll of the namespaces that are looked after.
+func (r *Reconciler) listAll(ctx context.Context, namespaces []string, l client.ObjectList) error {
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	var items []runtime.Object
+	for _, n := range namespaces {
+		if err := r.Live.List(ctx, l, client.InNamespace(n)); err != nil {
+			return fmt.Errorf("listing what there is: %w", err)
+		}
+		some, err := meta.ExtractList(l)
+		if err != nil {
+			return err
+		}
+		items = append(items, some...)
+	}
+	return meta.SetList(l, items)
+}
+
+// setup says what wakes a reconcile: the object itself, and for cards the pods
+// that they select.
+func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ReplaceAll(k.Resource, ".", "-")).
+		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, SkipNameValidation: ptr.To(true)})
+	if k.gvk.Kind == "AgentCard" {
+		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+	}
+	return b.Complete(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		return r.Reconcile(ctx, k, request)
+	}))
+}
+
+// specChanged lets updates pass that changed generation or labels (002, "Event
+// Filtering"): not our own writes of status.
+func specChanged(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+}
+
+// podChanged lets updates pass that change whom to ask.
+func podChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*corev1.Pod)
+	after, ok2 := e.ObjectNew.(*corev1.Pod)
+	return !ok1 || !ok2 || podReady(before) != podReady(after) || before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
+}
+
+// cardsOf a pod: those of its namespace whose selector picks it. A card with a
+// targetRef is asked by its workload's selector, which only its sync knows.
+func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
+	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
+		var cards []client.Object
+		err := r.eachCard(ctx, k, pod.GetNamespace(), func(o client.Object) { cards = append(cards, o) })
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod", client.ObjectKeyFromObject(pod))
+			return nil
+		}
+		for _, o := range cards {
+			spec, status := cardOf(o)
+			selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
+			if err != nil || !(selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
+				continue
+			}
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+		return out
+	}
+}
+
+// asked tells that a pod is among those a status knows, whatever its labels are
+// by now.
+func asked(status *api.AgentCardStatus, pod string) bool {
+	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
+}
+
+func (r *Reconciler) eachCard(ctx context.Context, k Kind, namespace string, do func(client.Object)) error {
+	if k.gvk.Group == publishedapi.GroupVersion.Group {
+		var l publishedapi.AgentCardList
+		err := r.Client.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+		for i := range l.Items {
+			do(&l.Items[i])
+		}
+		return err
+	}
+	var l api.AgentCardList
+	err := r.Client.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	for i := range l.Items {
+		do(&l.Items[i])
+	}
+	return err
+}
+
+// cacheOptions keep little: objects without managed fields, and of pods what
+// says whom to ask.
+func cacheOptions(o Options) cache.Options {
+	out := cache.Options{
+		DefaultTransform: slim,
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: slimPod}},
+	}
+	if len(o.Namespaces) > 0 {
+		out.DefaultNamespaces = map[string]cache.Config{}
+		for _, n := range o.Namespaces {
+			out.DefaultNamespaces[n] = cache.Config{}
+		}
+	}
+	return out
+}
+
+func slim(in any) (any, error) {
+	if o, ok := in.(client.Object); ok {
+		o.SetManagedFields(nil)
+		if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
+			delete(a, corev1.LastAppliedConfigAnnotation)
+			o.SetAnnotations(a)
+		}
+	}
+	return in, nil
+}
+
+func slimPod(in any) (any, error) {
+	pod, ok := in.(*corev1.Pod)
+	if !ok {
+		return in, nil
+	}
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels, DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	out.Status.PodIP = pod.Status.PodIP
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			out.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, ImageID: c.ImageID})
+	}
+	return out, nil
+}

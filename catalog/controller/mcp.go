@@ -1,0 +1,360 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// maxItems of each kind that one server may list.
+const maxItems = 10000
+
+// endpoint is an MCP server and how to reach it.
+type endpoint struct {
+	url       string
+	sse       bool
+	headers   http.Header
+	secrets   []string // values that must never be stored
+	roots     *x509.CertPool
+	host      string // name that the certificate has to be for; empty is the URL's
+	timeout   time.Duration
+	silence   time.Duration // how long nothing may come; zero is the timeout
+	terminate bool
+}
+
+// discovery is what a server said.
+type discovery struct {
+	info  *mcp.InitializeResult
+	items []store.Item
+}
+
+// discover asks an MCP server for its tools, resources and prompts.
+func discover(ctx context.Context, dial Dial, at endpoint) (found *discovery, err error) {
+	ctx, cancel := context.WithTimeout(ctx, at.timeout)
+	defer cancel()
+	base, err := url.Parse(at.url)
+	if err != nil {
+		return nil, &missingError{"its URL cannot be read"}
+	}
+	guard := &guard{next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence}
+	guard.left.Store(maxDiscovery)
+	defer func() { err = guard.explain(ctx, err) }()
+	web := &http.Client{Transport: guard, CheckRedirect: func(r *http.Request, via []*http.Request) error { return guard.note(sameHost(r, via)) }}
+	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: at.url, HTTPClient: web, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxDiscovery}
+	if at.sse {
+		transport = &mcp.SSEClientTransport{Endpoint: at.url, HTTPClient: web, MaxEventSize: maxDiscovery}
+	}
+	// The SDK would log what servers write.
+	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: userAgent, Version: "v1"}, options).Connect(ctx, transport, nil)
+	if err != nil {
+		return nil, err
+	}
+	// What was listed is good, however the session ends.
+	defer func() { _ = session.Close() }()
+	found = &discovery{info: session.InitializeResult()}
+	if err := found.list(ctx, session); err != nil {
+		return nil, err
+	}
+	for i := range found.items {
+		if err := redact(&found.items[i], at.secrets); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error {
+	has := d.info.Capabilities
+	if has == nil {
+		return nil
+	}
+	if has.Tools != nil {
+		if err := collect(d, session.Tools(ctx, nil), func(t *mcp.Tool) store.Item {
+			return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t), Description: t.Description}
+		}); err != nil {
+			return fmt.Errorf("listing tools: %w", err)
+		}
+	}
+	if has.Resources != nil {
+		if err := collect(d, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
+			return store.Item{Kind: store.Resource, Name: first(r.Name, r.URI), Title: r.Title, Description: r.Description}
+		}); err != nil {
+			return fmt.Errorf("listing resources: %w", err)
+		}
+	}
+	if has.Prompts != nil {
+		if err := collect(d, session.Prompts(ctx, nil), func(p *mcp.Prompt) store.Item {
+			return store.Item{Kind: store.Prompt, Name: p.Name, Title: p.Title, Description: p.Description}
+		}); err != nil {
+			return fmt.Errorf("listing prompts: %w", err)
+		}
+	}
+	return nil
+}
+
+// collect all pages of one kind, in the order of their names: servers need not
+// keep an order of their own, and a new order is no change.
+func collect[T any](d *discovery, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
+	begin := len(d.items)
+	for one, err := range pages {
+		if err != nil {
+			return err
+		}
+		if len(d.items)-begin == maxItems {
+			return errTooLarge
+		}
+		i := item(one)
+		if i.Document, err = json.Marshal(one); err != nil {
+			return err
+		}
+		d.items = append(d.items, i)
+	}
+	slices.SortStableFunc(d.items[begin:], func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+func toolTitle(t *mcp.Tool) string {
+	if t.Title == "" && t.Annotations != nil {
+		return t.Annotations.Title
+	}
+	return t.Title
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// redact takes secrets out of what a server wrote, which knows them since it was
+// sent them.
+func redact(item *store.Item, secrets []string) error {
+	for _, secret := range secrets {
+		item.Name = strings.ReplaceAll(item.Name, secret, redacted)
+		item.Title = strings.ReplaceAll(item.Title, secret, redacted)
+		item.Description = strings.ReplaceAll(item.Description, secret, redacted)
+		inJSON, err := json.Marshal(secret)
+		if err != nil {
+			return err
+		}
+		item.Document = bytes.ReplaceAll(item.Document, inJSON[1:len(inJSON)-1], []byte(redacted))
+	}
+	return nil
+}
+
+const redacted = "[redacted]"
+
+// guard stands between the SDK and the network. It sends our headers, to the
+// host that was named alone, counts bytes, and remembers what went wrong: the
+// SDK's errors may quote the server.
+type guard struct {
+	next    http.RoundTripper
+	base    *url.URL
+	headers http.Header
+	keep    bool // leave the session to the server
+	silence time.Duration
+	left    atomic.Int64
+	problem atomic.Pointer[error]
+}
+
+func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Host != g.base.Host || request.URL.Scheme != g.base.Scheme {
+		return nil, g.note(errOtherHost)
+	}
+	if g.keep && request.Method == http.MethodDelete {
+		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: request}, nil
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", userAgent)
+	for name, values := range g.headers {
+		request.Header[name] = values
+	}
+	response, err := g.next.RoundTrip(request)
+	if err != nil {
+		return nil, g.note(err)
+	}
+	if response.StatusCode >= 400 && request.Method == http.MethodPost {
+		_ = g.note(statusError(response.StatusCode))
+	}
+	response.Body = &body{ReadCloser: response.Body, guard: g}
+	return response, nil
+}
+
+func (g *guard) note(err error) error {
+	if err != nil {
+		g.problem.Store(&err)
+	}
+	return err
+}
+
+// explain replaces the SDK's error by what the network did, where that is known.
+func (g *guard) explain(ctx context.Context, err error) error {
+	if err == nil || errors.As(err, new(*missingError)) {
+		return err
+	}
+	if noted := g.problem.Load(); noted != nil && !errors.Is(*noted, context.Canceled) {
+		return *noted
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, errTooLarge) {
+		return errTooLarge
+	}
+	return &missingError{"it does not speak MCP as the protocol demands"}
+}
+
+// body counts what is read of a response, and gives up on silence.
+type body struct {
+	io.ReadCloser
+	guard *guard
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.guard.silence > 0 {
+		timer := time.AfterFunc(b.guard.silence, func() {
+			_ = b.guard.note(context.DeadlineExceeded)
+			_ = b.ReadCloser.Close() // ends the read
+		})
+		defer timer.Stop()
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.guard.left.Add(-int64(n)) < 0 {
+		return 0, b.guard.note(errTooLarge)
+	}
+	return n, err
+}
+
+// remote is the endpoint that a RemoteMCPServer names. Its Secrets and ConfigMaps
+// are read from the API server, and none is kept.
+func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (endpoint, error) {
+	at := endpoint{url: s.Spec.URL, sse: s.Spec.Protocol == kagent2.SSE, headers: http.Header{}, timeout: 30 * time.Second, terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
+	if t := s.Spec.Timeout; t != nil && t.Duration > 0 {
+		at.timeout = min(t.Duration, maxTimeout)
+	}
+	if t := s.Spec.SseReadTimeout; t != nil && t.Duration > 0 {
+		at.silence = min(t.Duration, maxTimeout)
+	}
+	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
+		return at, &missingError{"spec.url is not an http or https URL without user and password"}
+	}
+	for _, h := range s.Spec.HeadersFrom {
+		value := h.Value
+		if h.ValueFrom != nil {
+			var err error
+			if value, err = r.value(ctx, s.Namespace, *h.ValueFrom); err != nil {
+				return at, err
+			}
+			if h.ValueFrom.Type == "Secret" {
+				at.secrets = append(at.secrets, parts(value)...)
+			}
+		}
+		if !validHeader(h.Name, value) {
+			return at, &missingError{fmt.Sprintf("header %q: its name or value is none that HTTP allows", h.Name)}
+		}
+		at.headers.Set(h.Name, value)
+	}
+	if t := s.Spec.TLS; t != nil {
+		at.host = t.ServerName
+		if t.CACertSecretRef != "" {
+			pem, err := r.value(ctx, s.Namespace, kagent2.ValueSource{Type: "Secret", Name: t.CACertSecretRef, Key: first(t.CACertSecretKey, "ca.crt")})
+			if err != nil {
+				return at, err
+			}
+			if at.roots, err = x509.SystemCertPool(); err != nil {
+				at.roots = x509.NewCertPool()
+			}
+			if !at.roots.AppendCertsFromPEM([]byte(pem)) {
+				return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", t.CACertSecretRef, first(t.CACertSecretKey, "ca.crt"))}
+			}
+		}
+	}
+	return at, nil
+}
+
+// maxTimeout bounds what a RemoteMCPServer may ask for: a worker waits for it.
+const maxTimeout = 5 * time.Minute
+
+// parts of a Secret's value that must not show up anywhere: the whole, and what
+// follows a scheme such as Bearer.
+func parts(value string) (out []string) {
+	if value != "" {
+		out = append(out, value)
+	}
+	if _, after, ok := strings.Cut(value, " "); ok && after != "" {
+		out = append(out, after)
+	}
+	return out
+}
+
+func validHeader(name, value string) bool {
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return name != "" && strings.Trim(name, token) == "" && !strings.ContainsAny(value, "\r\n\x00") &&
+		!slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection"}, http.CanonicalHeaderKey(name))
+}
+
+// value of a key of a Secret or ConfigMap.
+func (r *Reconciler) value(ctx context.Context, namespace string, from kagent2.ValueSource) (string, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: from.Name}
+	var value string
+	var found bool
+	var err error
+	if from.Type == "ConfigMap" {
+		var cm corev1.ConfigMap
+		err = r.Live.Get(ctx, key, &cm)
+		value, found = cm.Data[from.Key]
+	} else {
+		var secret corev1.Secret
+		err = r.Live.Get(ctx, key, &secret)
+		var data []byte
+		data, found = secret.Data[from.Key]
+		value = string(data)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", &missingError{fmt.Sprintf("%s %s is missing", from.Type, from.Name)}
+	case apierrors.IsForbidden(err):
+		return "", &missingError{fmt.Sprintf("%s %s may not be read by the catalog", from.Type, from.Name)}
+	case err != nil:
+		return "", fmt.Errorf("reading %s %s/%s: %w", from.Type, namespace, from.Name, err)
+	case !found:
+		return "", &missingError{fmt.Sprintf("%s %s has no key %s", from.Type, from.Name, from.Key)}
+	}
+	return strings.TrimSpace(value), nil
+}
+
+// service is where an MCPServer listens in the cluster.
+func service(namespace, name string, port int32, path string) string {
+	if port == 0 {
+		port = 3000
+	}
+	if path == "" {
+		path = "/mcp"
+	}
+	return "http://" + net.JoinHostPort(name+"."+namespace+".svc", fmt.Sprint(port)) + "/" + strings.TrimPrefix(path, "/")
+}

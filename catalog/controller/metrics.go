@@ -1,0 +1,72 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// metrics of the catalog, beside those of controller-runtime.
+type metrics struct {
+	asks    *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+	writes  *prometheus.CounterVec
+	entries *entryCollector
+}
+
+func newMetrics(s *store.Store) *metrics {
+	labels := []string{"resource"}
+	return &metrics{
+		asks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "armature_catalog_discoveries_total", Help: "Agents and servers that were asked, by how it went."}, append(labels, "result")),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "armature_catalog_discovery_duration_seconds", Help: "How long an agent or a server took to answer.", Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60}}, labels),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "armature_catalog_status_writes_total", Help: "Status writes to the API server."}, labels),
+		entries: &entryCollector{
+			store:   s,
+			entries: prometheus.NewDesc("armature_catalog_entries", "Entries of the catalog by health.", []string{"resource", "health"}, nil),
+			items:   prometheus.NewDesc("armature_catalog_items", "Skills, tools, resources and prompts of all entries.", nil, nil),
+		},
+	}
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.asks, m.seconds, m.writes, m.entries}
+}
+
+func (m *metrics) asked(resource string, a answer, took time.Duration) {
+	result := "good"
+	if a.err != nil {
+		result = "failed"
+	}
+	m.asks.WithLabelValues(resource, result).Inc()
+	m.seconds.WithLabelValues(resource).Observe(took.Seconds())
+}
+
+func (m *metrics) wrote(resource string) { m.writes.WithLabelValues(resource).Inc() }
+
+// entryCollector counts when it is asked, in the store.
+type entryCollector struct {
+	store          *store.Store
+	entries, items *prometheus.Desc
+}
+
+func (c *entryCollector) Describe(out chan<- *prometheus.Desc) { out <- c.entries; out <- c.items }
+
+func (c *entryCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	counts, items, err := c.store.Counts(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(c.entries, err)
+		return
+	}
+	for _, n := range counts {
+		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n.Entries), n.Resource, string(n.Health))
+	}
+	out <- prometheus.MustNewConstMetric(c.items, prometheus.GaugeValue, float64(items))
+}

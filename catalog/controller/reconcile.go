@@ -1,0 +1,341 @@
+// Package controller fills the catalog: it asks agents for their cards and MCP
+// servers for their tools, stores what they answer and tells it in status. One
+// reconciler serves all kinds (source 002). It asks the network outside of any
+// transaction and holds no lock; the store orders its writers.
+package controller
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/catalog/api"
+	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
+	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Reconciler brings objects and the catalog together.
+type Reconciler struct {
+	// Client reads from the caches and writes to the API server.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Store of the catalog.
+	Store *store.Store
+	// Events tells users what went wrong; nil tells nobody.
+	Events events.EventRecorder
+	// Dial opens connections to agents and servers.
+	Dial Dial
+	// Roots are trusted with agents' certificates; nil is the system's.
+	Roots *x509.CertPool
+	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
+	ServerPeriod time.Duration
+	// CardTimeout bounds the fetch of one card; zero means 10 seconds.
+	CardTimeout time.Duration
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+
+	backoff workqueue.TypedRateLimiter[store.Key]
+	metrics *metrics
+}
+
+// How long to wait before one that failed is asked again: doubled each time.
+const (
+	firstRetry = 5 * time.Second
+	lastRetry  = 10 * time.Minute
+)
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+// Init readies a reconciler whose fields are set.
+func (r *Reconciler) Init() *Reconciler {
+	if r.Dial == nil {
+		r.Dial = GuardedDial(nil)
+	}
+	if r.CardTimeout == 0 {
+		r.CardTimeout = 10 * time.Second
+	}
+	if r.ServerPeriod == 0 {
+		r.ServerPeriod = 2 * time.Minute
+	}
+	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[store.Key](firstRetry, lastRetry)
+	r.metrics = newMetrics(r.Store)
+	return r
+}
+
+// answer is what asking for one object's agent or server gave.
+type answer struct {
+	entry store.Entry
+	// replace says that the entry's items are all there are; else those stored
+	// before stay.
+	replace bool
+	// err is why not all went well.
+	err error
+	// next is when to ask again while all goes well; zero is never.
+	next time.Duration
+	// write puts what was found into the object's status; nil is no change.
+	write func()
+}
+
+// fail keeps the last good answer and says what went wrong.
+func (a *answer) fail(err error) {
+	a.err = err
+	a.entry.Health, a.entry.Message = store.Failing, reason(err)
+}
+
+// ask one kind of object. before is what the catalog knows.
+type ask func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry) (answer, error)
+
+// Reconcile one object of a kind.
+func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Request) (reconcile.Result, error) {
+	key := store.Key{Resource: k.Resource, Namespace: request.Namespace, Name: request.Name}
+	o := k.object()
+	if err := r.Client.Get(ctx, request.NamespacedName, o); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, fmt.Errorf("reading %s %s: %w", k.Resource, request, err)
+		}
+		r.backoff.Forget(key)
+		return reconcile.Result{}, r.Store.Delete(ctx, key)
+	}
+	before, err := r.before(ctx, key, o)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	began := time.Now()
+	a, err := k.ask(r, ctx, o, before)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("%s %s: %w", k.Resource, request, err)
+	}
+	r.metrics.asked(k.Resource, a, time.Since(began))
+	if err := r.keep(ctx, a, before); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.tell(ctx, o, a, before); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: time.Second}, nil // the cache is behind
+		}
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
+}
+
+// before is what the catalog knows of an object: what is stored, else what its
+// status tells, which is stored at once.
+func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object) (store.Entry, error) {
+	stored, err := r.Store.Get(ctx, key)
+	if err == nil && stored.UID == string(o.GetUID()) {
+		return stored, nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return stored, err
+	}
+	e := newEntry(o, store.Entry{})
+	_, err = r.Store.Replace(ctx, e)
+	return e, err
+}
+
+// keep what was answered.
+func (r *Reconciler) keep(ctx context.Context, a answer, before store.Entry) error {
+	e := a.entry
+	e.Changed = r.now()
+	if !a.replace {
+		e.Counts = before.Counts
+		_, err := r.Store.Upsert(ctx, e)
+		return err
+	}
+	_, err := r.Store.Replace(ctx, e)
+	return err
+}
+
+// after is when to ask again: after the period, or sooner and then ever later
+// for one that fails. Jitter spreads those that began at once.
+func (r *Reconciler) after(key store.Key, a answer) time.Duration {
+	if a.err == nil {
+		r.backoff.Forget(key)
+		if a.next == 0 {
+			return 0
+		}
+		return wait.Jitter(a.next, 0.1)
+	}
+	return wait.Jitter(r.backoff.When(key), 0.2)
+}
+
+// tell in status and by event what changed.
+func (r *Reconciler) tell(ctx context.Context, o client.Object, a answer, before store.Entry) error {
+	if a.write != nil {
+		old := o.DeepCopyObject().(client.Object)
+		a.write()
+		if err := r.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("writing the status of %s %s/%s: %w", a.entry.Resource, o.GetNamespace(), o.GetName(), err)
+		}
+		r.metrics.wrote(a.entry.Resource)
+	}
+	if r.Events == nil || before.Health == a.entry.Health && before.Message == a.entry.Message {
+		return nil
+	}
+	switch a.entry.Health {
+	case store.Failing, store.Degraded:
+		r.Events.Eventf(o, nil, corev1.EventTypeWarning, "DiscoveryFailed", "Discover", "%s", a.entry.Message)
+	case store.Healthy:
+		r.Events.Eventf(o, nil, corev1.EventTypeNormal, "Discovered", "Discover", "%s", found(a.entry))
+	}
+	return nil
+}
+
+// found says in words what an entry offers.
+func found(e store.Entry) string {
+	counts := map[string]int{}
+	for _, i := range e.Items {
+		counts[i.Kind]++
+	}
+	var parts []string
+	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
+		switch n := counts[kind]; {
+		case n == 1:
+			parts = append(parts, "1 "+kind)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, kind))
+		}
+	}
+	if len(parts) == 0 {
+		return "answered"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// condition states whether the last answer was good.
+func condition(list *[]metav1.Condition, kind string, generation int64, a answer, now time.Time) {
+	c := metav1.Condition{Type: kind, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
+	switch a.entry.Health {
+	case store.Healthy:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Discovered", found(a.entry)
+	case store.Degraded:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Degraded", a.entry.Message
+	case store.Unknown:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Pending", a.entry.Message
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "DiscoveryFailed", a.entry.Message
+	}
+	meta.SetStatusCondition(list, c)
+}
+
+// askServer lists what an MCP server offers.
+func (r *Reconciler) askServer(ctx context.Context, o client.Object, before store.Entry) (answer, error) {
+	a := answer{entry: newEntry(o, before), next: r.ServerPeriod}
+	var at endpoint
+	var err error
+	switch o := o.(type) {
+	case *kagent2.RemoteMCPServer:
+		a.entry.URL, a.entry.Protocol = o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+		at, err = r.remote(ctx, o)
+	case *kagent1.MCPServer:
+		at = endpoint{url: serviceOf(o), timeout: 30 * time.Second, terminate: true}
+		a.entry.URL = at.url
+	}
+	var found *discovery
+	if err == nil {
+		found, err = discover(ctx, r.Dial, at)
+	}
+	if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return a, err // the API server's, not the MCP server's
+	}
+	if err != nil {
+		a.fail(err)
+	} else {
+		found.fill(&a.entry, o, at.secrets)
+		a.entry.Fetched, a.replace = r.now(), true
+	}
+	a.write = serverStatus(o, a, r.now())
+	return a, nil
+}
+
+// fill an entry with what a server said of itself.
+func (d *discovery) fill(e *store.Entry, o client.Object, secrets []string) {
+	clean := func(text string) string {
+		for _, s := range secrets {
+			text = strings.ReplaceAll(text, s, redacted)
+		}
+		return text
+	}
+	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
+	if info := d.info.ServerInfo; info != nil {
+		e.Title, e.Version = clean(first(info.Title, info.Name)), clean(info.Version)
+	}
+	e.Description = clean(d.info.Instructions)
+	if s, ok := o.(*kagent2.RemoteMCPServer); ok {
+		e.Description = first(s.Spec.Description, e.Description)
+	}
+}
+
+// serverStatus gives the write of what was found, or nil where the status says it.
+func serverStatus(o client.Object, a answer, now time.Time) func() {
+	switch o := o.(type) {
+	case *kagent2.RemoteMCPServer:
+		want := *o.Status.DeepCopy()
+		want.ObservedGeneration = o.Generation
+		if a.replace {
+			want.DiscoveredTools = statusTools(a.entry.Items)
+		}
+		condition(&want.Conditions, kagent2.ConditionAccepted, o.Generation, a, now)
+		if equality.Semantic.DeepEqual(want, o.Status) {
+			return nil
+		}
+		return func() { o.Status = want }
+	case *kagent1.MCPServer:
+		want := *o.Status.DeepCopy()
+		condition(&want.Conditions, api.ConditionDiscovered, o.Generation, a, now)
+		if equality.Semantic.DeepEqual(want, o.Status) {
+			return nil
+		}
+		return func() { o.Status = want }
+	}
+	return nil
+}
+
+// Limits of the tools in a status: 1000 of 512 bytes fit into an object.
+const (
+	maxStatusTools       = 1000
+	maxStatusDescription = 512
+)
+
+func statusTools(items []store.Item) (out []kagent2.MCPTool) {
+	for _, i := range items {
+		if i.Kind != store.Tool || len(out) == maxStatusTools {
+			continue
+		}
+		out = append(out, kagent2.MCPTool{Name: clip(i.Name, 256), Description: clip(i.Description, maxStatusDescription)})
+	}
+	return out
+}
+
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return strings.ToValidUTF8(text, "")
+	}
+	return strings.ToValidUTF8(text[:limit-3], "") + "…"
+}
+
+// askAgentObject stores what kagent's Agent says: its own controller runs it.
+func (r *Reconciler) askAgentObject(_ context.Context, o client.Object, _ store.Entry) (answer, error) {
+	return answer{entry: newEntry(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
+}

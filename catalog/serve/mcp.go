@@ -1,0 +1,101 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// SearchInput is what the tool search_catalog takes.
+type SearchInput struct {
+	Text      string `json:"text" jsonschema:"words to search for in names, descriptions, skills, tags and tools"`
+	Kind      string `json:"kind,omitempty" jsonschema:"agent, server, skill, tool, resource or prompt; empty is any"`
+	Namespace string `json:"namespace,omitempty" jsonschema:"Kubernetes namespace; empty is all that you may see"`
+	Limit     int    `json:"limit,omitempty" jsonschema:"how many results at most, 1 to 100; empty is 20"`
+}
+
+// ListInput is what list_agents and list_tool_servers take.
+type ListInput struct {
+	Namespace string `json:"namespace,omitempty" jsonschema:"Kubernetes namespace; empty is all that you may see"`
+	Health    string `json:"health,omitempty" jsonschema:"Healthy, Degraded, Failing or Unknown; empty is any"`
+}
+
+// GetInput is what get_entry takes.
+type GetInput struct {
+	Resource  string `json:"resource" jsonschema:"as a list or a search gave it, such as agentcards.kagenti.io"`
+	Namespace string `json:"namespace" jsonschema:"Kubernetes namespace"`
+	Name      string `json:"name" jsonschema:"name of the entry"`
+}
+
+// EntryOutput is one entry with all that it offers.
+type EntryOutput struct {
+	Entry any `json:"entry"`
+}
+
+// ListOutput is a list of entries or hits.
+type ListOutput struct {
+	Items []any `json:"items"`
+}
+
+// mcp is the catalog as an MCP server, so that an agent can look for agents and
+// tools with the client that it has. No session is kept: each request carries
+// its caller's token.
+func (s *Server) mcp() http.Handler {
+	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"}, &mcp.ServerOptions{
+		Instructions: "Find agents and tools that run in this cluster, what they can do and how to reach them.",
+		Logger:       slog.New(slog.DiscardHandler),
+	})
+	mcp.AddTool(server, &mcp.Tool{Name: "search_catalog", Description: "Search agents, tool servers, skills, tools, resources and prompts by words"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in SearchInput) (*mcp.CallToolResult, ListOutput, error) {
+			limit := in.Limit
+			if limit < 1 || limit > 100 {
+				limit = 20
+			}
+			hits, err := s.Store.Search(ctx, store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: limit})
+			return nil, ListOutput{anys(hits)}, s.mcpError(err)
+		})
+	for name, one := range map[string]struct {
+		kind store.Type
+		what string
+	}{
+		"list_agents":       {store.Agent, "List the agents that run here, how they are and how to reach them"},
+		"list_tool_servers": {store.Server, "List the MCP servers that run here, how they are and how to reach them"},
+	} {
+		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what},
+			func(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
+				entries, err := s.Store.List(ctx, store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000})
+				for i := range entries {
+					entries[i].Document, entries[i].Instances = nil, nil
+				}
+				return nil, ListOutput{anys(entries)}, s.mcpError(err)
+			})
+	}
+	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in GetInput) (*mcp.CallToolResult, EntryOutput, error) {
+			e, err := s.entry(ctx, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
+			return nil, EntryOutput{e}, s.mcpError(err)
+		})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler), DisableLocalhostProtection: true, // each caller has a token
+	})
+}
+
+// mcpError tells a caller what it may know.
+func (s *Server) mcpError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.problem(&http.Request{}, err)
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, 0, len(list))
+	for _, v := range list {
+		out = append(out, v)
+	}
+	return out
+}

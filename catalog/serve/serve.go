@@ -1,0 +1,401 @@
+// Package serve answers who asks the catalog: agents by an HTTP API and by MCP,
+// people by a page. It reads and never writes, and shows a caller what that
+// caller may list in Kubernetes, nothing else.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Server answers from a store.
+type Server struct {
+	Store *store.Store
+	// Access says who a caller is and what they may see.
+	Access Access
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+	// Poll is how often a watch looks for changes; zero means a second.
+	Poll time.Duration
+	Log  logr.Logger
+}
+
+func (s *Server) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+// Handler of all that the catalog serves.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { s.write(w, http.StatusOK, openAPI()) })
+	mux.Handle("GET /api/v1/entries", s.api(s.list))
+	mux.Handle("GET /api/v1/entries/{resource}/{namespace}/{name}", s.api(s.get))
+	mux.Handle("GET /api/v1/search", s.api(s.search))
+	mux.Handle("GET /api/v1/watch", s.guarded(s.watch, s.refuseAPI))
+	mux.Handle("/mcp", s.guarded(s.mcp().ServeHTTP, s.refuseAPI))
+	s.pages(mux)
+	return harden(mux)
+}
+
+// harden sets what keeps a browser from doing more than showing the page, and
+// bounds what a caller may send.
+func harden(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Options of a listening server.
+type Options struct {
+	// Address to listen on, such as :8443.
+	Address string
+	// CertFile and KeyFile of the server's certificate. Without them it signs one
+	// itself.
+	CertFile, KeyFile string
+	// PlainHTTP leaves encryption to what stands in front. Tokens then cross the
+	// network as they are.
+	PlainHTTP bool
+}
+
+// Run listens until ctx ends.
+func (s *Server) Run(ctx context.Context, o Options) error {
+	server := &http.Server{
+		Addr: o.Address, Handler: s.Handler(),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("serving the catalog: %w", err)
+	}
+	if !o.PlainHTTP {
+		certificate, err := o.certificate()
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	}
+	ended := context.AfterFunc(ctx, func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := server.Shutdown(stop); err != nil {
+			s.Log.Error(err, "ending the catalog's server")
+		}
+	})
+	defer ended()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the catalog: %w", err)
+	}
+	return nil
+}
+
+func (o Options) certificate() (tls.Certificate, error) {
+	if o.CertFile != "" || o.KeyFile != "" {
+		c, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return c, fmt.Errorf("reading the catalog's certificate: %w", err)
+		}
+		return c, nil
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("armature-catalog", nil, []string{"localhost"})
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("making a certificate: %w", err)
+	}
+	return tls.X509KeyPair(certPEM, keyPEM)
+}
+
+// problem is an error that the caller is told.
+type problem struct {
+	status  int
+	message string
+}
+
+func (p *problem) Error() string { return p.message }
+
+// guarded lets a caller in whose rights are known, and puts these into the
+// request's context.
+func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scope, err := s.scope(r)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		next(w, r.WithContext(withScope(r.Context(), scope)))
+	})
+}
+
+// api is a handler whose answer is JSON.
+func (s *Server) api(answer func(r *http.Request) (any, error)) http.Handler {
+	return s.guarded(func(w http.ResponseWriter, r *http.Request) {
+		body, err := answer(r)
+		if err != nil {
+			s.refuseAPI(w, r, err)
+			return
+		}
+		s.write(w, http.StatusOK, body)
+	}, s.refuseAPI)
+}
+
+// refuseAPI tells an error as JSON. What went wrong inside is logged, not told.
+func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.problem(r, err)
+	if p.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	s.write(w, p.status, map[string]string{"error": p.message})
+}
+
+func (s *Server) problem(r *http.Request, err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, store.ErrNotFound):
+		p = &problem{http.StatusNotFound, store.ErrNotFound.Error()}
+	case errors.Is(err, store.ErrExpired):
+		p = &problem{http.StatusGone, store.ErrExpired.Error()}
+	default:
+		if r.Context().Err() == nil {
+			s.Log.Error(err, "answering a request", "path", r.URL.Path)
+		}
+		p = &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
+	}
+	return p
+}
+
+func (s *Server) write(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.Log.Error(err, "printing an answer")
+		status, data = http.StatusInternalServerError, []byte(`{"error":"the catalog cannot answer now"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
+}
+
+// EntryList is a page of entries.
+type EntryList struct {
+	Items []store.Entry `json:"items"`
+	// Next asks for the page after this one, as the parameter after; empty is the end.
+	Next string `json:"next,omitempty"`
+}
+
+func (s *Server) list(r *http.Request) (any, error) {
+	q, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Store.List(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	out := EntryList{Items: entries}
+	if out.Items == nil {
+		out.Items = []store.Entry{}
+	}
+	if len(entries) == q.Limit {
+		out.Next = cursor(entries[len(entries)-1].Key)
+	}
+	return out, nil
+}
+
+func (s *Server) get(r *http.Request) (any, error) {
+	if err := allow(r); err != nil {
+		return nil, err
+	}
+	return s.entry(r.Context(), pathKey(r))
+}
+
+func pathKey(r *http.Request) store.Key {
+	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+}
+
+// entry that the caller may see. One that they may not see is not there for them.
+func (s *Server) entry(ctx context.Context, key store.Key) (store.Entry, error) {
+	if !scopeOf(ctx).Allows(key) {
+		return store.Entry{}, store.ErrNotFound
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// HitList is what a search found, best first.
+type HitList struct {
+	Items []store.Hit `json:"items"`
+}
+
+func (s *Server) search(r *http.Request) (any, error) {
+	q, err := query(r, "q", "kind")
+	if err != nil {
+		return nil, err
+	}
+	if q.Text == "" {
+		return nil, &problem{http.StatusBadRequest, "q is missing: say what to search for"}
+	}
+	hits, err := s.Store.Search(r.Context(), q)
+	if hits == nil {
+		hits = []store.Hit{}
+	}
+	return HitList{hits}, err
+}
+
+// query reads a request's parameters. Unknown ones are errors, so that a typing
+// error never shows more than was meant.
+func query(r *http.Request, more ...string) (store.Query, error) {
+	q := store.Query{Scope: scopeOf(r.Context()), Limit: 100}
+	if err := allow(r, append(more, "type", "resource", "namespace", "health", "limit", "after")...); err != nil {
+		return q, err
+	}
+	v := r.URL.Query()
+	q.Type, q.Resource, q.Namespace, q.Health = store.Type(v.Get("type")), v.Get("resource"), v.Get("namespace"), store.Health(v.Get("health"))
+	q.Text, q.Kind = v.Get("q"), v.Get("kind")
+	if q.Type != "" && q.Type != store.Agent && q.Type != store.Server {
+		return q, &problem{http.StatusBadRequest, "type: use agent or server"}
+	}
+	if text := v.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1000 {
+			return q, &problem{http.StatusBadRequest, "limit: use 1 to 1000"}
+		}
+		q.Limit = n
+	}
+	if text := v.Get("after"); text != "" {
+		parts := strings.Split(text, "/")
+		if len(parts) != 3 {
+			return q, &problem{http.StatusBadRequest, "after: use what next said"}
+		}
+		q.After = store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}
+	}
+	return q, nil
+}
+
+func allow(r *http.Request, names ...string) error {
+	for name := range r.URL.Query() {
+		known := false
+		for _, n := range names {
+			known = known || n == name
+		}
+		if !known {
+			return &problem{http.StatusBadRequest, fmt.Sprintf("parameter %q is not known here", name)}
+		}
+	}
+	return nil
+}
+
+func cursor(k store.Key) string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
+
+// watch streams changes as server-sent events: first all that is there, unless
+// the caller says after which revision (or Last-Event-ID) to go on, then each
+// change. The id of an event is the revision to go on from.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	q, after, err := watchQuery(r)
+	if err == nil {
+		_, _, err = s.Store.Changes(r.Context(), after, q)
+	}
+	if err != nil {
+		s.refuseAPI(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	if err := s.stream(w, r, q, after); err != nil && r.Context().Err() == nil {
+		s.Log.Error(err, "streaming changes")
+	}
+}
+
+func watchQuery(r *http.Request) (store.Query, int64, error) {
+	q, err := query(r, "revision")
+	text := r.URL.Query().Get("revision")
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		text = id
+	}
+	if text == "" || err != nil {
+		return q, 0, err
+	}
+	after, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || after < 0 {
+		return q, 0, &problem{http.StatusBadRequest, "revision: use the id of an event"}
+	}
+	return q, after, nil
+}
+
+// heartbeat keeps proxies from closing a quiet stream, and is when a watcher's
+// rights are asked for again.
+const heartbeat = 15 * time.Second
+
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after int64) error {
+	flush := http.NewResponseController(w)
+	poll := s.Poll
+	if poll == 0 {
+		poll = time.Second
+	}
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	quiet := time.Now()
+	for {
+		changes, latest, err := s.Store.Changes(r.Context(), after, q)
+		if err != nil {
+			return err
+		}
+		for _, c := range changes {
+			if err := event(w, c); err != nil {
+				return err
+			}
+		}
+		beat := time.Since(quiet) > heartbeat
+		if latest != after || beat {
+			if _, err := fmt.Fprintf(w, "id: %d\nevent: synced\ndata: {}\n\n", latest); err != nil {
+				return err
+			}
+			if err := flush.Flush(); err != nil {
+				return err
+			}
+			after, quiet = latest, time.Now()
+		}
+		if beat {
+			if q.Scope, err = s.scope(r); err != nil {
+				return nil // no longer let in
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func event(w http.ResponseWriter, c store.Change) error {
+	name := "updated"
+	if c.Deleted {
+		name = "deleted"
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, name, data)
+	return err
+}

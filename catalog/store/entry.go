@@ -1,0 +1,213 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Type says what an entry is to those who look for one.
+type Type string
+
+// An entry is an agent, or a server of tools.
+const (
+	Agent  Type = "agent"
+	Server Type = "server"
+)
+
+// Health is how the last attempt to ask an entry went.
+type Health string
+
+const (
+	// Healthy: every instance answered.
+	Healthy Health = "Healthy"
+	// Degraded: some instances answered.
+	Degraded Health = "Degraded"
+	// Failing: none answered; what is shown is the last good answer, if any.
+	Failing Health = "Failing"
+	// Unknown: nobody could be asked yet, such as when no pod is ready.
+	Unknown Health = "Unknown"
+)
+
+// Key names an entry as Kubernetes names the object behind it.
+type Key struct {
+	// Resource such as agentcards.kagenti.io.
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Entry is one agent or tool server.
+type Entry struct {
+	Key
+	UID string `json:"uid"`
+	// APIVersion and Kind of the object.
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Type       Type   `json:"type"`
+	// Generation of the object that was observed.
+	Generation int64             `json:"generation"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Created    time.Time         `json:"created,omitzero"`
+
+	// Title for people; Name where the agent gives none.
+	Title       string   `json:"title,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Version     string   `json:"version,omitempty"`
+	URL         string   `json:"url,omitempty"`
+	Protocol    string   `json:"protocol,omitempty"`
+	Provider    string   `json:"provider,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+
+	Health  Health `json:"health"`
+	Message string `json:"message,omitempty"`
+	// Fetched is when the last good answer came, to the minute; zero is never.
+	Fetched time.Time `json:"fetched,omitzero"`
+	// Changed is when content or health last changed.
+	Changed time.Time `json:"changed,omitzero"`
+
+	Instances []Instance `json:"instances,omitempty"`
+	// Images by digest that the agent's containers run.
+	Images []string `json:"images,omitempty"`
+	Builds []Build  `json:"builds,omitempty"`
+	// Document is the agent's card, or what a server said of itself.
+	Document json.RawMessage `json:"document,omitempty"`
+	// Items are what it offers. List and Search leave them out.
+	Items []Item `json:"items,omitempty"`
+	// Counts of the items by kind.
+	Counts map[string]int `json:"counts,omitempty"`
+
+	// Revision of the catalog that last changed the entry.
+	Revision int64 `json:"revision,omitempty"`
+}
+
+// Instance is one pod that was asked.
+type Instance struct {
+	Pod     string `json:"pod"`
+	URL     string `json:"url,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Status is Success, or what went wrong.
+	Status string `json:"status"`
+	// Fetched is when its last good answer came.
+	Fetched time.Time `json:"fetched,omitzero"`
+}
+
+// Build is the AgentBuild that made an image which the agent runs.
+type Build struct {
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
+	Image      string `json:"image"`
+	Commit     string `json:"commit,omitempty"`
+	Repository string `json:"repository,omitempty"`
+}
+
+// Kinds of items.
+const (
+	Skill    = "skill"
+	Tool     = "tool"
+	Resource = "resource"
+	Prompt   = "prompt"
+)
+
+// Item is one thing that an entry offers.
+type Item struct {
+	Kind        string   `json:"kind"`
+	Name        string   `json:"name"`
+	Title       string   `json:"title,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+	// Document is the item as it was answered, such as a tool with its schemas.
+	Document json.RawMessage `json:"document,omitempty"`
+}
+
+// Ago is how long ago the last good answer came; ok is false for never.
+func (e Entry) Ago(now time.Time) (age time.Duration, ok bool) {
+	if e.Fetched.IsZero() {
+		return 0, false
+	}
+	return max(0, now.Sub(e.Fetched)), true
+}
+
+// searchTags are the words of an entry beside title and description.
+func (e Entry) searchTags() []string {
+	tags := append([]string{e.Provider, e.Kind}, e.Tags...)
+	for key, value := range e.Labels {
+		tags = append(tags, value)
+		if strings.HasPrefix(key, "protocol.") {
+			tags = append(tags, key)
+		}
+	}
+	return tags
+}
+
+// row is an entry as the database holds it.
+type row struct {
+	entry           Entry
+	body            []byte
+	hash, itemsHash string
+}
+
+// newRow hashes what matters for "did it change": all but the times.
+func newRow(e Entry, items bool) (row, error) {
+	r := row{entry: e}
+	if items {
+		text, err := json.Marshal(e.Items)
+		if err != nil {
+			return r, fmt.Errorf("items of %s/%s: %w", e.Namespace, e.Name, err)
+		}
+		r.itemsHash = hash(text)
+		e.Counts = nil
+		for _, item := range e.Items {
+			if e.Counts == nil {
+				e.Counts = map[string]int{}
+			}
+			e.Counts[item.Kind]++
+		}
+	}
+	e.Items, e.Revision = nil, 0
+	var err error
+	if r.body, err = json.Marshal(e); err != nil {
+		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
+	}
+	e.Fetched, e.Changed = time.Time{}, time.Time{}
+	e.Instances = append([]Instance(nil), e.Instances...)
+	for i := range e.Instances {
+		if e.Instances[i].Status == "Success" {
+			e.Instances[i].Fetched = time.Time{}
+		}
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
+	}
+	r.hash = hash(text)
+	return r, nil
+}
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
+}
+
+// splitName makes the words of getForecast, get_forecast and get-forecast
+// findable one by one.
+func splitName(name string) string {
+	var out strings.Builder
+	lower := false
+	for _, r := range name {
+		if unicode.IsUpper(r) && lower {
+			out.WriteByte(' ')
+		}
+		lower = unicode.IsLower(r) || unicode.IsDigit(r)
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			out.WriteRune(r)
+		} else {
+			out.WriteByte(' ')
+		}
+	}
+	return out.String()
+}

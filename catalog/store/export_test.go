@@ -1,0 +1,12 @@
+package store
+
+import "context"
+
+// SetSchemaVersion makes the store one of another program's.
+func (s *Store) SetSchemaVersion(ctx context.Context, version int) error {
+	_, err := s.write.ExecContext(ctx, s.bind("INSERT INTO schema_version VALUES (?)"), version)
+	return err
+}
+
+// Migrate as Open does.
+func (s *Store) Migrate(ctx context.Context) error { return s.migrate(ctx) }

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// migrations bring a store from one version of the schema to the next. What has
+// been released is never edited: append.
+var migrations = []struct{ sqlite, postgres []string }{
+	{
+		sqlite: []string{
+			`CREATE TABLE revision (latest INTEGER NOT NULL)`,
+			`INSERT INTO revision VALUES (0)`,
+			`CREATE TABLE entry (uid TEXT PRIMARY KEY, resource TEXT NOT NULL, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+  generation INTEGER NOT NULL, health TEXT NOT NULL, fetched INTEGER NOT NULL, hash TEXT NOT NULL, items_hash TEXT NOT NULL,
+  revision INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (namespace, name, resource))`,
+			`CREATE INDEX entry_revision ON entry (revision)`,
+			`CREATE TABLE item (id INTEGER PRIMARY KEY, uid TEXT NOT NULL REFERENCES entry (uid), position INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL,
+  UNIQUE (uid, position))`,
+			`CREATE TABLE gone (revision INTEGER NOT NULL, resource TEXT NOT NULL, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL)`,
+			`CREATE INDEX gone_revision ON gone (revision)`,
+			// Words alone, the rows they came from are in item.
+			`CREATE VIRTUAL TABLE words USING fts5 (names, tags, description, scope, content='', contentless_delete=1, prefix='2 3', tokenize='unicode61 remove_diacritics 2')`,
+		},
+		postgres: []string{
+			`CREATE TABLE revision (latest BIGINT NOT NULL)`,
+			`INSERT INTO revision VALUES (0)`,
+			`CREATE TABLE entry (uid TEXT PRIMARY KEY, resource TEXT NOT NULL, type TEXT NOT NULL, namespace TEXT COLLATE "C" NOT NULL, name TEXT COLLATE "C" NOT NULL,
+  generation BIGINT NOT NULL, health TEXT NOT NULL, fetched BIGINT NOT NULL, hash TEXT NOT NULL, items_hash TEXT NOT NULL,
+  revision BIGINT NOT NULL, body BYTEA NOT NULL, UNIQUE (namespace, name, resource))`,
+			`CREATE INDEX entry_revision ON entry (revision)`,
+			`CREATE TABLE item (id BIGSERIAL PRIMARY KEY, uid TEXT NOT NULL REFERENCES entry (uid), position INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body BYTEA NOT NULL,
+  words TSVECTOR NOT NULL, UNIQUE (uid, position))`,
+			`CREATE INDEX item_words ON item USING GIN (words)`,
+			`CREATE TABLE gone (revision BIGINT NOT NULL, resource TEXT NOT NULL, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL)`,
+			`CREATE INDEX gone_revision ON gone (revision)`,
+		},
+	},
+}
+
+// migrate brings the schema to this version in one transaction, so that several
+// replicas may start at once.
+func (s *Store) migrate(ctx context.Context) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	if err := s.migrateIn(ctx, tx); err != nil {
+		return errors.Join(fmt.Errorf("migrating the store: %w", err), tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (s *Store) migrateIn(ctx context.Context, tx *sql.Tx) error {
+	if s.postgres {
+		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(7236842)"); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
+		return err
+	}
+	var version sql.NullInt64
+	if err := tx.QueryRowContext(ctx, "SELECT MAX(version) FROM schema_version").Scan(&version); err != nil {
+		return err
+	}
+	if int(version.Int64) > len(migrations) {
+		return fmt.Errorf("its schema is version %d, and this program knows up to %d\n  hint: run the newer program, or give this one a store of its own", version.Int64, len(migrations))
+	}
+	for i := int(version.Int64); i < len(migrations); i++ {
+		statements := migrations[i].sqlite
+		if s.postgres {
+			statements = migrations[i].postgres
+		}
+		for _, statement := range statements {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("version %d: %w", i+1, err)
+			}
+		}
+		if _, err := tx.ExecContext(ctx, s.bind("INSERT INTO schema_version VALUES (?)"), i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/serve"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// catalogOptions are the flags of the catalog.
+type catalogOptions struct {
+	store, storeFile string
+	caFile           string
+	networks         []string
+	period           time.Duration
+	concurrency      int
+	serve            serve.Options
+}
+
+func (c *catalogOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.store, "catalog-store", "catalog.db", "file of the catalog's SQLite store; a connection string for PostgreSQL belongs into a file")
+	f.StringVar(&c.storeFile, "catalog-store-file", "", "file that holds the store's address, such as postgres://user:password@host/database from a Secret")
+	f.StringVar(&c.serve.Address, "catalog-address", ":8443", "where the catalog's API, page and MCP server listen; 0 is nowhere")
+	f.StringVar(&c.serve.CertFile, "catalog-tls-cert", "", "certificate of the catalog's server; empty makes one that signs itself")
+	f.StringVar(&c.serve.KeyFile, "catalog-tls-key", "", "key of that certificate")
+	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false, "serve without TLS, for a proxy in front; tokens then cross the network unencrypted")
+	f.StringVar(&c.caFile, "catalog-agent-ca", "", "PEM file of authorities to trust with agents' certificates, beside the system's")
+	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "networks to ask although they are loopback or link-local, such as 127.0.0.0/8")
+	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute, "how often MCP servers are asked for their tools")
+	f.IntVar(&c.concurrency, "catalog-concurrency", 32, "how many agents or servers of a kind are asked at once")
+}
+
+// run serves and fills the catalog until ctx ends.
+func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller.Options) (err error) {
+	address := c.store
+	if c.storeFile != "" {
+		text, err := os.ReadFile(c.storeFile)
+		if err != nil {
+			return fmt.Errorf("reading the store's address: %w", err)
+		}
+		address = strings.TrimSpace(string(text))
+	}
+	if o.Roots, err = readRoots(c.caFile); err != nil {
+		return err
+	}
+	networks, err := readNetworks(c.networks)
+	if err != nil {
+		return usageError{err}
+	}
+	o.Dial, o.ServerPeriod, o.Concurrency = controller.GuardedDial(networks), c.period, c.concurrency
+	s, err := store.Open(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	o.Store = s
+	tasks := []func(context.Context) error{func(ctx context.Context) error { return controller.Run(ctx, cfg, o) }}
+	if c.serve.Address != "0" {
+		access, err := serve.Kubernetes(cfg)
+		if err != nil {
+			return err
+		}
+		server := &serve.Server{Store: s, Access: access, Log: o.Log}
+		tasks = append(tasks, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
+	}
+	return together(ctx, tasks)
+}
+
+// together runs tasks until ctx ends or one of them does.
+func together(ctx context.Context, tasks []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, len(tasks))
+	for _, task := range tasks {
+		go func() { done <- task(ctx) }()
+	}
+	var errs []error
+	for range tasks {
+		errs = append(errs, <-done)
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+func readRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the agents' authorities: %w", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the system's authorities: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate in it", file)
+	}
+	return roots, nil
+}
+
+func readNetworks(texts []string) (out []netip.Prefix, err error) {
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--catalog-allow-network %q: write it as 10.0.0.0/8", text)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// controllers that --controllers may name.
+var controllers = []string{"builds", "catalog"}
+
+func checkControllers(names []string) error {
+	for _, n := range names {
+		if !slices.Contains(controllers, n) {
+			return usageError{fmt.Errorf("--controllers %q: use %v", n, controllers)}
+		}
+	}
+	if len(names) == 0 {
+		return usageError{fmt.Errorf("--controllers is empty: name some of %v", controllers)}
+	}
+	return nil
+}
+
+// beside is a catalog's options in a process where builds may serve metrics and
+// probes already.
+func beside(builds bool, namespace string, namespaces []string, elect bool, qps float32, metrics, health string, log logr.Logger) controller.Options {
+	o := controller.Options{Namespace: namespace, Namespaces: namespaces, LeaderElection: elect, QPS: qps, MetricsAddress: metrics, HealthAddress: health, Log: log}
+	if builds {
+		o.MetricsAddress, o.HealthAddress = "0", "0"
+	}
+	return o
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
+)
+
+// A package from its folder into the cluster, and out of it again.
+func TestApply(t *testing.T) {
+	plane := controlplane.Start(t)
+	c, err := kubernetes.NewForConfig(plane.Admin.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a := buildArmature(t)
+	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	folder := filepath.Join(t.TempDir(), "weather")
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "..", "examples", "weather-agent"))); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndata: {key: VALUE}\n"
+	write("settings.yaml", settings)
+	contains := func(text string, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("does not say %q:\n%s", w, text)
+			}
+		}
+	}
+
+	// A dry run, a diff, the apply, and a second one that finds nothing to do.
+	out, _ := a.run(t, 0, "apply", folder, "-n", "team1", "--dry-run")
+	contains(out, "ConfigMap team1/settings would be created")
+	out, _ = a.run(t, 1, "diff", folder, "-n", "team1")
+	contains(out, "+  key: VALUE", "+kind: Deployment")
+	if strings.Contains(out, "\033[") {
+		t.Error("colours where there is no terminal")
+	}
+	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color", "always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
+		t.Errorf("no colours:\n%s", out)
+	}
+	out, errs := a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	contains(out, "ConfigMap team1/settings created", "Deployment team1/weather-agent created")
+	contains(errs, "team1/weather: ", " created")
+	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent", metav1.GetOptions{})
+	if err != nil || len(deployment.Spec.Template.Spec.InitContainers) == 0 {
+		t.Errorf("it was not rendered before: %v", err)
+	}
+	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	contains(errs, "unchanged")
+	if out != "" || strings.Contains(errs, "created") {
+		t.Errorf("a second apply did something:\n%s%s", out, errs)
+	}
+	if out, _ := a.run(t, 0, "diff", folder, "-n", "team1"); out != "" {
+		t.Errorf("differs from itself:\n%s", out)
+	}
+
+	// What is applied, for people and programs.
+	out, _ = a.run(t, 0, "inventory", "-A")
+	contains(out, "team1      weather", "applied")
+	out, _ = a.run(t, 0, "inventory", "weather", "-n", "team1")
+	contains(out, "ConfigMap", "settings", "Current")
+	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
+	var listing struct {
+		Summary map[string]int
+		Objects []struct{ Action, Kind, Name string }
+	}
+	if err := json.Unmarshal([]byte(out), &listing); err != nil || listing.Summary["unchanged"] != len(listing.Objects) || len(listing.Objects) < 5 {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	// To prune is to delete: nobody is there to ask.
+	if err := os.Remove(filepath.Join(folder, "settings.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
+	contains(errs, "prune: ConfigMap team1/settings", "pass --yes")
+	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "--yes")
+	contains(out, "ConfigMap team1/settings pruned")
+	if _, err := c.CoreV1().ConfigMaps("team1").Get(t.Context(), "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("not pruned: %v", err)
+	}
+
+	// What is not rendered is refused with --rendered, and what is, is not.
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--rendered")
+	contains(errs, "opted in, but was not rendered")
+	rendered := renderTo(t, folder)
+	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered", "--wait=false")
+	contains(errs, "unchanged")
+
+	// A mistake in the package leaves the cluster as it is.
+	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
+	contains(errs, "settings.yaml: ConfigMap team1/settings: ", "datta")
+
+	// Out again.
+	_, errs = a.run(t, 1, "delete", "weather", "-n", "team1")
+	contains(errs, "pass --yes")
+	out, _ = a.run(t, 0, "delete", "weather", "-n", "team1", "--yes")
+	contains(out, "Deployment team1/weather-agent pruned")
+	_, errs = a.run(t, 1, "delete", "weather", "-n", "team1", "--yes")
+	contains(errs, "there is no inventory of a package team1/weather")
+	if out, _ := a.run(t, 0, "inventory", "-A", "-o", "yaml"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("left: %s", out)
+	}
+
+	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}} {
+		a.run(t, 2, args...)
+	}
+}
+
+func renderTo(t *testing.T, folder string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "rendered")
+	if out, err := exec.Command("go", "run", "../armature", "render", folder, "-o", to).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return to
+}

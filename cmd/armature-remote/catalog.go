@@ -1,0 +1,384 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/serve"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// catalogCommand is `armature catalog`: which agents and tools there are.
+func catalogCommand() *cobra.Command {
+	c := &catalog{}
+	cmd := &cobra.Command{
+		Use:   "catalog",
+		Short: "List and search the agents and tools that run",
+		Long: `Ask the catalog which agents and tool servers run, what they can do and how to
+reach them. Either a catalog's server is asked (--server, or ARMATURE_CATALOG), with
+the kubeconfig's token or that of --token-file, or manifests are read (-f), whose
+status tells what was discovered: nothing is asked then.`,
+		Example: `  armature catalog list --server https://localhost:8443 --certificate-authority ca.crt
+  armature catalog search "weather forecast" -o wide
+  armature catalog get team1/weather -o yaml
+  kubectl get agentcards,remotemcpservers -A -o yaml | armature catalog list -f -`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError{errors.New("name a subcommand: list, get or search")}
+		},
+	}
+	f := cmd.PersistentFlags()
+	f.StringVar(&c.server, "server", os.Getenv("ARMATURE_CATALOG"), "address of the catalog, such as https://localhost:8443")
+	f.StringVar(&c.tokenFile, "token-file", "", "file that holds a Kubernetes token; empty takes the kubeconfig's")
+	f.StringVar(&c.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty is kubectl's choice")
+	f.StringVar(&c.context, "context", "", "context of the kubeconfig; empty is its current one")
+	f.StringSliceVarP(&c.files, "filename", "f", nil, "manifests to read instead: files, folders, or - for standard input")
+	f.StringVarP(&c.query.Namespace, "namespace", "n", "", "namespace; empty is all")
+	cmd.AddCommand(c.listCommand(), c.getCommand(), c.searchCommand())
+	return cmd
+}
+
+// catalog is what the flags say.
+type catalog struct {
+	server, tokenFile, ca, kubeconfig, context string
+	files                                      []string
+	query                                      store.Query
+	kind, health                               string
+	format                                     string
+}
+
+// source of entries: a server, or a store of our own.
+type source interface {
+	List(context.Context, store.Query) ([]store.Entry, error)
+	Get(context.Context, store.Key) (store.Entry, error)
+	Search(context.Context, store.Query) ([]store.Hit, error)
+}
+
+func (c *catalog) open(cmd *cobra.Command) (source, func() error, error) {
+	switch {
+	case len(c.files) > 0 && cmd.Flags().Changed("server"):
+		return nil, nil, usageError{errors.New("--server and -f exclude each other")}
+	case len(c.files) > 0:
+		return c.manifests(cmd.Context(), cmd.InOrStdin())
+	case c.server == "":
+		return nil, nil, usageError{errors.New("say which catalog: --server https://…, or -f with manifests")}
+	}
+	s, err := c.client()
+	return s, func() error { return nil }, err
+}
+
+func (c *catalog) listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List agents and tool servers",
+		Example: `  armature catalog list --type agent -n team1
+  armature catalog list -f examples/ -o wide`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, end, err := c.open(cmd)
+			if err != nil {
+				return err
+			}
+			c.query.Health = store.Health(c.health)
+			entries, err := s.List(cmd.Context(), c.query)
+			if err := errors.Join(err, end()); err != nil {
+				return err
+			}
+			if c.format == "json" || c.format == "yaml" {
+				return printObjects(cmd.OutOrStdout(), c.format, serve.EntryList{Items: append([]store.Entry{}, entries...)})
+			}
+			return c.table(cmd.OutOrStdout(), entries)
+		},
+	}
+	c.typeFlag(cmd)
+	cmd.Flags().StringVar(&c.health, "health", "", "Healthy, Degraded, Failing or Unknown; empty is any")
+	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	return cmd
+}
+
+func (c *catalog) typeFlag(cmd *cobra.Command) {
+	cmd.Flags().Var((*entryType)(&c.query.Type), "type", "agent or server; empty is both")
+	if err := cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"agent", "server"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+// entryType is the value of --type.
+type entryType store.Type
+
+func (t *entryType) String() string { return string(*t) }
+func (t *entryType) Type() string   { return "string" }
+func (t *entryType) Set(text string) error {
+	if text != string(store.Agent) && text != string(store.Server) {
+		return errors.New("use agent or server")
+	}
+	*t = entryType(text)
+	return nil
+}
+
+func (c *catalog) getCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "get NAMESPACE/NAME [RESOURCE]",
+		Short:   "Show one agent or tool server with its skills or tools",
+		Example: `  armature catalog get team1/weather agentcards.kagenti.io -o json`,
+		Args:    args(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			s, end, err := c.open(cmd)
+			if err != nil {
+				return err
+			}
+			e, err := c.find(cmd.Context(), s, a)
+			if err := errors.Join(err, end()); err != nil {
+				return err
+			}
+			if c.format == "json" || c.format == "yaml" {
+				return printObjects(cmd.OutOrStdout(), c.format, e)
+			}
+			if err := c.table(cmd.OutOrStdout(), []store.Entry{e}); err != nil {
+				return err
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(table, "\nOFFERS\tKIND\tDESCRIPTION")
+			for _, i := range e.Items {
+				fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(i.Name), i.Kind, short(i.Description))
+			}
+			return table.Flush()
+		},
+	}
+	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	return cmd
+}
+
+// find the one entry that the arguments name.
+func (c *catalog) find(ctx context.Context, s source, a []string) (store.Entry, error) {
+	namespace, name, ok := strings.Cut(a[0], "/")
+	if !ok {
+		namespace, name = c.query.Namespace, a[0]
+	}
+	if len(a) == 2 {
+		return s.Get(ctx, store.Key{Resource: a[1], Namespace: namespace, Name: name})
+	}
+	q := c.query
+	q.Namespace = namespace
+	entries, err := s.List(ctx, q)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	entries = slices.DeleteFunc(entries, func(e store.Entry) bool { return e.Name != name })
+	switch len(entries) {
+	case 0:
+		return store.Entry{}, fmt.Errorf("%s: %w", a[0], store.ErrNotFound)
+	case 1:
+		return s.Get(ctx, entries[0].Key)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Namespace+"/"+e.Name+" "+e.Resource)
+	}
+	return store.Entry{}, usageError{fmt.Errorf("%s names several: say which of %s", a[0], strings.Join(names, ", "))}
+}
+
+func (c *catalog) searchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "search WORD…",
+		Short: "Search names, descriptions, skills, tags and tools",
+		Example: `  armature catalog search weather
+  armature catalog search book hotel --kind tool -o json`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			s, end, err := c.open(cmd)
+			if err != nil {
+				return err
+			}
+			c.query.Text, c.query.Kind = strings.Join(words, " "), c.kind
+			hits, err := s.Search(cmd.Context(), c.query)
+			if err := errors.Join(err, end()); err != nil {
+				return err
+			}
+			if c.format == "json" || c.format == "yaml" {
+				return printObjects(cmd.OutOrStdout(), c.format, serve.HitList{Items: append([]store.Hit{}, hits...)})
+			}
+			return c.hits(cmd.OutOrStdout(), hits)
+		},
+	}
+	c.typeFlag(cmd)
+	cmd.Flags().StringVar(&c.kind, "kind", "", "agent, server, skill, tool, resource or prompt; empty is any")
+	cmd.Flags().IntVar(&c.query.Limit, "limit", 20, "how many results at most")
+	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	return cmd
+}
+
+func (c *catalog) table(out io.Writer, entries []store.Entry) error {
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	head := "NAMESPACE\tNAME\tKIND\tTITLE\tHEALTH\tOFFERS\tANSWERED"
+	if c.format == "wide" {
+		head += "\tVERSION\tURL\tRESOURCE\tMESSAGE"
+	}
+	fmt.Fprintln(table, head)
+	for _, e := range entries {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", e.Namespace, e.Name, e.Kind, short(e.Title), e.Health, offers(e), answered(e))
+		if c.format == "wide" {
+			fmt.Fprintf(table, "\t%s\t%s\t%s\t%s", oneLine(e.Version), oneLine(e.URL), e.Resource, oneLine(e.Message))
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+func (c *catalog) hits(out io.Writer, hits []store.Hit) error {
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	head := "FOUND\tKIND\tIN\tHEALTH\tDESCRIPTION"
+	if c.format == "wide" {
+		head += "\tURL\tRESOURCE"
+	}
+	fmt.Fprintln(table, head)
+	for _, h := range hits {
+		name, kind, description := h.Entry.Name, string(h.Entry.Type), h.Entry.Description
+		if h.Item != nil {
+			name, kind, description = h.Item.Name, h.Item.Kind, h.Item.Description
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s/%s\t%s\t%s", oneLine(name), kind, h.Entry.Namespace, h.Entry.Name, h.Entry.Health, short(description))
+		if c.format == "wide" {
+			fmt.Fprintf(table, "\t%s\t%s", oneLine(h.Entry.URL), h.Entry.Resource)
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+func offers(e store.Entry) string {
+	var parts []string
+	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
+		if n := e.Counts[kind]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func answered(e store.Entry) string {
+	age, ok := e.Ago(time.Now())
+	if !ok {
+		return "never"
+	}
+	return duration.HumanDuration(age) + " ago"
+}
+
+// oneLine keeps what strangers wrote from steering a terminal or a table.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func short(text string) string {
+	runes := []rune(oneLine(text))
+	if len(runes) > 60 {
+		return string(runes[:59]) + "…"
+	}
+	return string(runes)
+}
+
+// manifests puts what files say into a store in memory.
+func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end func() error, err error) {
+	s, err := store.Open(ctx, store.Memory)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	c.query.Scope = store.Everything
+	for _, name := range c.files {
+		files, err := manifestFiles(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, file := range files {
+			if err := readManifests(ctx, s, file, stdin); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return s, s.Close, nil
+}
+
+func manifestFiles(name string) (files []string, err error) {
+	info, err := os.Stat(name)
+	if name == "-" || err == nil && !info.IsDir() {
+		return []string{name}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading manifests: %w", err)
+	}
+	err = filepath.WalkDir(name, func(path string, entry os.DirEntry, err error) error {
+		if ext := filepath.Ext(path); err == nil && !entry.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading manifests: %w", err)
+	}
+	return files, nil
+}
+
+func readManifests(ctx context.Context, s *store.Store, file string, stdin io.Reader) (err error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return fmt.Errorf("reading manifests: %w", err)
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		in = f
+	}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(in, 4096)
+	for n := 1; ; n++ {
+		u := &unstructured.Unstructured{}
+		err := decoder.Decode(&u.Object)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s, document %d: %w", file, n, err)
+		}
+		objects := []unstructured.Unstructured{*u}
+		if u.IsList() {
+			list, err := u.ToList()
+			if err != nil {
+				return fmt.Errorf("%s, document %d: %w", file, n, err)
+			}
+			objects = list.Items
+		}
+		for i := range objects {
+			e, ok, err := controller.EntryOf(&objects[i])
+			if err == nil && ok {
+				_, err = s.Replace(ctx, e)
+			}
+			if err != nil {
+				return fmt.Errorf("%s, document %d: %w", file, n, err)
+			}
+		}
+	}
+}

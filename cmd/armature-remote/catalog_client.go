@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/armature-dev/armature/catalog/serve"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// catalogClient reads a catalog's HTTP API.
+type catalogClient struct {
+	base *url.URL
+	http *http.Client
+}
+
+func (c *catalog) client() (*catalogClient, error) {
+	base, err := url.Parse(c.server)
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
+		return nil, usageError{fmt.Errorf("--server %q: write it as https://host:port", c.server)}
+	}
+	config := &rest.Config{Host: c.server}
+	config.TLSClientConfig.CAFile = c.ca
+	if err := c.credentials(config); err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the catalog: %w", err)
+	}
+	// A redirect elsewhere must not take the token along.
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &catalogClient{base, &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: refuse}}, nil
+}
+
+// credentials are those of the kubeconfig that end in a token.
+func (c *catalog) credentials(config *rest.Config) error {
+	if c.tokenFile != "" {
+		text, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return fmt.Errorf("reading the token: %w", err)
+		}
+		config.BearerToken = strings.TrimSpace(string(text))
+		return nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	kube, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("finding a token in the kubeconfig: %w", err)
+	}
+	config.BearerToken, config.BearerTokenFile = kube.BearerToken, kube.BearerTokenFile
+	config.ExecProvider, config.AuthProvider = kube.ExecProvider, kube.AuthProvider
+	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil && config.AuthProvider == nil {
+		return errors.New("the kubeconfig has no token\n  hint: `kubectl create token ACCOUNT >token`, then --token-file token")
+	}
+	return nil
+}
+
+func (c *catalogClient) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
+	at := c.base.JoinPath(path)
+	for name, values := range parameters {
+		if values[0] == "" || values[0] == "0" {
+			parameters.Del(name)
+		}
+	}
+	at.RawQuery = parameters.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	data, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var problem struct{ Error string }
+		if json.Unmarshal(data, &problem) != nil || problem.Error == "" {
+			problem.Error = response.Status
+		}
+		if response.StatusCode == http.StatusNotFound && problem.Error == store.ErrNotFound.Error() {
+			return store.ErrNotFound
+		}
+		return fmt.Errorf("the catalog answers: %s", problem.Error)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("reading the catalog's answer: %w", err)
+	}
+	return nil
+}
+
+func (c *catalogClient) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
+	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace}, "health": {string(q.Health)}, "limit": {"1000"}}
+	for {
+		var page serve.EntryList
+		if err := c.ask(ctx, "api/v1/entries", parameters, &page); err != nil {
+			return nil, err
+		}
+		if out = append(out, page.Items...); page.Next == "" {
+			return out, nil
+		}
+		parameters.Set("after", page.Next)
+	}
+}
+
+func (c *catalogClient) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
+	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
+}
+
+func (c *catalogClient) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
+	var found serve.HitList
+	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
+	return found.Items, err
+}

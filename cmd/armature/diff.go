@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/compare"
+)
+
+// statusChanges is the exit status of diff --against --exit-code where something
+// changes: 1 says that the comparison failed.
+const statusChanges = exitStatus(3)
+
+// diffCommand compares with a Git revision here, and with a cluster in
+// armature-remote.
+func diffCommand() *cobra.Command {
+	cmd := companion("diff", "Show what changes against a Git revision (--against) or in a cluster")
+	remote, complete := cmd.RunE, cmd.ValidArgsFunction
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		local := compareCommand()
+		local.SetArgs(given)
+		local.SetIn(cmd.InOrStdin())
+		local.SetOut(cmd.OutOrStdout())
+		local.SetErr(cmd.ErrOrStderr())
+		if againstRevision(given) {
+			return local.ExecuteContext(cmd.Context())
+		}
+		if len(given) > 0 && (given[0] == "--help" || given[0] == "-h") {
+			if err := local.Help(); err != nil {
+				return err
+			}
+			if _, err := companionProgram(); err != nil {
+				return nil // what there is without it has been said
+			}
+			fmt.Fprint(cmd.OutOrStdout(), "\nWithout --against:\n\n")
+		}
+		return remote(cmd, given)
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, partial string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case strings.HasPrefix(partial, "--a"):
+			return []string{"--against"}, cobra.ShellCompDirectiveNoFileComp
+		case againstRevision(given):
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return complete(cmd, given, partial)
+	}
+	return cmd
+}
+
+func againstRevision(given []string) bool {
+	return slices.ContainsFunc(given, func(arg string) bool { return arg == "--against" || strings.HasPrefix(arg, "--against=") })
+}
+
+func compareCommand() *cobra.Command {
+	in := input{format: "text"}
+	var against, to, format string
+	var exitCode bool
+	cmd := &cobra.Command{
+		Use:   "diff PATH --against REF",
+		Short: "Say what a change means for what runs",
+		Long: `Diff renders a package as it was in a Git revision and as it is, and says what the
+difference means: which workloads roll, which need a restart, which only reload
+their files, and which identities, permissions and images change. Nothing is
+written; the working tree is not touched.
+
+To compare with the point at which a branch left main:
+--against "$(git merge-base main HEAD)".
+
+The exit status is 0, or with --exit-code 3 where something changes; 1 where one
+of the two does not render; 2 for a wrong call.`,
+		Example: `  armature diff apps/ --against main
+  armature diff apps/ --against v1.2.0 --to v1.3.0
+  armature diff apps/ --against origin/main -o markdown >> "$GITHUB_STEP_SUMMARY"
+  armature diff apps/ --against HEAD --exit-code`,
+		Args:          args(cobra.ExactArgs(1)),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(compare.Formats(), format) {
+				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(compare.Formats(), ", "))}
+			}
+			if args[0] == "-" {
+				return usageError{errors.New("standard input has no revisions: name a file or folder of a repository")}
+			}
+			before, err := in.renderRevision(cmd, args[0], against)
+			if err != nil {
+				return err
+			}
+			after, err := in.renderRevision(cmd, args[0], to)
+			if err != nil {
+				return err
+			}
+			report := compare.Packages(before, after)
+			if err := report.Write(cmd.OutOrStdout(), format); err != nil {
+				return err
+			}
+			if format == "text" {
+				fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
+			}
+			if exitCode && !report.Empty() {
+				return statusChanges
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&against, "against", "", "Git revision to compare with")
+	cmd.Flags().StringVar(&to, "to", "", "Git revision to compare (default: the working tree)")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 where something changes")
+	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use, as each revision has it (default: armature.yaml at the root of PATH)")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", strings.Join(compare.Formats(), ", "))
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	complete(cmd, "output", compare.Formats())
+	return cmd
+}
+
+// renderRevision renders the package as a revision has it, or as the working
+// tree has it where none is named. A package that is not there is empty.
+func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (compare.Package, error) {
+	where, side := "the working tree", *in
+	if ref != "" {
+		where = ref
+		stage, err := os.MkdirTemp("", "armature-diff-")
+		if err != nil {
+			return compare.Package{}, err
+		}
+		defer os.RemoveAll(stage)
+		r, err := findRevision(cmd.Context(), path, ref)
+		if err != nil {
+			return compare.Package{}, err
+		}
+		if side.config, err = in.configOf(cmd, ref, stage); err != nil {
+			return compare.Package{}, err
+		}
+		found, err := r.extract(cmd.Context(), stage)
+		if err != nil || !found {
+			return compare.Package{}, err
+		}
+		path = filepath.Join(stage, filepath.FromSlash(r.path))
+	} else if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if _, err := findRevision(cmd.Context(), path, "HEAD"); err != nil {
+			return compare.Package{}, err
+		}
+		return compare.Package{}, nil // deleted
+	}
+	src, opt, findings, err := side.open(cmd, path, "")
+	if err != nil {
+		return compare.Package{}, err
+	}
+	var p compare.Package
+	if !krm.Failed(findings) {
+		var found []krm.Finding
+		if p, found, err = compare.Render(interruptibleSource(cmd, src), opt); err != nil {
+			return compare.Package{}, err
+		}
+		findings = append(findings, found...)
+	}
+	if krm.Failed(findings) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", where)
+		side.quiet = true
+		return compare.Package{}, side.report(cmd, findings)
+	}
+	return p, nil
+}
+
+// configOf gives the named configuration as a revision has it. A revision
+// without it, or without a name, takes the defaults.
+func (in *input) configOf(cmd *cobra.Command, ref, stage string) (string, error) {
+	if in.config == "" {
+		return "", nil
+	}
+	r, err := findRevision(cmd.Context(), in.config, ref)
+	if err != nil {
+		return "", err
+	}
+	found, err := r.extract(cmd.Context(), stage)
+	if err != nil || !found {
+		return "", err
+	}
+	return filepath.Join(stage, filepath.FromSlash(r.path)), nil
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/render"
+)
+
+// revision is a package as a Git revision has it.
+type revision struct {
+	repository string // its root
+	commit     string
+	path       string // of the package in it, with slashes; "" is the root
+}
+
+// findRevision resolves a name of a revision for the repository that a folder or
+// file is in.
+func findRevision(ctx context.Context, at, ref string) (revision, error) {
+	absolute, err := filepath.Abs(at)
+	if err != nil {
+		return revision{}, err
+	}
+	folder := existing(absolute)
+	root, err := git(ctx, folder, nil, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return revision{}, err
+	}
+	commit, err := git(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err != nil {
+		return revision{}, fmt.Errorf("%q is no revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
+	}
+	resolved, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return revision{}, err
+	}
+	relative, err := filepath.Rel(line(root), filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
+	if err != nil || !filepath.IsLocal(relative) {
+		return revision{}, fmt.Errorf("%s is not in the repository %s", at, line(root))
+	}
+	relative = filepath.ToSlash(relative)
+	if relative == "." {
+		relative = ""
+	}
+	return revision{line(root), line(commit), relative}, nil
+}
+
+// existing is the nearest folder at or above a path: a package may be gone from
+// the working tree.
+func existing(at string) string {
+	for {
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return at
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
+
+// git runs the git program, whose complaint becomes the error.
+func git(ctx context.Context, folder string, stdin io.Reader, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = stdin, &stderr
+	out, err := cmd.Output()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, errors.New("--against needs the git program on the PATH")
+	case ctx.Err() != nil:
+		return nil, errInterrupted
+	case err != nil:
+		return nil, fmt.Errorf("git %s: %s", args[0], strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}
+
+// blob is a file of a revision.
+type blob struct{ name, object, mode string }
+
+// extract writes the manifests of the package into a folder. It reports whether
+// the revision has the package at all.
+func (r revision) extract(ctx context.Context, into string) (found bool, err error) {
+	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.commit}
+	if r.path != "" {
+		args = append(args, "--", ":(literal)"+r.path)
+	}
+	out, err := git(ctx, r.repository, nil, args...)
+	if err != nil {
+		return false, err
+	}
+	var blobs []blob
+	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		about, name, ok := strings.Cut(entry, "\t")
+		fields := strings.Fields(about)
+		if !ok || len(fields) != 3 || fields[1] != "blob" || !wanted(name) {
+			continue // a submodule, or no manifest
+		}
+		blobs = append(blobs, blob{name, fields[2], fields[0]})
+	}
+	return len(blobs) > 0, r.write(ctx, blobs, into)
+}
+
+// wanted reports whether a render has a use for a file.
+func wanted(name string) bool {
+	switch path.Ext(name) {
+	case ".yaml", ".yml", ".json", ".lock":
+		return true
+	}
+	return path.Base(name) == "Kustomization"
+}
+
+// write reads all blobs from one git process and puts them below a folder, which
+// no name can lead out of.
+func (r revision) write(ctx context.Context, blobs []blob, into string) error {
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var names strings.Builder
+	for _, b := range blobs {
+		names.WriteString(b.object + "\n")
+	}
+	out, err := git(ctx, r.repository, strings.NewReader(names.String()), "cat-file", "--batch")
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReader(bytes.NewReader(out))
+	for _, b := range blobs {
+		data, err := readBlob(in)
+		if err != nil {
+			return fmt.Errorf("reading %s of %s: %w", b.name, r.commit, err)
+		}
+		if err := root.MkdirAll(path.Dir(b.name), 0o755); err != nil {
+			return err
+		}
+		if b.mode == "120000" {
+			err = root.Symlink(string(data), b.name)
+		} else {
+			err = root.WriteFile(b.name, data, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBlob reads one answer of git cat-file --batch.
+func readBlob(in *bufio.Reader) ([]byte, error) {
+	head, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(head)
+	if len(fields) != 3 {
+		return nil, fmt.Errorf("git says %q", strings.TrimSpace(head))
+	}
+	size, err := strconv.Atoi(fields[2])
+	if err != nil || size > render.MaxFile {
+		return nil, render.ErrTooLarge
+	}
+	data := make([]byte, size+1) // with the line feed behind it
+	if _, err := io.ReadFull(in, data); err != nil {
+		return nil, err
+	}
+	return data[:size], nil
+}

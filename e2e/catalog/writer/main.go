@@ -1,0 +1,37 @@
+// Command writer replaces entries of a store as fast as it can, and says so on
+// standard output after each one was acknowledged: NAME VERSION. A test kills it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+func main() {
+	ctx := context.Background()
+	round, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := store.Open(ctx, os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	for version := round * 1_000_000; ; version++ {
+		for i := range 5 {
+			e := store.Entry{Key: store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: fmt.Sprintf("agent%d", i)}, UID: strconv.Itoa(i), Type: store.Agent, Version: strconv.Itoa(version)}
+			for n := range 20 {
+				e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: fmt.Sprintf("skill%d_v%d", n, version)})
+			}
+			if _, err := s.Replace(ctx, e); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(e.Name, version)
+		}
+	}
+}

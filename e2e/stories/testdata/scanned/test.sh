@@ -1,0 +1,1 @@
+grep -q dist-packages Dockerfile && echo one test passed

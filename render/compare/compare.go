@@ -1,0 +1,321 @@
+// Package compare tells what the difference between two rendered packages means
+// for what runs: which workloads roll, which only reload, and which identities,
+// permissions and images change. It is pure; where the two come from is its
+// caller's affair.
+package compare
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// Package is one side: a package as it was rendered.
+type Package struct {
+	Files []render.File
+	// Settings are those of the injected workloads.
+	Settings map[Place]identity.Settings
+}
+
+// Place names an object of a package that may have two of one name, for two
+// clusters say.
+type Place struct {
+	File   string
+	Object krm.Ref
+}
+
+// Render gives a side. Nothing is left of it where a finding is an error.
+func Render(src render.Source, opt render.Options) (Package, []krm.Finding, error) {
+	p := Package{Settings: make(map[Place]identity.Settings)}
+	opt.ObjectsOnly = true
+	opt.Observe = func(u *functions.Unit) {
+		if u.Injected() {
+			p.Settings[Place{u.Origin.File, u.Ref}] = *u.Settings()
+		}
+	}
+	r, err := render.Run(src, opt)
+	p.Files = r.Files
+	return p, r.Findings, err
+}
+
+// Effect is what a change does to the pods of a workload.
+type Effect string
+
+// Effects, the strongest first.
+const (
+	Added    Effect = "added"
+	Removed  Effect = "removed"
+	Replaced Effect = "replaced" // the API server refuses the change: delete and create
+	Rolls    Effect = "rolls"    // the pod template changes, so that pods are replaced
+	Restart  Effect = "restart"  // running pods keep old values until somebody restarts them
+	Reloads  Effect = "reloads"  // mounted files change under the running pods
+	Changed  Effect = "changed"  // nothing of the pods: replicas, labels, permissions
+)
+
+// Report is what differs.
+type Report struct {
+	Workloads []Workload `json:"workloads"`
+	// Objects are all others, generated ones among them.
+	Objects []Object `json:"objects"`
+}
+
+// Workload is one whose pods, files, identity, permissions or images differ.
+type Workload struct {
+	Object krm.Ref `json:"object"`
+	Effect Effect  `json:"effect"`
+	// Note says when the effect comes about, where that is not at once.
+	Note string `json:"note,omitempty"`
+	// Fields of the pod template, or of the object, that differ.
+	Fields []string `json:"fields,omitempty"`
+	// Reloads are files of ConfigMaps and Secrets that change under the pods;
+	// Restart are keys that pods read when they start: "ConfigMap web: ISSUER".
+	Reloads []string `json:"reloads,omitempty"`
+	Restart []string `json:"restart,omitempty"`
+	// Identity, Permissions and Images differ from Before to After.
+	Identity    []Difference `json:"identity,omitempty"`
+	Permissions []Difference `json:"permissions,omitempty"`
+	Images      []Difference `json:"images,omitempty"`
+}
+
+// Difference is a value before and after, empty where there is none.
+type Difference struct {
+	Name   string `json:"name"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// Object is one that is no workload.
+type Object struct {
+	Object krm.Ref `json:"object"`
+	Effect Effect  `json:"effect"`
+}
+
+// Empty reports whether nothing differs.
+func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects) == 0 }
+
+// key names an object on both sides: its API version may change, and its file.
+// Of objects with one name all but the first keep their file.
+type key struct{ group, kind, namespace, name, file string }
+
+// item is an object of one side.
+type item struct {
+	ref  krm.Ref
+	file string
+	text []byte
+	item bool
+	// object is read when it is asked for.
+	object *krm.Object
+	value  any
+}
+
+// side is a package with its objects by name.
+type side struct {
+	items map[key]*item
+	pkg   Package
+}
+
+func newSide(p Package) *side {
+	s := &side{items: make(map[key]*item), pkg: p}
+	for _, f := range p.Files {
+		render.EachObject(f.Data, func(text []byte, listed bool, ref krm.Ref) {
+			group, _, _ := strings.Cut(ref.APIVersion, "/")
+			if !strings.Contains(ref.APIVersion, "/") {
+				group = ""
+			}
+			k := key{group, ref.Kind, ref.Namespace, ref.Name, ""}
+			if s.items[k] != nil {
+				k.file = f.Path
+			}
+			s.items[k] = &item{ref: ref, file: f.Path, text: text, item: listed}
+		})
+	}
+	return s
+}
+
+// read gives the object. What a render wrote can be read.
+func (i *item) read() *krm.Object {
+	if i.object == nil {
+		i.object = new(krm.Object)
+		_, _ = i.object.Read(i.text, krm.Document{End: len(i.text)}, i.item, krm.Origin{})
+	}
+	return i.object
+}
+
+func (i *item) decoded() any {
+	if i.value == nil {
+		i.value, _ = i.read().Value()
+	}
+	return i.value
+}
+
+// Packages compares two sides.
+func Packages(before, after Package) Report {
+	c := comparison{before: newSide(before), after: newSide(after)}
+	c.config()
+	c.permissions()
+	var r Report
+	all := maps.Clone(c.before.items)
+	maps.Copy(all, c.after.items)
+	for k := range all {
+		was, is := c.before.items[k], c.after.items[k]
+		either := is
+		if either == nil {
+			either = was
+		}
+		if w, isWorkload := c.workload(either, was, is); isWorkload {
+			if w.Effect != "" {
+				r.Workloads = append(r.Workloads, w)
+			}
+		} else if effect := effectOf(was, is); effect != "" {
+			r.Objects = append(r.Objects, Object{either.ref, effect})
+		}
+	}
+	slices.SortFunc(r.Workloads, func(a, b Workload) int { return byRef(a.Object, b.Object) })
+	slices.SortFunc(r.Objects, func(a, b Object) int { return byRef(a.Object, b.Object) })
+	return r
+}
+
+func byRef(a, b krm.Ref) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.APIVersion, b.APIVersion))
+}
+
+func effectOf(was, is *item) Effect {
+	switch {
+	case was == nil:
+		return Added
+	case is == nil:
+		return Removed
+	case bytes.Equal(was.text, is.text) || reflect.DeepEqual(was.decoded(), is.decoded()):
+		return ""
+	}
+	return Changed
+}
+
+// comparison is what two sides have been found to differ in.
+type comparison struct {
+	before, after *side
+	changedKeys   map[key]map[string]bool // of ConfigMaps and Secrets
+	rules         [2]map[account][]string // what a ServiceAccount may do
+}
+
+type account struct{ namespace, name string }
+
+// workload compares one. The effect is empty where nothing differs.
+func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload bool) {
+	if !bytes.Contains(either.text, []byte("containers")) {
+		return w, false
+	}
+	pod, ok := either.read().PodTemplate()
+	if !ok {
+		return w, false
+	}
+	w.Object = either.ref
+	w.Effect = effectOf(was, is)
+	if w.Effect == Changed {
+		c.inPlace(&w, was, is, pod.Path)
+	}
+	if w.Effect != Added && w.Effect != Removed {
+		c.files(&w, pod)
+	}
+	w.Identity = differences(c.identity(c.before, was), c.identity(c.after, is))
+	w.Images = differences(images(was), images(is))
+	w.Permissions = c.allowed(was, is)
+	if w.Effect == "" && len(w.Identity)+len(w.Permissions) > 0 {
+		w.Effect = Changed
+	}
+	return w, true
+}
+
+// inPlace finds what an update of an object does to its pods.
+func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
+	changed := changedFields(was.decoded(), is.decoded())
+	if podPath == "" {
+		podPath = "spec"
+	}
+	var ofPod []string
+	for _, f := range changed {
+		if below(f, podPath) {
+			ofPod = append(ofPod, f)
+		}
+	}
+	w.Fields = changed
+	for _, f := range changed {
+		if immutable(is.ref.Kind, f) {
+			w.Effect, w.Note = Replaced, "the API server refuses a change of "+f+": delete it first"
+			return
+		}
+	}
+	if len(ofPod) == 0 {
+		return
+	}
+	w.Effect, w.Fields = Rolls, ofPod
+	switch {
+	case is.ref.Kind == "CronJob":
+		w.Note = "from its next run on"
+	case is.ref.Kind == "Pod":
+		w.Effect, w.Note = Replaced, "a Pod is made anew: delete it first"
+	case is.read().Get("spec", "updateStrategy", "type").Is("OnDelete"):
+		w.Note = "as its pods are deleted (OnDelete)"
+	case is.read().Get("spec", "paused").Is("true"):
+		w.Note = "once it is no longer paused"
+	}
+}
+
+// immutable reports whether the API server refuses to change a field.
+func immutable(kind, field string) bool {
+	switch kind {
+	case "Job":
+		return below(field, "spec.template") || below(field, "spec.selector") || below(field, "spec.completionMode")
+	case "Deployment", "DaemonSet", "ReplicaSet":
+		return below(field, "spec.selector")
+	case "StatefulSet":
+		return below(field, "spec.selector") || below(field, "spec.serviceName") || below(field, "spec.podManagementPolicy") || below(field, "spec.volumeClaimTemplates")
+	}
+	return false
+}
+
+// below reports whether a field is another one, or inside of it.
+func below(field, of string) bool {
+	rest, ok := strings.CutPrefix(field, of)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// differences compares two lists of named values.
+func differences(before, after map[string]string) (found []Difference) {
+	all := maps.Clone(before)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, after)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if before[name] != after[name] {
+			found = append(found, Difference{name, before[name], after[name]})
+		}
+	}
+	return found
+}
+
+func images(i *item) map[string]string {
+	found := make(map[string]string)
+	if i == nil {
+		return found
+	}
+	pod, ok := i.read().PodTemplate()
+	if !ok {
+		return found
+	}
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range pod.Spec().Get(list).Items() {
+			found[c.Get("name").Text()] = c.Get("image").Text()
+		}
+	}
+	return found
+}
