@@ -174,6 +174,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer " + secret}}))
 	for _, name := range []string{"teapot", "error", "refused"} {
 		w.remote(name, func(s *kagent2.RemoteMCPServer) {
+			s.Spec.Timeout = &metav1.Duration{Duration: 3 * time.Second}
 			s.Spec.HeadersFrom = []kagent2.ValueRef{{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 		})
 	}
