@@ -29,7 +29,7 @@ func TestStory12AnEditReachesTheRunningSidecar(t *testing.T) {
 			return err
 		}
 	}
-	eventually(t, time.Minute, "the sidecar has its first routes", routesTo("first-audience"))
+	eventually(t, 5*time.Minute, "the sidecar has its first routes", routesTo("first-audience"))
 
 	rewrite(t, folder, "deployment.yaml", "first-audience", "second-audience")
 	began := time.Now()

@@ -8,8 +8,7 @@ import (
 	"github.com/armature-dev/armature/render/apply"
 )
 
-// The inventory is one readable line for each object; a large one is packed, and
-// read back all the same.
+// The inventory is one readable line for each object.
 func TestInventoryFormat(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web)
