@@ -5,6 +5,10 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
+.PHONY: signing
+signing: ## Build cosign and Fulcio for the tests that sign and verify
+	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache

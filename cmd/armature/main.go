@@ -82,7 +82,7 @@ their manifests are rendered, so that what Git shows is what runs.`,
 	if artifacts(os.Args[1:]) {
 		verify = companion("verify", verify.Short) // with flags of its own
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), migrateCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
 		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
 		companion("delete", "Delete the objects of an applied package, by its inventory"),

@@ -298,6 +298,31 @@ func TestVerifyFirst(t *testing.T) {
 	}
 }
 
+// Ctrl-C leaves nothing behind.
+func TestInterrupted(t *testing.T) {
+	ref := oci.Scheme + serve(t, nil) + "/fleet:v1"
+	if _, err := oci.Push(t.Context(), ref, files, meta, oci.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	for _, interrupt := range []func(*oci.Options, func()){
+		func(o *oci.Options, cancel func()) {
+			o.Verify = func(context.Context, name.Digest) error { cancel(); return nil }
+		},
+		func(o *oci.Options, cancel func()) { o.Progress = func(_, _ int64) { cancel() } },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var opt oci.Options
+		interrupt(&opt, cancel)
+		if _, err := oci.Pull(ctx, ref, filepath.Join(parent, "to"), opt); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+			t.Errorf("%v %v", left, err)
+		}
+	}
+}
+
 func TestWrongReferences(t *testing.T) {
 	for _, ref := range []string{"registry/agents:v1", "oci://", "oci://registry/UPPER:v1", "oci://registry.example/agents@sha256:" + strings.Repeat("0", 64)} {
 		if _, err := oci.Push(t.Context(), ref, files, meta, oci.Options{}); err == nil {
