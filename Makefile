@@ -33,6 +33,7 @@ test: build test-tools ## Build what the tests need and run them all
 	@echo "testing"
 	$(GO) vet ./...
 	$(GO) test -timeout 30m ./...
+	@$(MAKE) --no-print-directory test-e2e
 
 .PHONY: test-tools
 test-tools: $(TEST_TOOLS)

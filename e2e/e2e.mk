@@ -5,6 +5,10 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
+.PHONY: signing
+signing: ## Build cosign and Fulcio for the tests that sign and verify
+	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache
@@ -31,15 +35,19 @@ cluster-packages:
 
 .PHONY: e2e-commands
 e2e-commands:
-	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-remote
+	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-remote ./e2e/cmd/report
 
-.PHONY: e2e
-e2e: export PATH := $(CURDIR)/.cache/bin:$(CURDIR)/.cache/bin/cosign:$(PATH)
-ifndef E2E_KUBECONFIG
-e2e: export E2E_KUBECONFIG := $(CURDIR)/.cache/cluster/kubeconfig
-e2e: export E2E_INFO := $(CURDIR)/.cache/cluster/info.json
-e2e: cluster-up
-endif
-e2e: e2e-commands
+.PHONY: e2e test-e2e demo-build
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
-	go test -count=1 -parallel=8 -timeout=30m ./e2e/stories
+	@e2e/run.sh $(E2E_FLAGS)
+
+# What make test does of it: a machine that cannot run a cluster says so and goes on.
+test-e2e:
+	@if why=$$(e2e/can.sh); then \
+		e2e/run.sh && $(MAKE) --no-print-directory cluster-down; \
+	else \
+		printf '\n*** THE STORIES ON A REAL CLUSTER WERE NOT RUN: %s ***\n\n' "$$why"; \
+	fi
+
+demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster and run it, step by step
+	@e2e/demo-build.sh

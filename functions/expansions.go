@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/agent"
+	"github.com/armature-dev/armature/functions/asyncactor"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
@@ -38,6 +40,11 @@ var expansions = [...]expansion{
 	{"kagent-agent", kagentGroup, "v1alpha2", "ModelConfig", kagentagent.ModelConfig},
 	{"kagent-agent", kagentGroup, "v1alpha1", "MCPServer", kagentagent.MCPServer},
 	{"kagent-agent", kagentGroup, "v1alpha2", "RemoteMCPServer", nil},
+	{"async-actor", (*Package).asyaGroup, "v1alpha1", "AsyncActor", asyncactor.Expand},
+}
+
+func (p *Package) asyaGroup(apiVersion string) bool {
+	return strings.HasPrefix(apiVersion, "asya.sh/")
 }
 
 func (p *Package) agentOrPillarGroup(apiVersion string) bool {
@@ -88,7 +95,7 @@ func (p *Package) collectResource(x *expansion, o *krm.Object) {
 // expand makes the objects of all resources whose functions run, and enters
 // them into the package.
 func (p *Package) expand(functions []Function) {
-	for _, r := range p.resources {
+	for _, r := range slices.SortedStableFunc(slices.Values(p.resources), byName) {
 		runs := func(f Function) bool { return f.Name == r.function }
 		if r.run == nil || !slices.ContainsFunc(functions, runs) {
 			continue
@@ -104,10 +111,30 @@ func (p *Package) expand(functions []Function) {
 		} else {
 			r.run(in)
 		}
+		p.claim(r, in)
 		if !in.Failed() {
 			p.enterObjects(r, in)
 		}
 		p.findings = append(p.findings, in.Findings...)
+	}
+}
+
+// byName orders resources, so that no object depends on the order of files.
+func byName(a, b *resource) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// claim gives a resource what it claims, unless another has it.
+func (p *Package) claim(r *resource, in *expand.Resource) {
+	for _, what := range in.Claims {
+		other := p.claimed[what]
+		switch {
+		case other == nil:
+			p.claimed[what] = r
+		case other.Ref != r.Ref:
+			in.Report(krm.Error, "package/claimed", "metadata.name",
+				fmt.Sprintf("the %s is that of %s (%s:%d) too", what, other.Ref, other.Origin.File, other.Origin.Line), "rename one of the two")
+		}
 	}
 }
 
@@ -139,10 +166,13 @@ func (p *Package) enterObjects(r *resource, in *expand.Resource) {
 		in.Report(krm.Error, "package/source", "", err.Error(), "")
 		return
 	}
-	r.texts = texts
-	for _, o := range in.Objects {
+	for i, o := range in.Objects {
 		owner, taken := p.authored(o.Kind, r.Namespace, o.Name, r.Origin.File)
 		k := key{o.Kind, r.Namespace, o.Name}
+		if other := p.madeBy[k]; o.Shared && other != nil && other.Kind == r.Kind && other.Ref != r.Ref {
+			continue // has it
+		}
+		r.texts = append(r.texts, texts[i])
 		if other := p.madeBy[k]; other != nil && (other.APIVersion != r.APIVersion || other.Kind != r.Kind || other.Name != r.Name) {
 			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File, other.Origin.Line), true
 		}
@@ -152,6 +182,9 @@ func (p *Package) enterObjects(r *resource, in *expand.Resource) {
 			continue
 		}
 		p.madeBy[k] = r
+		if o.Shared {
+			p.expanded[k] = true
+		}
 		p.enter(k, entry{apiVersion: o.APIVersion, file: r.Origin.File, line: int32(r.Origin.Line), generated: true, made: true})
 		rest, named := strings.CutPrefix(o.Name, r.Name)
 		if named && r.remembered {

@@ -36,6 +36,7 @@ func Table() []Function {
 	return []Function{
 		{"agent", "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC", runAgent, "agent"},
 		{"kagent-agent", "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the values of Secrets", runKagentAgent, "kagentagent"},
+		{"async-actor", "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and scaling by KEDA", runAsyncActor, "asyncactor"},
 		{"inject", "put the identity sidecars, volumes and mounts into workloads that opted in", runInject, "inject"},
 		{"token-exchange", "compile TokenExchange into the ConfigMap that the identity sidecars read", runTokenExchange, "tokenexchange"},
 		{"agent-trace", "compile AgentTrace into the ConfigMap that the application reads for tracing", runAgentTrace, "agenttrace"},
@@ -63,6 +64,8 @@ const configHash = "armature.dev/config-hash"
 func runAgent(u *Unit) { u.expand("agent") }
 
 func runKagentAgent(u *Unit) { u.expand("kagent-agent") }
+
+func runAsyncActor(u *Unit) { u.expand("async-actor") }
 
 func runInject(u *Unit) {
 	if !u.workload {

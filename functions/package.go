@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
@@ -44,6 +45,8 @@ type Package struct {
 	resourceAt     map[place]*resource                  // those that are expanded
 	expanded       map[key]bool                         // their names
 	madeBy         map[key]*resource                    // whose objects these are
+	claimed        map[string]*resource                 // whose things outside of the cluster
+	classes        map[key]*overcommit.Class            // that an earlier render applied to generated workloads
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
@@ -51,6 +54,7 @@ type Package struct {
 	renamed        map[key][]renamed
 	configMaps     int // that an author wrote
 	overcommit     overcommitPolicy
+	scripted       bool // by a file that is no manifest
 	lock           pinimages.Lock
 	locks          int // that were taken in
 
@@ -103,6 +107,8 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		resourceAt: make(map[place]*resource),
 		expanded:   make(map[key]bool),
 		madeBy:     make(map[key]*resource),
+		claimed:    make(map[string]*resource),
+		classes:    make(map[key]*overcommit.Class),
 	}
 	if config != nil {
 		p.Config, p.configured = config.Spec, &config.Origin
@@ -190,6 +196,9 @@ func (p *Package) CollectObject(o *krm.Object) {
 	}
 	if e.generated {
 		p.collectSource(o)
+		if class := overcommit.Remembered(o); class != nil {
+			p.classes[k] = class
+		}
 	}
 }
 
@@ -214,7 +223,7 @@ type Mark struct{ entries, whole int }
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
 	whole := p.locks + len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
-		len(p.overcommit.overcommits) + len(p.overcommit.classes)
+		len(p.overcommit.overcommits) + len(p.overcommit.classes) + len(p.classes)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}
@@ -250,9 +259,10 @@ func (p *Package) Restore(file string, facts Facts) {
 }
 
 // Selects reports whether the package has to see every workload: AgentCards look
-// for them by their labels, which facts do not hold, and overcommit counts them.
+// for them by their labels, which facts do not hold, overcommit counts them, and a
+// script is no manifest.
 func (p *Package) Selects() bool {
-	if len(p.overcommit.overcommits) > 0 {
+	if len(p.overcommit.overcommits) > 0 || p.scripted {
 		return true
 	}
 	for _, c := range p.agentCards {
@@ -549,8 +559,9 @@ func (p *Package) index(o *krm.Object) int32 {
 func (p *Package) Regenerates(o *krm.Object) (drop, known bool) {
 	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
 	k := key{kind, o.Namespace, name}
-	if kind == "" || p.expanded[k] {
-		return p.expanded[k], p.expanded[k]
+	shared := key{o.Kind, o.Namespace, o.Name} // by several, whoever it was rendered for
+	if again := p.expanded[k] || p.expanded[shared]; kind == "" || again {
+		return again, again
 	}
 	known = p.first[k] != 0
 	for _, r := range p.resources {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
@@ -63,8 +64,41 @@ func BenchmarkStream(b *testing.B) {
 // BenchmarkFolder is everything that the command does, for one file of many.
 func BenchmarkFolder(b *testing.B) {
 	const n = 1000
+	in, size := folder(b, n)
+	out := b.TempDir()
+	b.SetBytes(int64(size / n))
+	b.ReportAllocs()
+	for i := range b.N/n + 1 {
+		toFolder(b, in, filepath.Join(out, fmt.Sprint(i)), filepath.Join(b.TempDir(), "memory"))
+	}
+}
+
+// BenchmarkOneChanged renders ten thousand files again of which one has changed.
+func BenchmarkOneChanged(b *testing.B) {
+	in, _ := folder(b, 10_000)
+	out, memory := filepath.Join(b.TempDir(), "out"), filepath.Join(b.TempDir(), "memory")
+	changed := filepath.Join(in, filepath.FromSlash(workloads.File(4242)))
+	original, err := os.ReadFile(changed)
+	if err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // what has just been written is read again
+	toFolder(b, in, out, memory)
+	toFolder(b, in, out, memory)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := os.WriteFile(changed, fmt.Appendf(original, "# change %d\n", i), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		toFolder(b, in, out, memory)
+	}
+}
+
+// folder holds n workloads.
+func folder(b *testing.B, n int) (in string, size int) {
+	b.Helper()
 	files, size := corpus(b, n)
-	in := b.TempDir()
+	in = b.TempDir()
 	for _, f := range files {
 		name := filepath.Join(in, filepath.FromSlash(f.Path))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -74,29 +108,28 @@ func BenchmarkFolder(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	out := b.TempDir()
-	b.SetBytes(int64(size / n))
-	b.ReportAllocs()
-	for i := range b.N/n + 1 {
-		src, _, err := render.Tree(in, "")
-		if err != nil {
-			b.Fatal(err)
-		}
-		folder := filepath.Join(out, fmt.Sprint(i))
-		to, err := render.NewFolder(folder, false)
-		if err != nil {
-			b.Fatal(err)
-		}
-		memory := render.NewMemory(filepath.Join(b.TempDir(), "memory"), folder, in, src, nil, nil)
-		if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
-			b.Fatal(err)
-		}
-		if _, _, err := to.Commit(); err != nil {
-			b.Fatal(err)
-		}
-		if err := memory.Save(src, to); err != nil {
-			b.Fatal(err)
-		}
+	return in, size
+}
+
+func toFolder(b *testing.B, in, out, memoryFile string) {
+	b.Helper()
+	src, _, err := render.Tree(in, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	to, err := render.NewFolder(out, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	memory := render.NewMemory(memoryFile, out, in, src, nil, nil)
+	if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
+		b.Fatal(err)
+	}
+	if _, _, err := to.Commit(); err != nil {
+		b.Fatal(err)
+	}
+	if err := memory.Save(src, to); err != nil {
+		b.Fatal(err)
 	}
 }
 

@@ -79,7 +79,7 @@ func NewMemory(file, folder, root string, src Source, config *api.RenderConfig, 
 		wg.Go(func() {
 			for _, i := range part {
 				f := &src.Files[i]
-				f.Stamp = stampOf(filepath.Join(root, filepath.FromSlash(f.Path)))
+				f.Stamp = stampOf(below(root, f.Path))
 				m.kept[i] = m.fresh(f)
 			}
 		})
@@ -197,18 +197,8 @@ func (m *Memory) fresh(f *File) *note {
 	if n == nil || f.Stamp == (Stamp{}) || n.in != f.Stamp || max(f.Stamp.Modified, f.Stamp.Changed) > m.written-settled {
 		return nil
 	}
-	info, err := os.Lstat(filepath.Join(m.folder, filepath.FromSlash(f.Path)))
-	if err != nil || info.Size() != n.out.Size || info.ModTime().UnixNano() != n.out.Modified {
+	if out := linkStamp(below(m.folder, f.Path)); out.Size != n.out.Size || out.Modified != n.out.Modified {
 		return nil
 	}
 	return n
-}
-
-// stampOf gives the stamp of a file, the zero Stamp where there is none.
-func stampOf(name string) Stamp {
-	info, err := os.Stat(name)
-	if err != nil {
-		return Stamp{}
-	}
-	return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changed(info)}
 }

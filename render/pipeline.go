@@ -13,6 +13,7 @@ import (
 var order = [...]string{
 	"agent",
 	"kagent-agent",
+	"async-actor",
 	"inject",
 	"token-exchange",
 	"agent-trace",

@@ -55,9 +55,9 @@ func Tree(root, skip string) (Source, []krm.Finding, error) {
 		if info.Size() > MaxFile {
 			return Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
 		}
-		folder, name := filepath.Split(root)
-		return Source{Files: []File{{Path: name}}, Read: reader(folder)}, nil, nil
+		return Source{Files: []File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
 	}
+	root = filepath.Clean(root)
 	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return Source{}, nil, err
@@ -79,11 +79,10 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	relative, err := filepath.Rel(t.root, name)
+	relative, err := t.relative(name)
 	if err != nil {
 		return err
 	}
-	relative = filepath.ToSlash(relative)
 	if d.IsDir() {
 		if relative != "." && (strings.HasPrefix(d.Name(), ".") || t.skip != "" && same(name, t.skip)) {
 			return fs.SkipDir
@@ -113,6 +112,25 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		t.asIs[relative] = chart
 	}
 	return nil
+}
+
+// relative gives the path of a file below the root, with slashes.
+func (t *tree) relative(name string) (string, error) {
+	// What the walk names lies below the root, but for roots such as "." and "/".
+	if rest, ok := strings.CutPrefix(name, t.root+string(filepath.Separator)); ok {
+		return filepath.ToSlash(rest), nil
+	}
+	relative, err := filepath.Rel(t.root, name)
+	return filepath.ToSlash(relative), err
+}
+
+// below names a file of a source. Unlike filepath.Join it does not clean the
+// path, which for ten thousand files takes as long as to look at them.
+func below(root, file string) string {
+	if root == "." {
+		return filepath.FromSlash(file)
+	}
+	return root + string(filepath.Separator) + filepath.FromSlash(file)
 }
 
 // chartOf reports whether a file is a template of a Helm chart.
@@ -197,7 +215,7 @@ func same(a, b string) bool {
 // system calls as a file takes: a tree has tens of thousands of them.
 func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) {
-		data, err := readFile(filepath.Join(root, filepath.FromSlash(file)), buf[:0])
+		data, err := readFile(below(root, file), buf[:0])
 		if err == nil && len(data) > MaxFile {
 			err = fmt.Errorf("%w (64 MiB): split it, or exclude it in armature.yaml", ErrTooLarge)
 		}

@@ -314,9 +314,32 @@ func (e *engine) collect() error {
 		// What others learn from this file has to be what they learnt before.
 		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
 	}
+	if err := e.runtimeScript(); err != nil {
+		return err
+	}
 	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
 		clear(e.kept)
 	}
+	return nil
+}
+
+// runtimeScript reads the script that the configuration names, which is in the
+// package but is no manifest.
+func (e *engine) runtimeScript() error {
+	name := e.pkg.RuntimeScriptFile()
+	if name == "" {
+		return nil
+	}
+	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == path.Clean(name) })
+	if i < 0 {
+		e.pkg.UseRuntimeScript(nil)
+		return nil
+	}
+	data, err := e.read(i, nil)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	e.pkg.UseRuntimeScript(append([]byte{}, data...))
 	return nil
 }
 

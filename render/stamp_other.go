@@ -2,6 +2,20 @@
 
 package render
 
-import "io/fs"
+import (
+	"io/fs"
+	"os"
+)
 
-func changed(fs.FileInfo) int64 { return 0 }
+// stampOf gives the stamp of a file, the zero Stamp where there is none.
+func stampOf(name string) Stamp { return stamp(os.Stat(name)) }
+
+// linkStamp is the same for a file that may be a link, which it does not follow.
+func linkStamp(name string) Stamp { return stamp(os.Lstat(name)) }
+
+func stamp(info fs.FileInfo, err error) Stamp {
+	if err != nil {
+		return Stamp{}
+	}
+	return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
+}

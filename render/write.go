@@ -111,11 +111,7 @@ func (f *Folder) Write(file string, data []byte) error {
 
 // stamp gives the stamp of a file that was committed.
 func (f *Folder) stamp(file string) Stamp {
-	info, err := os.Lstat(filepath.Join(f.path, filepath.FromSlash(file)))
-	if err != nil {
-		return Stamp{}
-	}
-	return Stamp{Size: info.Size(), Modified: info.ModTime().UnixNano()}
+	return linkStamp(below(f.path, file))
 }
 
 // Keep is for a file that the folder has already.

@@ -2,18 +2,24 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/oci"
 )
 
 // A package from its folder into the cluster, and out of it again.
@@ -109,6 +115,30 @@ func TestApply(t *testing.T) {
 	_, errs = a.run(t, 0, "apply", rendered, "-n", "team1", "--name", "weather", "--rendered", "--wait=false")
 	contains(errs, "unchanged")
 
+	// The same as an artifact; what was never rendered is refused as one, too.
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	ref := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/fleet/weather:v1"
+	a.run(t, 0, "push", folder, ref)
+	_, errs = a.run(t, 0, "apply", ref, "-n", "team1", "--wait=false")
+	contains(errs, "team1/weather: ", "unchanged")
+	if _, err := oci.Push(t.Context(), ref, []render.File{{Path: "deployment.yaml", Data: content(t, filepath.Join(folder, "deployment.yaml"))}}, oci.Metadata{}, oci.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	_, errs = a.run(t, 1, "apply", ref, "-n", "team1", "--wait=false")
+	contains(errs, "opted in, but was not rendered")
+	_, errs = a.run(t, 2, "apply", ref, "-n", "team1", "--insecure-ignore-tlog")
+	contains(errs, "neither a key nor an identity")
+	a.run(t, 2, "apply", folder, "-n", "team1", "--key", "cosign.pub")
+
+	// Patches are not applied by themselves: kustomize has to come first.
+	write("kustomization.yaml", "resources: [deployment.yaml]\n")
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1")
+	contains(errs, "kustomization.yaml has to be built first")
+	if err := os.Remove(filepath.Join(folder, "kustomization.yaml")); err != nil {
+		t.Fatal(err)
+	}
+
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
@@ -128,6 +158,15 @@ func TestApply(t *testing.T) {
 	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}} {
 		a.run(t, 2, args...)
 	}
+}
+
+func content(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func renderTo(t *testing.T, folder string) string {

@@ -74,6 +74,9 @@ func TestBuildOffline(t *testing.T) {
 			t.Errorf("install %s: %s", mode, out)
 		}
 	}
+	if out, _ := a.run(t, 0, "install", "--image-mirror", "mirror.example.com/steps"); !strings.Contains(out, "- --image-mirror=mirror.example.com/steps\n") {
+		t.Error("install does not tell the controller of the mirror")
+	}
 	if out, _ := a.run(t, 0, "install", "--api-group", "agent.rossoctl.dev"); !strings.Contains(out, "agentbuilds.agent.rossoctl.dev") || strings.Contains(out, "agent.kagenti.dev") {
 		t.Error("install does not rename the group everywhere")
 	}

@@ -25,6 +25,7 @@ type installation struct {
 	namespace string
 	watch     []string
 	image     string
+	mirror    string
 	group     string
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
@@ -62,6 +63,7 @@ kubectl apply --server-side -f -.`,
 	f.StringVar(&i.namespace, "namespace", "armature-system", "namespace of the controller")
 	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
+	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -132,6 +134,9 @@ func (i installation) overlay() map[string]any {
 			"target": map[string]any{"kind": "Deployment", "name": name},
 			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
 		})
+	}
+	if i.mirror != "" {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--image-mirror="+i.mirror)
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -19,7 +19,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{Use: "armature", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand())
+	root.AddCommand(buildCommand(), installCommand(), applyCommand(), diffCommand(), deleteCommand(), inventoryCommand(), statusCommand())
 	root.AddCommand(pushCommand(), pullCommand(), tagCommand(), listCommand(), verifyCommand(), pinCommand(), catalogCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	os.Exit(run(ctx, root))
@@ -29,9 +29,12 @@ func main() {
 // build's problems name goes to standard error.
 func run(ctx context.Context, root *cobra.Command) int {
 	cmd, err := root.ExecuteContextC(ctx)
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &status):
+		return int(status)
 	case errors.Is(err, errFindings):
 		return 1
 	case errors.As(err, &usageError{}):

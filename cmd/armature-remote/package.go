@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
@@ -20,62 +22,64 @@ import (
 )
 
 // pkg is the package that a command works on: a folder, a file, standard input,
-// or an artifact in a registry, which is rendered already.
+// or an artifact in a registry.
 type pkg struct {
 	manifests
-	registry registryFlags
-	trust    trustFlags
 	name     string
 	rendered bool
+	registry registryFlags
+	trust    trustFlags
 }
 
 func (p *pkg) flags(cmd *cobra.Command) {
 	p.manifests.flags(cmd)
 	p.registry.flags(cmd)
 	p.trust.flags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&p.name, "name", "", "name of the package, which its inventory is under (default: the name of the folder, or of the repository)")
-	f.BoolVar(&p.rendered, "rendered", false, "PATH is rendered already: verify it instead")
+	cmd.Flags().StringVar(&p.name, "name", "", "name of the package, which its inventory is under (default: the name of the folder, or of the repository)")
+	cmd.Flags().BoolVar(&p.rendered, "rendered", false, "PATH is rendered already: verify it instead")
 }
 
 // identity names the package in a namespace.
-func (p *pkg) identity(path, namespace string) (apply.Package, error) {
-	if p.name != "" {
-		return apply.Package{Namespace: namespace, Name: p.name}, nil
-	}
-	if path == "-" {
-		return apply.Package{}, usageError{errors.New("standard input has no name: name the package with --name")}
-	}
-	if strings.HasPrefix(path, oci.Scheme) {
-		ref, err := oci.Options{}.Parse(path)
+func (p *pkg) identity(given, namespace string) (apply.Package, error) {
+	id := apply.Package{Namespace: namespace, Name: p.name}
+	switch {
+	case p.name != "":
+	case given == "-":
+		return id, usageError{errors.New("standard input has no name: name the package with --name")}
+	case strings.HasPrefix(given, oci.Scheme):
+		ref, err := oci.Options{}.Parse(given)
 		if err != nil {
-			return apply.Package{}, usageError{err}
+			return id, usageError{err}
 		}
-		return apply.Package{Namespace: namespace, Name: filepath.Base(ref.Context().RepositoryStr())}, nil
+		id.Name = path.Base(ref.Context().RepositoryStr())
+	default:
+		full, err := filepath.Abs(given)
+		if err != nil {
+			return id, err
+		}
+		id.Name = filepath.Base(full)
+		if info, err := os.Stat(full); err == nil && !info.IsDir() {
+			id.Name = strings.TrimSuffix(id.Name, filepath.Ext(id.Name))
+		}
 	}
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return apply.Package{}, err
-	}
-	name := filepath.Base(full)
-	if info, err := os.Stat(full); err == nil && !info.IsDir() {
-		name = strings.TrimSuffix(name, filepath.Ext(name))
-	}
-	return apply.Package{Namespace: namespace, Name: name}, nil
+	return id, nil
 }
 
-// objects renders the package, or verifies it, and decodes what comes out. Any
-// error among the findings leaves nothing.
-func (p *pkg) objects(cmd *cobra.Command, path string) ([]apply.Object, error) {
-	switch {
-	case strings.HasPrefix(path, oci.Scheme):
-		return p.pull(cmd, path)
-	case p.trust.given():
+// objects gives what is applied: rendered, or verified, or pulled. Any error
+// among the findings leaves nothing.
+func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
+	if strings.HasPrefix(given, oci.Scheme) {
+		return p.pulled(cmd, given)
+	}
+	if p.trust.given() {
 		return nil, usageError{errors.New("only what comes from a registry, oci://…, carries a signature to verify")}
 	}
-	src, opt, findings, err := p.open(cmd, path)
+	src, opt, findings, err := p.open(cmd, given)
 	if err != nil {
 		return nil, err
+	}
+	if file := kustomization(src); file != "" {
+		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
 	if p.rendered && !krm.Failed(findings) {
@@ -85,40 +89,45 @@ func (p *pkg) objects(cmd *cobra.Command, path string) ([]apply.Object, error) {
 		}
 		findings = append(findings, found...)
 	}
-	var objects []apply.Object
-	var failed *multierror.Error
-	if !krm.Failed(findings) {
-		found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
-			if cmd.Context().Err() != nil {
-				return errors.New("interrupted: nothing was applied")
-			}
-			read, err := apply.Read(file, bytes.Clone(data))
-			objects, failed = append(objects, read...), multierror.Append(failed, err)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if !p.rendered { // else Verify has told them
-			findings = append(findings, found...)
-		}
+	if krm.Failed(findings) {
+		return nil, tell(cmd, findings)
 	}
-	if err := render.WriteFindings(cmd.ErrOrStderr(), "text", findings); err != nil {
+	var d decoder
+	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
+		d.read(file, bytes.Clone(data))
+		return cmd.Context().Err()
+	})
+	if err != nil {
 		return nil, err
 	}
-	if krm.Failed(findings) {
-		return nil, errFindings
+	if !p.rendered { // else Verify has found the same
+		findings = append(findings, found...)
 	}
-	return objects, failed.ErrorOrNil()
+	if err := tell(cmd, findings); err != nil {
+		return nil, err
+	}
+	return d.objects, d.failed.ErrorOrNil()
 }
 
-// pull fetches an artifact and decodes its objects. What it was rendered with is
-// not in it, so that it is taken as it is.
-func (p *pkg) pull(cmd *cobra.Command, ref string) (objects []apply.Object, err error) {
+// decoder gathers the objects of files, and all that is wrong with them.
+type decoder struct {
+	objects []apply.Object
+	failed  *multierror.Error
+}
+
+func (d *decoder) read(file string, text []byte) {
+	read, err := apply.Read(file, text)
+	d.objects, d.failed = append(d.objects, read...), multierror.Append(d.failed, err)
+}
+
+// pulled gives the objects of an artifact, as they are: the configuration that
+// they were rendered with is not part of it. What opted in and was never rendered
+// is refused all the same.
+func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	if p.config != "" || p.lock != "" {
 		return nil, usageError{errors.New("an artifact is rendered already: --config and --lock have no effect on it")}
 	}
-	opt := p.registry.options(cmd, "pulling "+ref)
+	opt := p.registry.options(cmd, "pulling "+given)
 	if p.trust.given() {
 		policy, err := p.trust.read(&p.registry)
 		if err != nil {
@@ -126,28 +135,44 @@ func (p *pkg) pull(cmd *cobra.Command, ref string) (objects []apply.Object, err 
 		}
 		opt.Verify = check(policy)
 	}
-	dir, err := os.MkdirTemp("", "armature-pull-")
+	temporary, err := os.MkdirTemp("", "armature-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if _, err := oci.Pull(cmd.Context(), ref, dir, opt); err != nil {
+	defer os.RemoveAll(temporary) // what is left of it harms nobody
+	folder := filepath.Join(temporary, "package")
+	if _, err := oci.Pull(cmd.Context(), given, folder, opt); err != nil {
 		return nil, err
 	}
-	src, _, err := render.Tree(dir, "")
+	src, options, findings, err := p.open(cmd, folder)
 	if err != nil {
 		return nil, err
 	}
-	var failed *multierror.Error
+	if file := kustomization(src); file != "" {
+		return nil, fmt.Errorf("%s: %s has to be built before it is pushed", given, file)
+	}
+	found, _, err := render.Verify(src, options)
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
+	if err := tell(cmd, append(findings, found...)); err != nil {
+		return nil, err
+	}
+	var d decoder
 	for _, f := range src.Files {
-		data, err := src.Read(f.Path, nil)
-		if err != nil {
-			return nil, err
+		switch path.Ext(f.Path) {
+		case ".yaml", ".yml", ".json":
+		default:
+			continue
 		}
-		read, err := apply.Read(f.Path, bytes.Clone(data))
-		objects, failed = append(objects, read...), multierror.Append(failed, err)
+		text, err := src.Read(f.Path, nil)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", f.Path, err)
+		}
+		d.read(f.Path, text)
 	}
-	return objects, failed.ErrorOrNil()
+	return d.objects, d.failed.ErrorOrNil()
 }
 
 // readStream reads standard input until its end, or until the user loses patience.

@@ -32,7 +32,7 @@ func functionsCommand() *cobra.Command {
 			if schema != "" {
 				known, err := writeSchema(cmd.OutOrStdout(), schema)
 				if err == nil && !known {
-					return usageError{fmt.Errorf("no schema of %q: choose RenderConfig, TokenExchange, AgentTrace or AgentCard", schema)}
+					return usageError{fmt.Errorf("no schema of %q: choose RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass", schema)}
 				}
 				return err
 			}
@@ -70,6 +70,6 @@ func functionsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml (default: a table)")
-	cmd.Flags().StringVar(&schema, "schema", "", "print the JSON Schema of RenderConfig, TokenExchange, AgentTrace or AgentCard")
+	cmd.Flags().StringVar(&schema, "schema", "", "print the JSON Schema of RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass")
 	return cmd
 }

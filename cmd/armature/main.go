@@ -82,11 +82,12 @@ their manifests are rendered, so that what Git shows is what runs.`,
 	if artifacts(os.Args[1:]) {
 		verify = companion("verify", verify.Short) // with flags of its own
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), functionsCommand(), initCommand(), versionCommand(),
+	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), migrateCommand(), functionsCommand(), initCommand(), versionCommand(),
 		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
 		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
 		companion("delete", "Delete the objects of an applied package, by its inventory"),
 		companion("inventory", "List the packages that were applied, or the objects of one and their health"),
+		companion("status", "Show how actors, agents and injected workloads fare in a cluster"),
 		companion("push", "Render a package and store it in a registry, as an artifact that Flux takes"),
 		companion("pull", "Fetch a rendered package from a registry into a new folder"),
 		companion("tag", "Give a rendered package in a registry another tag"),

@@ -16,6 +16,7 @@ func writeSchema(w io.Writer, kind string) (known bool, err error) {
 	kinds := map[string]any{
 		"RenderConfig": api.RenderConfig{}, "TokenExchange": api.TokenExchange{},
 		"AgentTrace": api.AgentTrace{}, "AgentCard": api.AgentCard{},
+		"AsyncActor": api.AsyncActor{}, "Overcommit": api.Overcommit{}, "OvercommitClass": api.OvercommitClass{},
 	}
 	value, known := kinds[kind]
 	if !known {
@@ -26,6 +27,9 @@ func writeSchema(w io.Writer, kind string) (known bool, err error) {
 		ExpandedStruct:            true,
 		AllowAdditionalProperties: false,
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
+			if t == reflect.TypeFor[api.Number]() {
+				return &jsonschema.Schema{Type: "number"}
+			}
 			if t == reflect.TypeFor[api.Quantity]() {
 				return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
 			}

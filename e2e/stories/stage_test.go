@@ -176,24 +176,12 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 	})
 }
 
-// installation is what `armature install` prints, with a mirror for the images of
-// the steps.
+// installation is what `armature install` prints.
 func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"]}, mode...)
+	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror}, mode...)
 	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
 	must(t, err)
-	for _, object := range objects {
-		if object.GetKind() != "Deployment" {
-			continue
-		}
-		var deployment appsv1.Deployment
-		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
-		container := &deployment.Spec.Template.Spec.Containers[0]
-		container.Args = append(container.Args, "--image-mirror="+s.info.Mirror)
-		object.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&deployment)
-		must(t, err)
-	}
 	return objects
 }
 
@@ -209,7 +197,7 @@ func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data m
 func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
 	t.Helper()
 	build := &api.AgentBuild{}
-	eventually(t, 10*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
 			return err
 		}
@@ -260,7 +248,7 @@ func (s *stage) log(ctx context.Context, pod, container string) (string, error) 
 // says waits until the container agent of a pod has written just that.
 func (s *stage) says(t *testing.T, pod, want string) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
 		text, err := s.log(ctx, pod, "agent")
 		if err == nil && strings.TrimSpace(text) != want {
 			err = fmt.Errorf("it says %q", text)

@@ -79,7 +79,7 @@ spec:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eventually(t, time.Minute, "the reason is "+reason, func(ctx context.Context) error {
+			eventually(t, 5*time.Minute, "the reason is "+reason, func(ctx context.Context) error {
 				var build api.AgentBuild
 				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &build); err != nil {
 					return err

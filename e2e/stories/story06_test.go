@@ -143,7 +143,7 @@ spec:
 // taskSays looks for a line in the log of a step.
 func (s *stage) taskSays(t *testing.T, task, step, want string) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("task %s says %q", task, want), func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, fmt.Sprintf("task %s says %q", task, want), func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": task}); err != nil {
 			return err

@@ -42,7 +42,7 @@ func TestStory08CancelThenBuildAgain(t *testing.T) {
 	if phase := s.finished(t, "slow").Status.Phase; phase != api.PhaseCancelled {
 		t.Fatalf("the build ended %s, want %s", phase, api.PhaseCancelled)
 	}
-	eventually(t, time.Minute, "its pods stop", func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, "its pods stop", func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := s.List(ctx, &pods, client.InNamespace(s.namespace)); err != nil {
 			return err
@@ -59,7 +59,7 @@ func TestStory08CancelThenBuildAgain(t *testing.T) {
 		build.Spec.Cancel = false
 		build.Spec.BuildArgs[1].Value = new("1")
 	})
-	eventually(t, 5*time.Minute, "the changed build succeeds", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "the changed build succeeds", func(ctx context.Context) error {
 		var build api.AgentBuild
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "slow"}, &build); err != nil {
 			return err
@@ -89,7 +89,7 @@ func TestStory08ATimeoutIsNamed(t *testing.T) {
 // building waits until the image itself is being built.
 func (s *stage) building(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, "build "+name+" builds the image", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "build "+name+" builds the image", func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "kaniko-build"}); err != nil {
 			return err
@@ -135,7 +135,7 @@ spec:
 	}
 
 	armature(t, "build", "rerun", "hello", "--namespace="+s.namespace)
-	eventually(t, 10*time.Minute, "commit "+second+" is built", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "commit "+second+" is built", func(ctx context.Context) error {
 		var build api.AgentBuild
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"}, &build); err != nil {
 			return err
@@ -169,7 +169,7 @@ spec:
 	s.apply(t, strings.ReplaceAll(build, "NAME", "patient")+strings.ReplaceAll(build, "NAME", "hopeless"))
 
 	attempt := func(name string, number int32, phase api.Phase) {
-		eventually(t, 10*time.Minute, fmt.Sprintf("attempt %d at %s ends %s", number, name, phase), func(ctx context.Context) error {
+		eventually(t, 20*time.Minute, fmt.Sprintf("attempt %d at %s ends %s", number, name, phase), func(ctx context.Context) error {
 			var build api.AgentBuild
 			if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &build); err != nil {
 				return err

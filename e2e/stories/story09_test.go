@@ -58,7 +58,7 @@ func (s *stage) kill(t *testing.T, program string) {
 	for pid := range before {
 		must(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
-	eventually(t, 2*time.Minute, program+" runs again", func(context.Context) error {
+	eventually(t, 5*time.Minute, program+" runs again", func(context.Context) error {
 		after := s.processes(t, program)
 		for pid := range after {
 			if !before[pid] {

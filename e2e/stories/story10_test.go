@@ -87,7 +87,7 @@ func (s *stage) withoutInstallation(t *testing.T) {
 	theInstallation.there = false
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "armature-controller"}}
 	must(t, client.IgnoreNotFound(s.Delete(t.Context(), deployment)))
-	eventually(t, 2*time.Minute, "the cluster's controller is gone", func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, "the cluster's controller is gone", func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := s.List(ctx, &pods, client.InNamespace(deployment.Namespace)); err != nil {
 			return err

@@ -58,7 +58,7 @@ func TestStory11RenderedAgentsRun(t *testing.T) {
 			})
 			if name == "job" {
 				var job batchv1.Job
-				eventually(t, time.Minute, "the Job completes", func(ctx context.Context) error {
+				eventually(t, 5*time.Minute, "the Job completes", func(ctx context.Context) error {
 					if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &job); err != nil {
 						return err
 					}

@@ -139,9 +139,9 @@ func (e *expander) readTemplate() (ok bool) {
 	return !e.Failed()
 }
 
-// placeholder reports whether an image is none: left out, or a note in pointed
+// Placeholder reports whether an image is none: left out, or a note in pointed
 // brackets, as published manifests have it.
-func placeholder(image string) bool {
+func Placeholder(image string) bool {
 	return image == "" || strings.HasPrefix(image, "<") && strings.HasSuffix(image, ">")
 }
 
@@ -151,13 +151,13 @@ func (e *expander) images() {
 	image := e.image()
 	for i, c := range elements(e.spec, "containers") {
 		have := text(c, "image")
-		if image != "" && (i == 0 || placeholder(have)) {
-			if !placeholder(have) && have != image {
+		if image != "" && (i == 0 || Placeholder(have)) {
+			if !Placeholder(have) && have != image {
 				e.Report(krm.Info, "agent/image-replaced", fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
 					fmt.Sprintf("%s gives way to %s of spec.imageSource", have, image), "")
 			}
 			set(c, "image", image)
-		} else if placeholder(have) && e.agent.Spec.ImageSource == nil {
+		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
 			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")), "say spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}
@@ -176,7 +176,7 @@ func (e *expander) image() string {
 		}
 		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
 			"run `armature pin --from-builds` once the build is done")
-	case placeholder(source.Image):
+	case Placeholder(source.Image):
 		e.error("no-image", at, "neither image nor buildRef", "say one of them")
 	default:
 		return source.Image

@@ -42,6 +42,8 @@ type RenderConfigSpec struct {
 	Components *ComponentsSpec `json:"components,omitempty"`
 	// Identity is for all workloads what a TokenExchange is for one.
 	Identity *IdentitySpec `json:"identity,omitempty"`
+	// Asya configures the transports and sidecars of AsyncActors.
+	Asya *AsyaSpec `json:"asya,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
 	// Lint sets the severity of lint rules by their names: off, info, warning or

@@ -42,6 +42,8 @@ type Resource struct {
 	// Used are the resources that Find gave, each once. A host may drop them
 	// after a render, so they are remembered together with this one.
 	Used []*krm.Object
+	// Claims are what Claim was called with.
+	Claims []string
 }
 
 // Object is one that a resource stands for. It is in the resource's namespace.
@@ -50,6 +52,9 @@ type Resource struct {
 type Object struct {
 	APIVersion, Kind, Name string
 	Labels, Annotations    map[string]string
+	// Shared says that resources of the kind in a namespace stand for one object of
+	// this name together. The first of them, by name, has it.
+	Shared bool
 	// Body are the fields beside metadata: a struct with yaml tags, a map or a
 	// *yaml.Node. nil is none.
 	Body any
@@ -90,6 +95,10 @@ func (r *Resource) Failed() bool { return krm.Failed(r.Findings) }
 
 // Add adds an object.
 func (r *Resource) Add(o Object) { r.Objects = append(r.Objects, o) }
+
+// Claim says that no other resource of the package may have something that is in
+// no namespace, such as a queue of a broker.
+func (r *Resource) Claim(what string) { r.Claims = append(r.Claims, what) }
 
 // maxSource is how much an object may remember: Kubernetes takes 256 KiB of
 // annotations.

@@ -39,7 +39,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	text := read(t, "configuration.md")
 	var walk func(r reflect.Type)
 	walk = func(r reflect.Type) {
-		for r.Kind() == reflect.Pointer || r.Kind() == reflect.Slice {
+		for r.Kind() == reflect.Pointer || r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
 			r = r.Elem()
 		}
 		if r.Kind() != reflect.Struct {

@@ -134,7 +134,7 @@ func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Op
 	}
 	if err := a.carryOut(ctx, plan); err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("interrupted: the next apply finishes the work (%w)", err)
+			err = fmt.Errorf("interrupted: the next apply finishes the work (%v)", ctx.Err())
 		}
 		return plan, err
 	}

@@ -86,7 +86,7 @@ func (o Options) nameOptions() (options []name.Option) {
 }
 
 // Remote gives the options of go-containerregistry's client. It tries again
-// where a registry is busy or a connection breaks: five times in half a minute.
+// where a registry is busy or a connection breaks, four times in seven seconds.
 func (o Options) Remote(ctx context.Context) []remote.Option {
 	keychain := o.Keychain
 	if keychain == nil {
@@ -96,7 +96,7 @@ func (o Options) Remote(ctx context.Context) []remote.Option {
 		remote.WithContext(ctx),
 		remote.WithAuthFromKeychain(keychain),
 		remote.WithUserAgent("armature"),
-		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 5}),
+		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1, Steps: 5}),
 		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
 	}

@@ -75,6 +75,9 @@ func TestPushPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := oci.Pull(t.Context(), ref, t.TempDir(), oci.Options{}); err != nil {
+		t.Errorf("into an empty folder: %v", err)
+	}
 	to := filepath.Join(t.TempDir(), "new", "folder")
 	pulled, err := oci.Pull(t.Context(), ref, to, oci.Options{})
 	if err != nil {
@@ -292,6 +295,31 @@ func TestVerifyFirst(t *testing.T) {
 	_, err := oci.Pull(t.Context(), ref, filepath.Join(parent, "to"), oci.Options{Verify: func(context.Context, name.Digest) error { return no }})
 	if !errors.Is(err, no) || blobs.Load() > 0 || len(tree(t, parent)) > 0 {
 		t.Errorf("%v after %d blobs", err, blobs.Load())
+	}
+}
+
+// Ctrl-C leaves nothing behind.
+func TestInterrupted(t *testing.T) {
+	ref := oci.Scheme + serve(t, nil) + "/fleet:v1"
+	if _, err := oci.Push(t.Context(), ref, files, meta, oci.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	for _, interrupt := range []func(*oci.Options, func()){
+		func(o *oci.Options, cancel func()) {
+			o.Verify = func(context.Context, name.Digest) error { cancel(); return nil }
+		},
+		func(o *oci.Options, cancel func()) { o.Progress = func(_, _ int64) { cancel() } },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var opt oci.Options
+		interrupt(&opt, cancel)
+		if _, err := oci.Pull(ctx, ref, filepath.Join(parent, "to"), opt); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+			t.Errorf("%v %v", left, err)
+		}
 	}
 }
 

@@ -154,7 +154,9 @@ func place(ctx context.Context, archive []byte, folder string) error {
 	}
 	err = errors.Join(os.Chmod(stage, 0o755), unpack(bytes.NewReader(archive), &writer{ctx: ctx, root: stage}))
 	if err == nil {
-		err = os.Rename(stage, folder) // replaces an empty folder
+		if err = os.Remove(folder); err == nil || errors.Is(err, os.ErrNotExist) { // an empty one
+			err = os.Rename(stage, folder)
+		}
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("writing to %s: %w", folder, err), os.RemoveAll(stage))

@@ -314,23 +314,32 @@ func TestCertificateOfAnotherKey(t *testing.T) {
 	}
 }
 
-// cosign runs the real program, which `make -C e2e` builds.
+// program finds a real program, which `make signing` builds.
+func (f *fixture) program(named string) string {
+	f.Helper()
+	built, err := filepath.Abs(filepath.Join("..", "..", ".cache", "bin", named, named))
+	if err == nil {
+		_, err = os.Stat(built)
+	}
+	if err == nil {
+		return built
+	}
+	if built, err = exec.LookPath(named); err != nil {
+		if os.Getenv("CI") != "" {
+			f.Fatalf("no %s: `make signing` builds it", named)
+		}
+		f.Skipf("no %s: `make signing` builds it", named)
+	}
+	return built
+}
+
 func (f *fixture) cosign(args ...string) (string, error) {
 	f.Helper()
-	program, err := filepath.Abs("../../.cache/bin/cosign/cosign")
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		if program, err = exec.LookPath("cosign"); err != nil {
-			f.Skip("no cosign: `e2e/build.sh cosign cosign tool` builds it")
-		}
-	}
-	cmd := exec.CommandContext(f.Context(), program, args...)
+	cmd := exec.CommandContext(f.Context(), f.program("cosign"), args...)
 	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD="+secret)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err := cmd.Run()
 	return out.String(), err
 }
 

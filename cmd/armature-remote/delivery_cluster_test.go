@@ -1,0 +1,164 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/e2e/controlplane"
+)
+
+// delivery is an API server, a registry, and the program with its own folder.
+type delivery struct {
+	*armature
+	client.Client
+	registry, dir string
+}
+
+func deliver(t *testing.T) *delivery {
+	ctrl.SetLogger(logr.Discard())
+	plane := controlplane.Start(t)
+	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds")); err != nil {
+		t.Fatal(err)
+	}
+	scheme, err := controller.Scheme(api.DefaultGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"team1", "team2", "keys"} {
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	d := &delivery{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
+	d.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	return d
+}
+
+func (d *delivery) write(t *testing.T, file, text string) string {
+	t.Helper()
+	file = filepath.Join(d.dir, file)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const settings = `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  namespace: team1
+data:
+  greeting: hello
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: agent
+  namespace: team1
+`
+
+// A package that was pushed and signed with a key in a Secret is verified and
+// applied from a machine that knows only the reference and the public key.
+func TestApplyFromRegistry(t *testing.T) {
+	d := deliver(t)
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "keys", Name: "signing"},
+		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte("a password")}}
+	if err := d.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	d.write(t, "app/settings.yaml", settings)
+	ref := "oci://" + d.registry + "/fleet/agents:v1"
+	d.run(t, 0, "push", filepath.Join(d.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
+
+	if err := os.RemoveAll(filepath.Join(d.dir, "app")); err != nil {
+		t.Fatal(err)
+	}
+	key := d.write(t, "cosign.pub", string(pair.PublicBytes))
+	policy := d.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\nspec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
+	d.run(t, 0, "apply", ref, "-n", "team1", "--verify-policy", policy)
+	var applied corev1.ConfigMap
+	if err := d.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); err != nil || applied.Data["greeting"] != "hello" {
+		t.Errorf("%v %v", applied.Data, err)
+	}
+	if out, _ := d.run(t, 0, "inventory", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
+		t.Errorf("inventory: %s", out)
+	}
+	d.run(t, 0, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
+
+	// The next version is not signed: what is there stays.
+	d.write(t, "app/settings.yaml", strings.ReplaceAll(settings, "hello", "good-bye"))
+	d.run(t, 0, "push", filepath.Join(d.dir, "app"), ref, "--source", "s", "--revision", "r2")
+	if _, errs := d.run(t, 1, "apply", ref, "-n", "team1", "--key", key, "--insecure-ignore-tlog"); !strings.Contains(errs, "no signatures found") {
+		t.Errorf("apply of an unsigned package: %s", errs)
+	}
+	if err := d.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); err != nil || applied.Data["greeting"] != "hello" {
+		t.Errorf("%v %v", applied.Data, err)
+	}
+}
+
+// The images of finished AgentBuilds stand in the lock, by digest.
+func TestPinFromBuilds(t *testing.T) {
+	d := deliver(t)
+	digest := "sha256:" + strings.Repeat("01", 32)
+	for _, b := range []struct{ namespace, name, image string }{
+		{"team1", "weather", "registry.example/weather:v1@" + digest},
+		{"team1", "unfinished", ""},
+		{"team2", "other", "registry.example/other:v1@" + digest},
+	} {
+		made := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: b.name}, Spec: api.AgentBuildSpec{
+			Source:      api.SourceSpec{SourceRepository: "git.example/" + b.name},
+			BuildOutput: &api.BuildOutput{Image: b.name, ImageTag: "v1", ImageRegistry: "registry.example"},
+		}}
+		if err := d.Create(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		made.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: b.image}
+		if err := d.Status().Update(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.write(t, "app/settings.yaml", settings)
+	lock := filepath.Join(d.dir, "app", "armature.lock")
+	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-n", "team1")
+	text, err := os.ReadFile(lock)
+	if err != nil || !strings.Contains(string(text), "image: registry.example/weather:v1@"+digest) || strings.Contains(string(text), "other") || strings.Contains(string(text), "unfinished") {
+		t.Errorf("%s %v", text, err)
+	}
+	// Without the cluster the builds stay as they are.
+	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--kubeconfig", "nowhere")
+	if again, err := os.ReadFile(lock); err != nil || string(again) != string(text) {
+		t.Errorf("%s %v", again, err)
+	}
+	if out, _ := d.run(t, 1, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-A", "--check"); !strings.Contains(out, "build team2/other") {
+		t.Errorf("check: %s", out)
+	}
+}

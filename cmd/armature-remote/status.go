@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/armature-dev/armature/render/status"
+)
+
+// exitStatus is one that is neither failure nor usage.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// statusBusy says that nothing is wrong, but not all is ready.
+const statusBusy = exitStatus(3)
+
+// statusCommand is `armature status`: how what was rendered fares.
+func statusCommand() *cobra.Command {
+	var k cluster
+	var format string
+	var all, watch bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "status [NAME]...",
+		Short: "Show how actors, agents and injected workloads fare in a cluster",
+		Long: `Status reads live objects and says how what Armature rendered fares: actors with
+the states and columns of the operator that made them before, agents with their
+conditions, all other injected workloads, and for each of them which components
+of the identity infrastructure are ready. Nothing is written, and no Secret is
+read.
+
+The exit status is 0 where all is well, 3 where something is still on its way,
+and 1 where something is wrong or cannot be read. docs/status.md explains each
+state.`,
+		Example: `  armature status
+  armature status weather-agent -n team1 -o wide
+  armature status -A --watch
+  armature status -o json`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if watch && format != "table" && format != "wide" {
+				return usageError{errors.New("--watch prints tables: leave out -o " + format)}
+			}
+			if every < time.Second {
+				return usageError{errors.New("--interval: at least 1s")}
+			}
+			config, namespace, err := k.rest()
+			if err != nil {
+				return err
+			}
+			if all {
+				namespace = ""
+			}
+			c, err := dynamic.NewForConfig(config)
+			if err != nil {
+				return fmt.Errorf("connecting to the cluster: %w", err)
+			}
+			s := statusOf{c: c, namespace: namespace, names: names, format: format, watch: watch}
+			if watch {
+				return s.follow(cmd, every)
+			}
+			health, err := s.show(cmd)
+			if err != nil {
+				return err
+			}
+			return exitOf(health)
+		},
+	}
+	k.flags(cmd)
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "show those of all namespaces")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch looks")
+	outputFlag(cmd, &format, "table", "table", "wide", "json", "yaml")
+	return cmd
+}
+
+func exitOf(h status.Health) error {
+	switch h {
+	case status.Well:
+		return nil
+	case status.Busy:
+		return statusBusy
+	}
+	return errFindings
+}
+
+// statusOf is what a call shows.
+type statusOf struct {
+	c         dynamic.Interface
+	namespace string
+	names     []string
+	format    string
+	watch     bool
+	last      string
+}
+
+// show prints the report, with --watch only where it differs from the last one.
+func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
+	live, err := status.Read(cmd.Context(), s.c, s.namespace)
+	if err != nil {
+		return status.Ill, err
+	}
+	report := status.Of(live)
+	if len(s.names) > 0 {
+		found := report.Only(s.names)
+		missing := slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return slices.Contains(found, n) })
+		if len(missing) > 0 && !s.watch {
+			return status.Ill, fmt.Errorf("nothing that Armature rendered is called %s%s", strings.Join(missing, ", "), s.where())
+		}
+	}
+	var out bytes.Buffer
+	switch s.format {
+	case "json", "yaml":
+		err = printObjects(&out, s.format, report)
+	default:
+		err = report.Write(&out, s.namespace == "", s.format == "wide")
+	}
+	if err != nil || s.watch && out.String() == s.last {
+		return report.Health(), err
+	}
+	if s.last != "" {
+		fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", live.Now.Format(time.TimeOnly))
+	}
+	s.last = out.String()
+	if report.Empty() && s.format != "json" && s.format != "yaml" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "nothing that Armature rendered%s\n", s.where())
+	}
+	_, err = cmd.OutOrStdout().Write(out.Bytes())
+	return report.Health(), err
+}
+
+func (s *statusOf) where() string {
+	if s.namespace == "" {
+		return ""
+	}
+	return " in namespace " + s.namespace
+}
+
+// follow shows the report until Ctrl-C, whose exit status is that of the last
+// report. A cluster that does not answer for a while is said and asked again.
+func (s *statusOf) follow(cmd *cobra.Command, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	health, failed := status.Well, ""
+	for {
+		now, err := s.show(cmd)
+		switch {
+		case cmd.Context().Err() != nil:
+			return exitOf(health)
+		case err != nil && s.last == "":
+			return err
+		case err != nil && err.Error() != failed:
+			failed = err.Error()
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s (looking again every %s)\n", failed, every)
+		case err == nil:
+			health, failed = now, ""
+		}
+		if !wait(cmd.Context(), tick) {
+			return exitOf(health)
+		}
+	}
+}
+
+func wait(ctx context.Context, tick *time.Ticker) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick.C:
+		return true
+	}
+}

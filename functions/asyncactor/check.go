@@ -1,0 +1,267 @@
+package asyncactor
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+)
+
+const (
+	templateAt  = "spec.workload.template"
+	maxSQSQueue = 80
+)
+
+// check finds all that is wrong with the actor and its transport. Source: 004,
+// "Validation Rules".
+func (e *expander) check() {
+	e.readTemplate()
+	if e.template != nil {
+		e.checkContainers()
+		e.checkPods()
+	}
+	e.checkNumbers()
+	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
+		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
+	}
+	e.readTransport()
+	if e.transport != nil {
+		e.checkTransport()
+	}
+	e.checkConfig()
+}
+
+// readTemplate finds the pod template, whose order and comments stay.
+func (e *expander) readTemplate() {
+	tree, err := e.Parse()
+	if err != nil {
+		e.error("layout", "", err.Error(), "write the object in block style")
+		return
+	}
+	template := lookup(tree, "spec", "workload", "template")
+	if template == nil || template.YNode().Kind != yaml.MappingNode || len(elements(template, "spec", "containers")) == 0 {
+		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "say spec.workload.template.spec.containers, with one named asya-runtime")
+		return
+	}
+	for key := range e.actor.Spec.Workload.Template {
+		if key != "metadata" && key != "spec" {
+			e.error("field", templateAt+"."+key, "a pod template has no such field", "remove or correct it: it has metadata and spec")
+		}
+	}
+	e.template = template
+}
+
+// runtimeContainer is the author's.
+func (e *expander) runtimeContainer() *yaml.RNode {
+	for _, c := range elements(e.template, "spec", "containers") {
+		if scalarOf(c, "name") == Runtime {
+			return c
+		}
+	}
+	return nil
+}
+
+// checkContainers is 004's "Container Naming" and "Runtime Container
+// Restrictions".
+func (e *expander) checkContainers() {
+	found := 0
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for i, c := range elements(e.template, "spec", list) {
+			at := fmt.Sprintf("%s.spec.%s[%d]", templateAt, list, i)
+			switch name := scalarOf(c, "name"); {
+			case name == Sidecar:
+				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
+			case name == Runtime && list == "containers":
+				if found++; found > 1 {
+					e.error("two-runtimes", at+".name", "a second container is named asya-runtime", "keep one; it is the one that holds the handler")
+				}
+				e.checkRuntime(c, at)
+			}
+		}
+	}
+	if found == 0 {
+		e.error("no-runtime", templateAt+".spec.containers", "no container is named asya-runtime", "name the one that holds the handler asya-runtime")
+	}
+}
+
+func (e *expander) checkRuntime(c *yaml.RNode, at string) {
+	if lookup(c, "command") != nil {
+		e.error("command", at+".command", "asya-runtime starts the runtime script, so that it has no command of its own",
+			"remove it; say which Python in spec.workload.pythonExecutable, and what to run in the variable ASYA_HANDLER")
+	}
+	for i, v := range elements(c, "env") {
+		if name := scalarOf(v, "name"); name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() {
+			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added", "remove it")
+		}
+	}
+	for i, m := range elements(c, "volumeMounts") {
+		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath {
+			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i), path+" is mounted by what is added", "mount yours elsewhere")
+		}
+	}
+}
+
+// checkPods finds what clashes with what is added around the containers.
+func (e *expander) checkPods() {
+	for i, v := range elements(e.template, "spec", "volumes") {
+		if name := scalarOf(v, "name"); slices.Contains([]string{socketVolume, tmpVolume, Runtime}, name) {
+			e.error("reserved-volume", fmt.Sprintf("%s.spec.volumes[%d].name", templateAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+		}
+	}
+	selector := e.selector()
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		if have := lookup(e.template, "metadata", "labels"); have != nil && lookup(have, key) != nil && scalarOf(have, key) != selector[key] {
+			e.error("reserved-label", templateAt+".metadata.labels", fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key], scalarOf(have, key)), "remove it, or choose another key")
+		}
+	}
+}
+
+func (e *expander) checkNumbers() {
+	spec := &e.actor.Spec
+	for _, n := range [...]struct {
+		field string
+		value *int
+		least int
+	}{
+		{"spec.timeout.processing", spec.Timeout.Processing, 1},
+		{"spec.timeout.gracefulShutdown", spec.Timeout.GracefulShutdown, 1},
+		{"spec.scaling.minReplicas", spec.Scaling.MinReplicas, 0},
+		{"spec.scaling.maxReplicas", spec.Scaling.MaxReplicas, 1},
+		{"spec.scaling.pollingInterval", spec.Scaling.PollingInterval, 1},
+		{"spec.scaling.cooldownPeriod", spec.Scaling.CooldownPeriod, 0},
+		{"spec.scaling.queueLength", spec.Scaling.QueueLength, 1},
+		{"spec.workload.replicas", spec.Workload.Replicas, 0},
+	} {
+		if n.value != nil && *n.value < n.least {
+			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least), fmt.Sprintf("write %d or more", n.least))
+		}
+	}
+	if min, max := value(spec.Scaling.MinReplicas, defaultMin), value(spec.Scaling.MaxReplicas, defaultMax); min > max {
+		e.error("min-above-max", "spec.scaling.minReplicas", fmt.Sprintf("%d is more than maxReplicas, %d", min, max), "lower it, or raise maxReplicas")
+	}
+	if a := spec.Scaling.Advanced; a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
+		e.error("metric-type", "spec.scaling.advanced.metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
+	}
+	if p := spec.Sidecar.ImagePullPolicy; p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
+		e.error("pull-policy", "spec.sidecar.imagePullPolicy", fmt.Sprintf("%q is no policy", p), "write Always, IfNotPresent or Never")
+	}
+}
+
+// readTransport is 004's "Transport Validation". The actor's finding says where the
+// configuration is wrong, which all actors share.
+func (e *expander) readTransport() {
+	name := e.actor.Spec.Transport
+	t, known := e.config.Transports[name]
+	names := strings.Join(slices.Sorted(maps.Keys(e.config.Transports)), ", ")
+	switch {
+	case name == "":
+		e.error("no-transport", "spec.transport", "no transport", "name one of spec.asya.transports in the configuration")
+	case !known && names == "":
+		e.error("unknown-transport", "spec.transport", fmt.Sprintf("the configuration has no transport %q, nor any other", name), "add spec.asya.transports."+name+" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
+	case !known:
+		e.error("unknown-transport", "spec.transport", fmt.Sprintf("the configuration has no transport %q", name), "choose from "+names)
+	case !t.Enabled:
+		e.error("transport-disabled", "spec.transport", fmt.Sprintf("the transport %q is disabled in the configuration", name), "set spec.asya.transports."+name+".enabled: true in armature.yaml")
+	case t.Type != rabbitMQ && t.Type != sqs:
+		e.misconfigured("type", fmt.Sprintf("%q is no type of transport", t.Type), "rabbitmq or sqs")
+	default:
+		e.transport = &transport{kind: t.Type, config: t.Config}
+	}
+}
+
+// misconfigured reports a mistake in the configuration of the actor's transport.
+func (e *expander) misconfigured(field, message, want string) {
+	e.error("transport-config", "spec.transport", message,
+		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s", e.actor.Spec.Transport, field, want))
+}
+
+func (e *expander) checkTransport() {
+	c := &e.transport.config
+	if e.transport.kind == rabbitMQ {
+		e.checkRabbitMQ(c)
+	} else {
+		e.checkSQS(c)
+	}
+	for _, s := range e.transport.secrets() {
+		if s.ref.Name == "" || s.ref.Key == "" {
+			e.misconfigured("config", "a reference to a Secret needs name and key", "both")
+		}
+	}
+	if p := c.Queues.DeletionPolicy; p != "" && p != "delete" && p != "retain" {
+		e.misconfigured("config.queues.deletionPolicy", fmt.Sprintf("%q is no policy", p), "delete or retain")
+	}
+	if e.namespaced() && e.Namespace == "" {
+		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "say metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
+	}
+}
+
+func (e *expander) checkRabbitMQ(c *api.AsyaTransportConfig) {
+	if c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" || c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil {
+		e.misconfigured("config", "a transport of type rabbitmq has settings of sqs", "host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only")
+	}
+	if c.Host == "" {
+		e.misconfigured("config.host", "no host of RabbitMQ", "the name of its Service")
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		e.misconfigured("config.port", fmt.Sprintf("%d is no port", c.Port), "a port from 1 to 65535")
+	}
+	if c.Port == 0 {
+		c.Port = 5672
+	}
+	if c.Username == "" {
+		c.Username = "guest"
+	}
+	if c.VHost == "" {
+		c.VHost = "/"
+	}
+	if c.Cluster == nil {
+		c.Cluster = clusterOf(c.Host)
+	}
+	if autoCreate := c.Queues.AutoCreate; c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && (autoCreate == nil || *autoCreate) {
+		e.misconfigured("config.rabbitmqClusterReference", fmt.Sprintf("%s does not tell in which RabbitmqCluster to make the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}")
+	}
+}
+
+var (
+	roleARN   = regexp.MustCompile(`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`)
+	accountID = regexp.MustCompile(`^[0-9]{12}$`)
+	sqsName   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
+
+func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
+	if c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil {
+		e.misconfigured("config", "a transport of type sqs has settings of rabbitmq", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, tags and queues only")
+	}
+	if c.Region == "" {
+		e.misconfigured("config.region", "no AWS region", "one such as eu-central-1")
+	}
+	if c.AccountID != "" && !accountID.MatchString(c.AccountID) {
+		e.misconfigured("config.accountId", fmt.Sprintf("%q is no AWS account", c.AccountID), "its twelve digits, in quotes")
+	}
+	if c.ActorRoleARN != "" && !roleARN.MatchString(c.ActorRoleARN) {
+		e.misconfigured("config.actorRoleArn", fmt.Sprintf("%q is no role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>")
+	}
+	if c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200 {
+		e.misconfigured("config", "a time that SQS does not take", "visibilityTimeout up to 43200 and waitTimeSeconds up to 20")
+	}
+	if c := c.Credentials; c != nil && (c.AccessKeyID == nil || c.SecretAccessKey == nil) {
+		e.misconfigured("config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both")
+	}
+	if name := e.queueName(); len(name) > maxSQSQueue || !sqsName.MatchString(name) {
+		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
+	}
+	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
+		e.error("service-account", templateAt+".spec.serviceAccountName", "the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(), "remove it, or take actorRoleArn out of the configuration")
+	}
+}
+
+func (e *expander) checkConfig() {
+	if names := text(e.config.QueueNames); names != "" && names != "namespaced" && names != "actor" {
+		e.error("config", "spec.transport", fmt.Sprintf("spec.asya.queueNames: %q is not known", names), "write namespaced or actor in armature.yaml")
+	}
+}

@@ -1,0 +1,145 @@
+package asyncactor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/expand"
+)
+
+// The types of transports.
+const (
+	rabbitMQ = "rabbitmq"
+	sqs      = "sqs"
+)
+
+// transport is a configured transport that has been checked, with its defaults.
+type transport struct {
+	kind   string
+	config api.AsyaTransportConfig
+}
+
+// secret is a variable of the sidecar whose value is in a Secret of the actor's
+// namespace, and how KEDA calls it.
+type secret struct {
+	variable, parameter string
+	ref                 *api.SecretKey
+}
+
+func (t *transport) secrets() (all []secret) {
+	add := func(variable, parameter string, ref *api.SecretKey) {
+		if ref != nil {
+			all = append(all, secret{variable, parameter, ref})
+		}
+	}
+	add("ASYA_RABBITMQ_PASSWORD", "password", t.config.PasswordSecretRef)
+	if c := t.config.Credentials; c != nil {
+		add("AWS_ACCESS_KEY_ID", "awsAccessKeyID", c.AccessKeyID)
+		add("AWS_SECRET_ACCESS_KEY", "awsSecretAccessKey", c.SecretAccessKey)
+	}
+	return all
+}
+
+// env is the sidecar's environment for the transport.
+func (t *transport) env(e *expander) (env []fields) {
+	add := func(name, value string) {
+		if value != "" {
+			env = append(env, variable(name, value))
+		}
+	}
+	number := func(name string, value int) {
+		if value > 0 {
+			add(name, fmt.Sprint(value))
+		}
+	}
+	c := &t.config
+	add("ASYA_TRANSPORT", t.kind)
+	switch t.kind {
+	case rabbitMQ:
+		add("ASYA_RABBITMQ_HOST", c.Host)
+		number("ASYA_RABBITMQ_PORT", c.Port)
+		add("ASYA_RABBITMQ_USERNAME", c.Username)
+		add("ASYA_RABBITMQ_EXCHANGE", c.Exchange)
+	case sqs:
+		add("ASYA_AWS_REGION", c.Region)
+		add("ASYA_SQS_ENDPOINT", c.Endpoint)
+		number("ASYA_SQS_VISIBILITY_TIMEOUT", e.visibility())
+		number("ASYA_SQS_WAIT_TIME_SECONDS", c.WaitTimeSeconds)
+	}
+	for _, s := range t.secrets() {
+		env = append(env, secretVariable(s.variable, s.ref.Name, s.ref.Key))
+	}
+	return env
+}
+
+// visibility is how long SQS hides a message that somebody works on, in seconds.
+func (e *expander) visibility() int {
+	if v := e.transport.config.VisibilityTimeout; v > 0 {
+		return v
+	}
+	return 2 * e.processing()
+}
+
+// namespaced reports whether queues are named after their namespace, so that
+// those of two namespaces do not clash.
+func (e *expander) namespaced() bool { return text(e.config.QueueNames) != "actor" }
+
+// queueName is the queue's in the transport.
+func (e *expander) queueName() string {
+	if e.namespaced() {
+		return "asya-" + e.Namespace + "-" + e.Name
+	}
+	return "asya-" + e.Name
+}
+
+// onUpdate tells those who apply to leave a queue that exists alone: 004, "Do NOT
+// modify queue (preserve messages)". It is Flux's annotation, which `armature
+// apply` heeds too.
+const onUpdate = "kustomize.toolkit.fluxcd.io/ssa"
+
+// queue declares the queue for the operator that makes it: RabbitMQ's topology
+// operator or AWS' controller for SQS.
+func (e *expander) queue() {
+	c := &e.transport.config
+	e.Claim(fmt.Sprintf("queue %s of transport %s", e.queueName(), e.actor.Spec.Transport))
+	if c.Queues.AutoCreate != nil && !*c.Queues.AutoCreate {
+		return
+	}
+	annotations := map[string]string{onUpdate: "IfNotPresent"}
+	retain := c.Queues.DeletionPolicy == "retain"
+	if e.transport.kind == sqs {
+		if retain {
+			annotations["services.k8s.aws/deletion-policy"] = "retain"
+		}
+		spec := object("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()))
+		tags := map[string]string{"asya.sh/actor": e.Name}
+		if e.Namespace != "" {
+			tags["asya.sh/namespace"] = e.Namespace
+		}
+		for key, value := range c.Tags {
+			tags[key] = value
+		}
+		spec = append(spec, object("tags", tags)...)
+		e.add(expand.Object{APIVersion: "sqs.services.k8s.aws/v1alpha1", Kind: "Queue", Name: "asya-" + e.Name, Annotations: annotations, Body: object("spec", spec).node()}, "queue")
+		return
+	}
+	cluster := object("name", c.Cluster.Name)
+	if c.Cluster.Namespace != "" {
+		cluster = append(cluster, object("namespace", c.Cluster.Namespace)...)
+	}
+	spec := object("name", e.queueName(), "vhost", c.VHost, "durable", true, "autoDelete", false, "rabbitmqClusterReference", cluster)
+	if retain {
+		spec = append(spec, object("deletionPolicy", "retain")...)
+	}
+	e.add(expand.Object{APIVersion: "rabbitmq.com/v1beta1", Kind: "Queue", Name: "asya-" + e.Name, Annotations: annotations, Body: object("spec", spec).node()}, "queue")
+}
+
+// clusterOf reads a RabbitmqCluster from the name of its Service.
+func clusterOf(host string) *api.ClusterRef {
+	parts := strings.Split(host, ".")
+	if len(parts) < 3 || parts[2] != "svc" || parts[0] == "" || parts[1] == "" {
+		return nil
+	}
+	return &api.ClusterRef{Name: parts[0], Namespace: parts[1]}
+}

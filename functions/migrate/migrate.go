@@ -1,0 +1,222 @@
+// Package migrate takes objects of other agent platforms to plain manifests:
+// it says of every field what becomes of it, takes out what admission webhooks
+// and clusters have put in, and compares what runs with what will.
+package migrate
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Fates of a field.
+const (
+	Kept    = "kept"
+	Moved   = "moved"
+	Dropped = "dropped"
+	Added   = "added"
+)
+
+// Field says what becomes of one field.
+type Field struct {
+	// Path is as in findings: spec.servicePorts[0].port.
+	Path string `json:"path"`
+	// Fate is Kept, Moved, Dropped or Added.
+	Fate string `json:"fate"`
+	// To says where a moved field went.
+	To string `json:"to,omitempty"`
+	// Reason says why a field was dropped or added.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Report is about one object of the input.
+type Report struct {
+	File   string  `json:"file,omitempty"`
+	Line   int     `json:"line,omitempty"`
+	Object krm.Ref `json:"object"`
+	// Becomes are the objects that take its place; none, where it is dropped.
+	Becomes []krm.Ref `json:"becomes"`
+	// Fields are all its fields that hold a value.
+	Fields []Field `json:"fields"`
+	// Rolls are the running workloads that applying the result restarts, or not.
+	Rolls []Roll `json:"rolls,omitempty"`
+}
+
+// Roll says whether applying the migrated manifests restarts a workload.
+type Roll struct {
+	Workload krm.Ref `json:"workload"`
+	Rolls    bool    `json:"rolls"`
+	Why      string  `json:"why"`
+}
+
+// rule is the fate of a field and of all below it, where no longer path has one.
+// Where to ends in "…", what follows path in the field follows it too.
+type rule struct{ path, fate, to, reason string }
+
+func (r rule) destination(path string) string {
+	to, deep := strings.CutSuffix(r.to, "…")
+	if deep {
+		return to + path[len(r.path):]
+	}
+	return to
+}
+
+const clusters = "the cluster's own"
+
+// metadata are the rules for every object.
+var metadata = []rule{
+	{"apiVersion", Kept, "", ""}, {"kind", Kept, "", ""}, {"metadata", Kept, "", ""},
+	{"metadata.uid", Dropped, "", clusters}, {"metadata.resourceVersion", Dropped, "", clusters},
+	{"metadata.generation", Dropped, "", clusters}, {"metadata.creationTimestamp", Dropped, "", clusters},
+	{"metadata.managedFields", Dropped, "", clusters}, {"metadata.selfLink", Dropped, "", clusters},
+	{"metadata.ownerReferences", Dropped, "", "the owner is migrated, or makes the object anew"},
+	{"metadata.finalizers", Dropped, "", "the controller that clears it is gone"},
+	{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", Dropped, "", "kubectl's books"},
+	{"metadata.annotations[deployment.kubernetes.io/revision]", Dropped, "", clusters},
+	{"status", Dropped, "", "observed, not wanted"},
+}
+
+// custom are the rules for the resources that expand.
+var custom = []rule{
+	{"apiVersion", Moved, "the apiVersion of each object", ""}, {"kind", Moved, "the kind of each object", ""},
+	{"metadata.name", Moved, "the names of the objects", ""}, {"metadata.namespace", Kept, "", ""},
+	{"metadata.labels", Moved, "metadata.labels of the objects and of the pods", ""},
+	{"metadata.annotations", Moved, "metadata.annotations of the workload", ""},
+}
+
+// rules are those of each kind, over metadata and custom.
+var rules = map[string][]rule{
+	"agent": {
+		{"spec.description", Moved, "the annotation description of the Deployment", ""},
+		{"spec.replicas", Moved, "Deployment spec.replicas", ""},
+		{"spec.labels", Moved, "metadata.labels of the objects and of the pods", ""},
+		{"spec.annotations", Moved, "metadata.annotations of the Deployment", ""},
+		{"spec.imageSource.image", Moved, "Deployment spec.template.spec.containers[0].image", ""},
+		{"spec.imageSource.buildRef", Moved, "Deployment spec.template.spec.containers[0].image, as the lock has it", ""},
+		{"spec.servicePorts", Moved, "Service spec.ports…", ""},
+		{"spec.podTemplateSpec", Moved, "Deployment spec.template.spec…", ""},
+		{"spec.podTemplateSpec.spec", Moved, "Deployment spec.template.spec…", ""},
+		{"spec.podTemplateSpec.metadata", Moved, "Deployment spec.template.metadata…", ""},
+	},
+	"kagent-agent": {
+		{"spec.type", Moved, "the form of the Deployment", ""},
+		{"spec.description", Moved, "the annotation description of the Deployment, and agent-card.json", ""},
+		{"spec.declarative", Moved, "ConfigMap config.json and agent-card.json", ""},
+		{"spec.declarative.executeCodeBlocks", Dropped, "", "kagent ignores it"},
+		{"spec.declarative.deployment", Moved, "Deployment spec", ""},
+		{"spec.byo.deployment", Moved, "Deployment spec", ""},
+		{"spec.allowedNamespaces", Dropped, "", "checked while migrating: plain Services do not ask who calls; write a NetworkPolicy"},
+		{"spec.deployment", Moved, "Deployment spec, and ConfigMap local.yaml", ""},
+		{"spec.transportType", Moved, "ConfigMap local.yaml", ""},
+		{"spec.stdioTransport", Moved, "ConfigMap local.yaml", ""},
+		{"spec.httpTransport", Moved, "ConfigMap local.yaml", ""},
+		{"spec.model", Moved, "config.json of the agents that name it", ""},
+		{"spec.provider", Moved, "config.json of the agents that name it", ""},
+		{"spec.apiKeySecret", Moved, "a secretKeyRef of the agents that name it", ""},
+		{"spec.apiKeySecretKey", Moved, "a secretKeyRef of the agents that name it", ""},
+		{"spec.apiKeyPassthrough", Moved, "config.json of the agents that name it", ""},
+		{"spec.defaultHeaders", Moved, "config.json of the agents that name it", ""},
+		{"spec.openAI", Moved, "config.json and environment of the agents that name it", ""},
+		{"spec.anthropic", Moved, "config.json and environment of the agents that name it", ""},
+		{"spec.azureOpenAI", Moved, "config.json and environment of the agents that name it", ""},
+		{"spec.ollama", Moved, "config.json and environment of the agents that name it", ""},
+		{"spec.gemini", Moved, "config.json and environment of the agents that name it", ""},
+		{"spec.bedrock", Moved, "config.json and environment of the agents that name it", ""},
+	},
+	"async-actor": {
+		{"spec", Moved, "the objects of the actor", ""},
+	},
+}
+
+// Fields says of every field of an object what becomes of it. function is the
+// one that expands it, "" for an object that stays; done are the fields that
+// were dropped from it or added, with their reasons. A field for which there is
+// no rule is an error, so that none is lost in silence.
+func Fields(o *krm.Object, function string, done []Field) ([]Field, error) {
+	table := slices.Clone(metadata)
+	if function == "" {
+		table = append(table, rule{"", Kept, "", ""})
+	} else {
+		table = append(append(table, custom...), rules[function]...)
+	}
+	var fields []Field
+	var lost []string
+	leaves(o.Root(), "", func(path string) {
+		if i := slices.IndexFunc(done, func(f Field) bool { return f.Fate == Dropped && below(path, f.Path) }); i >= 0 {
+			fields = append(fields, Field{path, Dropped, "", done[i].Reason})
+			return
+		}
+		r, found := longest(table, path)
+		if !found {
+			lost = append(lost, path)
+			return
+		}
+		fields = append(fields, Field{path, r.fate, r.destination(path), r.reason})
+	})
+	for _, f := range done {
+		if f.Fate == Added {
+			fields = append(fields, f)
+		}
+	}
+	if len(lost) > 0 {
+		return nil, fmt.Errorf("no rule says what becomes of %s", strings.Join(lost, ", "))
+	}
+	return fields, nil
+}
+
+// longest gives the rule with the longest path at or above a field.
+func longest(table []rule, path string) (best rule, found bool) {
+	for _, r := range table {
+		if below(withoutIndices(path), r.path) && (!found || len(r.path) >= len(best.path)) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+var index = regexp.MustCompile(`\[\d+\]`)
+
+func withoutIndices(path string) string { return index.ReplaceAllString(path, "") }
+
+// below reports whether a field is another one, or inside it.
+func below(path, above string) bool {
+	rest, ok := strings.CutPrefix(path, above)
+	return ok && (above == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// leaves visits every value that is no collection, or an empty one.
+func leaves(n krm.Node, path string, visit func(path string)) {
+	switch {
+	case n.IsMap() && n.Len() > 0:
+		for key, value := range n.Fields() {
+			leaves(value, join(path, key), visit)
+		}
+	case n.IsList() && n.Len() > 0:
+		i := 0
+		for item := range n.Items() {
+			leaves(item, fmt.Sprintf("%s[%d]", path, i), visit)
+			i++
+		}
+	case path != "":
+		visit(path)
+	}
+}
+
+func join(path, key string) string {
+	switch {
+	case strings.ContainsAny(key, "./"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	}
+	return path + "." + key
+}
+
+// SortReports orders reports by place.
+func SortReports(reports []Report) {
+	slices.SortStableFunc(reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+}

@@ -1,0 +1,137 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Formats are those of Write.
+func Formats() []string { return []string{"text", "json", "markdown"} }
+
+// Write writes reports. Text and Markdown count the fields that are kept; JSON
+// names them too.
+func Write(w io.Writer, format string, reports []Report) error {
+	switch format {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		if reports == nil {
+			reports = []Report{}
+		}
+		return e.Encode(reports)
+	case "markdown":
+		return writeMarkdown(w, reports)
+	}
+	return writeText(w, reports)
+}
+
+func writeText(w io.Writer, reports []Report) error {
+	var b strings.Builder
+	for _, r := range reports {
+		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
+		if reason, same := leftOut(r); same {
+			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", Dropped, fields(len(r.Fields)), reason)
+			continue
+		}
+		kept := 0
+		for _, f := range r.Fields {
+			if f.Fate == Kept {
+				kept++
+				continue
+			}
+			fmt.Fprintf(&b, "  %-7s %s%s\n", f.Fate, f.Path, why(f))
+		}
+		if kept > 0 {
+			fmt.Fprintf(&b, "  %-7s %s\n", Kept, fields(kept))
+		}
+		for _, roll := range r.Rolls {
+			fmt.Fprintf(&b, "  %s %s: %s\n", verb(roll), roll.Workload, roll.Why)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeMarkdown(w io.Writer, reports []Report) error {
+	var b strings.Builder
+	b.WriteString("# Migration\n")
+	for _, r := range reports {
+		if reason, same := leftOut(r); same {
+			fmt.Fprintf(&b, "\n## %s\n\n`%s` is left out: %s.\n", r.Object, place(r), reason)
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n", r.Object, place(r), becomes(r))
+		kept := 0
+		for _, f := range r.Fields {
+			if f.Fate == Kept {
+				kept++
+				continue
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate, strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
+		}
+		if kept > 0 {
+			fmt.Fprintf(&b, "| %s | kept | |\n", fields(kept))
+		}
+		for _, roll := range r.Rolls {
+			fmt.Fprintf(&b, "\n**%s** %s: %s\n", verb(roll), roll.Workload, roll.Why)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// leftOut gives the one reason for which all of an object is dropped.
+func leftOut(r Report) (reason string, same bool) {
+	if len(r.Becomes) > 0 || len(r.Fields) == 0 {
+		return "", false
+	}
+	for _, f := range r.Fields {
+		if f.Fate != Dropped || f.Reason != r.Fields[0].Reason {
+			return "", false
+		}
+	}
+	return r.Fields[0].Reason, true
+}
+
+func place(r Report) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
+
+func becomes(r Report) string {
+	if len(r.Becomes) == 0 {
+		return "is left out"
+	}
+	if len(r.Becomes) == 1 && r.Becomes[0] == r.Object {
+		return "is cleaned"
+	}
+	var names []string
+	for _, ref := range r.Becomes {
+		names = append(names, ref.Kind+" "+ref.Name)
+	}
+	return "becomes " + strings.Join(names, ", ")
+}
+
+func why(f Field) string {
+	switch {
+	case f.To != "":
+		return " -> " + f.To
+	case f.Reason != "":
+		return " (" + f.Reason + ")"
+	}
+	return ""
+}
+
+func fields(n int) string {
+	if n == 1 {
+		return "1 field"
+	}
+	return fmt.Sprintf("%d fields", n)
+}
+
+func verb(r Roll) string {
+	if r.Rolls {
+		return "rolls"
+	}
+	return "does not roll"
+}

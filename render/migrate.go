@@ -1,0 +1,294 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/migrate"
+)
+
+// Migrate takes a source of other agent platforms to plain manifests and the
+// pillars' custom resources: Agents, kagent's resources and AsyncActors become
+// what they stand for, what admission webhooks put into workloads is taken out,
+// and so is what a cluster adds to an export of its objects. The reports name
+// every field of every object that changes. Files without one pass as they are.
+func Migrate(src Source, opt Options, sink Sink) ([]migrate.Report, []krm.Finding, error) {
+	rows, err := pipeline(opt.Functions)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &migration{src: src, pkg: newEngine(src, opt, rows, sink).pkg, live: make(map[krm.Ref]*live)}
+	if err := m.each(m.collect); err != nil {
+		return nil, nil, err
+	}
+	m.findings = append(m.findings, m.pkg.Resolve(rows)...)
+	if krm.Failed(m.findings) {
+		krm.SortFindings(m.findings)
+		return nil, m.findings, nil
+	}
+	for i := range src.Files {
+		if err := m.file(i, sink); err != nil {
+			return nil, nil, err
+		}
+	}
+	migrate.SortReports(m.reports)
+	krm.SortFindings(m.findings)
+	return m.reports, m.findings, nil
+}
+
+type migration struct {
+	src      Source
+	pkg      *functions.Package
+	live     map[krm.Ref]*live // objects that a controller made from custom resources
+	owners   []krm.Ref         // the custom resources
+	reports  []migrate.Report
+	findings []krm.Finding
+}
+
+// live is an object of a cluster that a custom resource's controller made.
+type live struct {
+	*krm.Object
+	owner krm.Ref
+}
+
+// each visits all objects. Those of lists are given as documents of their own.
+func (m *migration) each(visit func(o *krm.Object) error) error {
+	for _, f := range m.src.Files {
+		if f.AsIs || !manifest(f.Path) {
+			continue
+		}
+		data, err := m.read(f)
+		if err != nil {
+			return err
+		}
+		walk(data, func(d krm.Document, item bool, line int) {
+			o := new(krm.Object)
+			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]), krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
+			if readErr != nil {
+				m.findings = append(m.findings, krm.Finding{Rule: syntaxRule, Severity: krm.Error, File: f.Path, Line: line, Message: readErr.Error()})
+			} else if isObject && err == nil {
+				err = visit(o)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *migration) read(f File) ([]byte, error) {
+	if f.Data != nil || m.src.Read == nil {
+		return f.Data, nil
+	}
+	data, err := m.src.Read(f.Path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", f.Path, err)
+	}
+	return data, nil
+}
+
+// collect is the first pass.
+func (m *migration) collect(o *krm.Object) error {
+	if owner, owned := migrate.Owner(o); owned && m.pkg.ExpandsRef(owner) != "" {
+		m.live[o.Ref] = &live{o, owner}
+		return nil
+	}
+	if m.pkg.Expands(o) != "" {
+		m.owners = append(m.owners, o.Ref)
+	}
+	m.pkg.CollectObject(o)
+	return nil
+}
+
+// file writes one file, where anything in it changes.
+func (m *migration) file(i int, sink Sink) error {
+	f := m.src.Files[i]
+	data, err := m.read(f)
+	if err != nil {
+		return err
+	}
+	if f.AsIs || !manifest(f.Path) {
+		return sink(f.Path, data)
+	}
+	var out []byte
+	changed := false
+	walk(data, func(d krm.Document, item bool, line int) {
+		text := data[d.Start:d.End]
+		var o krm.Object
+		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, krm.Origin{File: f.Path, Line: line})
+		if err != nil || readErr != nil || !isObject {
+			out = appendDocument(out, text)
+			return
+		}
+		var texts [][]byte
+		var different bool
+		if texts, different, err = m.object(&o, item); err != nil {
+			err = fmt.Errorf("%s:%d: migrating %s: %w", f.Path, line, o.Ref, err)
+			return
+		}
+		changed = changed || different
+		for _, t := range texts {
+			out = appendDocument(out, t)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !changed:
+		return sink(f.Path, data)
+	case path.Ext(f.Path) == ".json":
+		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, File: f.Path,
+			Message: "what it becomes does not fit a JSON file", Hint: "convert it to YAML first"})
+		return nil
+	case len(bytes.TrimSpace(out)) == 0:
+		return sink(f.Path, nil)
+	}
+	return sink(f.Path, out)
+}
+
+func appendDocument(dst, text []byte) []byte {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return dst
+	}
+	if len(dst) > 0 {
+		dst = append(endLine(dst, "\n"), "---\n"...)
+	}
+	return append(dst, text...)
+}
+
+// object gives what becomes of an object.
+func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
+	report := migrate.Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
+	function := m.pkg.Expands(o)
+	owner, owned := migrate.Owner(o)
+	switch {
+	case function != "":
+		return m.custom(o, function, report)
+	case owned && m.pkg.ExpandsRef(owner) == "" && (owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" || owner.Kind == "Job" && o.Kind == "Pod"):
+		return nil, true, m.dropped(o, report, "made by "+owner.String()+", which makes it anew")
+	case owned && m.pkg.ExpandsRef(owner) == "kagent-agent", owned && m.pkg.ExpandsRef(owner) != "" && o.Kind == "Secret":
+		if !slices.Contains(m.owners, owner) {
+			return nil, true, fmt.Errorf("it belongs to %s, which the input does not have: export that as well", owner)
+		}
+		return nil, true, m.dropped(o, report, "made by the controller of "+owner.String()+"; what it becomes takes its place")
+	}
+	return m.cleaned(o, item, report)
+}
+
+// dropped reports an object that nothing takes the place of.
+func (m *migration) dropped(o *krm.Object, report migrate.Report, reason string) (err error) {
+	done := []migrate.Field{}
+	for key := range o.Root().Fields() {
+		done = append(done, migrate.Field{Path: key, Fate: migrate.Dropped, Reason: reason})
+	}
+	report.Fields, err = migrate.Fields(o, "", done)
+	m.reports = append(m.reports, report)
+	return err
+}
+
+// custom gives the objects that a custom resource stands for. Where the input
+// has what its controller made of it, those stay, as they run.
+func (m *migration) custom(o *krm.Object, function string, report migrate.Report) (texts [][]byte, different bool, err error) {
+	running := false
+	for ref, l := range m.live {
+		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace && function != "kagent-agent" && ref.Kind != "Secret" {
+			report.Becomes = append(report.Becomes, ref)
+			_, workload := l.PodTemplate()
+			running = running || workload
+		}
+	}
+	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
+	var notes []migrate.Field
+	if !running {
+		notes = m.pkg.PlainNotes(o)
+		if texts, err = m.pkg.Plain(o); err != nil {
+			return nil, false, err
+		}
+	}
+	if report.Fields, err = migrate.Fields(o, function, notes); err != nil {
+		return nil, false, err
+	}
+	for _, text := range texts {
+		var made krm.Object
+		if isObject, err := made.ReadMade(text, o); err != nil || !isObject {
+			return nil, false, fmt.Errorf("what it becomes is no object: %w", err)
+		}
+		report.Becomes = append(report.Becomes, made.Ref)
+		if roll, ok := m.roll(&made); ok {
+			report.Rolls = append(report.Rolls, roll)
+		}
+	}
+	m.reports = append(m.reports, report)
+	return texts, true, nil
+}
+
+// roll compares a workload with the one that runs under its name.
+func (m *migration) roll(made *krm.Object) (migrate.Roll, bool) {
+	l := m.live[made.Ref]
+	if l == nil {
+		return migrate.Roll{}, false
+	}
+	template, ok1 := podTemplate(made)
+	running, ok2 := podTemplate(l.Object)
+	if !ok1 || !ok2 {
+		return migrate.Roll{}, false
+	}
+	roll := migrate.Roll{Workload: made.Ref, Why: "its pod template is as it runs"}
+	if at := migrate.Differs(template, running); at != "" {
+		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
+	}
+	return roll, true
+}
+
+func podTemplate(o *krm.Object) (any, bool) {
+	value, err := o.Value()
+	object, ok := value.(map[string]any)
+	if err != nil || !ok {
+		return nil, false
+	}
+	spec, ok := object["spec"].(map[string]any)
+	return spec["template"], ok && spec["template"] != nil
+}
+
+// cleaned gives an object without what webhooks and clusters put into it.
+func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (texts [][]byte, different bool, err error) {
+	if item || m.live[o.Ref] != nil { // of a list: a document of its own
+		tree, err := o.Parse()
+		if err != nil {
+			return nil, false, err
+		}
+		text, err := krm.BlockStyle(tree)
+		if err != nil {
+			return nil, false, err
+		}
+		if isObject, err := o.ReadMade(text, o); err != nil || !isObject {
+			return nil, false, fmt.Errorf("an item that is no object: %w", err)
+		}
+	}
+	c, err := migrate.Clean(o, m.pkg.Prefix())
+	if err != nil {
+		return nil, false, err
+	}
+	m.findings = append(m.findings, c.Findings...)
+	if !c.Changed() {
+		return [][]byte{o.Append(nil)}, false, nil
+	}
+	report.Becomes = append(report.Becomes, o.Ref)
+	if report.Fields, err = migrate.Fields(o, "", c.Fields); err != nil {
+		return nil, false, err
+	}
+	if _, workload := o.PodTemplate(); workload {
+		roll := migrate.Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
+		if c.Injected {
+			roll.Rolls, roll.Why = true, "the injected containers are taken out, and put in again by the next render"
+		}
+		report.Rolls = append(report.Rolls, roll)
+	}
+	m.reports = append(m.reports, report)
+	return [][]byte{o.Append(nil)}, true, nil
+}

@@ -1,0 +1,164 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/identity"
+)
+
+// configMap finds the generated ConfigMap of a workload, and the name of the
+// custom resource that it was made from: the workload's where nobody wrote one.
+func (l *Live) configMap(w *unstructured.Unstructured, name string) (cm *unstructured.Unstructured, resource string) {
+	resource = w.GetName()
+	for _, c := range l.ConfigMaps {
+		if c.GetNamespace() != w.GetNamespace() || c.GetName() != name {
+			continue
+		}
+		var source struct {
+			Metadata struct{ Name string }
+		}
+		if err := json.Unmarshal([]byte(c.GetAnnotations()[expand.Source]), &source); err == nil && source.Metadata.Name != "" {
+			resource = source.Metadata.Name
+		}
+		return c, resource
+	}
+	return nil, resource
+}
+
+// component is one of the identity infrastructure, over all pods of a workload.
+type component struct{ there, ready bool }
+
+// components looks at the pods that have the configuration. One is ready where
+// it is in each of them.
+func components(pods []*unstructured.Unstructured) map[string]component {
+	found := make(map[string]component)
+	for _, name := range identity.Components() {
+		x := component{ready: len(pods) > 0}
+		for _, p := range pods {
+			x.there = x.there || has(p, name)
+			x.ready = x.ready && up(p, name)
+		}
+		x.ready = x.there && x.ready
+		found[name] = x
+	}
+	return found
+}
+
+// tokenExchange is 001's status of a TokenExchange, for the workload it targets.
+func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.Unstructured) TokenExchange {
+	settings := identity.Settings{Name: w.GetName()}
+	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
+	cm, resource := l.configMap(w, settings.TokenExchangeName())
+	t.Name = Name{w.GetNamespace(), resource}
+	t.ConfigMapName = settings.TokenExchangeName()
+	configured := slices.DeleteFunc(slices.Clone(pods), func(p *unstructured.Unstructured) bool { return ended(p) || !mounts(p, t.ConfigMapName) })
+	t.ConfiguredPods = len(configured)
+	c := components(configured)
+	inbound := c[identity.AuthProxy]
+	if !inbound.there {
+		inbound = c[identity.EnvoyProxy] // the published generation
+	}
+	t.IdentityStatus = &api.IdentityStatus{
+		SPIFFEEnabled: c[identity.SpiffeHelper].there, IDPRegistered: c[identity.ClientRegistration].ready,
+		InboundProxyReady: inbound.ready, OutboundProxyReady: c[identity.EnvoyProxy].ready,
+	}
+	switch why := trouble(configured, identity.Components()); {
+	case cm == nil:
+		t.Phase, t.Message = Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
+	case why != "":
+		t.Phase, t.Message = Failed, why
+	case len(configured) == 0:
+		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
+	case waiting(c) != "":
+		t.Phase, t.Message = Pending, "not ready in all pods: "+waiting(c)
+	default:
+		t.Phase, t.Message = Active, "Identity infrastructure configured"
+	}
+	return t
+}
+
+// phaseWithoutPods is Active where there should be none: scaled to zero, or
+// between two runs.
+func phaseWithoutPods(w *unstructured.Unstructured) string {
+	replicas, found, _ := unstructured.NestedInt64(w.Object, "spec", "replicas")
+	if found && replicas == 0 || w.GetKind() == "Job" || w.GetKind() == "CronJob" {
+		return Active
+	}
+	return Pending
+}
+
+// trouble says why a component of the identity infrastructure does not get on.
+func trouble(pods []*unstructured.Unstructured, names [5]string) string {
+	for _, p := range pods {
+		if why := failing(p); why != "" {
+			for _, name := range names {
+				if strings.Contains(why, ": "+name+": ") {
+					return why
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func waiting(c map[string]component) string {
+	var names []string
+	for _, name := range identity.Components() {
+		if x := c[name]; x.there && !x.ready {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// agentTrace is 001's status of an AgentTrace.
+func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*unstructured.Unstructured) AgentTrace {
+	settings := identity.Settings{Name: w.GetName()}
+	t := AgentTrace{Target: w.GetKind() + "/" + w.GetName()}
+	cm, resource := l.configMap(w, settings.TraceName())
+	t.Name = Name{w.GetNamespace(), resource}
+	t.AgentTraceStatus.ConfigMapName = settings.TraceName()
+	for _, p := range pods {
+		if !ended(p) && mounts(p, settings.TraceName()) {
+			t.ConfiguredPods++
+		}
+	}
+	switch {
+	case cm == nil:
+		t.Phase, t.Message = Failed, "the ConfigMap "+settings.TraceName()+" is missing: apply the package again"
+	case t.ConfiguredPods == 0:
+		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
+	default:
+		t.Phase = Active
+	}
+	return t
+}
+
+// agentCard tells what discovery has to go by. The cards themselves are in the
+// catalog.
+func (l *Live) agentCard(cm *unstructured.Unstructured, name string) AgentCard {
+	c := AgentCard{Name: Name{cm.GetNamespace(), name}, Phase: Active, ConfigMapName: cm.GetName()}
+	selector, found, _ := unstructured.NestedString(cm.Object, "data", "selector")
+	if !found {
+		return c
+	}
+	s, err := labels.Parse(selector)
+	if err != nil {
+		c.Phase, c.Message = Failed, fmt.Sprintf("the selector %q cannot be read: %v", selector, err)
+		return c
+	}
+	for _, p := range l.Pods {
+		if p.GetNamespace() == cm.GetNamespace() && !ended(p) && s.Matches(labels.Set(p.GetLabels())) {
+			c.Pods++
+		}
+	}
+	return c
+}

@@ -1,0 +1,329 @@
+// Package status says how what Armature rendered fares in a cluster: actors in
+// the words of source 004, agents by the conditions of 000, and for the pillars
+// what their status sections held in 001. The controllers that wrote those are
+// gone; all of it is read from live objects, and nothing is written.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
+)
+
+// Live is what a cluster has, of any number of namespaces.
+type Live struct {
+	// Workloads are Deployments, StatefulSets, DaemonSets, Jobs and CronJobs.
+	Workloads []*unstructured.Unstructured
+	// Pods, ConfigMaps and Events may hold more than those that matter.
+	Pods, ConfigMaps, Events []*unstructured.Unstructured
+	// Scalers are HorizontalPodAutoscalers and ScaledObjects, Queues those of
+	// RabbitMQ's topology operator and of ACK.
+	Scalers, Queues []*unstructured.Unstructured
+	Now             time.Time
+}
+
+// Report is how it all fares.
+type Report struct {
+	Actors         []Actor         `json:"actors"`
+	Agents         []Agent         `json:"agents"`
+	Workloads      []Workload      `json:"workloads"`
+	TokenExchanges []TokenExchange `json:"tokenExchanges"`
+	AgentTraces    []AgentTrace    `json:"agentTraces"`
+	AgentCards     []AgentCard     `json:"agentCards"`
+}
+
+// Name is whose status it is.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Actor is an AsyncActor's workload.
+type Actor struct {
+	Name                   `json:",inline"`
+	asyncactor.ActorStatus `json:",inline"`
+}
+
+// Agent is an Agent's workload with the conditions of 000, "Status Conditions".
+type Agent struct {
+	Name `json:",inline"`
+	// Kind is Agent; Workload is the kind that it became.
+	Kind     string `json:"kind"`
+	Workload string `json:"workload"`
+	// Ready counts pods that serve, Desired how many there should be.
+	Ready      int             `json:"ready"`
+	Desired    int             `json:"desired"`
+	Conditions []api.Condition `json:"conditions"`
+}
+
+// Workload is any other one that a render injected.
+type Workload struct {
+	Name `json:",inline"`
+	Kind string `json:"kind"`
+	// Status is kstatus': Current, InProgress, Failed, Terminating, NotFound or
+	// Unknown.
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+	Ready   int    `json:"ready"`
+	Pods    int    `json:"pods"`
+}
+
+// Phases of a pillar.
+const (
+	Active  = "Active"
+	Pending = "Pending"
+	Failed  = "Failed"
+)
+
+// TokenExchange is the identity of one workload, whether somebody wrote the
+// custom resource or the defaults stand.
+type TokenExchange struct {
+	Name                    `json:",inline"`
+	Target                  string `json:"target"`
+	api.TokenExchangeStatus `json:",inline"`
+}
+
+// AgentTrace is the tracing of one workload.
+type AgentTrace struct {
+	Name                 `json:",inline"`
+	Target               string `json:"target"`
+	api.AgentTraceStatus `json:",inline"`
+	ConfiguredPods       int `json:"configuredPods"`
+}
+
+// AgentCard is what is published of agents for discovery.
+type AgentCard struct {
+	Name          `json:",inline"`
+	Phase         string `json:"phase"`
+	Message       string `json:"message,omitempty"`
+	ConfigMapName string `json:"configMapName"`
+	// Pods are those that are asked for their cards, as far as labels say.
+	Pods int `json:"pods"`
+}
+
+// Of works out the report.
+func Of(l Live) Report {
+	r := Report{
+		Actors: []Actor{}, Agents: []Agent{}, Workloads: []Workload{},
+		TokenExchanges: []TokenExchange{}, AgentTraces: []AgentTrace{}, AgentCards: []AgentCard{},
+	}
+	for _, w := range l.Workloads {
+		made, _, _ := strings.Cut(w.GetAnnotations()[identity.RenderedFor], "/")
+		_, injected := w.GetAnnotations()[inject.RecordAnnotation]
+		pods := l.podsOf(w)
+		switch {
+		case made == "AsyncActor":
+			r.Actors = append(r.Actors, l.actor(w, pods))
+		case made == "Agent":
+			r.Agents = append(r.Agents, agent(w, pods))
+		case injected:
+			r.Workloads = append(r.Workloads, workload(w, pods))
+		}
+		if injected {
+			r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
+			r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
+		}
+	}
+	for _, cm := range l.ConfigMaps {
+		if card, ok := strings.CutPrefix(cm.GetAnnotations()[identity.RenderedFor], "AgentCard/"); ok {
+			r.AgentCards = append(r.AgentCards, l.agentCard(cm, card))
+		}
+	}
+	sortByName(r.Actors, func(a Actor) Name { return a.Name })
+	sortByName(r.Agents, func(a Agent) Name { return a.Name })
+	sortByName(r.Workloads, func(w Workload) Name { return w.Name })
+	sortByName(r.TokenExchanges, func(t TokenExchange) Name { return t.Name })
+	sortByName(r.AgentTraces, func(t AgentTrace) Name { return t.Name })
+	sortByName(r.AgentCards, func(c AgentCard) Name { return c.Name })
+	return r
+}
+
+func sortByName[T any](all []T, name func(T) Name) {
+	slices.SortStableFunc(all, func(a, b T) int {
+		return cmp.Or(cmp.Compare(name(a).Namespace, name(b).Namespace), cmp.Compare(name(a).Name, name(b).Name))
+	})
+}
+
+// Health sums a report up.
+type Health int
+
+// Well is everything as it should be; Busy is on its way there; Ill is not.
+const (
+	Well Health = iota
+	Busy
+	Ill
+)
+
+// Health is that of what fares worst.
+func (r *Report) Health() (worst Health) {
+	note := func(h Health) { worst = max(worst, h) }
+	for _, a := range r.Actors {
+		note(actorHealth(a.Status))
+	}
+	for _, a := range r.Agents {
+		note(agentHealth(a))
+	}
+	for _, w := range r.Workloads {
+		switch kstatus.Status(w.Status) {
+		case kstatus.CurrentStatus:
+		case kstatus.FailedStatus:
+			note(Ill)
+		default:
+			note(Busy)
+		}
+	}
+	for _, t := range r.TokenExchanges {
+		note(phaseHealth(t.Phase))
+	}
+	for _, t := range r.AgentTraces {
+		note(phaseHealth(t.Phase))
+	}
+	return worst
+}
+
+func actorHealth(status string) Health {
+	switch status {
+	case asyncactor.Running, asyncactor.Napping:
+		return Well
+	case asyncactor.Creating, asyncactor.ScalingUp, asyncactor.ScalingDown, asyncactor.Updating, asyncactor.Terminating:
+		return Busy
+	}
+	return Ill
+}
+
+func agentHealth(a Agent) Health {
+	for _, c := range a.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			if c.Reason == podsFailing {
+				return Ill
+			}
+			return Busy
+		}
+	}
+	return Well
+}
+
+func phaseHealth(phase string) Health {
+	switch phase {
+	case Active:
+		return Well
+	case Pending:
+		return Busy
+	}
+	return Ill
+}
+
+// Only keeps what has one of the names; found says which of them there are.
+func (r *Report) Only(names []string) (found []string) {
+	seen := make(map[string]bool)
+	keep := func(n Name) bool {
+		seen[n.Name] = seen[n.Name] || slices.Contains(names, n.Name)
+		return seen[n.Name]
+	}
+	r.Actors = filter(r.Actors, func(a Actor) bool { return keep(a.Name) })
+	r.Agents = filter(r.Agents, func(a Agent) bool { return keep(a.Name) })
+	r.Workloads = filter(r.Workloads, func(w Workload) bool { return keep(w.Name) })
+	r.TokenExchanges = filter(r.TokenExchanges, func(t TokenExchange) bool { return keep(t.Name) })
+	r.AgentTraces = filter(r.AgentTraces, func(t AgentTrace) bool { return keep(t.Name) })
+	r.AgentCards = filter(r.AgentCards, func(c AgentCard) bool { return keep(c.Name) })
+	for _, n := range names {
+		if seen[n] {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+func filter[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(all, func(x T) bool { return !keep(x) })
+}
+
+// Empty reports whether there is nothing to say anything of.
+func (r *Report) Empty() bool {
+	return len(r.Actors)+len(r.Agents)+len(r.Workloads)+len(r.AgentCards) == 0
+}
+
+// podsOf gives the pods of a workload: those that its selector picks, or that a
+// Job of a CronJob owns.
+func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*unstructured.Unstructured) {
+	selector := labels.Nothing()
+	if m, found, _ := unstructured.NestedStringMap(w.Object, "spec", "selector", "matchLabels"); found && len(m) > 0 {
+		selector = labels.SelectorFromSet(m)
+	}
+	for _, p := range l.Pods {
+		if p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstructured) Actor {
+	live := asyncactor.Live{Workload: w.Object, Now: l.Now}
+	_, name, _ := strings.Cut(w.GetAnnotations()[identity.RenderedFor], "/")
+	about := map[string]bool{w.GetName(): true}
+	for _, s := range l.Scalers {
+		target, _, _ := unstructured.NestedString(s.Object, "spec", "scaleTargetRef", "name")
+		if s.GetNamespace() != w.GetNamespace() || target != w.GetName() {
+			continue
+		}
+		about[s.GetName()] = true
+		if s.GetKind() == "ScaledObject" {
+			live.ScaledObject = s.Object
+		} else {
+			live.HPA = s.Object
+		}
+	}
+	for _, q := range l.Queues {
+		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[identity.RenderedFor] == "AsyncActor/"+name {
+			live.Queue = q.Object
+		}
+	}
+	for _, p := range pods {
+		about[p.GetName()] = true
+		live.Pods = append(live.Pods, p.Object)
+	}
+	for _, e := range l.Events {
+		if involved, _, _ := unstructured.NestedString(e.Object, "involvedObject", "name"); e.GetNamespace() == w.GetNamespace() && about[involved] {
+			live.Events = append(live.Events, e.Object)
+		}
+	}
+	return Actor{Name{w.GetNamespace(), name}, asyncactor.Status(live)}
+}
+
+func workload(w *unstructured.Unstructured, pods []*unstructured.Unstructured) Workload {
+	x := Workload{Name: Name{w.GetNamespace(), w.GetName()}, Kind: w.GetKind()}
+	result, err := kstatus.Compute(w)
+	if err != nil {
+		x.Status, x.Message = string(kstatus.UnknownStatus), err.Error()
+	} else {
+		x.Status, x.Message = string(result.Status), result.Message
+	}
+	if x.Status == string(kstatus.CurrentStatus) {
+		x.Message = ""
+	}
+	for _, p := range pods {
+		if ended(p) {
+			continue
+		}
+		x.Pods++
+		if condition(p, "Ready") == "True" {
+			x.Ready++
+		}
+		if why := failing(p); why != "" && x.Status != string(kstatus.CurrentStatus) {
+			x.Status, x.Message = string(kstatus.FailedStatus), why
+		}
+	}
+	return x
+}
