@@ -101,14 +101,17 @@ func runOvercommit(u *Unit) {
 	u.consume("Overcommit")
 	u.consume("OvercommitClass")
 	p := &u.overcommit
-	if !p.Active() && (u.remembered == nil || len(p.overcommits)+len(p.classes) > 0) {
-		return
+	class := u.remembered
+	if class == nil { // the workload takes the place of one that was generated
+		class = u.classes[key{u.Kind, u.Namespace, u.Name}]
+	}
+	if !p.Active() && (class == nil || len(p.overcommits)+len(p.classes) > 0) {
+		return // else a host has dropped the classes since
 	}
 	pod, ok := u.PodTemplate()
 	if !ok {
 		return
 	}
-	class := u.remembered // of a package whose host has dropped the classes
 	if p.Active() {
 		if class, ok = u.overcommitClass(pod); !ok {
 			return

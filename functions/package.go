@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
@@ -45,6 +46,7 @@ type Package struct {
 	expanded       map[key]bool                         // their names
 	madeBy         map[key]*resource                    // whose objects these are
 	claimed        map[string]*resource                 // whose things outside of the cluster
+	classes        map[key]*overcommit.Class            // that an earlier render applied to generated workloads
 	exchangeOf     map[int32]*custom[api.TokenExchange] // by index into entries
 	traceOf        map[int32]*custom[api.AgentTrace]
 	cards          cardIndex
@@ -106,6 +108,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		expanded:   make(map[key]bool),
 		madeBy:     make(map[key]*resource),
 		claimed:    make(map[string]*resource),
+		classes:    make(map[key]*overcommit.Class),
 	}
 	if config != nil {
 		p.Config, p.configured = config.Spec, &config.Origin
@@ -193,6 +196,9 @@ func (p *Package) CollectObject(o *krm.Object) {
 	}
 	if e.generated {
 		p.collectSource(o)
+		if class := overcommit.Remembered(o); class != nil {
+			p.classes[k] = class
+		}
 	}
 }
 
@@ -217,7 +223,7 @@ type Mark struct{ entries, whole int }
 // Mark gives the present point.
 func (p *Package) Mark() Mark {
 	whole := p.locks + len(p.sources) + len(p.resources) + len(p.tokenExchanges) + len(p.agentTraces) + len(p.agentCards) + len(p.findings) +
-		len(p.overcommit.overcommits) + len(p.overcommit.classes)
+		len(p.overcommit.overcommits) + len(p.overcommit.classes) + len(p.classes)
 	for _, ns := range p.namespaces {
 		whole += len(ns)
 	}

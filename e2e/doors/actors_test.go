@@ -145,15 +145,71 @@ func renderedArchive(t *testing.T, archive *txtar.Archive) []*unstructured.Unstr
 	return decoded(t, stream.Bytes())
 }
 
+// others stand beside the example of AsyncActors in one package: an Agent, a
+// TokenExchange for an actor that opts in, and workloads that overcommit changes.
+const others = `apiVersion: agent.kagenti.dev/v1alpha1
+kind: Agent
+metadata:
+  name: research
+  namespace: pipeline
+  labels: {kagenti.io/inject: enabled}
+spec:
+  imageSource: {image: "ghcr.io/example/research:v1"}
+  podTemplateSpec:
+    spec:
+      containers:
+      - name: agent
+        ports: [{containerPort: 8081}]
+        resources: {limits: {cpu: 1, memory: 1Gi}}
+---
+apiVersion: asya.sh/v1alpha1
+kind: AsyncActor
+metadata:
+  name: model
+  namespace: pipeline
+  labels: {kagenti.io/inject: enabled}
+spec:
+  transport: rabbitmq
+  workload:
+    kind: StatefulSet
+    template:
+      spec:
+        containers:
+        - name: asya-runtime
+          image: ghcr.io/example/model:v1
+          ports: [{containerPort: 8081}]
+          resources: {limits: {cpu: 2, memory: 4Gi}}
+---
+apiVersion: kagenti.io/v1alpha1
+kind: TokenExchange
+metadata:
+  name: model
+  namespace: pipeline
+spec:
+  targetRef: {apiVersion: apps/v1, kind: StatefulSet, name: model}
+  spiffe: {audience: models}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: pipeline
+  labels:
+    inditex.com/overcommit-class: steady
+`
+
 // TestActorsThroughEveryDoor renders the example of AsyncActors, whose transports
-// are in the configuration, through the command line, kustomize, kpt and a plain
-// ResourceList.
+// are in the configuration, in a package of all kinds, through the command line,
+// kustomize, kpt and a plain ResourceList.
 func TestActorsThroughEveryDoor(t *testing.T) {
 	example := func(t *testing.T) string {
 		dir := t.TempDir()
 		for _, file := range []string{"text-processor.yaml", "happy-end.yaml"} {
 			write(t, dir, file, read(t, root, "examples/async-actor", file))
 		}
+		for _, file := range []string{"overcommit.yaml", "search-agent.yaml", "index.yaml"} {
+			write(t, dir, file, read(t, root, "examples/overcommit", file))
+		}
+		write(t, dir, "others.yaml", others)
 		config := strings.Replace(read(t, root, "examples/async-actor/armature.yaml"), "  name: armature\n", `  name: armature
   annotations:
     config.kubernetes.io/local-config: "true"
@@ -164,8 +220,10 @@ func TestActorsThroughEveryDoor(t *testing.T) {
 		return dir
 	}
 	want := remembering(t, must(t, "", "", "armature", "render", example(t)))
-	if len(want) != 7 {
-		t.Fatalf("%d objects: %v", len(want), want)
+	for _, id := range []string{"Deployment pipeline/research", "StatefulSet pipeline/model", "Deployment pipeline/text-processor", "Deployment <nil>/search-agent", "ConfigMap pipeline/asya-runtime"} {
+		if want[id] == nil {
+			t.Fatalf("no %s among %d objects", id, len(want))
+		}
 	}
 	doors := map[string]func(t *testing.T, dir string) string{
 		"folder": func(t *testing.T, dir string) string {
@@ -174,7 +232,7 @@ func TestActorsThroughEveryDoor(t *testing.T) {
 			return stream(t, dir+"/out")
 		},
 		"kustomize": func(t *testing.T, dir string) string {
-			write(t, dir, "kustomization.yaml", "resources: [text-processor.yaml, happy-end.yaml]\ntransformers: [armature.yaml]\n")
+			write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
 			out := must(t, dir, "", kustomize, buildArgs(dir)...)
 			must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 			again := t.TempDir()

@@ -175,10 +175,10 @@ func (r *resolver) class(c *api.OvercommitClass) {
 // Remembered gives the class that an earlier render applied to an object, from
 // the annotations of its pods; nil where it applied none.
 func Remembered(o *krm.Object) *Class {
-	pod, ok := o.PodTemplate()
-	if !ok || !krm.ChangedBy(o, "overcommit") {
+	if !krm.ChangedBy(o, "overcommit") {
 		return nil
 	}
+	pod, _ := o.PodTemplate()
 	name, _ := pod.Annotation(AppliedAnnotation)
 	cpu, _ := pod.Annotation(CPUAnnotation)
 	memory, _ := pod.Annotation(MemoryAnnotation)
