@@ -29,9 +29,10 @@ func applyCommand() *cobra.Command {
 		Use:   "apply PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Render a package and apply it to a cluster, with inventory and pruning",
 		Long: `Apply renders a folder, a file or standard input, or takes a rendered package from
-a registry, and brings the result into the cluster by server-side apply: namespaces and CRDs first, then the rest. What the
-package had before and has no more is pruned. The inventory that says what it had
-is the ConfigMap armature-NAME.
+a registry, and brings the result into the cluster by server-side apply:
+namespaces and CRDs first, then the rest. What the package had before and has no
+more is pruned. The inventory that says what it had is the ConfigMap
+armature-NAME.
 
 A plan is made first. A conflict with another field manager, an immutable field or
 an object that the API server refuses ends it before anything is written. When it

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
@@ -64,6 +65,7 @@ func (k *cluster) rest() (config *rest.Config, namespace string, err error) {
 	if config, err = loader.ClientConfig(); err != nil {
 		return nil, "", fmt.Errorf("finding the cluster: %w", err)
 	}
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	if namespace = k.namespace; namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {
 			return nil, "", fmt.Errorf("finding the namespace: %w", err)

@@ -6,18 +6,17 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Story 12: somebody edits a TokenExchange, renders and applies. The running
+// Story 12: somebody edits a TokenExchange and runs `armature apply`. The running
 // sidecar sees its new routes within ten seconds (001, "Configuration Change
 // Latency"), and nothing is started again.
 func TestStory12AnEditReachesTheRunningSidecar(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
 	folder := s.agents(t, "deployment.yaml")
-	s.applyObjects(t, s.rendered(t, folder))
+	apply := func() { armature(t, "apply", folder, "--name=agents", "--namespace="+s.namespace, "--wait=false") }
+	apply()
 	pod := s.running(t, "deployment")
 	routesTo := func(audience string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -33,12 +32,7 @@ func TestStory12AnEditReachesTheRunningSidecar(t *testing.T) {
 
 	rewrite(t, folder, "deployment.yaml", "first-audience", "second-audience")
 	began := time.Now()
-	s.applyObjects(t, s.rendered(t, folder))
-	// By itself the kubelet looks at a pod's files once a minute; any change of the
-	// pod makes it look at once.
-	nudged := pod.DeepCopy()
-	nudged.Annotations = map[string]string{"armature.dev/nudged": began.Format(time.RFC3339Nano)}
-	must(t, s.Patch(t.Context(), nudged, client.MergeFrom(&pod)))
+	apply() // By itself the kubelet looks at a pod's files once a minute; apply nudges it.
 	eventually(t, 10*time.Second-time.Since(began), "the sidecar has its new routes", routesTo("second-audience"))
 	t.Logf("the edit took %.1f s to the running sidecar, rendering and applying included", time.Since(began).Seconds())
 	s.stillRuns(t, pod)

@@ -47,11 +47,14 @@ func TestFirstAndNoOp(t *testing.T) {
 		t.Errorf("inventory %v", got)
 	}
 
-	before := w.writes.count()
+	before, dryRuns := w.writes.count(), w.writes.dryRuns
 	plan = w.apply(apply.Options{}, web, configMap("settings", "a"), everyday)
 	w.expect(plan, "unchanged ConfigMap NS/settings", "unchanged Deployment NS/web", "unchanged Service NS/web", "unchanged Secret NS/token", "unchanged Role NS/web:reader")
 	if all := w.writes.since(before); len(all) != 0 {
 		t.Errorf("a no-op wrote: %v", all)
+	}
+	if n := w.writes.dryRuns - dryRuns; n != 1 {
+		t.Errorf("%d dry runs, want one, of the Secret", n)
 	}
 	if now := w.get("apps/v1", "Deployment", "web"); now.GetResourceVersion() != deployment.GetResourceVersion() {
 		t.Error("the Deployment was written")

@@ -253,19 +253,24 @@ func (w *world) eventually(condition func() string) {
 	w.Fatal(last)
 }
 
-// writes counts requests that write; dry runs do not.
+// writes counts requests that write, and dry runs, which do not.
 type writes struct {
-	lock sync.Mutex
-	all  []string
+	lock    sync.Mutex
+	all     []string
+	dryRuns int
 }
 
 func (c *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" {
-			c.lock.Lock()
+		c.lock.Lock()
+		switch {
+		case r.Method == http.MethodGet:
+		case r.URL.Query().Get("dryRun") != "":
+			c.dryRuns++
+		default:
 			c.all = append(c.all, r.Method+" "+r.URL.Path)
-			c.lock.Unlock()
 		}
+		c.lock.Unlock()
 		return next.RoundTrip(r)
 	})
 }

@@ -53,6 +53,15 @@ func TestMistakes(t *testing.T) {
 	w := newWorld(t)
 	w.refused(apply.Options{}, "is in the package twice", configMap("one", "a"), configMap("one", "b"))
 	w.refused(apply.Options{}, "is the name of the package's inventory", configMap("armature-weather", "a"))
+	for text, words := range map[string]string{
+		"kind: Secret\nmetadata: {name: a}\nstringData: {password: hunter2}\n": "a document is no Kubernetes object",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n":      "has no metadata.name",
+		"apiVersion: v1\nkind: ConfigMap\nkind: Secret\nmetadata: {name: a}\n": "already set",
+	} {
+		if _, err := apply.Read("app.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
 	w.Package.Name = "Not A Name"
 	w.refused(apply.Options{}, "cannot be the name of a package", configMap("one", "a"))
 }

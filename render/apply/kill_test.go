@@ -93,6 +93,22 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// Ctrl-C ends an apply between two requests. The next one finishes the work.
+func TestInterrupt(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	opt := apply.Options{Wait: true, Tell: func(string) { cancel() }}
+	_, err := w.Apply(ctx, w.Package, w.read(web, configMap("settings", "a")), opt)
+	if err == nil || !strings.Contains(err.Error(), "interrupted: the next apply finishes the work") {
+		t.Errorf("error %v", err)
+	}
+	w.apply(apply.Options{}, web, configMap("settings", "a"))
+	if w.get("apps/v1", "Deployment", "web") == nil || !slices.Equal(w.inventory(), []string{"ConfigMap settings", "Deployment web"}) {
+		t.Errorf("not finished: %v", w.inventory())
+	}
+}
+
 // variant is a random version of a package: some of many objects, with random
 // content, and a namespace and a CRD with instances among them.
 func variant(random *rand.Rand) []string {

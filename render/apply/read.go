@@ -58,8 +58,9 @@ func decode(file string, document []byte) ([]Object, error) {
 		return nil, nil
 	}
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(text); err != nil {
-		return nil, fmt.Errorf("%s: no Kubernetes object: %w", file, err)
+	if err := u.UnmarshalJSON(text); err != nil || u.GetAPIVersion() == "" {
+		// The error has the document in it, which may be a Secret.
+		return nil, fmt.Errorf("%s: a document is no Kubernetes object: apiVersion or kind is missing, or metadata is no map", file)
 	}
 	if !u.IsList() {
 		if u.GetName() == "" {

@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +14,14 @@ func TestWait(t *testing.T) {
 	w := newWorld(t)
 	done := make(chan error, 1)
 	var told []string
+	var lock sync.Mutex
+	tell := func(s string) {
+		lock.Lock()
+		defer lock.Unlock()
+		told = append(told, s)
+	}
 	go func() {
-		_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), apply.Options{Wait: true, Timeout: time.Minute, Tell: func(s string) { told = append(told, s) }})
+		_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), apply.Options{Wait: true, Timeout: time.Minute, Tell: tell})
 		done <- err
 	}()
 	w.eventually(func() string {
