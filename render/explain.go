@@ -74,7 +74,7 @@ func Explain(src Source, opt Options, file string, pick Selection) (Explanation,
 	if s.engine.asIs(&src.Files[i]) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file, ErrNotInPackage)
 	}
-	e := explainer{stages: s, index: i, rows: rows, pick: pick}
+	e := explainer{stages: s, index: i, rows: rows, pick: pick, all: src, opt: opt}
 	return e.explain()
 }
 
@@ -84,6 +84,8 @@ type explainer struct {
 	index int
 	rows  []functions.Function
 	pick  Selection
+	all   Source // with no document blanked
+	opt   Options
 
 	source   []byte
 	rendered []byte
@@ -117,6 +119,9 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 	e.rendered = stages.texts[len(stages.texts)-1]
 	objects := e.attribute(stages)
 	if err := e.causes(objects); err != nil {
+		return Explanation{}, nil, err
+	}
+	if err := e.resources(objects); err != nil {
 		return Explanation{}, nil, err
 	}
 	kept, err := e.selected(objects)
@@ -498,6 +503,144 @@ func (e *explainer) causes(objects []*explained) error {
 	return nil
 }
 
+// sharedKinds are the kinds of custom resources that functions read for objects of
+// other files.
+var sharedKinds = []string{"Overcommit", "OvercommitClass", "ImageLock", "ModelConfig", "MCPServer", "RemoteMCPServer"}
+
+// maxResources bounds how many custom resources are tried.
+const maxResources = 64
+
+// resources explains what no setting decides: it leaves out one custom resource
+// after the other, those of the file itself and those that others share, and
+// notes where the render differs.
+func (e *explainer) resources(objects []*explained) error {
+	if !slices.ContainsFunc(e.lines, unexplained) {
+		return nil
+	}
+	e.lock()
+	baseline, err := e.tried(nil)
+	if err != nil {
+		return err
+	}
+	candidates, err := e.candidates(baseline)
+	if err != nil {
+		return err
+	}
+	open := make([]bool, len(e.lines))
+	for i, l := range e.lines {
+		open[i] = unexplained(l)
+	}
+	for _, c := range candidates {
+		without, err := e.without(c)
+		if err != nil {
+			return err
+		}
+		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name, By: identity.Said(c.ref.Kind), File: e.all.Files[c.file].Path, Line: c.line}
+		for _, x := range objects {
+			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
+		}
+	}
+	return nil
+}
+
+// unexplained reports whether a function wrote a line for a reason that is not
+// known yet. What the identity functions write without a reason has none.
+func unexplained(l ExplainedLine) bool {
+	switch l.Function {
+	case Author, "inject", "token-exchange", "agent-trace":
+		return false
+	}
+	return len(l.Because) == 0
+}
+
+// lock explains digests by the lock beside the package.
+func (e *explainer) lock() {
+	if e.opt.Lock == nil {
+		return
+	}
+	for i := range e.lines {
+		if l := &e.lines[i]; l.Function == "pin-images" && unexplained(*l) {
+			l.Because = []identity.Provenance{{Setting: "images", By: "ImageLock", File: e.opt.Lock.Origin.File, Line: e.opt.Lock.Origin.Line}}
+		}
+	}
+}
+
+// candidate is a custom resource of the package.
+type candidate struct {
+	file, line int
+	ref        krm.Ref
+	start, end int
+}
+
+func (e *explainer) candidates(rendered map[krm.Ref]map[string]string) (found []candidate, err error) {
+	for i, f := range e.all.Files {
+		if e.engine.asIs(&f) {
+			continue
+		}
+		data, err := content(e.all, f.Path)
+		if err != nil {
+			return nil, err
+		}
+		own := i == e.index
+		if !own && !slices.ContainsFunc(sharedKinds, func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
+			continue
+		}
+		walk(data, func(d krm.Document, item bool, line int) {
+			ref, ok := refOf(data, d, item)
+			_, stays := rendered[ref]
+			if ok && !item && len(found) < maxResources && (own && !stays || slices.Contains(sharedKinds, ref.Kind)) {
+				found = append(found, candidate{i, line, ref, d.Start, d.End})
+			}
+		})
+	}
+	return found, nil
+}
+
+// without renders the file in a package that lacks a resource.
+func (e *explainer) without(c candidate) (map[krm.Ref]map[string]string, error) {
+	src := e.all
+	src.Files = slices.Clone(src.Files)
+	data, err := content(e.all, src.Files[c.file].Path)
+	if err != nil {
+		return nil, err
+	}
+	data = bytes.Clone(data)
+	for i := c.start; i < c.end; i++ {
+		if data[i] != '\n' {
+			data[i] = ' '
+		}
+	}
+	src.Files[c.file].Data = data
+	other, err := newStages(src, e.opt)
+	if err != nil {
+		return nil, err
+	}
+	text, err := other.render(e.index, e.rows, nil)
+	return valuesOf(text), err
+}
+
+// compareUnexplained notes a resource as the cause of lines that no setting
+// decides.
+func (e *explainer) compareUnexplained(x *explained, was, other map[string]string, p identity.Provenance, open []bool) {
+	for _, s := range x.spans {
+		if s.function < 0 || s.entry >= len(e.lines) {
+			continue
+		}
+		value, there := other[s.field]
+		if there && value == was[s.field] {
+			continue
+		}
+		for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
+			if open[line] {
+				e.because(line, p, !there)
+			}
+			if !s.leaf {
+				break
+			}
+		}
+	}
+}
+
 // workload is the one that an object is, or was made for.
 func (e *explainer) workload(x *explained) krm.Ref {
 	if _, ok := e.inputs[x.Ref]; ok {
@@ -518,6 +661,10 @@ func (e *explainer) tried(alter func(identity.Settings) identity.Settings) (map[
 	if err != nil {
 		return nil, err
 	}
+	return valuesOf(text), nil
+}
+
+func valuesOf(text []byte) map[krm.Ref]map[string]string {
 	all := make(map[krm.Ref]map[string]string)
 	walk(text, func(d krm.Document, item bool, line int) {
 		var o krm.Object
@@ -527,7 +674,7 @@ func (e *explainer) tried(alter func(identity.Settings) identity.Settings) (map[
 			all[o.Ref] = values
 		}
 	})
-	return all, nil
+	return all
 }
 
 // compare notes a setting as the cause of the lines that differ with another

@@ -107,6 +107,52 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainResources: what no setting decides is explained by the custom
+// resource without which it would differ.
+func TestExplainResources(t *testing.T) {
+	archive := `-- class.yaml --
+apiVersion: overcommit.inditex.dev/v1alphav1
+kind: Overcommit
+metadata: {name: cluster}
+spec: {overcommitLabel: class}
+---
+apiVersion: overcommit.inditex.dev/v1alphav1
+kind: OvercommitClass
+metadata: {name: half}
+spec: {cpuOvercommit: 0.5, memoryOvercommit: 1, isDefault: true}
+-- web.yaml --
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: first}
+data: {}
+---
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: Agent
+metadata: {name: web}
+spec:
+  imageSource: {image: "web:v1"}
+  podTemplateSpec:
+    spec:
+      containers:
+      - name: agent
+        resources:
+          requests: {cpu: 7m}
+          limits: {cpu: "1"}
+`
+	for field, want := range map[string]string{
+		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit cluster (class.yaml:1), OvercommitClass half (class.yaml:6)",
+		"spec.template.spec.containers[agent].image":                  "agent: there by Agent web (web.yaml:6)",
+	} {
+		e, err := explanationOf(t, archive, "web.yaml", render.Selection{Object: "Deployment/web", Field: field})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Lines[0].Reason(); got != want {
+			t.Errorf("%s: %q, want %q", e.Lines[0].Text, got, want)
+		}
+	}
+}
+
 // TestExplainIsWhatRenderGives: the lines are those of the render, whichever
 // form the author's file has: rendered before, of one object only, a stream.
 func TestExplainIsWhatRenderGives(t *testing.T) {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -31,7 +32,7 @@ func Lint(src Source, opt Options) ([]krm.Finding, Stats, error) {
 	if l.failed != nil {
 		return nil, stats, l.failed
 	}
-	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField))
+	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField), files)
 	findings = append(dropTold(findings), contested...)
 	krm.SortFindings(findings)
 	return findings, stats, err
@@ -113,10 +114,17 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 }
 
 // contests finds fields that one function sets and a later one changes, each
-// pair of functions and kind of field once for the package.
-func contests(src Source, opt Options, severity krm.Severity) (findings []krm.Finding, err error) {
+// pair of functions and kind of field once for the package. A function that
+// changes what is there leaves a record, so that only files with one are looked at.
+func contests(src Source, opt Options, severity krm.Severity, rendered []File) (findings []krm.Finding, err error) {
+	changed := make(map[string]bool)
+	for _, f := range rendered {
+		if bytes.Contains(f.Data, []byte(krm.ChangedAnnotation)) {
+			changed[f.Path] = true
+		}
+	}
 	rows, err := pipeline(opt.Functions)
-	if err != nil || severity == lint.Off {
+	if err != nil || severity == lint.Off || len(changed) == 0 {
 		return nil, err
 	}
 	s, err := newStages(src, opt)
@@ -125,6 +133,9 @@ func contests(src Source, opt Options, severity krm.Severity) (findings []krm.Fi
 	}
 	counts := make(map[string]int)
 	for i := range src.Files {
+		if !changed[src.Files[i].Path] {
+			continue
+		}
 		f, err := s.file(i, rows)
 		if err != nil {
 			return nil, err

@@ -45,9 +45,6 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 // says, and one of which it says nothing.
 func TestLint(t *testing.T) {
 	for _, rule := range lint.Rules() {
-		if rule.Name == lint.ContestedField {
-			continue // TestChanges
-		}
 		t.Run(rule.Name, func(t *testing.T) {
 			a, err := txtar.ParseFile(filepath.Join("testdata", "lint", rule.Name+".txtar"))
 			if err != nil {

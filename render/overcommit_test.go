@@ -65,3 +65,16 @@ func TestOvercommitRoundTrip(t *testing.T) {
 	}
 	t.Logf("%d workloads were changed", changed)
 }
+
+// BenchmarkOvercommit is the engine without files where a class changes every
+// workload, for one of many; BenchmarkMemory is the same without a class.
+func BenchmarkOvercommit(b *testing.B) {
+	const n = 1000
+	files, size := corpus(b, n)
+	files = append(files, render.File{Path: "class.yaml", Data: []byte(halves)})
+	b.SetBytes(int64(size / n))
+	b.ReportAllocs()
+	for range b.N/n + 1 {
+		stream(b, render.Source{Files: files})
+	}
+}

@@ -73,6 +73,7 @@ type world struct {
 	writes    atomic.Int32 // to the API server, by the controller
 	clock     atomic.Int64 // seconds since begin
 	r         *controller.Reconciler
+	logTo     logr.Logger
 }
 
 var worlds atomic.Int32
@@ -106,6 +107,7 @@ func newWorld(t *testing.T) *world {
 	w.store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
 	w.must(err)
 	t.Cleanup(func() { w.must(w.store.Close()) })
+	w.logTo = logr.Discard()
 	w.r = (&controller.Reconciler{
 		Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 500 * time.Millisecond, Now: w.now,
 	}).Init()
@@ -133,7 +135,7 @@ func (w *world) start() (stop func()) {
 	go func() {
 		done <- controller.Run(ctx, w.config, controller.Options{
 			Store: w.store, Namespace: w.namespace, Namespaces: []string{w.namespace}, MetricsAddress: "0", HealthAddress: "0",
-			Dial: w.network.dial, ServerPeriod: time.Second, Log: logr.Discard(),
+			Dial: w.network.dial, ServerPeriod: time.Second, Log: w.logTo,
 		})
 	}()
 	var once sync.Once

@@ -182,6 +182,9 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 				missing = append(missing, k)
 				_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
 			}
+			if ctx.Err() != nil {
+				return nil // it ends, and a cache that was filling with it
+			}
 			if err != nil {
 				return fmt.Errorf("starting to follow %s: %w", k.Resource, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -19,10 +20,13 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-var pageTemplates = template.Must(template.New("").Funcs(template.FuncMap{
-	"entryPath": entryPath, "pretty": pretty, "link": link, "commitLink": commitLink, "plural": plural,
-	"age": func(time.Time, time.Time) string { return "" }, // each page has its own now
-}).ParseFS(pageFiles, "page/*.html"))
+// pageTemplates are parsed when the first page is asked for: a process that does
+// not serve the catalog pays nothing.
+var pageTemplates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"entryPath": entryPath, "pretty": pretty, "link": link, "commitLink": commitLink, "plural": plural, "age": age,
+	}).ParseFS(pageFiles, "page/*.html"))
+})
 
 // pages are for people: rendered here, without scripts.
 func (s *Server) pages(mux *http.ServeMux) {
@@ -121,12 +125,8 @@ func (s *Server) details(w http.ResponseWriter, r *http.Request) {
 
 // page prints one whole, or an error: never half of it.
 func (s *Server) page(w http.ResponseWriter, status int, name string, data any) {
-	t, err := pageTemplates.Clone()
 	var out bytes.Buffer
-	if err == nil {
-		err = t.Funcs(template.FuncMap{"age": age}).ExecuteTemplate(&out, name, data)
-	}
-	if err != nil {
+	if err := pageTemplates().ExecuteTemplate(&out, name, data); err != nil {
 		s.Log.Error(err, "printing a page", "page", name)
 		http.Error(w, "the catalog cannot answer now", http.StatusInternalServerError)
 		return

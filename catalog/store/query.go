@@ -166,11 +166,13 @@ type Hit struct {
 	Score float64 `json:"score"`
 }
 
-// ranked bounds how many matches are ranked: a word that more things than this
-// have in common tells little about any of them. Matches in names go first.
-const ranked = 400
+// ranked bounds how many matches of each rank are looked at: a word that more
+// things than this have in common tells little about any of them.
+const ranked = 100
 
-// Search for words in names, titles, descriptions, tags and skills, best match first.
+// Search for words in names, titles, descriptions, tags and skills, best match
+// first: what is named so, then what has the words in its names, its tags, its
+// description.
 func (s *Store) Search(ctx context.Context, q Query) ([]Hit, error) {
 	words := searchWords(q.Text)
 	if len(words) == 0 || len(q.Scope) == 0 {
@@ -191,39 +193,49 @@ func (s *Store) Search(ctx context.Context, q Query) ([]Hit, error) {
 	return hits, nil
 }
 
+// findSQLite asks for each rank by itself: bm25 would count all matches of each
+// word, which takes ten times as long where thousands match.
 func (s *Store) findSQLite(ctx context.Context, q Query, words []string) (*sql.Rows, error) {
 	match := make([]string, 0, len(words))
 	for _, w := range words {
-		match = append(match, `"`+w+`"*`)
+		term := `"` + w + `"`
+		if len([]rune(w)) > 1 { // one letter begins too many words
+			term += "*"
+		}
+		match = append(match, term)
 	}
-	text := strings.Join(match, " AND ")
-	filter := ""
+	text, filter := strings.Join(match, " AND "), ""
 	if q.Kind != "" {
 		filter += " AND scope : " + kindToken(q.Kind)
 	}
 	if tokens := q.Scope.tokens(); tokens != nil {
 		filter += " AND scope : (" + strings.Join(tokens, " OR ") + ")"
 	}
+	const rank = "SELECT * FROM (SELECT rowid AS id, %d AS score FROM words WHERE words MATCH ? LIMIT ?)"
 	where, args := q.where()
-	names := "{names} : (" + text + ")" + filter
-	anywhere := "{names tags description} : (" + text + ")" + filter
+	limit := max(ranked, q.limit())
+	values := []any{"{names} : (" + text + ")" + filter, limit, "{names tags} : (" + text + ")" + filter, limit, "{names tags description} : (" + text + ")" + filter, limit}
+	values = append(append([]any{strings.TrimSpace(strings.ToLower(q.Text))}, values...), append(args, q.limit())...)
+	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
+	// Bodies are read of what is answered alone.
 	return s.read.QueryContext(ctx, `
-SELECT `+columns+`, item.position, item.body, found.score FROM (
-  SELECT id, MAX(score) AS score FROM (
-    SELECT * FROM (SELECT rowid AS id, -bm25(words, 10, 4, 1, 0) AS score FROM words WHERE words MATCH ? LIMIT ?)
-    UNION ALL
-    SELECT * FROM (SELECT rowid AS id, -bm25(words, 10, 4, 1, 0) AS score FROM words WHERE words MATCH ? LIMIT ?)
-  ) GROUP BY id
-) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
-WHERE `+where+` ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ?`,
-		append(append([]any{names, ranked, anywhere, ranked}, args...), q.limit())...)
+SELECT `+columns+`, item.position, item.body, best.score AS score FROM (
+  SELECT item.id AS id, found.score + (LOWER(item.name) = ?) AS score FROM (
+    SELECT id, MAX(score) AS score FROM (`+fmt.Sprintf(rank+" UNION ALL "+rank+" UNION ALL "+rank, 3, 2, 1)+`) GROUP BY id
+  ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
+  WHERE `+where+` ORDER BY `+order+` LIMIT ?
+) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY `+order, values...)
 }
 
 func (s *Store) findPostgres(ctx context.Context, q Query, words []string) (*sql.Rows, error) {
 	match, named := make([]string, 0, len(words)), make([]string, 0, len(words))
 	for _, w := range words {
-		match = append(match, w+":*")
-		named = append(named, w+":*A")
+		prefix := ":*"
+		if len([]rune(w)) == 1 {
+			prefix = ":"
+		}
+		match = append(match, strings.TrimSuffix(w+prefix, ":"))
+		named = append(named, w+prefix+"A")
 	}
 	where, args := q.where()
 	if q.Kind != "" {

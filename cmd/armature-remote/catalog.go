@@ -264,8 +264,11 @@ func (c *catalog) hits(out io.Writer, hits []store.Hit) error {
 func offers(e store.Entry) string {
 	var parts []string
 	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
-		if n := e.Counts[kind]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+		switch n := e.Counts[kind]; {
+		case n == 1:
+			parts = append(parts, "1 "+kind)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, kind))
 		}
 	}
 	return strings.Join(parts, ", ")

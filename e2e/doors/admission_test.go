@@ -108,7 +108,7 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 
-	for _, example := range []string{"weather-agent", "weather-agent-prod", "memory-agent", "report-job", "nightly-cronjob"} {
+	for _, example := range []string{"weather-agent", "weather-agent-prod", "memory-agent", "report-job", "nightly-cronjob", "agent", "kagent"} {
 		for _, o := range rendered(t, example) {
 			if err := apply(o); err != nil {
 				t.Errorf("%s: %s %s, which was rendered: %v", example, o.GetKind(), o.GetName(), err)

@@ -72,7 +72,7 @@ func (c *Changes) Any() bool { return len(c.changes) > 0 }
 // stays as it is.
 func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
 	n := from.Get(keys...)
-	if have := n.Get(key); have.IsScalar() && have.Text() == decode([]byte(value)) {
+	if have := n.Get(key); have.IsScalar() && have.Is(scalarText(value)) {
 		return
 	}
 	at := append(steps(from), keys...)
@@ -82,6 +82,17 @@ func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
 		c.changes = append(c.changes, change{At: at})
 	}
 	c.changes[i].Set = append(c.changes[i].Set, setField{Key: key, By: by, Value: value})
+}
+
+// scalarText is what a value that Set was given says.
+func scalarText(value string) string {
+	if text := ""; strings.HasPrefix(value, `"`) && json.Unmarshal([]byte(value), &text) == nil {
+		return text
+	}
+	if strings.ContainsAny(value, `"'\`) {
+		return decode([]byte(value))
+	}
+	return value
 }
 
 // steps gives the way to a node as a record has it. Items are known by their
@@ -303,7 +314,7 @@ func (o *Object) revertChange(ch *change) error {
 	for _, f := range ch.Set {
 		have := n.Get(f.Key)
 		switch {
-		case !have.IsScalar() || have.Text() != decode([]byte(f.Value)):
+		case !have.IsScalar() || !have.Is(scalarText(f.Value)):
 		case f.Was == nil:
 			doomed = append(doomed, f.Key)
 		default:

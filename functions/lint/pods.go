@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -72,8 +73,9 @@ func reservedName(c *checker) {
 		}
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
-		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") {
-			c.report(name, fmt.Sprintf("%q: names that begin with armature- are for injected volumes", name.Text()), "rename it")
+		// The published names are too common to be told of.
+		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(inject.ReservedVolumes(), name.Text()) {
+			c.report(name, fmt.Sprintf("%q is the name of an injected volume, but nothing was injected by a render", name.Text()), "rename it")
 		}
 	}
 }

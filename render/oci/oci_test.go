@@ -21,6 +21,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -352,6 +355,28 @@ func TestResolve(t *testing.T) {
 	want, _ := index.Digest()
 	if got, err := oci.Resolve(t.Context(), host+"/app:v1", "", oci.Options{}); err != nil || got != want.String() {
 		t.Errorf("%s %v, want %s", got, err, want)
+	}
+	var verified string
+	opt := oci.Options{Verify: func(_ context.Context, d name.Digest) error { verified = d.DigestStr(); return nil }}
+	arm, err := random.Image(10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _ := arm.ConfigFile()
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", "arm64"
+	if arm, err = mutate.ConfigFile(arm, config); err != nil {
+		t.Fatal(err)
+	}
+	both := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: config.Platform()}})
+	many, _ := name.ParseReference(host + "/app:many")
+	if err := remote.WriteIndex(many, both); err != nil {
+		t.Fatal(err)
+	}
+	wantIndex, _ := both.Digest()
+	wantArm, _ := arm.Digest()
+	if got, err := oci.Resolve(t.Context(), host+"/app:many", "linux/arm64", opt); err != nil || got != wantArm.String() || verified != wantIndex.String() {
+		t.Errorf("%s %v, want %s; verified %s", got, err, wantArm, verified)
 	}
 	if got, err := oci.Resolve(t.Context(), host+"/app:v1", "linux/s390x", oci.Options{}); err == nil {
 		t.Errorf("%s for a platform that the image is not for", got)

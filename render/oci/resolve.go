@@ -16,26 +16,31 @@ import (
 
 // Resolve gives the digest behind an image's tag. platform is os/arch[/variant],
 // for the digest of that platform's image; "" is for what the tag names, which
-// may be an index of many platforms.
+// may be an index of many platforms. Verify judges what the tag names: that is
+// what people sign.
 func Resolve(ctx context.Context, image, platform string, opt Options) (digest string, err error) {
 	ref, err := name.ParseReference(image, opt.nameOptions()...)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", image, err)
 	}
-	options := opt.Remote(ctx)
-	if platform == "" {
-		found, err := remote.Get(ref, options...)
-		if err != nil {
-			return "", explain("resolving", ref, err)
-		}
-		digest = found.Digest.String()
-	} else if digest, err = ofPlatform(ref, platform, options); err != nil {
-		return "", err
+	found, err := remote.Get(ref, opt.Remote(ctx)...)
+	if err != nil {
+		return "", explain("resolving", ref, err)
 	}
+	named := ref.Context().Digest(found.Digest.String())
 	if opt.Verify != nil {
-		err = opt.Verify(ctx, ref.Context().Digest(digest))
+		if err := opt.Verify(ctx, named); err != nil {
+			return "", err
+		}
 	}
-	return digest, err
+	if platform == "" {
+		return found.Digest.String(), nil
+	}
+	digest, err = ofPlatform(named, platform, opt.Remote(ctx))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", image, err)
+	}
+	return digest, nil
 }
 
 func ofPlatform(ref name.Reference, platform string, options []remote.Option) (string, error) {

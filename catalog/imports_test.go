@@ -1,0 +1,32 @@
+package catalog_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Imports point one way: the kinds and the store import nothing of ours, the
+// store knows no cluster, and nothing of the catalog knows builds or rendering.
+func TestImports(t *testing.T) {
+	const module = "github.com/armature-dev/armature/"
+	for _, ban := range []struct{ of, what, reason string }{
+		{module + "catalog/store", module, "the store imports nothing of ours"},
+		{module + "catalog/store", "k8s.io/", "the store knows no cluster"},
+		{module + "catalog/api", module, "the kinds import nothing of ours"},
+		{module + "catalog/serve", module + "catalog/controller", "what serves does not ask agents"},
+		{module + "catalog/...", module + "builds", "the catalog stands beside builds"},
+		{module + "catalog/...", module + "render", "the catalog stands beside render"},
+		{module + "catalog/...", module + "cmd", "commands are the rim"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", ban.of).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range strings.Fields(string(out)) {
+			if strings.HasPrefix(d, ban.what) && !strings.HasPrefix(d, strings.TrimSuffix(ban.of, "/...")) {
+				t.Errorf("%s imports %s: %s", ban.of, d, ban.reason)
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The catalog of manifests alone: what their spec and status say, nobody asked.
+func TestCatalogOffline(t *testing.T) {
+	a := buildArmature(t)
+	file := filepath.Join(t.TempDir(), "catalog.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The card is that of source 001, "Pillar 2: AgentCard CR".
+	write(`apiVersion: kagenti.io/v1alpha1
+kind: AgentCard
+metadata: {name: weather-agent-card, namespace: default}
+spec:
+  selector: {matchLabels: {app: weather-agent}}
+  endpoint: {path: "/.well-known/agent.json", port: 8081, scheme: http}
+  syncPeriod: 30s
+  metadata:
+    name: "Weather Intelligence Agent"
+    description: "Production weather forecasting service"
+    tags: [weather, forecast, production]
+status:
+  phase: Active
+  lastSyncTime: "2026-01-13T16:10:00Z"
+  discoveredPods: 3
+  syncErrors: 0
+  cards:
+  - podName: weather-agent-7d5f8b9c4d-abc12
+    podIP: 10.244.0.10
+    url: "http://10.244.0.10:8081"
+    lastFetchTime: "2026-01-13T16:10:00Z"
+    fetchStatus: Success
+    card:
+      name: "Weather Intelligence Agent"
+      version: "2.1.0"
+      url: "http://weather-agent.default.svc.cluster.local"
+      capabilities: {streaming: true, batchProcessing: true}
+      skills:
+      - {name: "get_forecast", description: "Get weather forecast for location"}
+      - {name: "get_climate_data", description: "Get historical climate data"}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: kagent.dev/v1alpha2
+  kind: RemoteMCPServer
+  metadata: {name: office, namespace: team1}
+  spec: {url: "http://office:8080/mcp", description: "Office tools"}
+  status:
+    observedGeneration: 1
+    conditions: []
+    discoveredTools: [{name: book_room, description: "Book a room"}]
+- {apiVersion: v1, kind: Service, metadata: {name: passed-over}}
+`)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"list"}, []string{"weather-agent-card", "Weather Intelligence Agent", "Healthy", "2 skills", "office", "1 tool"}},
+		{[]string{"list", "-o", "wide"}, []string{"2.1.0", "http://weather-agent.default.svc.cluster.local", "agentcards.kagenti.io"}},
+		{[]string{"list", "--type", "server", "-o", "json"}, []string{`"name":"office"`}},
+		{[]string{"search", "climate"}, []string{"get_climate_data", "skill", "default/weather-agent-card"}},
+		{[]string{"search", "room", "--kind", "tool", "-o", "yaml"}, []string{"name: book_room"}},
+		{[]string{"get", "default/weather-agent-card"}, []string{"get_forecast", "Get weather forecast for location"}},
+		{[]string{"get", "office", "-n", "team1", "-o", "yaml"}, []string{"kind: tool", "description: Office tools"}},
+	} {
+		out, _ := a.run(t, 0, append(append([]string{"catalog"}, c.args...), "-f", file)...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("armature catalog %s: no %q in\n%s", strings.Join(c.args, " "), want, out)
+			}
+		}
+	}
+	if out, _ := a.run(t, 0, "catalog", "list", "--type", "server", "-f", file); strings.Contains(out, "weather") {
+		t.Errorf("--type server lists\n%s", out)
+	}
+	for want, args := range map[string][]string{
+		"not in the catalog": {"get", "default/nobody", "-f", file},
+		"no such file":       {"list", "-f", "nowhere"},
+	} {
+		if _, errs := a.run(t, 1, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
+			t.Errorf("no %q in %s", want, errs)
+		}
+	}
+	for want, args := range map[string][]string{
+		"say which catalog":   {"list"},
+		"exclude each other":  {"list", "-f", file, "--server", "https://localhost"},
+		"use one of":          {"list", "-f", file, "-o", "xml"},
+		"use agent or server": {"list", "--type", "robot"},
+		"write it as https":   {"list", "--server", "localhost:8443"},
+	} {
+		if _, errs := a.run(t, 2, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
+			t.Errorf("no %q in %s", want, errs)
+		}
+	}
+	write("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: a}\nspec: {selecter: {}}\n")
+	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "selecter") || !strings.Contains(errs, file) {
+		t.Errorf("an unknown field: %s", errs)
+	}
+}
+
+// The client trusts the certificate that it was told to, sends its token there
+// and nowhere else.
+func TestCatalogClient(t *testing.T) {
+	a := buildArmature(t)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
+	t.Cleanup(elsewhere.Close)
+	redirect := false
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if redirect {
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+			return
+		}
+		if r.Header.Get("Authorization") != "Bearer token" {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"error":"send a Kubernetes token"}`))
+			return
+		}
+		next := `,"next":"ns/a/r"`
+		if r.URL.Query().Get("after") != "" {
+			next = ""
+		}
+		_, _ = w.Write([]byte(`{"items":[{"name":"agent","namespace":"ns","resource":"r","uid":"1"}]` + next + `}`))
+	}))
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	ca, token, wrong := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong")
+	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret")} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"catalog", "list", "--server", server.URL}
+	if out, _ := a.run(t, 0, append(args, "--certificate-authority", ca, "--token-file", token)...); strings.Count(out, "agent") != 2 {
+		t.Errorf("two pages: %s", out)
+	}
+	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", wrong)...); !strings.Contains(errs, "send a Kubernetes token") || strings.Contains(errs, "s3cret") {
+		t.Errorf("a wrong token: %s", errs)
+	}
+	if _, errs := a.run(t, 1, append(args, "--token-file", token)...); !strings.Contains(errs, "certificate") {
+		t.Errorf("a certificate that nobody vouches for: %s", errs)
+	}
+	redirect = true
+	a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", token)...)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// platformGroups are those of the resources that armature migrate knows.
+var platformGroups = []string{"agent.kagenti.dev", "agent.rossoctl.dev", "kagenti.io", "kagent.dev", "asya.sh"}
+
+// exported are the kinds that are read: the platforms' own, and what their
+// controllers make of them. Secrets are never read.
+var exported = []schema.GroupVersionKind{
+	{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "Agent"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Kind: "Agent"},
+	{Group: "kagenti.io", Version: "v1alpha1", Kind: "Agent"},
+	{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}, {Group: "kagent.dev", Version: "v1alpha2", Kind: "ModelConfig"},
+	{Group: "kagent.dev", Version: "v1alpha2", Kind: "RemoteMCPServer"}, {Group: "kagent.dev", Version: "v1alpha1", Kind: "MCPServer"},
+	{Group: "asya.sh", Version: "v1alpha1", Kind: "AsyncActor"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+	{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, {Group: "keda.sh", Version: "v1alpha1", Kind: "TriggerAuthentication"},
+}
+
+// exportCommand is what armature migrate --from-cluster asks.
+func exportCommand() *cobra.Command {
+	var k cluster
+	cmd := &cobra.Command{
+		Use:    "export",
+		Short:  "Print what armature migrate can migrate from a namespace",
+		Hidden: true,
+		Args:   args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, namespace, err := k.rest()
+			if err != nil {
+				return err
+			}
+			c, err := client.New(config, client.Options{})
+			if err != nil {
+				return fmt.Errorf("connecting to the cluster: %w", err)
+			}
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion("v1")
+			list.SetKind("List")
+			for _, kind := range exported {
+				found := &unstructured.UnstructuredList{}
+				found.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+				err := c.List(cmd.Context(), found, client.InNamespace(namespace))
+				if meta.IsNoMatchError(err) {
+					continue // the cluster does not have the platform
+				}
+				if err != nil {
+					return fmt.Errorf("listing %s in %s: %w", kind.Kind, namespace, err)
+				}
+				for _, o := range found.Items {
+					if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) {
+						list.Items = append(list.Items, o)
+					}
+				}
+			}
+			if len(list.Items) == 0 {
+				return nil
+			}
+			value := list.UnstructuredContent()
+			data, err := yaml.Marshal(value)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(data)
+			return err
+		},
+	}
+	k.flags(cmd)
+	return cmd
+}
+
+// ownedByPlatform reports whether a platform's controller made an object.
+func ownedByPlatform(o unstructured.Unstructured) bool {
+	for _, owner := range o.GetOwnerReferences() {
+		group, err := schema.ParseGroupVersion(owner.APIVersion)
+		if err == nil && slices.Contains(platformGroups, group.Group) {
+			return true
+		}
+	}
+	return false
+}
