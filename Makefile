@@ -10,6 +10,10 @@ FUZZTIME ?= 60s
 # the second time.
 TEST_TOOLS := controlplane
 
+# When make started, in seconds since 1970.
+STARTED ?= $(shell date +%s)
+STARTED := $(STARTED)
+
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
 include $(wildcard catalog/catalog.mk e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
@@ -33,7 +37,7 @@ test: build test-tools ## Build what the tests need and run them all
 	@echo "testing"
 	$(GO) vet ./...
 	$(GO) test -timeout 30m ./...
-	@$(MAKE) --no-print-directory test-e2e
+	@STARTED=$(STARTED) $(MAKE) --no-print-directory test-e2e
 
 .PHONY: test-tools
 test-tools: $(TEST_TOOLS)

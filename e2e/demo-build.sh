@@ -10,8 +10,8 @@ registry=$(info Registry)
 source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
 
-step "armature install | kubectl apply --server-side -f -"
-armature install --image "$(info armature-controller)" --image-mirror "$(info Mirror)" | kubectl apply --server-side -f - | tail -n 1
+step "armature install | kubectl apply --server-side --force-conflicts -f -"
+armature install --image "$(info armature-controller)" --image-mirror "$(info Mirror)" | kubectl apply --server-side --force-conflicts -f - | tail -n 1
 kubectl -n armature-system rollout status deployment/armature-controller --timeout=5m
 
 step "A Git repository with a Dockerfile"

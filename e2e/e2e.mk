@@ -41,7 +41,8 @@ e2e-commands:
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
 	@e2e/run.sh $(E2E_FLAGS)
 
-# What make test does of it: a machine that cannot run a cluster says so and goes on.
+# What make test does of it: a machine that cannot run a cluster says so and goes on,
+# and so does one that has built for so long already that an hour would not do.
 test-e2e:
 	@if why=$$(e2e/can.sh); then \
 		e2e/run.sh && $(MAKE) --no-print-directory cluster-down; \

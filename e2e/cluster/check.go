@@ -27,8 +27,9 @@ func (c Cluster) Check() error {
 		if err != nil || filepath.Dir(process) == fmt.Sprintf("/proc/%d", os.Getpid()) {
 			continue // one that has just ended, or this one
 		}
-		if bytes.Contains(args, []byte("init\x00"+c.Cache)) || bytes.Contains(args, []byte(root+"/")) {
-			left("process %s: %s", filepath.Base(filepath.Dir(process)), bytes.ReplaceAll(args, []byte{0}, []byte(" ")))
+		pid := filepath.Base(filepath.Dir(process))
+		if bytes.Contains(args, []byte("init\x00"+c.Cache)) || bytes.Contains(args, []byte(root+"/")) && !ofAnother(pid) {
+			left("process %s: %s", pid, bytes.ReplaceAll(args, []byte{0}, []byte(" ")))
 		}
 	}
 
@@ -62,4 +63,25 @@ func (c Cluster) Check() error {
 		}
 	}
 	return errors.Join(found...)
+}
+
+// ofAnother says whether a process descends from a cluster's process 1. That of
+// the one that was taken down has gone, so it is another repository's.
+func ofAnother(pid string) bool {
+	for pid != "0" {
+		args, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err != nil {
+			return true // it has just ended
+		}
+		if fields := bytes.Split(args, []byte{0}); len(fields) > 2 && string(fields[1]) == "init" && filepath.Base(string(fields[2])) == ".cache" {
+			return true
+		}
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		if err != nil {
+			return true
+		}
+		_, parent, _ := strings.Cut(string(status), "\nPPid:")
+		pid = strings.Fields(parent)[0]
+	}
+	return false
 }
