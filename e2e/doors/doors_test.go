@@ -121,7 +121,7 @@ func read(t *testing.T, path ...string) string {
 }
 
 // workloads are the examples that hold nothing but manifests.
-var workloads = []string{"weather-agent", "memory-agent", "report-job", "nightly-cronjob", "opted-out", "overcommit"}
+var workloads = []string{"weather-agent", "memory-agent", "report-job", "nightly-cronjob", "opted-out", "overcommit", "agent", "kagent"}
 
 // examples copies examples into one folder.
 func examples(t *testing.T, names ...string) string {

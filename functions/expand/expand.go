@@ -214,7 +214,8 @@ func forget(tree *yaml.RNode) error {
 	return errors.Join(err, yaml.ClearEmptyAnnotations(tree))
 }
 
-// AppendJSON writes a value on one line, its fields in the author's order.
+// AppendJSON writes a value on one line. Its fields are sorted, as some hosts sort
+// them, so that it is the same through all of them.
 func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
 	var err error
 	switch {
@@ -224,12 +225,16 @@ func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
 		return AppendJSON(dst, n.Alias)
 	case n.Kind == yaml.MappingNode:
 		dst = append(dst, '{')
-		for i := 0; i+1 < len(n.Content) && err == nil; i += 2 {
+		fields := slices.Collect(slices.Chunk(n.Content, 2))
+		slices.SortStableFunc(fields, func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
+		for i, f := range fields {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(scalar.AppendJSON(dst, n.Content[i].Value), ':')
-			dst, err = AppendJSON(dst, n.Content[i+1])
+			dst = append(scalar.AppendJSON(dst, f[0].Value), ':')
+			if dst, err = AppendJSON(dst, f[1]); err != nil {
+				return nil, err
+			}
 		}
 		return append(dst, '}'), err
 	case n.Kind == yaml.SequenceNode:
