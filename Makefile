@@ -6,6 +6,9 @@ GO ?= go
 CACHE := $(CURDIR)/.cache
 FUZZTIME ?= 60s
 
+# No C: programs link in seconds, and share what e2e/build.sh has compiled.
+export CGO_ENABLED ?= 0
+
 # The tests run real peers. Their targets say what they build, and do nothing
 # the second time.
 TEST_TOOLS := controlplane

@@ -5,6 +5,8 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
+TEST_TOOLS += signing
+
 .PHONY: signing
 signing: ## Build cosign and Fulcio for the tests that sign and verify
 	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
