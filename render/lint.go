@@ -1,11 +1,11 @@
 package render
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/lint"
 )
@@ -23,16 +23,17 @@ func Lint(src Source, opt Options) ([]krm.Finding, Stats, error) {
 	if err != nil {
 		return nil, stats, err
 	}
-	l := linter{src: src, rules: lint.New(opt.Config, labelPrefix(opt))}
+	l := linter{src: src, rules: lint.New(opt.Config, labelPrefix(opt)), shapes: make(map[string]bool), contested: make(map[string]bool)}
 	l.each(files, l.rules.Collect)
 	l.rules.Link()
 	l.each(files, func(o *krm.Object) {
+		l.overwritten(o)
 		findings = append(findings, l.rules.Check(o, func() (*krm.Object, bool) { return l.author(o) })...)
 	})
 	if l.failed != nil {
 		return nil, stats, l.failed
 	}
-	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField), files)
+	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField), l.contested)
 	findings = append(dropTold(findings), contested...)
 	krm.SortFindings(findings)
 	return findings, stats, err
@@ -68,6 +69,25 @@ type linter struct {
 
 	file    string // whose authored objects are known
 	authors []*krm.Object
+
+	shapes    map[string]bool // of objects that functions overwrote fields of
+	contested map[string]bool // files that have the first object of a shape
+}
+
+// overwritten notes the file of an object that functions overwrote fields of.
+// Those of objects that the same functions made alike are the same, so that the
+// first of them is enough.
+func (l *linter) overwritten(o *krm.Object) {
+	fields := krm.Overwritten(o)
+	if fields == "" {
+		return
+	}
+	injected, _ := o.Annotation(inject.RecordAnnotation)
+	owner, _ := o.Annotation(identity.RenderedFor) // what was expanded is a shape of its own
+	shape := fmt.Sprint(o.Kind, "\n", owner, "\n", injected, "\n", fields)
+	if !l.shapes[shape] {
+		l.shapes[shape], l.contested[o.Origin.File] = true, true
+	}
 }
 
 // each reads all objects of the rendered files, one after the other into the
@@ -114,15 +134,9 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 }
 
 // contests finds fields that one function sets and a later one changes, each
-// pair of functions and kind of field once for the package. A function that
-// changes what is there leaves a record, so that only files with one are looked at.
-func contests(src Source, opt Options, severity krm.Severity, rendered []File) (findings []krm.Finding, err error) {
-	changed := make(map[string]bool)
-	for _, f := range rendered {
-		if bytes.Contains(f.Data, []byte(krm.ChangedAnnotation)) {
-			changed[f.Path] = true
-		}
-	}
+// pair of functions and kind of field once for the package. Only the files that
+// changed has are looked at: a function that changes what is there leaves a record.
+func contests(src Source, opt Options, severity krm.Severity, changed map[string]bool) (findings []krm.Finding, err error) {
 	rows, err := pipeline(opt.Functions)
 	if err != nil || severity == lint.Off || len(changed) == 0 {
 		return nil, err
@@ -133,7 +147,7 @@ func contests(src Source, opt Options, severity krm.Severity, rendered []File) (
 	}
 	counts := make(map[string]int)
 	for i := range src.Files {
-		if !changed[src.Files[i].Path] {
+		if path := src.Files[i].Path; !changed[path] && !changed[beside(path)] {
 			continue
 		}
 		f, err := s.file(i, rows)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
@@ -284,11 +285,19 @@ func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (te
 	}
 	if _, workload := o.PodTemplate(); workload {
 		roll := migrate.Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
-		if c.Injected {
-			roll.Rolls, roll.Why = true, "the injected containers are taken out, and put in again by the next render"
+		switch {
+		case c.Injected:
+			roll.Rolls, roll.Why = true, "the injected containers are taken out, and put in again by the next render; use kubectl replace, since an apply leaves the webhook's"
+		case slices.ContainsFunc(c.Fields, inTemplate):
+			roll.Rolls, roll.Why = true, "what was computed goes out of its pod template"
 		}
 		report.Rolls = append(report.Rolls, roll)
 	}
 	m.reports = append(m.reports, report)
 	return [][]byte{o.Append(nil)}, true, nil
+}
+
+// inTemplate reports whether a field belongs to the pods that a workload makes.
+func inTemplate(f migrate.Field) bool {
+	return strings.HasPrefix(f.Path, "spec.template.") || strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
 }

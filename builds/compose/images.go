@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	render "github.com/armature-dev/armature/functions/api"
 )
 
 var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
@@ -87,12 +88,20 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	return repository + end
 }
 
-// ReadPins reads a map of step images, as the steps write them, to digests.
+// ReadPins reads a map of step images, as the steps write them, to digests, or
+// the ImageLock that `armature pin --steps` wrote.
 func ReadPins(file string, data []byte) (map[string]string, error) {
-	pins := map[string]string{}
-	problems := &problemList{}
-	if err := yaml.UnmarshalStrict(data, &pins); err != nil {
-		problems.add(Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "write each line as image: sha256:…"})
+	pins, problems := map[string]string{}, &problemList{}
+	hint := "write each line as image: sha256:…"
+	var err error
+	if isLock(data) {
+		hint = "run `armature pin` to write the lock"
+		pins, err = lockedImages(data)
+	} else {
+		err = yaml.UnmarshalStrict(data, &pins)
+	}
+	if err != nil {
+		problems.add(Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: hint})
 	}
 	for _, image := range sortedKeys(pins) {
 		if !imageDigest.MatchString(pins[image]) {
@@ -100,6 +109,29 @@ func ReadPins(file string, data []byte) (map[string]string, error) {
 		}
 	}
 	return pins, problems.err()
+}
+
+func isLock(data []byte) bool {
+	var object struct{ Kind string }
+	return yaml.Unmarshal(data, &object) == nil && object.Kind == "ImageLock"
+}
+
+func lockedImages(data []byte) (map[string]string, error) {
+	var lock render.ImageLock
+	if err := yaml.UnmarshalStrict(data, &lock); err != nil {
+		return nil, err
+	}
+	if lock.APIVersion != render.RenderV1alpha1 {
+		return nil, fmt.Errorf("an ImageLock of apiVersion %q is unknown", lock.APIVersion)
+	}
+	pins := make(map[string]string)
+	for _, image := range lock.Spec.Images {
+		if before, twice := pins[image.Image]; twice && before != image.Digest {
+			return nil, fmt.Errorf("%s stands there with two digests", image.Image)
+		}
+		pins[image.Image] = image.Digest
+	}
+	return pins, nil
 }
 
 var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

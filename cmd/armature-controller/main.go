@@ -97,7 +97,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, where it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates that name none; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd

@@ -60,6 +60,9 @@ func TestApply(t *testing.T) {
 	contains(out, "ConfigMap team1/settings would be created")
 	out, _ = a.run(t, 1, "diff", folder, "-n", "team1")
 	contains(out, "+  key: VALUE", "+kind: Deployment")
+	if same, _ := a.run(t, 0, "diff", folder, "-n", "team1", "--exit-code=false"); same != out {
+		t.Errorf("--exit-code=false changes what is shown:\n%s", same)
+	}
 	if strings.Contains(out, "\033[") {
 		t.Error("colours where there is no terminal")
 	}
@@ -135,9 +138,14 @@ func TestApply(t *testing.T) {
 	write("kustomization.yaml", "resources: [deployment.yaml]\n")
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1")
 	contains(errs, "kustomization.yaml has to be built first")
+	_, errs = a.run(t, 3, "diff", folder, "-n", "team1")
+	contains(errs, "kustomization.yaml has to be built first")
 	if err := os.Remove(filepath.Join(folder, "kustomization.yaml")); err != nil {
 		t.Fatal(err)
 	}
+
+	// A diff that fails is no difference.
+	a.run(t, 3, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")
 
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")

@@ -25,6 +25,7 @@ templates and steps, or from the ConfigMaps of a folder. Nothing is asked of a
 cluster, a registry or a Git server: the revision is passed on as written.`,
 		Example: `  armature build plan examples/builds/weather.yaml
   armature build plan examples/builds/weather.yaml --mode prod --graph
+  armature build plan build.yaml --templates my-templates/ --image-pins my-templates/armature.lock
   armature build plan build.yaml --templates my-templates/ -o json | jq '.items[].kind'`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
@@ -89,7 +90,7 @@ cluster, a registry or a Git server: the revision is passed on as written.`,
 	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart alone")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
 	outputFlag(cmd, &format, "yaml", "yaml", "json")
@@ -151,7 +152,7 @@ func openLibrary(dirs []string) (*manifest.Library, error) {
 	return library, nil
 }
 
-// readPins reads a map of image to digest; no file means none.
+// readPins reads a map of image to digest, or a lock; no file means none.
 func readPins(file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil

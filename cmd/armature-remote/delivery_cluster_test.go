@@ -31,6 +31,27 @@ type delivery struct {
 
 func deliver(t *testing.T) *delivery {
 	ctrl.SetLogger(logr.Discard())
+	c, kubeconfig := fresh(t, "team1", "team2", "keys")
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	d := &delivery{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
+	d.env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	return d
+}
+
+// elsewhere is another machine with another API server, new and with one
+// namespace. The program and the registry are all that it shares with d.
+func (d *delivery) elsewhere(t *testing.T, namespace string) *delivery {
+	c, kubeconfig := fresh(t, namespace)
+	dir := t.TempDir()
+	env := append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+dir, "DOCKER_CONFIG="+dir)
+	return &delivery{&armature{d.file, env}, c, d.registry, dir}
+}
+
+// fresh starts an API server with our CRDs and some namespaces, and gives a
+// client of it and its kubeconfig file.
+func fresh(t *testing.T, namespaces ...string) (client.Client, string) {
+	t.Helper()
 	plane := controlplane.Start(t)
 	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds")); err != nil {
 		t.Fatal(err)
@@ -43,16 +64,12 @@ func deliver(t *testing.T) *delivery {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"team1", "team2", "keys"} {
+	for _, name := range namespaces {
 		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	d := &delivery{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
-	d.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
-	return d
+	return c, plane.Admin.Kubeconfig
 }
 
 func (d *delivery) write(t *testing.T, file, text string) string {
@@ -82,46 +99,64 @@ metadata:
   namespace: team1
 `
 
-// A package that was pushed and signed with a key in a Secret is verified and
-// applied from a machine that knows only the reference and the public key.
+// A package that was pushed and signed with a key in a Secret of one cluster is
+// pulled, verified and applied on another machine, in another cluster: all that
+// is known there are the reference and the public key.
 func TestApplyFromRegistry(t *testing.T) {
-	d := deliver(t)
+	author := deliver(t)
 	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "keys", Name: "signing"},
 		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte("a password")}}
-	if err := d.Create(t.Context(), secret); err != nil {
+	if err := author.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	d.write(t, "app/settings.yaml", settings)
-	ref := "oci://" + d.registry + "/fleet/agents:v1"
-	d.run(t, 0, "push", filepath.Join(d.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
+	author.write(t, "app/settings.yaml", settings)
+	ref := "oci://" + author.registry + "/fleet/agents:v1"
+	author.run(t, 0, "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r", "--sign", "--key", "k8s://keys/signing", "--tlog-upload=false")
+	author.run(t, 0, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
 
-	if err := os.RemoveAll(filepath.Join(d.dir, "app")); err != nil {
-		t.Fatal(err)
+	other := author.elsewhere(t, "team1")
+	if _, errs := other.run(t, 1, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog"); !strings.Contains(errs, "not found") {
+		t.Errorf("the author's cluster is known there: %s", errs)
 	}
-	key := d.write(t, "cosign.pub", string(pair.PublicBytes))
-	policy := d.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\nspec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
-	d.run(t, 0, "apply", ref, "-n", "team1", "--verify-policy", policy)
-	var applied corev1.ConfigMap
-	if err := d.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); err != nil || applied.Data["greeting"] != "hello" {
-		t.Errorf("%v %v", applied.Data, err)
+	key := other.write(t, "cosign.pub", string(pair.PublicBytes))
+	policy := other.write(t, "policy.yaml", "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata: {name: p}\nspec: {keys: [cosign.pub], provenance: true, insecureIgnoreTlog: true}\n")
+	pulled := filepath.Join(other.dir, "pulled")
+	other.run(t, 0, "verify", ref, "--verify-policy", policy)
+	other.run(t, 0, "pull", ref, pulled, "--verify-policy", policy)
+	if text, err := os.ReadFile(filepath.Join(pulled, "settings.yaml")); err != nil || string(text) != settings {
+		t.Errorf("pulled: %s %v", text, err)
 	}
-	if out, _ := d.run(t, 0, "inventory", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
+	other.run(t, 0, "apply", ref, "-n", "team1", "--verify-policy", policy)
+	greets := func(where *delivery) string {
+		var applied corev1.ConfigMap
+		if err := where.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		return applied.Data["greeting"]
+	}
+	if greets(other) != "hello" || greets(author) != "" {
+		t.Errorf("the package greets with %q there and %q here", greets(other), greets(author))
+	}
+	if out, _ := other.run(t, 0, "inventory", "agents", "-n", "team1"); !strings.Contains(out, "settings") {
 		t.Errorf("inventory: %s", out)
 	}
-	d.run(t, 0, "verify", ref, "--key", "k8s://keys/signing", "--insecure-ignore-tlog")
+	// What was pulled is the same package.
+	if _, errs := other.run(t, 0, "apply", pulled, "--rendered", "--name", "agents", "-n", "team1"); !strings.Contains(errs, "unchanged") {
+		t.Errorf("apply of the pulled folder: %s", errs)
+	}
 
 	// The next version is not signed: what is there stays.
-	d.write(t, "app/settings.yaml", strings.ReplaceAll(settings, "hello", "good-bye"))
-	d.run(t, 0, "push", filepath.Join(d.dir, "app"), ref, "--source", "s", "--revision", "r2")
-	if _, errs := d.run(t, 1, "apply", ref, "-n", "team1", "--key", key, "--insecure-ignore-tlog"); !strings.Contains(errs, "no signatures found") {
+	author.write(t, "app/settings.yaml", strings.ReplaceAll(settings, "hello", "good-bye"))
+	author.run(t, 0, "push", filepath.Join(author.dir, "app"), ref, "--source", "s", "--revision", "r2")
+	if _, errs := other.run(t, 1, "apply", ref, "-n", "team1", "--key", key, "--insecure-ignore-tlog"); !strings.Contains(errs, "no signatures found") {
 		t.Errorf("apply of an unsigned package: %s", errs)
 	}
-	if err := d.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"}, &applied); err != nil || applied.Data["greeting"] != "hello" {
-		t.Errorf("%v %v", applied.Data, err)
+	if greets(other) != "hello" {
+		t.Errorf("an unsigned package was applied: %q", greets(other))
 	}
 }
 

@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/migrate"
 )
 
 // platformGroups are those of the resources that armature migrate knows.
 var platformGroups = []string{"agent.kagenti.dev", "agent.rossoctl.dev", "kagenti.io", "kagent.dev", "asya.sh"}
 
 // exported are the kinds that are read: the platforms' own, and what their
-// controllers make of them. Secrets are never read.
+// controllers and webhooks make. Secrets are never read.
 var exported = []schema.GroupVersionKind{
 	{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "Agent"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Kind: "Agent"},
 	{Group: "kagenti.io", Version: "v1alpha1", Kind: "Agent"},
@@ -24,6 +26,7 @@ var exported = []schema.GroupVersionKind{
 	{Group: "kagent.dev", Version: "v1alpha2", Kind: "RemoteMCPServer"}, {Group: "kagent.dev", Version: "v1alpha1", Kind: "MCPServer"},
 	{Group: "asya.sh", Version: "v1alpha1", Kind: "AsyncActor"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Version: "v1", Kind: "Pod"},
 	{Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 	{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, {Group: "keda.sh", Version: "v1alpha1", Kind: "TriggerAuthentication"},
@@ -60,7 +63,7 @@ func exportCommand() *cobra.Command {
 					return fmt.Errorf("listing %s in %s: %w", kind.Kind, namespace, err)
 				}
 				for _, o := range found.Items {
-					if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) {
+					if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) || mutated(o) {
 						list.Items = append(list.Items, o)
 					}
 				}
@@ -87,6 +90,37 @@ func ownedByPlatform(o unstructured.Unstructured) bool {
 		group, err := schema.ParseGroupVersion(owner.APIVersion)
 		if err == nil && slices.Contains(platformGroups, group.Group) {
 			return true
+		}
+	}
+	return false
+}
+
+// mutated reports whether a platform's webhook changed a workload, or a Pod
+// that nobody else makes.
+func mutated(o unstructured.Unstructured) bool {
+	if _, ours := o.GetAnnotations()["armature.dev/injected"]; ours {
+		return false
+	}
+	spec := []string{"spec", "template", "spec"}
+	if o.GetKind() == "Pod" {
+		if len(o.GetOwnerReferences()) > 0 {
+			return false
+		}
+		if _, computed := o.GetAnnotations()[migrate.OvercommitApplied]; computed {
+			return true
+		}
+		spec = spec[:1]
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		// Where there is no such list, there is nothing of a webhook's.
+		containers, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(spec), list)...)
+		for _, item := range containers {
+			container, _ := item.(map[string]any)
+			name, _ := container["name"].(string)
+			image, _ := container["image"].(string)
+			if migrate.Injected(name, image) {
+				return true
+			}
 		}
 	}
 	return false

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/compose"
@@ -25,8 +27,7 @@ func main() {
 	os.Exit(run(ctx, root))
 }
 
-// run gives the exit status: 0 done, 1 findings or failure, 2 usage. All that a
-// build's problems name goes to standard error.
+// run gives the exit status: 0 done, 1 findings or failure, 2 usage.
 func run(ctx context.Context, root *cobra.Command) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	var status exitStatus
@@ -41,14 +42,29 @@ func run(ctx context.Context, root *cobra.Command) int {
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
 	}
-	for _, p := range compose.Problems(err) {
-		text := p.Error()
-		if p.Place == "build" {
-			text = p.Message
-		}
-		fmt.Fprintln(os.Stderr, text)
-	}
+	explain(err)
 	return 1
+}
+
+// explain writes an error to standard error.
+func explain(err error) { fmt.Fprint(os.Stderr, explanation(err)) }
+
+// explanation gives each of several errors its own lines. Words that somebody
+// put around several stay around them.
+func explanation(err error) string {
+	switch e := err.(type) {
+	case *multierror.Error:
+		var all strings.Builder
+		for _, one := range e.Errors {
+			all.WriteString(explanation(one))
+		}
+		return all.String()
+	case *compose.Problem:
+		if e.Place == "build" { // it has no place
+			return e.Message + "\n"
+		}
+	}
+	return strings.TrimRight(err.Error(), "\n") + "\n"
 }
 
 // errFindings is a failure that standard error has explained.

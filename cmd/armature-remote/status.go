@@ -15,7 +15,8 @@ import (
 	"github.com/armature-dev/armature/render/status"
 )
 
-// exitStatus is one that is neither failure nor usage.
+// exitStatus is that of a command for which 1 says something else than failure,
+// or which has more to say.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

@@ -30,10 +30,13 @@ func companion(name, short string) *cobra.Command {
 			// Ctrl-C reaches the companion by itself; it ends when it is ready to.
 			run.Cancel = func() error { return nil }
 			err = run.Run()
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-				return exitStatus(max(exit.ExitCode(), 1))
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+				return exitStatus(exit.ExitCode())
 			}
-			return err
+			if err != nil { // killed, for one, and could not say so
+				return fmt.Errorf("%s: %w", filepath.Base(program), err)
+			}
+			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, given []string, partial string) ([]string, cobra.ShellCompDirective) {
 			program, err := companionProgram()

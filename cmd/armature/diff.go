@@ -14,9 +14,12 @@ import (
 	"github.com/armature-dev/armature/render/compare"
 )
 
-// statusChanges is the exit status of diff --against --exit-code where something
-// changes: 1 says that the comparison failed.
-const statusChanges = exitStatus(3)
+// The exit status of diff, as that of other programs of this name: 1 says that
+// something differs, more than 1 that nobody knows.
+const (
+	statusDiffers = exitStatus(1)
+	statusFailed  = exitStatus(3)
+)
 
 // diffCommand compares with a Git revision here, and with a cluster in
 // armature-remote.
@@ -30,7 +33,7 @@ func diffCommand() *cobra.Command {
 		local.SetOut(cmd.OutOrStdout())
 		local.SetErr(cmd.ErrOrStderr())
 		if againstRevision(given) {
-			return local.ExecuteContext(cmd.Context())
+			return diffStatus(cmd, local.ExecuteContext(cmd.Context()))
 		}
 		if len(given) > 0 && (given[0] == "--help" || given[0] == "-h") {
 			if err := local.Help(); err != nil {
@@ -41,7 +44,7 @@ func diffCommand() *cobra.Command {
 			}
 			fmt.Fprint(cmd.OutOrStdout(), "\nWithout --against:\n\n")
 		}
-		return remote(cmd, given)
+		return diffStatus(cmd, remote(cmd, given))
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, partial string) ([]string, cobra.ShellCompDirective) {
 		switch {
@@ -53,6 +56,18 @@ func diffCommand() *cobra.Command {
 		return complete(cmd, given, partial)
 	}
 	return cmd
+}
+
+// diffStatus tells a failure from a difference.
+func diffStatus(cmd *cobra.Command, err error) error {
+	var status exitStatus
+	if err == nil || errors.As(err, &status) || errors.As(err, &usageError{}) {
+		return err
+	}
+	if !errors.Is(err, errFindings) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "armature: %v\n", err)
+	}
+	return statusFailed
 }
 
 func againstRevision(given []string) bool {
@@ -74,8 +89,9 @@ written; the working tree is not touched.
 To compare with the point at which a branch left main:
 --against "$(git merge-base main HEAD)".
 
-The exit status is 0, or with --exit-code 3 where something changes; 1 where one
-of the two does not render; 2 for a wrong call.`,
+The exit status is 0 whatever differs, as git diff's; with --exit-code it is 1
+where something does. It is 2 for a wrong call, and 3 where diff fails, for one
+because one of the two does not render.`,
 		Example: `  armature diff apps/ --against main
   armature diff apps/ --against v1.2.0 --to v1.3.0
   armature diff apps/ --against origin/main -o markdown >> "$GITHUB_STEP_SUMMARY"
@@ -106,14 +122,14 @@ of the two does not render; 2 for a wrong call.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
 			}
 			if exitCode && !report.Empty() {
-				return statusChanges
+				return statusDiffers
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&against, "against", "", "Git revision to compare with")
 	cmd.Flags().StringVar(&to, "to", "", "Git revision to compare (default: the working tree)")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 where something changes")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where something differs")
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use, as each revision has it (default: armature.yaml at the root of PATH)")
 	cmd.Flags().StringVarP(&format, "output", "o", "text", strings.Join(compare.Formats(), ", "))
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

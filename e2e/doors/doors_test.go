@@ -501,6 +501,39 @@ func TestKustomizeRenames(t *testing.T) {
 	}
 }
 
+// A kustomization takes the lock under resources although its name does not end
+// in .yaml, hands it to the functions, and leaves it out of what it writes.
+func TestKustomizeLock(t *testing.T) {
+	const image = "ghcr.io/example/node-agent:v1"
+	pinned := image + "@sha256:" + strings.Repeat("5", 64)
+	dir := t.TempDir()
+	// Without quotes: an image is remembered with those of the file, which
+	// kustomize drops on the way in.
+	write(t, dir, "daemonset.yaml", strings.ReplaceAll(daemonSet, `"`+image+`"`, image))
+	kustomization(t, dir, "- verify.yaml\n")
+	write(t, dir, "verify.yaml", verifyConfig)
+	without := must(t, dir, "", kustomize, buildArgs(dir)...)
+	if strings.Contains(without, "@sha256:") {
+		t.Fatalf("pinned without a lock:\n%s", without)
+	}
+	write(t, dir, "armature.lock", "apiVersion: armature.dev/v1alpha1\nkind: ImageLock\nmetadata:\n  name: images\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"+
+		"spec:\n  images:\n  - {image: "+image+", digest: "+strings.TrimPrefix(pinned, image+"@")+"}\n")
+	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources: [", "resources: [armature.lock, ", 1))
+	out := must(t, dir, "", kustomize, buildArgs(dir)...)
+	if !strings.Contains(out, "image: "+pinned+"\n") {
+		t.Errorf("not pinned:\n%s", out)
+	}
+	if strings.Contains(out, "ImageLock") || strings.Contains(out, krm.LocalConfig) {
+		t.Errorf("the lock leaves the package:\n%s", out)
+	}
+	// The folder's own render takes the same lock.
+	want := objects(t, must(t, dir, "", "armature", "render", filepath.Join(dir, "daemonset.yaml")))
+	if diff := cmp.Diff(want, objects(t, out)); diff != "" {
+		t.Errorf("differs from the command line's (-command line +kustomize):\n%s", diff)
+	}
+	must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "--lock", "armature.lock", "-")
+}
+
 func TestKustomizeExecPaths(t *testing.T) {
 	dir := examples(t, "memory-agent")
 	kustomization(t, dir, "")

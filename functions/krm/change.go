@@ -266,6 +266,27 @@ func ChangedBy(o *Object, function string) bool {
 	return strings.Contains(record, `"by":"`+function+`"`)
 }
 
+// Overwritten lists the fields that the object's record says were set where a
+// value was before: where, by which function, and whether it only adds to the
+// value, as a digest does; "" where there are none. Records that cannot be read
+// are listed as they are.
+func Overwritten(o *Object) string {
+	text, _ := o.Annotation(ChangedAnnotation)
+	var r changeRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return text
+	}
+	var b strings.Builder
+	for _, c := range r.Changes {
+		for _, f := range c.Set {
+			if f.Was != nil {
+				fmt.Fprintf(&b, "%q %s %s %t\n", c.At, f.Key, f.By, strings.HasPrefix(f.Value, *f.Was))
+			}
+		}
+	}
+	return b.String()
+}
+
 // Revert takes back what the object's record says was set, by edits that wait to
 // be applied. A field that somebody has changed since is theirs and stays. Was,
 // original and unended mean what they mean for inject.Uninject.

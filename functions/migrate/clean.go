@@ -18,6 +18,10 @@ var (
 
 const overcommitPrefix = "overcommit.inditex.dev/"
 
+// OvercommitApplied is the annotation of Pods whose requests an OvercommitClass
+// computed.
+const OvercommitApplied = overcommitPrefix + "applied"
+
 // Cleaning is an object without what webhooks and clusters put into it. The
 // edits wait in the object, for its Append.
 type Cleaning struct {
@@ -113,11 +117,16 @@ func (c *Cleaning) metadata(o *krm.Object) error {
 	return nil
 }
 
+// Injected reports whether the webhook put a container of this name and image
+// into a pod.
+func Injected(name, image string) bool {
+	theirs := slices.ContainsFunc(webhookImages, func(part string) bool { return strings.Contains(image, part) })
+	return theirs && slices.Contains(webhookContainers, name)
+}
+
 // fromWebhook says why a container goes: because the webhook put it there.
 func fromWebhook(n krm.Node) (reason string) {
-	name, image := n.Get("name").Text(), n.Get("image").Text()
-	theirs := slices.ContainsFunc(webhookImages, func(part string) bool { return strings.Contains(image, part) })
-	if !slices.Contains(webhookContainers, name) || !theirs {
+	if !Injected(n.Get("name").Text(), n.Get("image").Text()) {
 		return ""
 	}
 	return "injected by the webhook; a render injects it where the workload is labelled"
@@ -163,8 +172,8 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate) (injected bool, e
 
 // overcommit drops the requests that a webhook computed from the limits of a Pod.
 func (c *Cleaning) overcommit(o *krm.Object, pod krm.PodTemplate) error {
-	_, applied := pod.Annotation(overcommitPrefix + "applied")
-	_, own := o.Annotation(overcommitPrefix + "applied")
+	_, applied := pod.Annotation(OvercommitApplied)
+	_, own := o.Annotation(OvercommitApplied)
 	if !applied && !own {
 		return nil
 	}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/builds/compose"
+)
+
+// Each error has its own lines, and no words are lost.
+func TestExplanation(t *testing.T) {
+	placed := &compose.Problem{Place: "a.yaml:3", Field: "spec.x", Message: "is wrong", Hint: "drop it"}
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"one", errors.New("no"), "no\n"},
+		{"several", multierror.Append(nil, errors.New("first"), placed), "first\na.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"of builds", compose.Join(errors.New("no"), placed), "a.yaml:3: spec.x: is wrong\n  hint: drop it\nno\n"},
+		{"words around one", fmt.Errorf("reading the pins: %w", placed), "reading the pins: a.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"words around several", fmt.Errorf("pruning: %w", multierror.Append(nil, errors.New("first"), errors.New("second"))),
+			"pruning: 2 errors occurred:\n\t* first\n\t* second\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := explanation(c.err); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
