@@ -3,15 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
 )
 
 func buildLintCommand() *cobra.Command {
 	var strict bool
+	var format string
 	cmd := &cobra.Command{
 		Use:   "lint [DIR]...",
 		Short: "Check templates and steps by themselves",
@@ -19,7 +22,8 @@ func buildLintCommand() *cobra.Command {
 read strictly, judged by Tekton's own rules and composed with a build that gives
 every parameter. Steps of a folder may lean on the shipped ones.`,
 		Example: `  armature build lint my-templates/
-  armature build lint --strict my-templates/ team-steps/`,
+  armature build lint --strict my-templates/ team-steps/
+  armature build lint my-templates/ -o json`,
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			library, err := manifest.Shipped()
 			if err != nil {
@@ -36,14 +40,17 @@ every parameter. Steps of a folder may lean on the shipped ones.`,
 				only = own.ConfigMaps
 			}
 			checked, warnings, err := library.Lint(only)
+			if checked == 0 && err == nil {
+				return errors.New("no template and no step was found\n  hint: give a folder with ConfigMaps that hold template.yaml or task-spec.yaml")
+			}
+			if format != "text" {
+				return printBuildLint(cmd.OutOrStdout(), format, strict, checked, warnings, err)
+			}
 			for _, w := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 			}
 			if err != nil {
 				return err
-			}
-			if checked == 0 {
-				return errors.New("no template and no step was found\n  hint: give a folder with ConfigMaps that hold template.yaml or task-spec.yaml")
 			}
 			if strict && len(warnings) > 0 {
 				return fmt.Errorf("%d warnings", len(warnings))
@@ -53,5 +60,36 @@ every parameter. Steps of a folder may lean on the shipped ones.`,
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "let warnings fail, too")
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
 	return cmd
+}
+
+// buildLint is the report for machines.
+type buildLint struct {
+	Checked  int                `json:"checked"` // templates and steps
+	Problems []buildLintProblem `json:"problems"`
+	Warnings []string           `json:"warnings"`
+}
+
+type buildLintProblem struct {
+	Place   string `json:"place"` // of the ConfigMap, with key and line
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// printBuildLint prints the report. Problems, and warnings where they are strict,
+// are exit status 1, as in text.
+func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string, problems error) error {
+	report := buildLint{Checked: checked, Problems: []buildLintProblem{}, Warnings: append([]string{}, warnings...)}
+	for _, p := range compose.Problems(problems) {
+		report.Problems = append(report.Problems, buildLintProblem{p.Place, p.Field, p.Message, p.Hint})
+	}
+	if err := printObjects(out, format, report); err != nil {
+		return err
+	}
+	if problems != nil || strict && len(warnings) > 0 {
+		return errFindings
+	}
+	return nil
 }

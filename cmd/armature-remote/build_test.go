@@ -69,6 +69,21 @@ func TestBuildOffline(t *testing.T) {
 		t.Errorf("the mirror is not in %s", out)
 	}
 	a.run(t, 0, "build", "lint", "--strict")
+	if out, _ := a.run(t, 0, "build", "lint", "-o", "yaml"); !strings.HasPrefix(out, "checked: ") || !strings.Contains(out, "problems: []\n") {
+		t.Errorf("build lint -o yaml: %s", out)
+	}
+	bad := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bad, "step.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scan}\ndata:\n  task-spec.yaml: |\n    steps: []\n    nonsense: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var linted struct {
+		Checked  int
+		Problems []struct{ Place, Message string }
+	}
+	out, _ := a.run(t, 1, "build", "lint", bad, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &linted); err != nil || linted.Checked != 1 || len(linted.Problems) == 0 || !strings.Contains(linted.Problems[0].Place, "scan") {
+		t.Errorf("build lint -o json: %v: %s", err, out)
+	}
 	for _, mode := range []string{"cluster", "namespaced"} {
 		if out, _ := a.run(t, 0, "install", "--mode", mode); !strings.Contains(out, "kind: CustomResourceDefinition") {
 			t.Errorf("install %s: %s", mode, out)
@@ -81,7 +96,7 @@ func TestBuildOffline(t *testing.T) {
 		t.Error("install does not rename the group everywhere")
 	}
 
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	bad = filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: x}\nspec:\n  source: {}\n  sourse: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +116,7 @@ func TestBuildOffline(t *testing.T) {
 		t.Errorf("bad pins: %s", errs)
 	}
 	a.run(t, 1, "build", "lint", t.TempDir())
-	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "--grph"},
+	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
 		{"install", "--mode", "both"}, {"install", "--watch", "a"}, {"build", "nonsense"}} {
 		if out, errs := a.run(t, 2, args...); out != "" || errs == "" {
 			t.Errorf("%v: stdout %q, stderr %q", args, out, errs)

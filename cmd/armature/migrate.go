@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -96,6 +97,7 @@ func export(cmd *cobra.Command, flags []string) ([]byte, error) {
 }
 
 func runMigration(cmd *cobra.Command, path string, in *input, folder, format string, write bool) error {
+	debug.SetGCPercent(200) // unlike a render, it parses every object: half its time was spent collecting
 	src, opt, findings, err := in.open(cmd, path, folder)
 	if err != nil {
 		return err
