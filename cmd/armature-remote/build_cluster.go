@@ -63,7 +63,7 @@ func (k *cluster) rest() (config *rest.Config, namespace string, err error) {
 	rules.ExplicitPath = k.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.context})
 	if config, err = loader.ClientConfig(); err != nil {
-		return nil, "", fmt.Errorf("finding the cluster: %w", err)
+		return nil, "", fmt.Errorf("finding the cluster: %w (name a kubeconfig with --kubeconfig or KUBECONFIG)", err)
 	}
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	if namespace = k.namespace; namespace == "" {

@@ -27,6 +27,7 @@ func Expand(r *expand.Resource) {
 	if !r.Decode("agent/field", &e.agent) || !e.readTemplate() {
 		return
 	}
+	r.CheckReplicas("agent", "spec.replicas", e.agent.Spec.Replicas)
 	e.images()
 	e.labels()
 	ports := e.servicePorts()
@@ -179,6 +180,7 @@ func (e *expander) image() string {
 	case Placeholder(source.Image):
 		e.error("no-image", at, "neither image nor buildRef", "say one of them")
 	default:
+		e.CheckImage("agent", at+".image", source.Image)
 		return source.Image
 	}
 	return ""

@@ -90,6 +90,20 @@ func (r *Resource) Report(severity krm.Severity, rule, field, message, hint stri
 	r.Findings = append(r.Findings, f)
 }
 
+// CheckImage reports a value that is no image.
+func (r *Resource) CheckImage(function, field, image string) {
+	if !identity.IsImage(image) {
+		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", image), "write it as registry/name:tag or registry/name@sha256:…")
+	}
+}
+
+// CheckReplicas reports a number of replicas below zero; nil is none said.
+func (r *Resource) CheckReplicas(function, field string, n *int) {
+	if n != nil && *n < 0 {
+		r.Report(krm.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n), "write 0 or more")
+	}
+}
+
 // Failed reports whether a finding is an error.
 func (r *Resource) Failed() bool { return krm.Failed(r.Findings) }
 

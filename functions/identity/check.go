@@ -343,10 +343,14 @@ func (c *checker) rate(field, value string) string {
 }
 
 func (c *checker) image(field, value string) {
-	if c.text(field, value) && strings.ContainsAny(value, " \t\"'\\") {
+	if c.text(field, value) && !IsImage(value) {
 		c.error("identity/bad-image", field, fmt.Sprintf("%q is not an image", value), "write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
+
+// IsImage reports whether a text may be the reference of an image. It leaves the
+// finer points to the registries.
+func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text, " \t\n\"'\\") }
 
 func (c *checker) quantity(field string, dst *string, src *api.Quantity) {
 	if src == nil {

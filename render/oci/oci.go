@@ -73,7 +73,7 @@ func (o Options) Parse(ref string) (name.Reference, error) {
 	}
 	r, err := name.ParseReference(plain, o.nameOptions()...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ref, err)
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY:TAG, in small letters", ref, err, Scheme)
 	}
 	return r, nil
 }
