@@ -40,12 +40,12 @@ type leaving struct {
 // platform starts a cluster with the old platform's definitions. Where kubectl
 // has not been built it skips the test, or fails it if CI is set.
 func platform(t *testing.T) *leaving {
-	kubectl, err := filepath.Abs("../../.cache/bin/kubectl")
+	kubectl, err := filepath.Abs("../../.cache/bin/kubectl-alone/kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(kubectl); err != nil && os.Getenv("CI") == "" {
-		t.Skip("no kubectl: run `make cluster-programs`")
+		t.Skip("no kubectl: run `make kubectl-alone`")
 	}
 	plane := controlplane.Start(t)
 	if err := plane.InstallCRDs("testdata/migrate/crds.yaml"); err != nil {
