@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -27,11 +29,35 @@ type armature struct {
 	env  []string
 }
 
+// program is built once for all tests, in a folder that lives as long as they do.
+var (
+	programs string
+	program  = sync.OnceValues(func() (string, error) {
+		file := filepath.Join(programs, "armature")
+		if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building armature: %w\n%s", err, out)
+		}
+		return file, nil
+	})
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if programs, err = os.MkdirTemp("", "armature-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(programs)
+		return m.Run()
+	}())
+}
+
 func buildArmature(t *testing.T) *armature {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "armature")
-	if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building armature: %v\n%s", err, out)
+	file, err := program()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &armature{file: file, env: append(os.Environ(), "KUBECONFIG=")}
 }
