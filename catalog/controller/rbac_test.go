@@ -51,9 +51,9 @@ func TestShippedRBAC(t *testing.T) {
 
 			access, err := plane.ServiceAccount(t.Context(), "armature-system", "armature-catalog")
 			w.must(err)
-			forbidden := &forbidden{}
+			forbidden := &controlplane.Forbidden{}
 			w.config = access.Config
-			w.config.Wrap(forbidden.wrap)
+			w.config.Wrap(forbidden.Wrap)
 			w.start()
 			guard, err := serve.Kubernetes(w.config)
 			w.must(err)
@@ -89,7 +89,7 @@ func TestShippedRBAC(t *testing.T) {
 				t.Errorf("a caller without rights is answered %d %s", answer.status, answer.body.String())
 			}
 			time.Sleep(300 * time.Millisecond) // the last events leave
-			if got := forbidden.all(); len(got) > 0 {
+			if got := forbidden.All(); len(got) > 0 {
 				t.Errorf("forbidden: %s", strings.Join(got, "\n"))
 			}
 		})
@@ -128,30 +128,6 @@ func (w *world) applyAll(command []string) {
 			return ""
 		})
 	}
-}
-
-// forbidden collects the requests that RBAC refused.
-type forbidden struct {
-	mu   sync.Mutex
-	what []string
-}
-
-func (f *forbidden) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if err == nil && response.StatusCode == http.StatusForbidden {
-			f.mu.Lock()
-			f.what = append(f.what, r.Method+" "+r.URL.String())
-			f.mu.Unlock()
-		}
-		return response, err
-	})
-}
-
-func (f *forbidden) all() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.what...)
 }
 
 // After a whole run with a server that sends back what it was sent, no value of
