@@ -93,7 +93,7 @@ func (w *world) spawn(file string) *exec.Cmd {
 	w.Helper()
 	cmd := exec.Command(file, "--namespace", systemNamespace, "--watch-namespaces", w.namespace, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0", "--qps", "1000", "--log-level", "error")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Admin.Kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig)
 	cmd.Stderr = os.Stderr
 	w.must(cmd.Start())
 	return cmd

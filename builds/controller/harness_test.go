@@ -2,7 +2,6 @@ package controller_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -38,34 +37,12 @@ const systemNamespace = "armature-system"
 // sha is a commit that needs no Git server.
 const sha = "0123456789abcdef0123456789abcdef01234567"
 
-// shared is the one control plane of this package; missing says why there is none.
-var (
-	shared  *controlplane.ControlPlane
-	missing error
-)
+// shared is the one control plane of this package.
+var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(func() int {
-		shared, missing = controlplane.Run()
-		if errors.Is(missing, controlplane.ErrNoPrograms) && os.Getenv("CI") == "" {
-			return m.Run()
-		}
-		if missing != nil {
-			fmt.Fprintln(os.Stderr, missing)
-			return 1
-		}
-		defer func() {
-			if err := shared.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		if err := furnish(shared); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(shared.Main(m, furnish))
 }
 
 // furnish installs the CRDs of AgentBuild and Tekton, and the shipped templates.
@@ -138,11 +115,7 @@ var worlds atomic.Int32
 // newWorld gives a test a namespace of its own. No controller runs yet.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	if missing != nil {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
-		t.Skip(missing)
-	}
-	return newWorldOn(t, shared)
+	return newWorldOn(t, shared.Get(t))
 }
 
 func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {

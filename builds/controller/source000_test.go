@@ -120,9 +120,6 @@ steps: [{name: show, image: busybox, command: [echo, $(params.SOURCE_REPO_URL), 
 // The roles of "Deployment Modes" apply as printed and grant what the modes
 // promise: everywhere, or in one namespace.
 func TestSource000RBACModes(t *testing.T) {
-	if missing != nil {
-		newWorld(t)
-	}
 	plane := controlplane.Start(t)
 	w := newWorldOn(t, plane)
 	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team1x"}}))

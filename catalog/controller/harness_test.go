@@ -2,7 +2,6 @@ package controller_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,34 +30,14 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
-// shared is the one control plane of this package; missing says why there is none.
-var (
-	shared  *controlplane.ControlPlane
-	missing error
-)
+// shared is the one control plane of this package.
+var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(func() int {
-		shared, missing = controlplane.Run()
-		if errors.Is(missing, controlplane.ErrNoPrograms) && os.Getenv("CI") == "" {
-			return m.Run()
-		}
-		if missing != nil {
-			fmt.Fprintln(os.Stderr, missing)
-			return 1
-		}
-		defer func() {
-			if err := shared.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		if err := shared.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog"), "testdata"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
+		return plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog"), "testdata")
+	}))
 }
 
 // world is one test's namespace on the shared API server, with a store, a clock
@@ -83,17 +62,14 @@ var begin = time.Date(2026, 1, 13, 16, 10, 0, 0, time.UTC)
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if missing != nil {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
-		t.Skip(missing)
-	}
+	plane := shared.Get(t)
 	t.Parallel()
 	w := &world{TB: t, namespace: fmt.Sprintf("team%d", worlds.Add(1)), network: &network{at: map[string]string{}}}
 	scheme, err := controller.Scheme()
 	w.must(err)
-	w.Client, err = client.New(shared.Admin.Config, client.Options{Scheme: scheme})
+	w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
 	w.must(err)
-	w.config = rest.CopyConfig(shared.Admin.Config)
+	w.config = rest.CopyConfig(plane.Admin.Config)
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {

@@ -29,29 +29,11 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
-// shared is the one control plane of this package; missing says why there is none.
-var (
-	shared  *controlplane.ControlPlane
-	missing error
-)
+// shared is the one control plane of this package.
+var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		shared, missing = controlplane.Run()
-		if errors.Is(missing, controlplane.ErrNoPrograms) && os.Getenv("CI") == "" {
-			return m.Run()
-		}
-		if missing != nil {
-			fmt.Fprintln(os.Stderr, missing)
-			return 1
-		}
-		defer func() {
-			if err := shared.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		return m.Run()
-	}())
+	os.Exit(shared.Main(m, func(*controlplane.ControlPlane) error { return nil }))
 }
 
 // world is a catalog that serves, with tokens of callers.
@@ -73,17 +55,14 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if missing != nil {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
-		t.Skip(missing)
-	}
+	plane := shared.Get(t)
 	w := &world{TB: t, prefix: fmt.Sprintf("t%d-", worlds.Add(1)), logged: &strings.Builder{}}
-	kube, err := kubernetes.NewForConfig(shared.Admin.Config)
+	kube, err := kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.kube = kube
 	w.store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
 	w.must(err)
-	access, err := serve.Kubernetes(shared.Admin.Config)
+	access, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
 	s := &serve.Server{Store: w.store, Access: access, Poll: 20 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w.logged})

@@ -49,8 +49,7 @@ func Start(t testing.TB) *ControlPlane {
 	c, err := Run()
 	switch {
 	case errors.Is(err, ErrNoPrograms) && os.Getenv("CI") == "":
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
-		t.Skip(err)
+		skip(t, err)
 	case err != nil:
 		t.Fatal(err)
 	}

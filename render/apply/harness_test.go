@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -24,32 +23,14 @@ import (
 	"github.com/armature-dev/armature/render/apply"
 )
 
-// shared is the one control plane of this package; missing says why there is none.
-var (
-	shared  *controlplane.ControlPlane
-	missing error
-)
+// shared is the one control plane of this package.
+var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childFile) != "" {
 		os.Exit(child())
 	}
-	os.Exit(func() int {
-		shared, missing = controlplane.Run()
-		if errors.Is(missing, controlplane.ErrNoPrograms) && os.Getenv("CI") == "" {
-			return m.Run()
-		}
-		if missing != nil {
-			fmt.Fprintln(os.Stderr, missing)
-			return 1
-		}
-		defer func() {
-			if err := shared.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		return m.Run()
-	}())
+	os.Exit(shared.Main(m, func(*controlplane.ControlPlane) error { return nil }))
 }
 
 // world is one test's namespace on the shared API server.
@@ -66,16 +47,13 @@ var worlds atomic.Int32
 // newWorld gives a test a namespace of its own, which is the package's too.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	if missing != nil {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
-		t.Skip(missing)
-	}
+	plane := shared.Get(t)
 	if test, ok := t.(*testing.T); ok {
 		test.Parallel()
 	}
 	w := &world{TB: t, writes: &writes{}, Package: apply.Package{Namespace: fmt.Sprintf("team%d", worlds.Add(1)), Name: "weather"}}
 	var err error
-	w.Interface, err = dynamic.NewForConfig(shared.Admin.Config)
+	w.Interface, err = dynamic.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.Cluster = w.connect()
 	w.create(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", w.Package.Namespace))
@@ -84,7 +62,7 @@ func newWorld(t testing.TB) *world {
 
 // connect counts what is written through the connection.
 func (w *world) connect() *apply.Cluster {
-	config := rest.CopyConfig(shared.Admin.Config)
+	config := rest.CopyConfig(shared.Get(w.TB).Admin.Config)
 	config.Wrap(w.writes.wrap)
 	c, err := apply.Connect(config)
 	w.must(err)

@@ -143,9 +143,9 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 	var said strings.Builder
 	process.Stderr = &said
 
-	target, err := url.Parse(shared.Admin.Config.Host)
+	target, err := url.Parse(shared.Get(w.TB).Admin.Config.Host)
 	w.must(err)
-	transport, err := rest.TransportFor(shared.Admin.Config)
+	transport, err := rest.TransportFor(shared.Get(w.TB).Admin.Config)
 	w.must(err)
 	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	proxy.ErrorHandler = func(rw http.ResponseWriter, _ *http.Request, _ error) { rw.WriteHeader(http.StatusBadGateway) }

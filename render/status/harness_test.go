@@ -1,7 +1,6 @@
 package status_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -24,33 +23,11 @@ import (
 	"github.com/armature-dev/armature/render/status"
 )
 
-// shared is the one control plane of this package; missing says why there is none.
-var (
-	shared  *controlplane.ControlPlane
-	missing error
-)
+// shared is the one control plane of this package.
+var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		shared, missing = controlplane.Run()
-		if errors.Is(missing, controlplane.ErrNoPrograms) && os.Getenv("CI") == "" {
-			return m.Run()
-		}
-		if missing != nil {
-			fmt.Fprintln(os.Stderr, missing)
-			return 1
-		}
-		defer func() {
-			if err := shared.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		if err := shared.InstallCRDs("testdata/crds.yaml"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error { return plane.InstallCRDs("testdata/crds.yaml") }))
 }
 
 // world is one test's namespace on the shared API server. No controller runs:
@@ -66,14 +43,11 @@ var worlds atomic.Int32
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if missing != nil {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), missing)
-		t.Skip(missing)
-	}
+	plane := shared.Get(t)
 	t.Parallel()
 	w := &world{TB: t, namespace: fmt.Sprintf("team%d", worlds.Add(1)), requests: &requests{}}
 	var err error
-	w.Interface, err = dynamic.NewForConfig(shared.Admin.Config)
+	w.Interface, err = dynamic.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.create("{apiVersion: v1, kind: Namespace, metadata: {name: NS}}")
 	return w
@@ -108,7 +82,7 @@ func (f roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { retur
 // report reads the namespace as the command does.
 func (w *world) report() status.Report {
 	w.Helper()
-	config := rest.CopyConfig(shared.Admin.Config)
+	config := rest.CopyConfig(shared.Get(w.TB).Admin.Config)
 	config.Wrap(w.requests.wrap)
 	c, err := dynamic.NewForConfig(config)
 	w.must(err)

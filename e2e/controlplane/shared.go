@@ -1,0 +1,54 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Shared is the one control plane of a package's tests.
+type Shared struct {
+	plane   *ControlPlane
+	missing error // why there is none
+}
+
+// Main runs a package's tests with a control plane that furnish prepares before
+// the first, and gives the exit status. Where the programs to run are missing,
+// the tests that ask for it are skipped; where CI is set that is a failure.
+func (s *Shared) Main(m *testing.M, furnish func(*ControlPlane) error) int {
+	s.plane, s.missing = Run()
+	if errors.Is(s.missing, ErrNoPrograms) && os.Getenv("CI") == "" {
+		return m.Run()
+	}
+	if s.missing != nil {
+		fmt.Fprintln(os.Stderr, s.missing)
+		return 1
+	}
+	defer func() {
+		if err := s.plane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
+	if err := furnish(s.plane); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Get gives the control plane, or skips a test for which there is none.
+func (s *Shared) Get(t testing.TB) *ControlPlane {
+	t.Helper()
+	if s.missing != nil {
+		skip(t, s.missing)
+	}
+	return s.plane
+}
+
+// skip says so even where tests are not verbose.
+func skip(t testing.TB, why error) {
+	t.Helper()
+	fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), why)
+	t.Skip(why)
+}
