@@ -259,6 +259,10 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
+	var memory *render.Memory
+	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
+		memory = render.OpenMemory(file, folder)
+	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
 		return err
@@ -274,9 +278,8 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return err
 	}
 	opt.Beside = true
-	var memory *render.Memory
-	if file := memoryFile(folder); remember && !out.inPlace && file != "" {
-		memory = render.NewMemory(file, folder, path, src, opt.Config, opt.Lock)
+	if memory != nil {
+		memory.Match(path, src, opt.Config, opt.Lock)
 		opt.Memory, opt.Keep = memory, to.Keep
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
