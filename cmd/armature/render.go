@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -259,6 +260,10 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
+	// What is listed and remembered is needed to the end. There is nothing to
+	// collect before files are rendered.
+	percent := debug.SetGCPercent(400)
+	defer debug.SetGCPercent(percent)
 	var memory *render.Memory
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
 		memory = render.OpenMemory(file, folder)
@@ -271,6 +276,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return in.report(cmd, findings)
 	}
 	if folder == "" {
+		debug.SetGCPercent(percent)
 		return toStream(cmd, path, in, done, src, opt, findings, do)
 	}
 	to, err := render.NewFolder(folder, out.inPlace)
@@ -278,9 +284,13 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return err
 	}
 	opt.Beside = true
+	changed := len(src.Files)
 	if memory != nil {
-		memory.Match(path, src, opt.Config, opt.Lock)
+		changed = memory.Match(path, src, opt.Config, opt.Lock)
 		opt.Memory, opt.Keep = memory, to.Keep
+	}
+	if changed > 1000 {
+		debug.SetGCPercent(percent)
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
 	if err == nil {
