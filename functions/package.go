@@ -29,6 +29,8 @@ type Package struct {
 	Config  api.RenderConfigSpec
 	// Pins says that images are pinned to the digests of the package's locks.
 	Pins bool
+	// Find reads an object of the package again, nil where it is not found.
+	Find func(krm.Origin, krm.Ref) *krm.Object
 
 	base       identity.Settings
 	configured *api.Origin // of Config, nil for the defaults

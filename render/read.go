@@ -58,6 +58,11 @@ func Tree(root, skip string) (Source, []krm.Finding, error) {
 		return Source{Files: []File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
 	}
 	root = filepath.Clean(root)
+	if link, err := os.Lstat(root); err == nil && link.Mode()&fs.ModeSymlink != 0 {
+		if root, err = filepath.EvalSymlinks(root); err != nil { // which the walk would not follow
+			return Source{}, nil, err
+		}
+	}
 	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return Source{}, nil, err

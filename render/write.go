@@ -21,6 +21,7 @@ const listFile = ".armature-files"
 type Folder struct {
 	path, stage string
 	fresh       bool  // the folder did not exist, or was empty
+	within      bool  // the stage is in the folder, and not beside it
 	started     int64 // when the stage was made, by the clock of its file system
 	inPlace     bool  // the files are the author's: none is ever removed
 
@@ -51,12 +52,15 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
 	}
-	f.inPlace = inPlace
-	parent := filepath.Dir(f.path)
+	f.inPlace, f.within = inPlace, info != nil
+	parent, stage := filepath.Dir(f.path), "."+filepath.Base(f.path)+stageMark
+	if f.within { // files cannot be moved into a mounted volume from outside
+		parent, stage = f.path, stageMark
+	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
-	if f.stage, err = os.MkdirTemp(parent, "."+filepath.Base(f.path)+".rendering-"); err != nil {
+	if f.stage, err = os.MkdirTemp(parent, stage); err != nil {
 		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
 	}
 	if err := os.Chmod(f.stage, 0o755); err != nil {
@@ -69,17 +73,25 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	return f, nil
 }
 
+// stageMark begins or ends the name of a stage.
+const stageMark = ".rendering-"
+
+// empty reports whether a folder holds nothing, but for what a render left that
+// was killed.
 func empty(folder string) (bool, error) {
 	d, err := os.Open(folder)
 	if err != nil {
 		return false, err
 	}
 	defer d.Close()
-	_, err = d.Readdirnames(1)
-	if errors.Is(err, io.EOF) {
-		return true, nil
+	for {
+		switch names, err := d.Readdirnames(1); {
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case err != nil || !strings.HasPrefix(names[0], stageMark):
+			return false, err
+		}
 	}
-	return false, err
 }
 
 // Write is the Sink. It may be called from many goroutines.
@@ -96,8 +108,14 @@ func (f *Folder) Write(file string, data []byte) error {
 		if err := f.mkdir(filepath.Dir(relative)); err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(f.stage, relative), data); err != nil {
+		staged := filepath.Join(f.stage, relative)
+		if err := writeFile(staged, data); err != nil {
 			return err
+		}
+		if info, err := os.Stat(filepath.Join(f.path, relative)); f.inPlace && err == nil {
+			if err := os.Chmod(staged, info.Mode().Perm()); err != nil {
+				return err
+			}
 		}
 	}
 	f.mu.Lock()
@@ -157,7 +175,14 @@ func (f *Folder) Commit() (written, removed int, err error) {
 			return 0, 0, errors.Join(err, f.Abort())
 		}
 	}
-	if f.fresh {
+	switch {
+	case f.fresh && f.within:
+		entries, err := os.ReadDir(f.stage)
+		for _, e := range entries {
+			err = errors.Join(err, os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())))
+		}
+		return len(f.files), 0, errors.Join(err, f.Abort())
+	case f.fresh:
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return 0, 0, errors.Join(err, f.Abort())
 		}
@@ -195,6 +220,9 @@ func (f *Folder) remove(files []string) (removed int, err error) {
 func (f *Folder) move(files []string) (written int, err error) {
 	for _, relative := range files {
 		to := filepath.Join(f.path, relative)
+		if target, err := filepath.EvalSymlinks(to); f.inPlace && err == nil {
+			to = target // a link of the author's stays one
+		}
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return written, err
 		}

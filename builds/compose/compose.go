@@ -6,6 +6,7 @@ package compose
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -304,23 +306,68 @@ const reserved = "armature.dev/"
 // checkBuild looks at what neither the schema nor a step would find.
 func (c *composition) checkBuild() {
 	spec := c.in.Build.Spec
-	for field, pairs := range map[string]map[string]string{"spec.labels": spec.Labels, "spec.annotations": spec.Annotations} {
-		for _, key := range sortedKeys(pairs) {
-			if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
-				c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
+	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
+	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
+	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
+		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
+			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+	}
+	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
+		c.bad(api.ReasonInvalidBuild, "spec.source.sourceCredentials", "names no Secret", "name one, or leave sourceCredentials out")
+	}
+	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil && o.ImageRepoCredentials.Name == "" {
+		c.bad(api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials", "names no Secret", "name one, or leave imageRepoCredentials out")
+	}
+	if p := spec.Pipeline; p != nil {
+		for i, param := range p.Parameters {
+			if param.Name != "image" || param.Value == nil {
+				continue
+			}
+			if err := imageFault(*param.Value); err != nil {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d].value", i), fmt.Sprintf("%q is no image reference: %v", *param.Value, err),
+					"write it as registry/repository:tag")
 			}
 		}
-	}
-	if c.spec.image != "" {
-		_, err := name.NewTag(c.spec.image)
-		if err == nil && strings.Contains(c.spec.image, "://") {
-			err = errors.New("it has a scheme")
-		}
-		if err != nil {
-			c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
-				"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+		c.checkPasswords("spec.pipeline.parameters", p.Parameters)
+		for i, s := range p.Steps {
+			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
 		}
 	}
+}
+
+// checkPairs refuses labels or annotations that the API server would, and ours.
+func (c *composition) checkPairs(field string, pairs map[string]string, fault func(value string) []string) {
+	for _, key := range sortedKeys(pairs) {
+		if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
+			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
+		}
+		for _, message := range append(validation.IsQualifiedName(strings.ToLower(key)), fault(pairs[key])...) {
+			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s: %q: %s", key, pairs[key], message), "correct the key or the value")
+		}
+	}
+}
+
+// checkPasswords refuses those in a URL that a parameter gives; the CRD's rule
+// sees spec.source.sourceRepository alone.
+func (c *composition) checkPasswords(field string, params []api.Parameter) {
+	for i, p := range params {
+		if real := canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password.MatchString(userParameter(p).value().StringVal) {
+			c.bad(api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i), "must not hold a password",
+				"put it in a Secret and name that in spec.source.sourceCredentials")
+		}
+	}
+}
+
+// password in a Git URL, as the rule of spec.source.sourceRepository has it.
+var password = regexp.MustCompile(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
+
+// imageFault tells why an image cannot be pushed under that name.
+func imageFault(image string) error {
+	if strings.Contains(image, "://") {
+		return errors.New("it has a scheme")
+	}
+	_, err := name.NewTag(image)
+	return err
 }
 
 // plan finds the file of each step.

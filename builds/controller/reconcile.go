@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -191,6 +192,9 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 		if refused, err := r.apply(ctx, s, o); refused != nil || err != nil {
 			return false, r.refused(s, v, refused, err)
 		}
+	}
+	for _, w := range out.Warnings {
+		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
 	return r.create(ctx, s, v, out.Run)
 }

@@ -104,3 +104,20 @@ func (c *connection) pods() (*kubernetes.Clientset, error) {
 	}
 	return set, nil
 }
+
+// completeBuilds offers the names of AgentBuilds.
+func (k *cluster) completeBuilds(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := k.connect(cmd)
+	if err != nil || len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var list api.AgentBuildList
+	if err := c.List(cmd.Context(), &list, client.InNamespace(c.namespace)); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, b := range list.Items {
+		names = append(names, b.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -21,7 +21,8 @@ func buildListCommand() *cobra.Command {
 		Short: "List AgentBuilds",
 		Example: `  armature build list -n team1
   armature build list -A -o json`,
-		Args: args(cobra.NoArgs),
+		Args:              args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := k.connect(cmd)
 			if err != nil {

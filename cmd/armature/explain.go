@@ -26,7 +26,7 @@ func explainCommand() *cobra.Command {
 		Use:   "explain FILE [FIELD]",
 		Short: "Say of every rendered line which function and which input set it",
 		Long: `Explain renders the package that FILE is in, in memory, and prints the rendered
-file with a reason before each line: the author's line number, or the function
+file with a reason behind each line: the author's line number, or the function
 that wrote it and the settings that decided it, each with the file and line that
 set it, or "default".
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/scalar"
 )
 
@@ -382,6 +383,49 @@ func quantity(s string) bool {
 		return true
 	}
 	return false
+}
+
+// resources finds components that request more than their limit, of those that
+// differ from than; nil stands for all of them.
+func (c *checker) resources(s, than *Settings, annotations []Annotation) {
+	origin := c.origin
+	defer func() { c.origin = origin }()
+	for _, name := range Components() {
+		x := s.Component(name)
+		if !x.Enabled || than != nil && *x == *than.Component(name) {
+			continue
+		}
+		for _, r := range [...]struct{ what, request, limit, requestSuffix, limitSuffix string }{
+			{"cpu", x.CPURequest, x.CPULimit, cpuRequestSuffix, cpuLimitSuffix},
+			{"memory", x.MemoryRequest, x.MemoryLimit, memoryRequestSuffix, memoryLimitSuffix},
+		} {
+			request, err1 := overcommit.ParseQuantity(r.request)
+			limit, err2 := overcommit.ParseQuantity(r.limit)
+			if err1 != nil || err2 != nil || request.Cmp(limit) <= 0 {
+				continue
+			}
+			field := "components." + name + ".resources.requests." + r.what
+			for _, a := range annotations {
+				if key := strings.TrimPrefix(a.Key, s.Prefix+"/"); key == name+r.requestSuffix || key == name+r.limitSuffix {
+					field, c.origin = a.Field+"["+strconv.Quote(a.Key)+"]", &api.Origin{File: origin.File, Line: a.Line}
+				}
+			}
+			c.error("identity/request-over-limit", field,
+				fmt.Sprintf("%s requests %s of %s and may use %s: Kubernetes refuses such a pod", name, r.request, r.what, r.limit),
+				fmt.Sprintf("change the other one too, for one workload with %s/%s and %s/%s", s.Prefix, name+r.requestSuffix, s.Prefix, name+r.limitSuffix))
+		}
+	}
+}
+
+// exclude checks the globs of files.
+func (c *checker) exclude(globs []string) {
+	for i, g := range globs {
+		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
+		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
+			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", g),
+				"write a path relative to the package, in which * stands for anything but /, and ** for any folders: charts/**")
+		}
+	}
 }
 
 // Listener is a port on which something in the pod listens.
