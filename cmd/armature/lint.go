@@ -55,6 +55,11 @@ wrong call.`,
 			if err != nil {
 				return err
 			}
+			if list, err := resourceList(src, opt); err != nil {
+				return err
+			} else if list != nil {
+				opt.Config, findings = list.Config, append(findings, list.Findings...)
+			}
 			var stats render.Stats
 			if !krm.Failed(findings) {
 				var found []krm.Finding

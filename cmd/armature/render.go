@@ -105,7 +105,7 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			var stats render.Stats
 			if !krm.Failed(early) {
 				var found []krm.Finding
-				if found, stats, err = render.Verify(src, opt); err != nil {
+				if found, stats, err = verify(src, opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
@@ -119,6 +119,32 @@ For an artifact in a registry it checks the signature: its flags are shown by
 	}
 	in.flags(cmd)
 	return cmd
+}
+
+// verify compares with a fresh render, of a ResourceList by its own configuration.
+func verify(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
+	list, err := resourceList(src, opt)
+	if err != nil {
+		return nil, render.Stats{}, err
+	}
+	if list == nil {
+		return render.Verify(src, opt)
+	}
+	_, findings, stats, err := list.Verify(opt)
+	return findings, stats, err
+}
+
+// resourceList gives standard input as what a host passes, nil where it is
+// something else. A configuration that was named wins over the list's.
+func resourceList(src render.Source, opt render.Options) (*render.List, error) {
+	if len(src.Files) != 1 || src.Files[0].Path != "-" || !render.IsResourceList(src.Files[0].Data) {
+		return nil, nil
+	}
+	list, err := render.ReadList(src.Files[0].Data)
+	if err == nil && opt.Config != nil {
+		list.Config = opt.Config
+	}
+	return list, err
 }
 
 // input is what all commands that read manifests share.
@@ -323,8 +349,10 @@ func memoryFile(folder string) string {
 }
 
 func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, do transformation) error {
-	if data := src.Files; path == "-" && len(data) == 1 && render.IsResourceList(data[0].Data) {
-		return toList(cmd, in, data[0].Data, opt, do)
+	if list, err := resourceList(src, opt); err != nil {
+		return err
+	} else if list != nil {
+		return toList(cmd, in, list, opt, do)
 	}
 	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -345,14 +373,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *input, data []byte, opt render.Options, do transformation) error {
-	list, err := render.ReadList(data)
-	if err != nil {
-		return err
-	}
-	if opt.Config != nil {
-		list.Config = opt.Config
-	}
+func toList(cmd *cobra.Command, in *input, list *render.List, opt render.Options, do transformation) error {
 	out, findings, _, err := list.Run(opt, do)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func (c *checker) url(field, value string) {
 	u, err := url.Parse(value)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
-		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", value),
+		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", withoutUser(value)),
 			"write it as http://host:port/path")
 	case u.User != nil:
 		c.error("identity/secret-in-url", field, "the URL holds a user name or password",
@@ -96,6 +96,15 @@ func (c *checker) url(field, value string) {
 	case u.Port() != "" && !validPort(u.Port()):
 		c.error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
 	}
+}
+
+// withoutUser leaves out what stands before the host of a URL, which may be a
+// password.
+func withoutUser(value string) string {
+	if i := strings.LastIndexByte(value, '@'); i >= 0 {
+		return "…" + value[i:]
+	}
+	return value
 }
 
 // endpoint takes host:port or a URL.
@@ -106,7 +115,7 @@ func (c *checker) endpoint(field, value string) {
 		// What is true of the host and port of a URL is true of them alone.
 		u, err := url.Parse("http://" + value)
 		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
-			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", value),
+			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", withoutUser(value)),
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
 		}

@@ -528,3 +528,23 @@ func BenchmarkResolve(b *testing.B) {
 		identity.Resolve(&base, w, nil, nil, nil)
 	}
 }
+
+// TestNoPasswords: what is wrong with a URL is said without the password in it.
+func TestNoPasswords(t *testing.T) {
+	for _, spec := range []string{
+		"identity: {inbound: {validation: {issuer: 'ftp://admin:hunter2@idp'}}}",
+		"identity: {outbound: {tokenExchange: {tokenUrl: 'http://admin:hunter2@idp/a b'}}}",
+		"identity: {clientRegistration: {keycloak: {url: 'http://admin:hunter2@idp'}}}",
+		"trace: {exporters: [{type: otlp, endpoint: 'admin:hunter2@collector:4317'}]}",
+	} {
+		_, findings := identity.Base(decode[api.RenderConfig](t, "spec: {"+spec+"}"))
+		if !krm.Failed(findings) {
+			t.Errorf("nothing is wrong with %s", spec)
+		}
+		for _, f := range findings {
+			if strings.Contains(f.String(), "hunter2") {
+				t.Error(f)
+			}
+		}
+	}
+}
