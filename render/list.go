@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -198,6 +199,6 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	}
 	index := w.placed[path]
 	w.placed[path]++
-	return fmt.Sprintf("    %s: '%s'\n    %s: '%d'\n",
-		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index), true
+	quoted := strings.ReplaceAll(path, "'", "''")
+	return "    " + krm.PathAnnotation + ": '" + quoted + "'\n    " + krm.IndexAnnotation + ": '" + strconv.Itoa(index) + "'\n", true
 }
