@@ -104,7 +104,7 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			var stats render.Stats
 			if !krm.Failed(early) {
 				var found []krm.Finding
-				if found, stats, err = verify(src, opt); err != nil {
+				if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
