@@ -121,6 +121,12 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 	return p
 }
 
+// Expect makes room for the objects of so many files.
+func (p *Package) Expect(files int) {
+	p.entries = slices.Grow(p.entries, files)
+	p.first = make(map[key]int32, files)
+}
+
 // Prefix is the prefix of labels and annotations.
 func (p *Package) Prefix() string { return p.base.Prefix }
 

@@ -158,6 +158,7 @@ func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *e
 	pkg := functions.NewPackage(version, opt.Config)
 	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })
 	pkg.UseLock(opt.Lock)
+	pkg.Expect(len(src.Files))
 	e := &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
 	pkg.Find = e.find
 	return e
@@ -343,6 +344,11 @@ func (e *engine) collect() error {
 		return err
 	}
 	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+		for i, n := range e.kept {
+			if n != nil && m.next[i] == nil {
+				m.next[i] = &note{facts: n.facts, own: n.own}
+			}
+		}
 		clear(e.kept)
 	}
 	return nil

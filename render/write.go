@@ -239,14 +239,18 @@ func (f *Folder) Abort() error { return os.RemoveAll(f.stage) }
 
 // Spool collects a stream, in memory as long as it is small, until it may leave.
 type Spool struct {
-	buf  bytes.Buffer
-	file *os.File
-	last byte   // the last that was written, 0 before the first
-	name string // of the file that the last was of
-	size int
+	blocks [][]byte // of blockSize, the last one with room
+	file   *os.File
+	last   byte   // the last that was written, 0 before the first
+	name   string // of the file that the last was of
+	size   int    // of what was written
+	held   int    // that and what joins it
 }
 
-const spoolMemory = 8 << 20
+const (
+	spoolMemory = 32 << 20
+	blockSize   = 4 << 20
+)
 
 // Write is a Sink, of whole files or of pieces, that joins the files to one
 // YAML stream.
@@ -254,7 +258,50 @@ func (s *Spool) Write(file string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if s.file == nil && s.buf.Len()+len(data) > spoolMemory {
+	join := ""
+	if s.last != 0 && s.name != file {
+		if s.last != '\n' {
+			join = "\n"
+		}
+		if !bytes.HasPrefix(data, []byte("---")) {
+			join += "---\n"
+		}
+	}
+	s.name = file
+	s.last = data[len(data)-1]
+	s.size += len(data)
+	if err := s.hold([]byte(join)); err != nil {
+		return err
+	}
+	return s.hold(data)
+}
+
+// hold takes data to the end of what is held.
+func (s *Spool) hold(data []byte) error {
+	for len(data) > 0 {
+		n := len(s.blocks)
+		if n == 0 || len(s.blocks[n-1]) == cap(s.blocks[n-1]) {
+			if s.file != nil || s.held >= spoolMemory {
+				if err := s.spill(); err != nil {
+					return err
+				}
+			} else {
+				s.blocks = append(s.blocks, grow(nil, min(blockSize, max(64<<10, s.held))))
+			}
+			n = len(s.blocks)
+		}
+		block := &s.blocks[n-1]
+		fits := min(len(data), cap(*block)-len(*block))
+		*block = append(*block, data[:fits]...)
+		data = data[fits:]
+		s.held += fits
+	}
+	return nil
+}
+
+// spill moves what is in memory to a file, and leaves a block to go on with.
+func (s *Spool) spill() error {
+	if s.file == nil {
 		spool, err := os.CreateTemp("", "armature-spool-")
 		if err != nil {
 			return err
@@ -264,21 +311,23 @@ func (s *Spool) Write(file string, data []byte) error {
 			return err
 		}
 	}
-	next := s.last != 0 && s.name != file
-	if next && s.last != '\n' {
-		s.buf.WriteByte('\n')
+	if _, err := s.writeBlocks(s.file); err != nil {
+		return err
 	}
-	if next && !bytes.HasPrefix(data, []byte("---")) {
-		s.buf.WriteString("---\n")
+	last := s.blocks[len(s.blocks)-1]
+	s.blocks = append(s.blocks[:0:0], last[:0])
+	return nil
+}
+
+func (s *Spool) writeBlocks(w io.Writer) (written int64, err error) {
+	for _, block := range s.blocks {
+		n, err := w.Write(block)
+		written += int64(n)
+		if err != nil {
+			return written, err
+		}
 	}
-	s.name = file
-	s.last = data[len(data)-1]
-	s.size += len(data)
-	_, err := s.buf.Write(data)
-	if err == nil && s.file != nil && s.buf.Len() > 1<<20 {
-		_, err = s.buf.WriteTo(s.file)
-	}
-	return err
+	return written, nil
 }
 
 // Len is how much was collected, in bytes.
@@ -287,9 +336,9 @@ func (s *Spool) Len() int { return s.size }
 // WriteTo lets the stream leave.
 func (s *Spool) WriteTo(w io.Writer) (int64, error) {
 	if s.file == nil {
-		return s.buf.WriteTo(w)
+		return s.writeBlocks(w)
 	}
-	if _, err := s.buf.WriteTo(s.file); err != nil {
+	if _, err := s.writeBlocks(s.file); err != nil {
 		return 0, err
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -312,6 +313,14 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
+	// What is listed and remembered is needed to the end. There is nothing to
+	// collect before files are rendered.
+	percent := debug.SetGCPercent(400)
+	defer debug.SetGCPercent(percent)
+	var memory *render.Memory
+	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
+		memory = render.OpenMemory(file, folder)
+	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
 		return err
@@ -320,6 +329,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return in.report(cmd, findings)
 	}
 	if folder == "" {
+		debug.SetGCPercent(percent)
 		return toStream(cmd, path, in, done, src, opt, findings, do)
 	}
 	to, err := render.NewFolder(folder, out.inPlace)
@@ -327,10 +337,13 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return err
 	}
 	opt.Beside = true
-	var memory *render.Memory
-	if file := memoryFile(folder); remember && !out.inPlace && file != "" {
-		memory = render.NewMemory(file, folder, path, src, opt.Config, opt.Lock)
+	changed := len(src.Files)
+	if memory != nil {
+		changed = memory.Match(path, src, opt.Config, opt.Lock)
 		opt.Memory, opt.Keep = memory, to.Keep
+	}
+	if changed > 1000 {
+		debug.SetGCPercent(percent)
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
 	if err == nil {
