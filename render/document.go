@@ -143,7 +143,11 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			return o, false
 		}
 		drop, known := w.pkg.Regenerates(o)
-		if w.undo || drop {
+		if w.undo {
+			w.stats.Generated++
+			return nil, true
+		}
+		if drop {
 			return nil, true
 		}
 		if !known && !strings.HasPrefix(rendered.Text(), "AgentCard/") {
@@ -238,6 +242,9 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 		}
 		if !was {
 			continue
+		}
+		if w.undo && i == 1 {
+			w.stats.Workloads++
 		}
 		w.text[i] = text
 		again := &w.again[i]

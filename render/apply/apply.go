@@ -181,6 +181,12 @@ func (a *application) take(objects []Object) error {
 			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", o.File, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
 			continue
 		}
+		if wrong := illegible(o.Unstructured); len(wrong) > 0 {
+			for _, w := range wrong {
+				failed = multierror.Append(failed, fmt.Errorf("%s: %s %s: %s", o.File, o.GetKind(), o.GetName(), w))
+			}
+			continue
+		}
 		id := a.adjust(o.Unstructured, namespaced)
 		if before := a.fileOf(id); before != "" {
 			failed = multierror.Append(failed, fmt.Errorf("%s: %s is in the package twice, in %s too", o.File, title(id), before))
@@ -252,12 +258,39 @@ func (a *application) adjust(u *unstructured.Unstructured, namespaced bool) ID {
 	return ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: u.GroupVersionKind().GroupKind()}
 }
 
+// illegible finds labels and annotations that are no text: client-go gives none of
+// them then, so that all would be lost. A Secret's data is looked at, too: the API
+// server would quote what is wrong.
+func illegible(u *unstructured.Unstructured) (wrong []string) {
+	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
+	if u.GroupVersionKind().GroupKind() == secretKind {
+		fields = append(fields, []string{"stringData"}, []string{"data"})
+	}
+	for _, path := range fields {
+		field := strings.Join(path, ".")
+		value, found, err := unstructured.NestedFieldNoCopy(u.Object, path...)
+		entries, ok := value.(map[string]any)
+		if err != nil || found && value != nil && !ok {
+			wrong = append(wrong, field+" is no map")
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			text, ok := entries[key].(string)
+			if !ok {
+				wrong = append(wrong, fmt.Sprintf("%s[%q] is no text: write it in quotes", field, key))
+			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
+				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
+			}
+		}
+	}
+	return wrong
+}
+
 // plainSecret moves stringData to data: the API server does so too, but does not
 // remember who owns a key that it moved, so that it would never go away.
 func plainSecret(u *unstructured.Unstructured) {
 	text, found, err := unstructured.NestedStringMap(u.Object, "stringData")
 	if err != nil || !found {
-		return // the API server says what is wrong
+		return // there is none: illegible has refused what cannot be read
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {
@@ -410,7 +443,10 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 			return nil
 		})
 	}
-	return errors.Join(group.Wait(), failed.ErrorOrNil())
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return failed.ErrorOrNil()
 }
 
 // done is the object as a write left it; nil where none was made.
@@ -526,7 +562,7 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 func (a *application) shrink(ctx context.Context, p *Plan, gone map[ID]bool) error {
 	for _, s := range p.Steps {
 		switch {
-		case s.Action == Skip && s.want == nil:
+		case s.Action == Skip && s.want == nil && !s.ours:
 			delete(a.old.Entries, s.ID) // not ours any more
 		case s.Action == Skip, s.want == nil:
 		default:
