@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -30,8 +31,14 @@ func companion(name, short string) *cobra.Command {
 			// Ctrl-C reaches the companion by itself; it ends when it is ready to.
 			run.Cancel = func() error { return nil }
 			err = run.Run()
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.Exited() {
 				return exitStatus(exit.ExitCode())
+			}
+			if exit != nil {
+				if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGPIPE {
+					return exitStatus(128 + syscall.SIGPIPE) // its reader has read enough, as with | head
+				}
 			}
 			if err != nil { // killed, for one, and could not say so
 				return fmt.Errorf("%s: %w", filepath.Base(program), err)
