@@ -126,8 +126,8 @@ func (c *checker) endpoint(field, value string) {
 // portable refuses what OpenTelemetry's loaders would read differently.
 func (c *checker) portable(field, value string) {
 	if !scalar.Portable(value) {
-		c.error("identity/dollar", field, fmt.Sprintf("%q holds a dollar sign that OpenTelemetry's loaders do not agree on", value),
-			"leave out $$ and ${ without a variable's name")
+		c.error("identity/dollar", field, fmt.Sprintf("%q holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on", value),
+			"leave out $$, ${ without a variable's name, and { that is not closed")
 	}
 }
 

@@ -245,7 +245,7 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 			q++
 		}
 		indent := q - p
-		if col >= 0 && indent > col && src[q] > ' ' { // most lines of most items
+		if col >= 0 && indent > col && q < next && src[q] > ' ' { // most lines of most items
 			spans[len(spans)-1].End, to, p = next, next, next
 			continue
 		}

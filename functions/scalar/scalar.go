@@ -105,31 +105,43 @@ func AppendOTel(dst []byte, s string) []byte {
 }
 
 // Portable reports whether every OpenTelemetry loader reads what AppendOTel
-// writes as s. They differ on a doubled dollar sign and on "${" that is not
-// followed by a variable's name and "}".
+// writes as s. They differ on a doubled dollar sign, on "${" that is not followed
+// by a variable's name and "}", and on a name behind "{" that takes its "}" from
+// a variable.
 func Portable(s string) bool {
 	for {
-		i := strings.IndexByte(s, '$')
+		i := strings.IndexAny(s, "${")
 		if i < 0 || i == len(s)-1 {
 			return true
 		}
-		s = s[i+1:]
-		if s[0] == '$' {
-			return false
-		}
-		if s[0] != '{' {
+		mark := s[i]
+		if s = s[i+1:]; mark == '$' {
+			if s[0] == '$' {
+				return false
+			}
+			if s[0] != '{' {
+				continue
+			}
+			s = s[1:]
+		} else if !letter(s[0]) && s[0] != '_' {
 			continue
 		}
 		end := strings.IndexByte(s, '}')
-		if end < 2 || digit(s[1]) {
+		if end < 0 || mark == '{' && strings.Contains(s[:end], "${") || mark == '$' && !variable(s[:end]) {
 			return false
 		}
-		for _, c := range []byte(s[1:end]) {
-			if !letter(c) && !digit(c) && c != '_' {
-				return false
-			}
+		s = s[end+1:]
+	}
+}
+
+// variable reports whether s is the name of an environment variable.
+func variable(s string) bool {
+	for _, c := range []byte(s) {
+		if !letter(c) && !digit(c) && c != '_' {
+			return false
 		}
 	}
+	return s != "" && !digit(s[0])
 }
 
 // AppendEnv appends s as the double-quoted value of an environment variable in
