@@ -60,8 +60,8 @@ type Input struct {
 	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
-	// Verdicts spares Tekton's validation of what it has accepted before. It may
-	// be nil.
+	// Verdicts spares the validation of what was found right before. It may be
+	// nil.
 	Verdicts *Verdicts
 }
 
