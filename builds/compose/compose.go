@@ -4,6 +4,7 @@
 package compose
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,7 +68,7 @@ type Input struct {
 
 // Output is one composed build.
 type Output struct {
-	// Pipeline by content; a run holds the same spec unless
+	// Pipeline by content; a run shares its spec unless
 	// Settings.PipelineObjects.
 	Pipeline *tektonv1.Pipeline
 	Run      *tektonv1.PipelineRun
@@ -78,6 +79,26 @@ type Output struct {
 	Needs []Need
 	// Warnings are no errors, but worth a look.
 	Warnings []string
+
+	pipelineText string // Pipeline.Spec as JSON
+}
+
+// RunJSON is Run as JSON. It takes the text of the pipeline, which is most of it,
+// as composition made it.
+func (o *Output) RunJSON() ([]byte, error) {
+	run := struct {
+		metav1.TypeMeta
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			tektonv1.PipelineRunSpec
+			PipelineSpec json.RawMessage `json:"pipelineSpec,omitempty"`
+		} `json:"spec"`
+	}{TypeMeta: o.Run.TypeMeta, ObjectMeta: o.Run.ObjectMeta}
+	run.Spec.PipelineRunSpec = o.Run.Spec
+	if o.Run.Spec.PipelineSpec != nil {
+		run.Spec.PipelineSpec = json.RawMessage(o.pipelineText)
+	}
+	return json.Marshal(run)
 }
 
 // Object of the Kubernetes API.
@@ -155,7 +176,7 @@ func Pipeline(in Input) (*Output, error) {
 	if err := c.problems.err(); err != nil || c.broken {
 		return nil, err
 	}
-	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings}, nil
+	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings, pipelineText: c.texts[1]}, nil
 }
 
 // StepNames are the step ConfigMaps that build needs of template.

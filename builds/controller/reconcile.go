@@ -6,7 +6,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -192,13 +191,14 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 			return false, r.refused(s, v, refused, err)
 		}
 	}
-	return r.create(ctx, s, v, out.Run)
+	return r.create(ctx, s, v, out)
 }
 
 // create the run, once. An answer that got lost leads to AlreadyExists, and then
 // the run must be ours and of the same content.
-func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, run *tektonv1.PipelineRun) (bool, error) {
-	body, err := json.Marshal(run)
+func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compose.Output) (bool, error) {
+	run := out.Run
+	body, err := out.RunJSON()
 	if err != nil {
 		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}

@@ -110,7 +110,8 @@ func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Sett
 	return out, err
 }
 
-// strict decodes what was composed as the API server would, field by field.
+// strict decodes what was composed as the API server would, field by field. The
+// run's text is the run.
 func strict(t *testing.T, out *compose.Output) {
 	t.Helper()
 	for object, into := range map[any]any{out.Pipeline: &tektonv1.Pipeline{}, out.Run: &tektonv1.PipelineRun{}} {
@@ -122,6 +123,18 @@ func strict(t *testing.T, out *compose.Output) {
 		if err != nil || len(unknown) > 0 {
 			t.Errorf("%T: %v %v", object, unknown, err)
 		}
+	}
+	data, err := out.RunJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run tektonv1.PipelineRun
+	unknown, err := kjson.UnmarshalStrict(data, &run)
+	if err != nil || len(unknown) > 0 {
+		t.Errorf("the run's text: %v %v", unknown, err)
+	}
+	if diff := cmp.Diff(text(t, out.Run), text(t, run)); diff != "" {
+		t.Errorf("the run's text is another run (-run +text):\n%s", diff)
 	}
 }
 
