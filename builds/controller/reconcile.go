@@ -202,8 +202,9 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 	if err != nil {
 		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
-	// Nobody reads the answer: it is the run once more.
-	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	// Nobody reads the answer, which is the run once more unless asked otherwise.
+	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
+		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Error()
 	switch {
 	case err == nil:
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
@@ -228,6 +229,9 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 	}
 	return false, fmt.Errorf("creating run %s: %w", run.Name, err)
 }
+
+// metadataOnly asks the API server to leave out of its answer all but metadata.
+const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
 
 // denied tells whether the API server refused for good: a 4xx that is neither a
 // conflict nor a request to come later.
