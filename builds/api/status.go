@@ -66,6 +66,7 @@ const (
 	ReasonSecretNotFound       = "SecretNotFound"
 	ReasonConfigMapNotFound    = "ConfigMapNotFound"
 	ReasonClaimNotFound        = "PersistentVolumeClaimNotFound"
+	ReasonClaimForeign         = "PersistentVolumeClaimNotOurs"
 	ReasonSecretInvalid        = "SecretInvalid"
 	ReasonServiceAccount       = "ServiceAccountNotFound"
 

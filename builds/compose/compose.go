@@ -318,6 +318,9 @@ func (c *composition) checkBuild() {
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil && o.ImageRepoCredentials.Name == "" {
 		c.bad(api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials", "names no Secret", "name one, or leave imageRepoCredentials out")
 	}
+	if w := spec.Workspace; w != nil && w.Size != nil && w.Size.Sign() <= 0 {
+		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is no size of a volume", w.Size), "write it like 2Gi")
+	}
 	if p := spec.Pipeline; p != nil {
 		for i, param := range p.Parameters {
 			if param.Name != "image" || param.Value == nil {
@@ -524,7 +527,11 @@ func LabelValue(name string) string { return shorten(name, 63) }
 // objectName is a DNS label that begins with a build's name and leaves room for
 // an ending.
 func objectName(build string) string {
-	return shorten(strings.ReplaceAll(build, ".", "-"), 52)
+	label := strings.ReplaceAll(build, ".", "-")
+	if label != build { // a.b is not a-b
+		label = shorten(label, 43) + "-" + fingerprint(build)[:8]
+	}
+	return shorten(label, 52)
 }
 
 // shorten a name to limit, with a hash so that two never become one.

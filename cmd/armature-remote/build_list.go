@@ -34,7 +34,7 @@ func buildListCommand() *cobra.Command {
 			}
 			var list api.AgentBuildList
 			if err := c.List(cmd.Context(), &list, options...); err != nil {
-				return fmt.Errorf("listing AgentBuilds: %w", err)
+				return c.failed("listing AgentBuilds", err)
 			}
 			if format != "table" {
 				// Typed clients leave the kind out, and what is printed must be appliable.

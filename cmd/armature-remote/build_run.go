@@ -91,7 +91,7 @@ func (c *connection) apply(ctx context.Context, b *api.AgentBuild) (int64, error
 	u.SetKind(api.Kind)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("armature")); err != nil {
-		return 0, fmt.Errorf("applying AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		return 0, c.failed(fmt.Sprintf("applying AgentBuild %s/%s", b.Namespace, b.Name), err)
 	}
 	return u.GetGeneration(), nil
 }
@@ -123,7 +123,10 @@ func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild
 		// API servers end a watch after half an hour, or when they restart.
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for AgentBuild %s/%s: %w", b.Namespace, b.Name, ctx.Err())
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("AgentBuild %s/%s is not done in time\n  hint: it goes on; wait longer with --timeout, or look with `armature build describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
+			}
+			return fmt.Errorf("AgentBuild %s/%s is not waited for any more; it goes on", b.Namespace, b.Name)
 		case <-time.After(time.Second):
 		}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {

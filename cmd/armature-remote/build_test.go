@@ -268,6 +268,15 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("list -o %s: %s", format, out)
 		}
 	}
+	// A cluster without the CRD is told apart from one without builds.
+	for _, args := range [][]string{{"build", "list"}, {"build", "describe", "weather"}} {
+		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "knows no AgentBuild of agent.example.com\n  hint: `armature install") {
+			t.Errorf("%v without the CRD: %s", args, errs)
+		}
+	}
+	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout", "1s"); !strings.Contains(errs, "not done in time\n  hint: ") {
+		t.Errorf("a wait that is too short: %s", errs)
+	}
 	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs, "has no run") {
 		t.Errorf("logs: %s", errs)
 	}

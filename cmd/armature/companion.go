@@ -35,8 +35,14 @@ func companion(name, short string) *cobra.Command {
 				return os.ErrProcessDone
 			}
 			err = run.Run()
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.Exited() {
 				return exitStatus(exit.ExitCode())
+			}
+			if exit != nil {
+				if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGPIPE {
+					return exitStatus(128 + syscall.SIGPIPE) // its reader has read enough, as with | head
+				}
 			}
 			if err != nil { // killed, for one, and could not say so
 				return fmt.Errorf("%s: %w", filepath.Base(program), err)

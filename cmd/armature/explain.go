@@ -60,7 +60,7 @@ brackets: data[envoy.yaml].`,
 			var explained render.Explanation
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if explained, found, err = render.Explain(src, opt, file, pick); err != nil {
+				if explained, found, err = render.Explain(interruptibleSource(cmd, src), opt, file, pick); err != nil {
 					return err
 				}
 				findings = append(findings, found...)

@@ -105,7 +105,7 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			var stats render.Stats
 			if !krm.Failed(early) {
 				var found []krm.Finding
-				if found, stats, err = verify(src, opt); err != nil {
+				if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
@@ -151,6 +151,8 @@ func resourceList(src render.Source, opt render.Options) (*render.List, error) {
 type input struct {
 	config, lock, format, file string
 	quiet                      bool
+
+	folder string // of the package, "" for standard input
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -173,6 +175,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
 	}
 	root := "."
+	in.folder = ""
 	if path != "-" {
 		root = path
 		if info, err := os.Stat(path); err != nil {
@@ -180,6 +183,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		} else if !info.IsDir() {
 			root = filepath.Dir(path)
 		}
+		in.folder = root
 	}
 	var config *api.RenderConfig
 	var findings []krm.Finding
@@ -234,6 +238,7 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 	if in.quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	}
+	findings = in.locate(findings, in.format)
 	w := cmd.ErrOrStderr()
 	if in.file != "" {
 		f, err := os.Create(in.file)
@@ -250,6 +255,28 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 		return errFindings
 	}
 	return nil
+}
+
+// locate names files as those who annotate them find them: from the working
+// folder, which in CI is the repository's, and not from the package's.
+func (in *input) locate(findings []krm.Finding, format string) []krm.Finding {
+	if format != "sarif" && format != "github" || in.folder == "" {
+		return findings
+	}
+	folder := in.folder
+	if here, err := os.Getwd(); err == nil && filepath.IsAbs(folder) {
+		if relative, err := filepath.Rel(here, folder); err == nil && filepath.IsLocal(relative) {
+			folder = relative
+		}
+	}
+	findings = slices.Clone(findings)
+	for i := range findings {
+		// Configurations that were named stand where their names say.
+		if f := &findings[i]; f.File != "" && f.File != in.config && f.File != in.lock {
+			f.File = filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(f.File)))
+		}
+	}
+	return findings
 }
 
 // output is where rendered manifests go.
