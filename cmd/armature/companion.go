@@ -28,8 +28,12 @@ func companion(name, short string) *cobra.Command {
 			}
 			run := exec.CommandContext(cmd.Context(), program, append([]string{name}, given...)...)
 			run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			// Ctrl-C reaches the companion by itself; it ends when it is ready to.
-			run.Cancel = func() error { return nil }
+			// It ends when it is ready to, and its exit status counts. Ctrl-C reaches it
+			// by itself, a signal to this process alone does not.
+			run.Cancel = func() error {
+				_ = run.Process.Signal(syscall.SIGTERM) // it may have ended
+				return os.ErrProcessDone
+			}
 			err = run.Run()
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && exit.Exited() {
