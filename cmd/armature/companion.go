@@ -55,15 +55,23 @@ func companion(name, short string) *cobra.Command {
 				return nil, cobra.ShellCompDirectiveError
 			}
 			out, err := exec.CommandContext(cmd.Context(), program, append(append([]string{"__complete", name}, given...), partial)...).Output()
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			last := lines[len(lines)-1]
-			directive, parseErr := strconv.Atoi(strings.TrimPrefix(last, ":"))
-			if err != nil || parseErr != nil {
+			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
 			}
-			return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
+			return completions(string(out))
 		},
 	}
+}
+
+// completions reads what cobra's command __complete prints.
+func completions(out string) ([]string, cobra.ShellCompDirective) {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	last := lines[len(lines)-1]
+	directive, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
 }
 
 // exitStatus is that of a companion, which has said why.
