@@ -43,7 +43,7 @@ func Table() []Function {
 		{"agent-card", "compile the static part of AgentCard for discovery", runAgentCard, "agentcard"},
 		{"overcommit", "lower requests to a part of the limits, by OvercommitClasses", runOvercommit, "overcommit"},
 		{"pin-images", "pin the images of all containers to the digests of the lock", runPinImages, "pinimages"},
-		{"validate", "judge the result: name conflicts, labels that nobody reads", runValidate, "validate"},
+		{"validate", "judge the result: labels and kinds that nothing reads", runValidate, "validate"},
 	}
 }
 
@@ -71,6 +71,7 @@ func runInject(u *Unit) {
 	if !u.workload {
 		return
 	}
+	u.twins()
 	findings := inject.Check(u.Object, &u.settings, u.injector.Classic)
 	u.Findings = append(u.Findings, findings...)
 	if krm.Failed(findings) {
@@ -213,19 +214,5 @@ func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 func (u *Unit) consume(kind string) {
 	if u.Kind == kind && u.wants(u.APIVersion, kind) && !u.KeepCustomResources() {
 		u.Consumed = true
-	}
-}
-
-func runValidate(u *Unit) {
-	for _, labels := range [...]krm.Node{u.Get("metadata", "annotations")} {
-		if n := labels.Get(u.Prefix() + "/inject"); n.Exists() {
-			u.report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
-		}
-	}
-	if _, ok := u.PodTemplate(); ok || u.Expansion != nil {
-		return
-	}
-	if n := u.Get("metadata", "labels", u.Prefix()+"/inject"); n.Is("enabled") {
-		u.report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", u.Ref), "remove the label")
 	}
 }

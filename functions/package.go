@@ -29,6 +29,8 @@ type Package struct {
 	Config  api.RenderConfigSpec
 	// Pins says that images are pinned to the digests of the package's locks.
 	Pins bool
+	// Find reads an object of the package again, nil where it is not found.
+	Find func(krm.Origin, krm.Ref) *krm.Object
 
 	base       identity.Settings
 	configured *api.Origin // of Config, nil for the defaults
@@ -117,6 +119,12 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 	p.findings = append(p.findings, lint.CheckConfig(config)...)
 	p.exchanges = tokenexchange.New()
 	return p
+}
+
+// Expect makes room for the objects of so many files.
+func (p *Package) Expect(files int) {
+	p.entries = slices.Grow(p.entries, files)
+	p.first = make(map[key]int32, files)
 }
 
 // Prefix is the prefix of labels and annotations.

@@ -123,6 +123,7 @@ func folder(b *testing.B, n int) (in string, size int) {
 
 func toFolder(b *testing.B, in, out, memoryFile string) {
 	b.Helper()
+	memory := render.OpenMemory(memoryFile, out)
 	src, _, err := render.Tree(in, "")
 	if err != nil {
 		b.Fatal(err)
@@ -131,7 +132,7 @@ func toFolder(b *testing.B, in, out, memoryFile string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	memory := render.NewMemory(memoryFile, out, in, src, nil, nil)
+	memory.Match(in, src, nil, nil)
 	if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
 		b.Fatal(err)
 	}

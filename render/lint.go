@@ -165,7 +165,7 @@ func contests(src Source, opt Options, severity krm.Severity, changed map[string
 			findings = append(findings, krm.Finding{
 				Rule: "lint/" + lint.ContestedField, Severity: severity, File: c.file, Line: c.line, Field: c.field, Object: c.ref,
 				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which stands", rows[c.first].Name, c.was, rows[c.second].Name, c.is),
-				Hint:    "nothing to do where that is meant; docs/lint.md has the order of the functions",
+				Hint:    "nothing to do where that is meant; `armature functions` lists them in their order",
 			})
 		}
 	}

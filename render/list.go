@@ -21,10 +21,10 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 	cursor, from := items[0].Start, len(dst)
 	for _, item := range items {
 		w.stats.Documents++
-		if done := cursor - items[0].Start; done > 0 && cap(dst)-len(dst) < (len(dst)-from)/8 {
+		if done := cursor - items[0].Start; done > (d.End-items[0].Start)/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
 			// Room for all items at once, should they grow like those so far.
 			rest := float64(len(dst)-from) / float64(done) * float64(d.End-cursor)
-			dst = slices.Grow(dst, int(rest*1.1))
+			dst = grow(dst, int(rest*1.1)+pieceSize)
 		}
 		between := data[cursor:item.Start]
 		cursor = item.End
@@ -116,11 +116,12 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 		w.stats.Generated++
 		dst = endLine(dst, eol)
 		start := len(dst)
+		dst = u.Generated[i].Append(dst, dash+2, eol)
 		if place, ok := w.place(o); ok {
-			text := bytes.Replace(u.Generated[i].Text(), []byte("  annotations:\n"), []byte(place), 1)
-			dst = krm.AppendIndented(dst, text, dash+2, eol)
-		} else {
-			dst = u.Generated[i].Append(dst, dash+2, eol)
+			if _, after, ok := bytes.Cut(dst[start:], []byte("  annotations:"+eol)); ok {
+				lines := krm.AppendIndented(nil, []byte(place), dash+2, eol)
+				dst = slices.Insert(dst, len(dst)-len(after), lines...)
+			}
 		}
 		dst[start+dash] = '-'
 	}
@@ -197,6 +198,6 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	}
 	index := w.placed[path]
 	w.placed[path]++
-	return fmt.Sprintf("  annotations:\n    %s: '%s'\n    %s: '%d'\n",
+	return fmt.Sprintf("    %s: '%s'\n    %s: '%d'\n",
 		krm.PathAnnotation, strings.ReplaceAll(path, "'", "''"), krm.IndexAnnotation, index), true
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +30,9 @@ type Memory struct {
 	fingerprint string
 	written     int64 // when, in Unix nanoseconds
 	notes       map[string]*note
-	kept        []*note // of files as they were, by index of the source's file
-	next        []*note // of this render, by index of the source's file
+	read        chan struct{} // closed when the file has been read
+	kept        []*note       // of files as they were, by index of the source's file
+	next        []*note       // of this render, by index of the source's file
 }
 
 // Stamp tells a file from one that changed. Times are Unix nanoseconds. The
@@ -39,6 +41,7 @@ type Stamp struct{ Size, Modified, Changed int64 }
 
 // note is about one file of the source.
 type note struct {
+	line    string // of the memory's file that it was read from
 	in, out Stamp
 	// facts are what the file told the package; own says that this is all that
 	// other files can learn from it.
@@ -55,24 +58,34 @@ const settled = int64(50 * time.Millisecond)
 
 const memoryFormat = "armature 1"
 
-// NewMemory reads from a file what is remembered of a render into a folder, with
-// the same configuration and lock and from the same root, and stamps the files
-// of the source.
-func NewMemory(file, folder, root string, src Source, config *api.RenderConfig, lock *api.ImageLock) *Memory {
-	m := &Memory{file: file, folder: folder, notes: make(map[string]*note), kept: make([]*note, len(src.Files))}
-	absolute, err1 := filepath.Abs(root)
-	to, err2 := filepath.Abs(folder)
-	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config, lock})
-	if errors.Join(err1, err2, err3) == nil {
-		m.fingerprint = string(decides)
+// OpenMemory begins to read from a file what is remembered of a render into a
+// folder. Match says how much of it holds.
+func OpenMemory(file, folder string) *Memory {
+	m := &Memory{file: file, folder: folder, read: make(chan struct{})}
+	go func() {
+		defer close(m.read)
 		if data, err := os.ReadFile(file); err == nil {
-			m.notes = make(map[string]*note, len(src.Files))
 			m.parse(string(data))
 		}
+	}()
+	return m
+}
+
+// Match stamps the files of the source and finds those that are as the render
+// with the same configuration and lock, from the same root, left them. It gives
+// how many are not.
+func (m *Memory) Match(root string, src Source, config *api.RenderConfig, lock *api.ImageLock) (changed int) {
+	absolute, err1 := filepath.Abs(root)
+	to, err2 := filepath.Abs(m.folder)
+	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config, lock})
+	<-m.read
+	if fingerprint := string(decides); errors.Join(err1, err2, err3) != nil || fingerprint != m.fingerprint {
+		m.notes, m.fingerprint = nil, fingerprint
 	}
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		root = filepath.Dir(root)
 	}
+	m.kept = make([]*note, len(src.Files))
 	// Asking for two times ten thousand files is what a small change costs.
 	var wg sync.WaitGroup
 	for part := range slices.Chunk(indices(len(src.Files)), 1+len(src.Files)/runtime.GOMAXPROCS(0)) {
@@ -85,7 +98,12 @@ func NewMemory(file, folder, root string, src Source, config *api.RenderConfig, 
 		})
 	}
 	wg.Wait()
-	return m
+	for _, n := range m.kept {
+		if n == nil {
+			changed++
+		}
+	}
+	return changed
 }
 
 func indices(n int) []int {
@@ -96,42 +114,47 @@ func indices(n int) []int {
 	return all
 }
 
-// parse reads the format that String writes. What it cannot read it forgets.
+// parse reads the format that state writes. What it cannot read it forgets.
 func (m *Memory) parse(state string) {
 	head, rest, _ := strings.Cut(state, "\n")
-	fields := strings.SplitN(head, "\t", 3)
-	if len(fields) != 3 || fields[0] != memoryFormat || fields[2] != m.fingerprint {
+	format, head, _ := strings.Cut(head, "\t")
+	written, fingerprint, _ := strings.Cut(head, "\t")
+	if format != memoryFormat {
 		return
 	}
-	m.written, _ = strconv.ParseInt(fields[1], 10, 64)
-	for line := range strings.SplitSeq(rest, "\n") {
-		fields := strings.SplitN(line, "\t", 14)
-		if len(fields) != 14 {
-			continue
-		}
+	m.written, _ = strconv.ParseInt(written, 10, 64)
+	m.fingerprint = fingerprint
+	m.notes = make(map[string]*note, strings.Count(rest, "\n"))
+	for line := range strings.Lines(rest) {
+		file, fields, _ := strings.Cut(line, "\t")
 		var numbers [9]int64
 		for i := range numbers {
-			numbers[i], _ = strconv.ParseInt(fields[i+1], 10, 64)
+			var number string
+			number, fields, _ = strings.Cut(fields, "\t")
+			numbers[i], _ = strconv.ParseInt(number, 10, 64)
 		}
-		n := &note{
-			in: Stamp{numbers[0], numbers[1], numbers[2]}, out: Stamp{numbers[3], numbers[4], 0},
-			stats: Stats{Files: 1, Documents: int(numbers[5]), Workloads: int(numbers[6]), Generated: int(numbers[7]), Rewritten: int(numbers[8])},
-			own:   fields[10] == "own",
-			facts: functions.Facts{Names: fields[11], Lines: fields[12]},
-		}
-		if fields[13] != "" && json.Unmarshal([]byte(fields[13]), &n.findings) != nil {
+		own, fields, _ := strings.Cut(fields, "\t")
+		names, fields, _ := strings.Cut(fields, "\t")
+		lines, findings, ok := strings.Cut(fields, "\t")
+		if !ok {
 			continue
 		}
-		m.notes[fields[0]] = n
+		n := &note{
+			line: line,
+			in:   Stamp{numbers[0], numbers[1], numbers[2]}, out: Stamp{numbers[3], numbers[4], 0},
+			stats: Stats{Files: 1, Documents: int(numbers[5]), Workloads: int(numbers[6]), Generated: int(numbers[7]), Rewritten: int(numbers[8])},
+			own:   own == "own",
+			facts: functions.Facts{Names: names, Lines: lines},
+		}
+		if findings = strings.TrimSuffix(findings, "\n"); findings != "" && json.Unmarshal([]byte(findings), &n.findings) != nil {
+			continue
+		}
+		m.notes[file] = n
 	}
 }
 
 // Save keeps what this render of a source into a folder has shown.
 func (m *Memory) Save(src Source, to *Folder) error {
-	state, err := m.state(src.Files, to)
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(m.file), 0o700); err != nil {
 		return err
 	}
@@ -139,8 +162,7 @@ func (m *Memory) Save(src Source, to *Folder) error {
 	if err != nil {
 		return err
 	}
-	_, err = next.Write(state)
-	if err = errors.Join(err, next.Close()); err == nil {
+	if err = errors.Join(m.write(next, src.Files, to), next.Close()); err == nil {
 		err = os.Rename(next.Name(), m.file)
 	}
 	if err != nil {
@@ -149,23 +171,25 @@ func (m *Memory) Save(src Source, to *Folder) error {
 	return nil
 }
 
-// state is what Save writes.
-func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
-	m.written = to.started
-	b := make([]byte, 0, 256*len(files)+len(m.fingerprint))
-	b = fmt.Appendf(b, "%s\t%d\t%s\n", memoryFormat, m.written, m.fingerprint)
+// write writes a line with tabs for all, and one for each file.
+func (m *Memory) write(next *os.File, files []File, to *Folder) error {
+	out := bufio.NewWriterSize(next, 64<<10)
+	fmt.Fprintf(out, "%s\t%d\t%s\n", memoryFormat, to.started, m.fingerprint)
+	var b []byte
 	for i, f := range files {
 		n := m.next[i]
 		if n == nil {
 			continue
 		}
+		if n.line != "" {
+			out.WriteString(n.line)
+			continue
+		}
 		if n.in = f.Stamp; n.always {
 			n.in = Stamp{}
 		}
-		if n.out == (Stamp{}) {
-			n.out = to.stamp(f.Path)
-		}
-		b = append(append(b, f.Path...), '\t')
+		n.out = to.stamp(f.Path)
+		b = append(append(b[:0], f.Path...), '\t')
 		for _, v := range [...]int64{n.in.Size, n.in.Modified, n.in.Changed, n.out.Size, n.out.Modified,
 			int64(n.stats.Documents), int64(n.stats.Workloads), int64(n.stats.Generated), int64(n.stats.Rewritten)} {
 			b = append(strconv.AppendInt(b, v, 10), '\t')
@@ -179,13 +203,13 @@ func (m *Memory) state(files []File, to *Folder) ([]byte, error) {
 		if len(n.findings) > 0 {
 			findings, err := json.Marshal(n.findings)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			b = append(b, findings...)
 		}
-		b = append(b, '\n')
+		out.Write(append(b, '\n'))
 	}
-	return b, nil
+	return out.Flush()
 }
 
 // never makes the next render read a file again.

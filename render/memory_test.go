@@ -30,7 +30,8 @@ func folderOf(t *testing.T, from, to, remember string) (written int) {
 	opt := render.Options{Config: config}
 	var memory *render.Memory
 	if remember != "" {
-		memory = render.NewMemory(remember, to, from, src, config, nil)
+		memory = render.OpenMemory(remember, to)
+		memory.Match(from, src, config, nil)
 		opt.Memory, opt.Keep = memory, folder.Keep
 	}
 	findings, _, err := render.Stream(src, opt, folder.Write)
@@ -132,6 +133,12 @@ func TestMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 1},
+		{"an object that others may name", func() {
+			put("zz.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: new\n")
+		}, 1},
+		{"a custom resource for a workload that was not read then", func() {
+			put("zz-auth.yaml", fmt.Sprintf(exchange, 18082))
+		}, 2},
 		{"somebody removed an output", func() { os.Remove(filepath.Join(to, "one.yaml")) }, 1},
 		{"the configuration", func() {
 			put("armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: c\nspec:\n  sidecars: classic\n")

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,19 +26,27 @@ var ErrTooLarge = errors.New("larger than what a manifest may be")
 
 // ReadStream gives standard input, or any other stream, as a source.
 func ReadStream(r io.Reader) (Source, error) {
-	var data bytes.Buffer
+	size := 64 << 10
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() < MaxStream {
-			data.Grow(int(info.Size()) + bytes.MinRead)
+			size = int(info.Size()) + 1 // room to see the end
 		}
 	}
-	if _, err := data.ReadFrom(io.LimitReader(r, MaxStream+1)); err != nil {
-		return Source{}, fmt.Errorf("reading standard input: %w", err)
+	data := grow(nil, size)
+	for {
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case len(data) > MaxStream:
+			return Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
+		case err == io.EOF:
+			return Source{Files: []File{{Path: "-", Data: data}}}, nil
+		case err != nil:
+			return Source{}, fmt.Errorf("reading standard input: %w", err)
+		case len(data) == cap(data):
+			data = grow(data, len(data))
+		}
 	}
-	if data.Len() > MaxStream {
-		return Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
-	}
-	return Source{Files: []File{{Path: "-", Data: data.Bytes()}}}, nil
 }
 
 // Tree lists a folder, or a single file, as a source that reads on demand.
@@ -58,6 +65,11 @@ func Tree(root, skip string) (Source, []krm.Finding, error) {
 		return Source{Files: []File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
 	}
 	root = filepath.Clean(root)
+	if link, err := os.Lstat(root); err == nil && link.Mode()&fs.ModeSymlink != 0 {
+		if root, err = filepath.EvalSymlinks(root); err != nil { // which the walk would not follow
+			return Source{}, nil, err
+		}
+	}
 	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return Source{}, nil, err

@@ -158,7 +158,10 @@ func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *e
 	pkg := functions.NewPackage(version, opt.Config)
 	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })
 	pkg.UseLock(opt.Lock)
-	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
+	pkg.Expect(len(src.Files))
+	e := &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
+	pkg.Find = e.find
+	return e
 }
 
 func (e *engine) run() ([]krm.Finding, Stats, error) {
@@ -204,6 +207,29 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 		return f.Data, nil
 	}
 	return e.src.Read(f.Path, buf)
+}
+
+// find reads an object again.
+func (e *engine) find(at krm.Origin, ref krm.Ref) (found *krm.Object) {
+	for i, f := range e.src.Files {
+		if f.Path != at.File && len(e.src.Files) > 1 { // items of a stream name files of their own
+			continue
+		}
+		data, err := e.read(i, nil)
+		if err != nil {
+			continue
+		}
+		walk(data, func(d krm.Document, item bool, line int) {
+			if line != at.Line || found != nil {
+				return
+			}
+			var o krm.Object
+			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject && o.Origin == at && o.Ref == ref {
+				found = &o
+			}
+		})
+	}
+	return found
 }
 
 // asIs reports whether a file passes untouched: it is no manifest, holds text
@@ -318,6 +344,11 @@ func (e *engine) collect() error {
 		return err
 	}
 	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+		for i, n := range e.kept {
+			if n != nil && m.next[i] == nil {
+				m.next[i] = &note{facts: n.facts, own: n.own}
+			}
+		}
 		clear(e.kept)
 	}
 	return nil

@@ -55,7 +55,7 @@ func ReadList(data []byte) (*List, error) {
 		}
 		return nil, fmt.Errorf("reading the ResourceList: line %d is not valid UTF-8", 1+bytes.Count(data[:at], []byte{'\n'}))
 	}
-	_, from, to, ok := krm.Items(data, documentStart(data), len(data))
+	_, from, to, ok := krm.Items(data, krm.FirstStart(data), len(data))
 	if !ok {
 		// JSON, flow style, or no items: write it in block style.
 		n, err := yaml.Parse(string(data))
@@ -96,14 +96,6 @@ func plainKeys(n *yaml.Node) {
 		}
 		plainKeys(c)
 	}
-}
-
-// documentStart skips a leading separator.
-func documentStart(data []byte) int {
-	for d := range krm.Documents(data) {
-		return d.Start
-	}
-	return 0
 }
 
 func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, error) {

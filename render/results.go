@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -87,7 +88,7 @@ func sarif(findings []krm.Finding) object {
 		if f.Hint != "" {
 			text += " Hint: " + f.Hint
 		}
-		location := object{"artifactLocation": object{"uri": f.File}}
+		location := object{"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()}}
 		if f.Line > 0 {
 			location["region"] = object{"startLine": f.Line}
 		}

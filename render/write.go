@@ -21,6 +21,7 @@ const listFile = ".armature-files"
 type Folder struct {
 	path, stage string
 	fresh       bool  // the folder did not exist, or was empty
+	within      bool  // the stage is in the folder, and not beside it
 	started     int64 // when the stage was made, by the clock of its file system
 	inPlace     bool  // the files are the author's: none is ever removed
 
@@ -51,12 +52,15 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 			return nil, fmt.Errorf("%s holds files that no render wrote: name an empty or a new folder", path)
 		}
 	}
-	f.inPlace = inPlace
-	parent := filepath.Dir(f.path)
+	f.inPlace, f.within = inPlace, info != nil
+	parent, stage := filepath.Dir(f.path), "."+filepath.Base(f.path)+stageMark
+	if f.within { // files cannot be moved into a mounted volume from outside
+		parent, stage = f.path, stageMark
+	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
-	if f.stage, err = os.MkdirTemp(parent, "."+filepath.Base(f.path)+".rendering-"); err != nil {
+	if f.stage, err = os.MkdirTemp(parent, stage); err != nil {
 		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
 	}
 	if err := os.Chmod(f.stage, 0o755); err != nil {
@@ -69,17 +73,25 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	return f, nil
 }
 
+// stageMark begins or ends the name of a stage.
+const stageMark = ".rendering-"
+
+// empty reports whether a folder holds nothing, but for what a render left that
+// was killed.
 func empty(folder string) (bool, error) {
 	d, err := os.Open(folder)
 	if err != nil {
 		return false, err
 	}
 	defer d.Close()
-	_, err = d.Readdirnames(1)
-	if errors.Is(err, io.EOF) {
-		return true, nil
+	for {
+		switch names, err := d.Readdirnames(1); {
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case err != nil || !strings.HasPrefix(names[0], stageMark):
+			return false, err
+		}
 	}
-	return false, err
 }
 
 // Write is the Sink. It may be called from many goroutines.
@@ -96,8 +108,14 @@ func (f *Folder) Write(file string, data []byte) error {
 		if err := f.mkdir(filepath.Dir(relative)); err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(f.stage, relative), data); err != nil {
+		staged := filepath.Join(f.stage, relative)
+		if err := writeFile(staged, data); err != nil {
 			return err
+		}
+		if info, err := os.Stat(filepath.Join(f.path, relative)); f.inPlace && err == nil {
+			if err := os.Chmod(staged, info.Mode().Perm()); err != nil {
+				return err
+			}
 		}
 	}
 	f.mu.Lock()
@@ -157,7 +175,14 @@ func (f *Folder) Commit() (written, removed int, err error) {
 			return 0, 0, errors.Join(err, f.Abort())
 		}
 	}
-	if f.fresh {
+	switch {
+	case f.fresh && f.within:
+		entries, err := os.ReadDir(f.stage)
+		for _, e := range entries {
+			err = errors.Join(err, os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())))
+		}
+		return len(f.files), 0, errors.Join(err, f.Abort())
+	case f.fresh:
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return 0, 0, errors.Join(err, f.Abort())
 		}
@@ -195,6 +220,9 @@ func (f *Folder) remove(files []string) (removed int, err error) {
 func (f *Folder) move(files []string) (written int, err error) {
 	for _, relative := range files {
 		to := filepath.Join(f.path, relative)
+		if target, err := filepath.EvalSymlinks(to); f.inPlace && err == nil {
+			to = target // a link of the author's stays one
+		}
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return written, err
 		}
@@ -211,14 +239,18 @@ func (f *Folder) Abort() error { return os.RemoveAll(f.stage) }
 
 // Spool collects a stream, in memory as long as it is small, until it may leave.
 type Spool struct {
-	buf  bytes.Buffer
-	file *os.File
-	last byte   // the last that was written, 0 before the first
-	name string // of the file that the last was of
-	size int
+	blocks [][]byte // of blockSize, the last one with room
+	file   *os.File
+	last   byte   // the last that was written, 0 before the first
+	name   string // of the file that the last was of
+	size   int    // of what was written
+	held   int    // that and what joins it
 }
 
-const spoolMemory = 8 << 20
+const (
+	spoolMemory = 32 << 20
+	blockSize   = 4 << 20
+)
 
 // Write is a Sink, of whole files or of pieces, that joins the files to one
 // YAML stream.
@@ -226,7 +258,50 @@ func (s *Spool) Write(file string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if s.file == nil && s.buf.Len()+len(data) > spoolMemory {
+	join := ""
+	if s.last != 0 && s.name != file {
+		if s.last != '\n' {
+			join = "\n"
+		}
+		if !bytes.HasPrefix(data, []byte("---")) {
+			join += "---\n"
+		}
+	}
+	s.name = file
+	s.last = data[len(data)-1]
+	s.size += len(data)
+	if err := s.hold([]byte(join)); err != nil {
+		return err
+	}
+	return s.hold(data)
+}
+
+// hold takes data to the end of what is held.
+func (s *Spool) hold(data []byte) error {
+	for len(data) > 0 {
+		n := len(s.blocks)
+		if n == 0 || len(s.blocks[n-1]) == cap(s.blocks[n-1]) {
+			if s.file != nil || s.held >= spoolMemory {
+				if err := s.spill(); err != nil {
+					return err
+				}
+			} else {
+				s.blocks = append(s.blocks, grow(nil, min(blockSize, max(64<<10, s.held))))
+			}
+			n = len(s.blocks)
+		}
+		block := &s.blocks[n-1]
+		fits := min(len(data), cap(*block)-len(*block))
+		*block = append(*block, data[:fits]...)
+		data = data[fits:]
+		s.held += fits
+	}
+	return nil
+}
+
+// spill moves what is in memory to a file, and leaves a block to go on with.
+func (s *Spool) spill() error {
+	if s.file == nil {
 		spool, err := os.CreateTemp("", "armature-spool-")
 		if err != nil {
 			return err
@@ -236,21 +311,23 @@ func (s *Spool) Write(file string, data []byte) error {
 			return err
 		}
 	}
-	next := s.last != 0 && s.name != file
-	if next && s.last != '\n' {
-		s.buf.WriteByte('\n')
+	if _, err := s.writeBlocks(s.file); err != nil {
+		return err
 	}
-	if next && !bytes.HasPrefix(data, []byte("---")) {
-		s.buf.WriteString("---\n")
+	last := s.blocks[len(s.blocks)-1]
+	s.blocks = append(s.blocks[:0:0], last[:0])
+	return nil
+}
+
+func (s *Spool) writeBlocks(w io.Writer) (written int64, err error) {
+	for _, block := range s.blocks {
+		n, err := w.Write(block)
+		written += int64(n)
+		if err != nil {
+			return written, err
+		}
 	}
-	s.name = file
-	s.last = data[len(data)-1]
-	s.size += len(data)
-	_, err := s.buf.Write(data)
-	if err == nil && s.file != nil && s.buf.Len() > 1<<20 {
-		_, err = s.buf.WriteTo(s.file)
-	}
-	return err
+	return written, nil
 }
 
 // Len is how much was collected, in bytes.
@@ -259,9 +336,9 @@ func (s *Spool) Len() int { return s.size }
 // WriteTo lets the stream leave.
 func (s *Spool) WriteTo(w io.Writer) (int64, error) {
 	if s.file == nil {
-		return s.buf.WriteTo(w)
+		return s.writeBlocks(w)
 	}
-	if _, err := s.buf.WriteTo(s.file); err != nil {
+	if _, err := s.writeBlocks(s.file); err != nil {
 		return 0, err
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {

@@ -152,7 +152,7 @@ type SourceSpec struct {
 	// repo-url (or SOURCE_REPO_URL) must be given.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z]+://[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
 	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="must not hold spaces"
 	SourceRepository string `json:"sourceRepository,omitempty"`
 

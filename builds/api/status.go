@@ -1,6 +1,9 @@
 package api
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Phase sums up a build in one word.
 type Phase string
@@ -63,6 +66,7 @@ const (
 	ReasonSecretNotFound       = "SecretNotFound"
 	ReasonConfigMapNotFound    = "ConfigMapNotFound"
 	ReasonClaimNotFound        = "PersistentVolumeClaimNotFound"
+	ReasonClaimForeign         = "PersistentVolumeClaimNotOurs"
 	ReasonSecretInvalid        = "SecretInvalid"
 	ReasonServiceAccount       = "ServiceAccountNotFound"
 
@@ -163,6 +167,20 @@ type AgentBuildStatus struct {
 	// Ignored inputs came while a run was under way and onChange was Ignore.
 	// +optional
 	Ignored *Inputs `json:"ignored,omitempty"`
+}
+
+// Over tells whether nothing more is to come of the build by itself: it is done,
+// or it failed and is not tried again.
+func (b *AgentBuild) Over() bool {
+	s := b.Status
+	switch s.Phase {
+	case PhaseSucceeded, PhaseCancelled:
+		return true
+	case PhaseFailed:
+		ran := s.LastRunPhase == PhaseFailed && meta.IsStatusConditionTrue(s.Conditions, ConditionRunExists)
+		return !ran || b.Spec.Cancel || b.Spec.Retries == nil || s.Attempt > b.Spec.Retries.Limit
+	}
+	return false
 }
 
 // SourceStatus is the revision that was built.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -325,23 +327,77 @@ const reserved = "armature.dev/"
 // checkBuild looks at what neither the schema nor a step would find.
 func (c *composition) checkBuild() {
 	spec := c.in.Build.Spec
-	for field, pairs := range map[string]map[string]string{"spec.labels": spec.Labels, "spec.annotations": spec.Annotations} {
-		for _, key := range sortedKeys(pairs) {
-			if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
-				c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
+	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
+	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
+	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
+		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
+			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+	}
+	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
+		c.bad(api.ReasonInvalidBuild, "spec.source.sourceCredentials", "names no Secret", "name one, or leave sourceCredentials out")
+	}
+	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil && o.ImageRepoCredentials.Name == "" {
+		c.bad(api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials", "names no Secret", "name one, or leave imageRepoCredentials out")
+	}
+	if w := spec.Workspace; w != nil && w.Size != nil && w.Size.Sign() <= 0 {
+		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is no size of a volume", w.Size), "write it like 2Gi")
+	}
+	if p := spec.Pipeline; p != nil {
+		for i, b := range p.Workspaces {
+			if spec.Workspace != nil && spec.Workspace.Keep && (b.Name == sharedWorkspace || workspaceAliases[b.Name] == sharedWorkspace) {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "binds the workspace that spec.workspace.keep makes a volume for",
+					"keep one of the two")
 			}
 		}
-	}
-	if c.spec.image != "" {
-		_, err := name.NewTag(c.spec.image)
-		if err == nil && strings.Contains(c.spec.image, "://") {
-			err = errors.New("it has a scheme")
+		for i, param := range p.Parameters {
+			if param.Name != "image" || param.Value == nil {
+				continue
+			}
+			if err := imageFault(*param.Value); err != nil {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d].value", i), fmt.Sprintf("%q is no image reference: %v", *param.Value, err),
+					"write it as registry/repository:tag")
+			}
 		}
-		if err != nil {
-			c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
-				"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+		c.checkPasswords("spec.pipeline.parameters", p.Parameters)
+		for i, s := range p.Steps {
+			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
 		}
 	}
+}
+
+// checkPairs refuses labels or annotations that the API server would, and ours.
+func (c *composition) checkPairs(field string, pairs map[string]string, fault func(value string) []string) {
+	for _, key := range sortedKeys(pairs) {
+		if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
+			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
+		}
+		for _, message := range append(validation.IsQualifiedName(strings.ToLower(key)), fault(pairs[key])...) {
+			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s: %q: %s", key, pairs[key], message), "correct the key or the value")
+		}
+	}
+}
+
+// checkPasswords refuses those in a URL that a parameter gives; the CRD's rule
+// sees spec.source.sourceRepository alone.
+func (c *composition) checkPasswords(field string, params []api.Parameter) {
+	for i, p := range params {
+		if real := canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password.MatchString(userParameter(p).value().StringVal) {
+			c.bad(api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i), "must not hold a password",
+				"put it in a Secret and name that in spec.source.sourceCredentials")
+		}
+	}
+}
+
+// password in a Git URL, as the rule of spec.source.sourceRepository has it.
+var password = regexp.MustCompile(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
+
+// imageFault tells why an image cannot be pushed under that name.
+func imageFault(image string) error {
+	if strings.Contains(image, "://") {
+		return errors.New("it has a scheme")
+	}
+	_, err := name.NewTag(image)
+	return err
 }
 
 // plan finds the file of each step.
@@ -498,7 +554,11 @@ func LabelValue(name string) string { return shorten(name, 63) }
 // objectName is a DNS label that begins with a build's name and leaves room for
 // an ending.
 func objectName(build string) string {
-	return shorten(strings.ReplaceAll(build, ".", "-"), 52)
+	label := strings.ReplaceAll(build, ".", "-")
+	if label != build { // a.b is not a-b
+		label = shorten(label, 43) + "-" + fingerprint(build)[:8]
+	}
+	return shorten(label, 52)
 }
 
 // shorten a name to limit, with a hash so that two never become one.

@@ -73,19 +73,27 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	if digest, ok := c.in.Settings.ImagePins[image]; ok {
 		end = "@" + digest
 	}
-	if mirror := c.in.Settings.ImageMirror; mirror != "" {
+	if mirror := strings.TrimSuffix(c.in.Settings.ImageMirror, "/"); mirror != "" {
 		registry := ref.Context().RegistryStr()
 		if registry == name.DefaultRegistry {
 			registry = "docker.io" // as people write it
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
-		if _, err := name.NewRepository(repository); err != nil || strings.Contains(mirror, "://") {
+		if CheckMirror(mirror) != nil {
 			c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: "the image mirror", Field: mirror, Message: "is no registry or path in one",
 				Hint: "write it as host/path, without a scheme"})
 			return image
 		}
 	}
 	return repository + end
+}
+
+// CheckMirror tells what is wrong with Settings.ImageMirror.
+func CheckMirror(mirror string) error {
+	if _, err := name.NewRepository(strings.TrimSuffix(mirror, "/") + "/image"); err != nil || strings.Contains(mirror, "://") {
+		return fmt.Errorf("%q is no registry or path in one: write it as host/path, without a scheme", mirror)
+	}
+	return nil
 }
 
 // ReadPins reads a map of step images, as the steps write them, to digests, or

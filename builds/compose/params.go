@@ -20,6 +20,9 @@ var (
 		"SOURCE_REPO_URL": "repo-url",
 		"SOURCE_REVISION": "revision",
 		"BUILD_CONTEXT":   "subfolder-path",
+		// The step that looks for a Dockerfile and those that build it must not
+		// differ about its name.
+		"dockerfile": "DOCKERFILE",
 	}
 	// implied values hold when nobody gave one.
 	implied = map[string]string{"subfolder-path": ".", "revision": "main"}
@@ -235,6 +238,15 @@ func (c *composition) parameters(s *plannedStep) {
 		s.task.Params = append(s.task.Params, tektonv1.Param{Name: declared.Name, Value: value})
 	}
 	c.requireStepParameters(s, required)
+	// Another ConfigMap of the same name may take less than the template offers,
+	// so that this is no error.
+	for _, p := range s.row.DefaultParameters {
+		if !declares(spec.Params, p.Name) {
+			place, field := c.rowPlace(s)
+			c.warnings = append(c.warnings, fmt.Sprintf("%s: %s.defaultParameters: step %q has no parameter %q, so its value is lost: %s",
+				place, field, s.row.Name, p.Name, s.offers()))
+		}
+	}
 	if s.user == nil {
 		return
 	}

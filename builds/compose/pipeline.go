@@ -99,6 +99,13 @@ func (c *composition) bindWorkspaces(p *tektonv1.Pipeline) {
 		for i := range list {
 			task := &list[i]
 			s := c.taskIn[task.Name]
+			for _, name := range sortedKeys(s.row.Workspaces) {
+				if !slices.ContainsFunc(task.TaskSpec.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name }) {
+					place, field := c.rowPlace(s)
+					c.problems.add(Problem{Reason: api.ReasonUnboundWorkspace, Place: place, Field: field + ".workspaces." + name, task: s.row.Name,
+						Message: fmt.Sprintf("step %q has no workspace %q", s.row.Name, name), Hint: "correct the name or remove it"})
+				}
+			}
 			for j, w := range task.TaskSpec.Workspaces {
 				target, mapped := s.row.Workspaces[w.Name]
 				if !mapped {

@@ -218,6 +218,9 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		if s.ConfigMap == "" {
 			bad("has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
 		}
+		if s.Retries < 0 {
+			bad(fmt.Sprintf("retries %d is less than none", s.Retries), "leave it out, or write how often the step is tried again")
+		}
 		for j, w := range s.WhenExpressions {
 			checkWhen(w, func(message, hint string) {
 				p := fmt.Sprintf("%s.whenExpressions[%d]", at, j)

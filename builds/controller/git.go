@@ -94,6 +94,12 @@ func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, re
 	}
 	select {
 	case <-call.done:
+		var problem *compose.Problem
+		if errors.As(call.err, &problem) { // asked for another build, perhaps
+			own := *problem
+			own.Place = place(b)
+			return resolved{}, &own
+		}
 		return call.answ, call.err
 	case <-ctx.Done():
 		return resolved{}, ctx.Err()

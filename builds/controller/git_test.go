@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -9,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -108,6 +111,45 @@ func TestGitRevision(t *testing.T) {
 	w.run(3)
 	if got := w.phase("branch", api.PhaseBuilding); got.Status.Source.Git.CommitSHA != second || got.Status.RunReason != api.TriggerCommit {
 		t.Errorf("the rerun builds %s because of %s", got.Status.Source.Git.CommitSHA, got.Status.RunReason)
+	}
+}
+
+// A step may be given a revision of its own: status tells the commit that it
+// cloned.
+func TestGitCommitOfStep(t *testing.T) {
+	w := newWorld(t)
+	r := w.serveGit("")
+	other := strings.Repeat("c", 40)
+	w.start()
+	w.create("own", r.source("main"))
+	w.finish(w.run(1), corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
+		s.Results = []tektonv1.PipelineRunResult{{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(other)}}
+	})
+	if git := w.phase("own", api.PhaseSucceeded).Status.Source.Git; git.CommitSHA != other || git.BranchName != "" {
+		t.Errorf("%s was cloned, and status says %+v", other, git)
+	}
+}
+
+// Builds that ask the same at once share the answer, but each is told of itself.
+func TestGitRefusalNamesItsBuild(t *testing.T) {
+	w := newWorld(t)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		time.Sleep(500 * time.Millisecond)
+		rw.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(server.Close)
+	const n = 6
+	name := func(i int) string { return fmt.Sprintf("build%d", i) }
+	for i := range n {
+		w.create(name(i), func(b *api.AgentBuild) {
+			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = server.URL, "main"
+		})
+	}
+	w.start()
+	for i := range n {
+		if got := w.phase(name(i), api.PhaseFailed).Status.Message; !strings.Contains(got, "AgentBuild "+w.namespace+"/"+name(i)+": ") {
+			t.Errorf("build %d is told: %s", i, got)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -187,9 +188,18 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 		}
 	}
 	for _, o := range out.Apply {
+		if v.problem, err = r.foreign(ctx, s, o); v.problem != nil || err != nil {
+			if err == nil {
+				r.later(s, v)
+			}
+			return false, err
+		}
 		if refused, err := r.apply(ctx, s, o); refused != nil || err != nil {
 			return false, r.refused(s, v, refused, err)
 		}
+	}
+	for _, w := range out.Warnings {
+		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
 	return r.create(ctx, s, v, out)
 }
@@ -269,6 +279,27 @@ func (r *Reconciler) later(s *seen, v *verdict) {
 	}
 	r.waits.Store(key, wait)
 	v.soonest(wait)
+}
+
+// foreign tells of a volume that stands under the name of the build's and is
+// not its own: applied, it would be deleted with the build.
+func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (problem, err error) {
+	claim, is := o.(*corev1.PersistentVolumeClaim)
+	if !is {
+		return nil, nil
+	}
+	have := metadataOf("v1", "PersistentVolumeClaim")
+	switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(claim), have); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("looking for PersistentVolumeClaim %s: %w", claim.Name, err)
+	case metav1.IsControlledBy(have, s.build):
+		return nil, nil
+	}
+	return &compose.Problem{Reason: api.ReasonClaimForeign, Place: place(s.build), Field: "spec.workspace.keep",
+		Message: fmt.Sprintf("a PersistentVolumeClaim %s exists that is not this build's", claim.Name),
+		Hint:    "delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep"}, nil
 }
 
 // apply an object that may be applied: Pipeline, volume, ServiceAccount.

@@ -123,12 +123,13 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 		}
 	}
 	commit := run.commit
-	if commit == "" {
-		commit = result(run, "CHAINS-GIT_COMMIT")
+	// A step that was given a revision of its own has cloned another commit.
+	if cloned := exact(run, "CHAINS-GIT_COMMIT"); fullCommit.MatchString(cloned) {
+		commit = cloned
 	}
 	if commit != "" {
 		git := api.GitStatus{CommitSHA: commit}
-		if s.template != nil {
+		if s.template != nil && commit == run.commit {
 			if revision := compose.Revision(s.build, s.template); !fullCommit.MatchString(revision) && !strings.HasPrefix(revision, "refs/tags/") {
 				git.BranchName = strings.TrimPrefix(revision, "refs/heads/")
 			}
@@ -324,13 +325,20 @@ func (r *Reconciler) logTail(ctx context.Context, namespace string, at *api.Fail
 
 // result of a run by name, or by a name that ends in it after the task's.
 func result(run run, name string) string {
-	for _, r := range run.Status.Results {
-		if r.Name == name {
-			return strings.TrimSpace(r.Value.StringVal)
-		}
+	if value := exact(run, name); value != "" {
+		return value
 	}
 	for _, r := range run.Status.Results {
 		if strings.HasSuffix(r.Name, "-"+name) && r.Value.StringVal != "" {
+			return strings.TrimSpace(r.Value.StringVal)
+		}
+	}
+	return ""
+}
+
+func exact(run run, name string) string {
+	for _, r := range run.Status.Results {
+		if r.Name == name {
 			return strings.TrimSpace(r.Value.StringVal)
 		}
 	}

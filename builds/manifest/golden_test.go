@@ -164,3 +164,46 @@ func write(t *testing.T, file string, archive *txtar.Archive, got map[string]str
 		t.Fatal(err)
 	}
 }
+
+// Builds of different names never share an object.
+func TestNamesDiffer(t *testing.T) {
+	long := strings.Repeat("a", 60)
+	seen := map[string]string{}
+	for _, name := range []string{"a-b", "a.b", long + "-b", long + ".b", long + ".c"} {
+		build := strings.Replace(good, "name: weather", "name: "+name, 1)
+		out, err := plan(t, []byte(strings.Replace(build, "mode: own", "mode: dev\n  workspace: {keep: true}", 1)), fstest.MapFS{}, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, made := range []string{out.Apply[0].GetName(), out.Pipeline.Name, out.Run.Name} {
+			if before := seen[made]; before != "" || len(made) > 63 {
+				t.Errorf("%s of %s has %d letters, and belongs to %q too", made, name, len(made), before)
+			}
+			seen[made] = name
+		}
+	}
+}
+
+// A Dockerfile of another name is looked for and built under that name, so that
+// buildpacks do not step in for it.
+func TestDockerfileName(t *testing.T) {
+	for _, parameter := range []string{"DOCKERFILE", "dockerfile"} {
+		build := strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {parameters: [{name: " + parameter + ", value: Dockerfile.prod}]}\n"
+		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, task := range out.Pipeline.Spec.Tasks {
+			for _, p := range task.Params {
+				if strings.EqualFold(p.Name, "dockerfile") {
+					got[task.Name] = p.Value.StringVal
+				}
+			}
+		}
+		want := map[string]string{"dockerfile-check": "Dockerfile.prod", "kaniko-build": "Dockerfile.prod"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", parameter, diff)
+		}
+	}
+}

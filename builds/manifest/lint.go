@@ -24,14 +24,12 @@ func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings
 	var problems []error
 	for _, name := range names {
 		cm := only[name]
-		_, isYAML := cm.Data[compose.TemplateKeyYAML]
-		_, isJSON := cm.Data[compose.TemplateKeyJSON]
-		_, isStep := cm.Data[compose.StepKey]
 		switch {
-		case isYAML || isJSON:
+		case isTemplate(cm):
 			checked++
-			problems = append(problems, l.lintTemplate(cm))
-		case isStep:
+			more, err := l.lintTemplate(cm)
+			problems, warnings = append(problems, err), append(warnings, more...)
+		case isStep(cm):
 			checked++
 			step, err := compose.ReadStep(cm)
 			problems = append(problems, err)
@@ -41,12 +39,39 @@ func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings
 	return checked, warnings, compose.Join(problems...)
 }
 
+// isTemplate tells by the name, too: without the key the controller refuses it.
+func isTemplate(cm compose.ConfigMap) bool {
+	_, isYAML := cm.Data[compose.TemplateKeyYAML]
+	_, isJSON := cm.Data[compose.TemplateKeyJSON]
+	return isYAML || isJSON || strings.HasPrefix(cm.Name, compose.TemplateName("x")[:len(compose.TemplateName("x"))-1])
+}
+
+// isStep tells by a key that is nearly right, too.
+func isStep(cm compose.ConfigMap) bool {
+	for key := range cm.Data {
+		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
+			return true
+		}
+	}
+	return false
+}
+
+// HasBuilds tells whether a template or a step is among the ConfigMaps.
+func (l *Library) HasBuilds() bool {
+	for _, cm := range l.ConfigMaps {
+		if isTemplate(cm) || isStep(cm) {
+			return true
+		}
+	}
+	return false
+}
+
 // lintTemplate composes the template with a build that says everything. A step's
 // own problems are told with the step.
-func (l *Library) lintTemplate(cm compose.ConfigMap) error {
+func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err error) {
 	template, err := compose.ReadTemplate(cm)
 	if template == nil || err != nil {
-		return err
+		return nil, err
 	}
 	value := "lint"
 	build := &api.AgentBuild{
@@ -81,8 +106,11 @@ func (l *Library) lintTemplate(cm compose.ConfigMap) error {
 			declared[name] = false
 		}
 	}
-	_, err = compose.Pipeline(compose.Input{Build: build, Place: "a build with all fields", Template: template, Steps: steps})
-	return err
+	out, err := compose.Pipeline(compose.Input{Build: build, Place: "a build with all fields", Template: template, Steps: steps})
+	if out != nil {
+		warnings = out.Warnings
+	}
+	return warnings, err
 }
 
 // lintStep warns of what works and will hurt.

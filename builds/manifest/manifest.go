@@ -6,6 +6,7 @@ package manifest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,10 +27,12 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -49,12 +52,15 @@ type Build struct {
 	doc document
 }
 
-// document is one YAML document of a file.
+// document is one object of a file.
 type document struct {
 	file string
-	line int
+	line int // on which it begins
 	kind metav1.TypeMeta
 	text []byte
+	// root of the object; a line of it is above counted from 1.
+	root  *yamlv3.Node
+	above int
 }
 
 // Builds reads the AgentBuilds of a file; other documents are passed over. A
@@ -94,17 +100,14 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 
 // at names the file and the line of a field path.
 func (d document) at(fieldPath string) string {
-	var root yamlv3.Node
-	line := d.line
-	if err := yamlv3.Unmarshal(d.text, &root); err == nil && len(root.Content) > 0 {
-		node := root.Content[0]
-		line = d.line + node.Line - 1
+	line, node := d.line, d.root
+	if node != nil && fieldPath != "" {
 		for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
 			next, at := step(node, part)
 			if next == nil {
 				break
 			}
-			node, line = next, d.line+at-1
+			node, line = next, d.above+at
 		}
 	}
 	return d.file + ":" + strconv.Itoa(line)
@@ -131,9 +134,11 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-var separator = regexp.MustCompile(`(?m)^---(?:[ \t].*)?$`)
+// separator of documents. What stands behind --- on its line is the next one's.
+var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?$`)
 
-// split a file into its documents, with the line on which each begins.
+// split a file into its objects, with the line on which each begins. The items
+// of a List, as kubectl prints it, are objects of their own.
 func split(file string, data []byte) ([]document, error) {
 	var out []document
 	var problems []error
@@ -145,26 +150,68 @@ func split(file string, data []byte) ([]document, error) {
 	ends := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
 	for _, end := range ends {
 		text := data[start:end[0]]
-		line := 1 + bytes.Count(data[:start], []byte("\n"))
+		above := bytes.Count(data[:start], []byte("\n"))
 		start = end[1]
+		if rest := bytes.TrimSpace(data[min(end[0]+3, end[1]):end[1]]); len(rest) > 0 && rest[0] != '#' {
+			start = end[0] + 3
+		}
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		d := document{file: file, line: line, text: text}
-		if err := yaml.Unmarshal(text, &d.kind); err != nil {
-			message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: yaml: ")
-			at := line
-			if m := yamlLine.FindStringSubmatch(message); m != nil {
-				n, _ := strconv.Atoi(m[1])
-				at, message = line+n-1, strings.TrimPrefix(message, m[0])
-			}
-			problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file + ":" + strconv.Itoa(at),
-				Message: "cannot be read: " + message, Hint: "mend the YAML; tabs and unclosed quotes are common causes"})
-			continue
+		docs, err := read(file, text, above)
+		if err != nil {
+			problems = append(problems, err)
 		}
-		out = append(out, d)
+		out = append(out, docs...)
 	}
 	return out, compose.Join(problems...)
+}
+
+// read one document, which begins below so many lines of the file.
+func read(file string, text []byte, above int) ([]document, error) {
+	bad := func(line int, message, hint string) ([]document, error) {
+		return nil, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file + ":" + strconv.Itoa(above+line), Message: message, Hint: hint}
+	}
+	var root yamlv3.Node
+	err := yamlv3.Unmarshal(text, &root)
+	d := document{file: file, line: above + 1, text: text, above: above}
+	if err == nil {
+		err = yaml.Unmarshal(text, &d.kind)
+	}
+	if err != nil {
+		message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
+		line := 1
+		if m := yamlLine.FindStringSubmatch(message); m != nil {
+			line, _ = strconv.Atoi(m[1])
+			message = strings.TrimPrefix(message, m[0])
+		}
+		return bad(line, "cannot be read: "+message, "mend the YAML; tabs and unclosed quotes are common causes")
+	}
+	if len(root.Content) == 0 {
+		return nil, nil // comments alone
+	}
+	d.root = root.Content[0]
+	d.line = above + d.root.Line
+	if !strings.HasSuffix(d.kind.Kind, "List") {
+		return []document{d}, nil
+	}
+	items, _ := step(d.root, "items")
+	if items == nil || items.Kind != yamlv3.SequenceNode {
+		return []document{d}, nil
+	}
+	var out []document
+	for _, item := range items.Content {
+		one := document{file: file, line: above + item.Line, root: item, above: above}
+		one.text, err = yamlv3.Marshal(item)
+		if err == nil {
+			err = yaml.Unmarshal(one.text, &one.kind)
+		}
+		if err != nil {
+			return bad(item.Line, "cannot be read: "+err.Error(), "make each item of the List an object")
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
@@ -210,11 +257,16 @@ func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 	bad := func(path, message, hint string) {
 		problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(path), Field: path, Message: message, Hint: hint})
 	}
+	d.doubled(&problems)
+	if len(problems) > 0 {
+		return nil, compose.Join(problems...)
+	}
 	object := map[string]any{}
 	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
 		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "mend the YAML")
 		return nil, compose.Join(problems...)
 	}
+	problems = append(problems, d.metadata(object)...)
 	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
 		bad(unknown, "is no known field", "correct the spelling or remove it")
@@ -229,19 +281,34 @@ func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 		bad("", err.Error(), "give each field the type that docs/builds.md says")
 		return nil, compose.Join(problems...)
 	}
-	if build.Name == "" {
-		bad("metadata.name", "is missing", "name the build")
-	}
 	return build, compose.Join(problems...)
 }
 
 func (s *crdSchema) judge(d document, object map[string]any) []error {
 	found := validation.ValidateCustomResource(nil, object, s.validator)
+	wrong := map[string]bool{} // fields whose type is wrong, so that no rule can judge them
+	for _, e := range found {
+		if e.Type == field.ErrorTypeTypeInvalid {
+			wrong[e.Field] = true
+		}
+	}
 	rules, _ := s.cel.Validate(context.Background(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	var out []error
 	for _, e := range append(found, rules...) {
 		hint := "see docs/builds.md for the field"
 		message := strings.TrimPrefix(e.Detail, e.Field+" in body ")
+		if before, rule, unjudged := strings.Cut(message, " evaluating rule: "); unjudged {
+			if strings.HasPrefix(before, "invalid data") && len(wrong) > 0 {
+				continue
+			}
+			message = rule // it could not even be evaluated
+		}
+		if m := wrongType.FindStringSubmatch(message); m != nil {
+			message, hint = fmt.Sprintf("is a %s, where a %s is wanted", m[2], m[1]), "give the field that type"
+			if m[1] == "string" {
+				hint = "put the value in quotes"
+			}
+		}
 		switch e.Type {
 		case field.ErrorTypeRequired:
 			message, hint = "is missing", "add the field"
@@ -251,6 +318,69 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 		out = append(out, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(e.Field), Field: e.Field, Message: message, Hint: hint})
 	}
 	return out
+}
+
+// wrongType is how the API server says that a value has the wrong type.
+var wrongType = regexp.MustCompile(`^must be of type (\w+): "(\w+)"$`)
+
+// metadata that an API server would refuse, or drop without a word.
+func (d document) metadata(object map[string]any) []error {
+	var out []error
+	bad := func(path, message, hint string) {
+		out = append(out, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(path), Field: path, Message: message, Hint: hint})
+	}
+	data, err := json.Marshal(object["metadata"])
+	if err != nil {
+		bad("metadata", err.Error(), "mend the metadata")
+		return out
+	}
+	var meta metav1.ObjectMeta
+	unknown, err := kjson.UnmarshalStrict(data, &meta)
+	if err != nil {
+		bad("metadata", strings.TrimPrefix(err.Error(), "json: "), "give each field the type that Kubernetes says")
+		return out
+	}
+	for _, u := range unknown {
+		if at, ok := u.(interface{ FieldPath() string }); ok {
+			bad("metadata."+at.FieldPath(), "is no known field", "correct the spelling or remove it")
+		}
+	}
+	switch {
+	case meta.Name == "" && meta.GenerateName != "":
+		bad("metadata.generateName", "gives a new name each time, so that the build could not be found again", "use name")
+	case meta.Name == "":
+		bad("metadata.name", "is missing", "name the build")
+	}
+	if meta.Name == "" {
+		meta.Name = "x"
+	}
+	if meta.Namespace == "" {
+		meta.Namespace = "x" // the command's or the context's
+	}
+	for _, e := range apivalidation.ValidateObjectMeta(&meta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) {
+		bad(e.Field, fmt.Sprintf("%q: %s", fmt.Sprint(e.BadValue), e.Detail), "correct it: the API server would refuse it")
+	}
+	return out
+}
+
+// doubled tells of each key that stands twice in one mapping.
+func (d document) doubled(problems *[]error) {
+	var walk func(node *yamlv3.Node)
+	walk = func(node *yamlv3.Node) {
+		seen := map[string]bool{}
+		for i, child := range node.Content {
+			if node.Kind != yamlv3.MappingNode || i%2 == 1 {
+				walk(child)
+				continue
+			}
+			if seen[child.Value] {
+				*problems = append(*problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.file + ":" + strconv.Itoa(d.above+child.Line),
+					Message: fmt.Sprintf("key %q stands twice", child.Value), Hint: "keep one of the two"})
+			}
+			seen[child.Value] = true
+		}
+	}
+	walk(d.root)
 }
 
 // Library holds template and step ConfigMaps by name.
@@ -301,6 +431,11 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 		}
 		for _, d := range docs {
 			if d.kind.Kind != "ConfigMap" || d.kind.APIVersion != "v1" {
+				continue
+			}
+			before := len(problems)
+			d.doubled(&problems)
+			if len(problems) > before {
 				continue
 			}
 			var cm corev1.ConfigMap

@@ -40,7 +40,8 @@ func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 		return e, true, err
 	}
 	var o client.Object = u
-	if scheme.Recognizes(u.GroupVersionKind()) {
+	switch known := scheme.VersionsForGroupKind(u.GroupVersionKind().GroupKind()); {
+	case scheme.Recognizes(u.GroupVersionKind()):
 		typed, err := scheme.New(u.GroupVersionKind())
 		if err != nil {
 			return e, true, err
@@ -49,6 +50,8 @@ func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		o = typed.(client.Object)
+	case len(known) > 0:
+		return e, true, fmt.Errorf("%s %s: its apiVersion %s is unknown: use %s", u.GetKind(), u.GetName(), u.GetAPIVersion(), known[0])
 	}
 	e = newEntry(o, store.Entry{})
 	if e.UID == "" {

@@ -55,7 +55,11 @@ func (s *Server) mcp() http.Handler {
 			if limit < 1 || limit > 100 {
 				limit = 20
 			}
-			hits, err := s.Store.Search(ctx, store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: limit})
+			q := store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: limit}
+			if err := check(q); err != nil {
+				return nil, ListOutput{}, err
+			}
+			hits, err := s.Store.Search(ctx, q)
 			return nil, ListOutput{anys(hits)}, s.mcpError(err)
 		})
 	for name, one := range map[string]struct {
@@ -67,7 +71,11 @@ func (s *Server) mcp() http.Handler {
 	} {
 		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what},
 			func(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
-				entries, err := s.Store.List(ctx, store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000})
+				q := store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
+				if err := check(q); err != nil {
+					return nil, ListOutput{}, err
+				}
+				entries, err := s.Store.List(ctx, q)
 				for i := range entries {
 					entries[i].Document, entries[i].Instances = nil, nil
 				}

@@ -30,6 +30,9 @@ type Server struct {
 	Now func() time.Time
 	// Poll is how often a watch looks for changes; zero means a second.
 	Poll time.Duration
+	// Beat is how often a quiet watch is heard of, and the rights of each watcher
+	// are asked for again; zero means 15 seconds.
+	Beat time.Duration
 	Log  logr.Logger
 }
 
@@ -271,8 +274,8 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 	v := r.URL.Query()
 	q.Type, q.Resource, q.Namespace, q.Health = store.Type(v.Get("type")), v.Get("resource"), v.Get("namespace"), store.Health(v.Get("health"))
 	q.Text, q.Kind = v.Get("q"), v.Get("kind")
-	if q.Type != "" && q.Type != store.Agent && q.Type != store.Server {
-		return q, &problem{http.StatusBadRequest, "type: use agent or server"}
+	if err := check(q); err != nil {
+		return q, err
 	}
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -289,6 +292,26 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 		q.After = store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}
 	}
 	return q, nil
+}
+
+// check refuses words that no entry and no item has.
+func check(q store.Query) error {
+	switch q.Type {
+	case "", store.Agent, store.Server:
+	default:
+		return &problem{http.StatusBadRequest, "type: use agent or server"}
+	}
+	switch q.Health {
+	case "", store.Healthy, store.Degraded, store.Failing, store.Unknown:
+	default:
+		return &problem{http.StatusBadRequest, "health: use Healthy, Degraded, Failing or Unknown"}
+	}
+	switch q.Kind {
+	case "", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt:
+	default:
+		return &problem{http.StatusBadRequest, "kind: use agent, server, skill, tool, resource or prompt"}
+	}
+	return nil
 }
 
 func allow(r *http.Request, names ...string) error {
@@ -341,20 +364,27 @@ func watchQuery(r *http.Request) (store.Query, int64, error) {
 	return q, after, nil
 }
 
-// heartbeat keeps proxies from closing a quiet stream, and is when a watcher's
-// rights are asked for again.
-const heartbeat = 15 * time.Second
-
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after int64) error {
 	flush := http.NewResponseController(w)
 	poll := s.Poll
 	if poll == 0 {
 		poll = time.Second
 	}
+	beat := s.Beat // keeps proxies from closing a quiet stream
+	if beat == 0 {
+		beat = 15 * time.Second
+	}
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	quiet := time.Now()
+	quiet, allowed := time.Now(), time.Now()
 	for {
+		if time.Since(allowed) > beat {
+			var err error
+			if q.Scope, err = s.scope(r); err != nil {
+				return nil // no longer let in
+			}
+			allowed = time.Now()
+		}
 		changes, latest, err := s.Store.Changes(r.Context(), after, q)
 		if err != nil {
 			return err
@@ -364,8 +394,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 				return err
 			}
 		}
-		beat := time.Since(quiet) > heartbeat
-		if latest != after || beat {
+		if latest != after || time.Since(quiet) > beat {
 			if _, err := fmt.Fprintf(w, "id: %d\nevent: synced\ndata: {}\n\n", latest); err != nil {
 				return err
 			}
@@ -373,11 +402,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 				return err
 			}
 			after, quiet = latest, time.Now()
-		}
-		if beat {
-			if q.Scope, err = s.scope(r); err != nil {
-				return nil // no longer let in
-			}
 		}
 		select {
 		case <-r.Context().Done():

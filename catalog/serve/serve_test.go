@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	access, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
-	s := &serve.Server{Store: w.store, Access: access, Poll: 20 * time.Millisecond, Now: func() time.Time { return now }}
+	s := &serve.Server{Store: w.store, Access: access, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w.logged})
 	server := httptest.NewServer(s.Handler())
 	w.url = server.URL
@@ -212,7 +213,7 @@ func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
 	for path, want := range map[string]int{
-		"/api/v1/entries?limit=0": 400, "/api/v1/entries?limit=x": 400, "/api/v1/entries?tpye=agent": 400, "/api/v1/entries?type=x": 400, "/api/v1/entries?after=x": 400,
+		"/api/v1/entries?limit=0": 400, "/api/v1/entries?limit=x": 400, "/api/v1/entries?tpye=agent": 400, "/api/v1/entries?type=x": 400, "/api/v1/entries?health=healthy": 400, "/api/v1/search?q=x&kind=tools": 400, "/api/v1/entries?after=x": 400,
 		"/api/v1/search": 400, "/api/v1/watch?revision=-1": 400, "/api/v1/entries/" + cards + "/none/none": 404, "/nowhere": 404, "/entries/a/b/c": 404,
 	} {
 		if status, body := w.ask(token, path); status != want {
@@ -311,6 +312,32 @@ func TestWatch(t *testing.T) {
 	if strings.Count(again, "event: updated") != 1 || !strings.Contains(again, "travel") {
 		t.Errorf("after %s: %s", id, again)
 	}
+}
+
+// A watcher's rights are asked for again however much happens meanwhile.
+func TestWatchAsksForRightsAgain(t *testing.T) {
+	w := newWorld(t)
+	w.must2(w.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.prefix + "team3"}}, metav1.CreateOptions{}))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	lines := w.stream(ctx, w.token("reader", "team1", "team3"), "?type=agent", "")
+	until(t, lines, "event: synced")
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer cancel()
+	writing.Go(func() { // team3 had no entries when the watch began
+		for i := 0; ctx.Err() == nil; i++ {
+			for _, ns := range []string{"team1", "team3"} {
+				w.put(ns, "weather", cards, store.Agent, store.Item{Kind: store.Skill, Name: fmt.Sprint(i)})
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	for line := range lines {
+		if strings.Contains(line, w.prefix+"team3") {
+			return
+		}
+	}
+	t.Error("what came to a namespace of the watcher's was not told")
 }
 
 func (w *world) stream(ctx context.Context, token, query, lastID string) <-chan string {

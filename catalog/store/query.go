@@ -211,11 +211,20 @@ func (s *Store) findSQLite(ctx context.Context, q Query, words []string) (*sql.R
 	if tokens := q.Scope.tokens(); tokens != nil {
 		filter += " AND scope : (" + strings.Join(tokens, " OR ") + ")"
 	}
-	const rank = "SELECT * FROM (SELECT rowid AS id, %d AS score FROM words WHERE words MATCH ? LIMIT ?)"
 	where, args := q.where()
+	// What the index does not know has to hold before matches are counted, or
+	// those of others would leave no room.
+	picked, picks := "", []any(nil)
+	if q.Type != "" || q.Resource != "" || q.Namespace != "" || q.Health != "" || q.Scope.tokens() == nil && !q.Scope["*"].All {
+		picked, picks = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = item.uid AND "+where, args
+	}
+	rank := "SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words" + picked + " WHERE words MATCH ? LIMIT ?)"
 	limit := max(ranked, q.limit())
-	values := []any{"{names} : (" + text + ")" + filter, limit, "{names tags} : (" + text + ")" + filter, limit, "{names tags description} : (" + text + ")" + filter, limit}
-	values = append(append([]any{strings.TrimSpace(strings.ToLower(q.Text))}, values...), append(args, q.limit())...)
+	values := []any{strings.TrimSpace(strings.ToLower(q.Text))}
+	for _, fields := range [...]string{"{names}", "{names tags}", "{names tags description}"} {
+		values = append(append(values, picks...), fields+" : ("+text+")"+filter, limit)
+	}
+	values = append(append(values, args...), q.limit())
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
 	// Bodies are read of what is answered alone.
 	return s.read.QueryContext(ctx, `

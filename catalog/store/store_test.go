@@ -400,3 +400,32 @@ func TestNewerSchema(t *testing.T) {
 		}
 	})
 }
+
+// What a search is narrowed to is found, however many others match better.
+func TestSearchWithin(t *testing.T) {
+	each(t, func(t *testing.T, open func() *store.Store) {
+		s := open()
+		for i := range 150 {
+			must[bool](t)(s.Replace(t.Context(), agent("crowd", fmt.Sprintf("weather-%d", i), 1)))
+		}
+		few := agent("few", "weather", 1)
+		few.Health = store.Failing
+		must[bool](t)(s.Replace(t.Context(), few))
+		crowd := store.Scope{cards: {Names: []string{"few"}}}
+		for i := range 300 { // more than the index is asked for
+			crowd[cards] = store.Namespaces{Names: append(crowd[cards].Names, fmt.Sprintf("empty-%d", i))}
+		}
+		for name, q := range map[string]store.Query{
+			"namespace":  {Scope: store.Everything, Namespace: "few"},
+			"health":     {Scope: store.Everything, Health: store.Failing},
+			"scope":      {Scope: crowd},
+			"everything": {Scope: store.Everything, Namespace: "few", Type: store.Agent, Resource: cards, Health: store.Failing},
+		} {
+			q.Text, q.Kind = "weather", string(store.Agent)
+			hits := must[[]store.Hit](t)(s.Search(t.Context(), q))
+			if len(hits) != 1 || hits[0].Entry.Namespace != "few" {
+				t.Errorf("%s: %d hits", name, len(hits))
+			}
+		}
+	})
+}

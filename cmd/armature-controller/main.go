@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -40,9 +41,14 @@ func command() *cobra.Command {
 	var level, pins string
 	var names []string
 	cmd := &cobra.Command{
-		Use:           "armature-controller",
-		Short:         "Build the images that AgentBuilds ask for; fill and serve the catalog",
-		Args:          cobra.NoArgs,
+		Use:   "armature-controller",
+		Short: "Build the images that AgentBuilds ask for; fill and serve the catalog",
+		Args: func(_ *cobra.Command, given []string) error {
+			if len(given) > 0 {
+				return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
+			}
+			return nil
+		},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,6 +61,9 @@ func command() *cobra.Command {
 			}
 			if o.Namespace == "" {
 				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
+			}
+			if err := check(o); err != nil {
+				return usageError{err}
 			}
 			var err error
 			if o.Settings.ImagePins, err = readPins(pins); err != nil {
@@ -101,6 +110,32 @@ func command() *cobra.Command {
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
+}
+
+// check the flags that would make every build fail, or do nothing.
+func check(o controller.Options) error {
+	for _, n := range append([]string{o.Namespace}, o.Namespaces...) {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			return fmt.Errorf("%q is no name of a namespace: use lower-case letters, digits and '-'", n)
+		}
+	}
+	switch s := o.Settings; {
+	case s.CreateServiceAccount && s.ServiceAccountName == "":
+		return errors.New("--create-build-service-account goes with --build-service-account, which names it")
+	case s.Timeout < 0:
+		return fmt.Errorf("--build-timeout %s: use a positive duration, or 0", s.Timeout)
+	case o.Concurrency < 1:
+		return fmt.Errorf("--concurrency %d: use 1 or more", o.Concurrency)
+	case o.QPS <= 0:
+		return fmt.Errorf("--qps %v: use a positive number", o.QPS)
+	case o.LogLines < 0:
+		return fmt.Errorf("--log-lines %d: use 0 or more", o.LogLines)
+	case s.ImageMirror != "":
+		if err := compose.CheckMirror(s.ImageMirror); err != nil {
+			return fmt.Errorf("--image-mirror: %w", err)
+		}
+	}
+	return nil
 }
 
 func splitList(text string) []string {

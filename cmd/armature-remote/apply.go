@@ -134,9 +134,9 @@ func confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 			return fmt.Errorf("nothing was done: %d objects would be deleted, and there is no terminal to ask on\n  hint: pass --yes", len(doomed))
 		}
 		fmt.Fprintf(w, "Delete these %d objects? [y/N] ", len(doomed))
-		answer, err := bufio.NewReader(in).ReadString('\n')
+		answer, err := bufio.NewReader(interruptible{cmd.Context(), in}).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return fmt.Errorf("nothing was done: %w", err)
 		}
 		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 			return errors.New("nothing was done")
@@ -203,7 +203,10 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 		err = apply.ErrRefused
 	}
 	if r.format != "text" {
-		return errors.Join(printObjects(cmd.OutOrStdout(), r.format, listingOf(plan, dryRun)), err)
+		if err := printObjects(cmd.OutOrStdout(), r.format, listingOf(plan, dryRun)); err != nil {
+			return err
+		}
+		return err
 	}
 	counts := make(map[apply.Action]int)
 	for _, s := range plan.Steps {

@@ -105,6 +105,7 @@ func TestApply(t *testing.T) {
 	}
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
 	contains(errs, "prune: ConfigMap team1/settings", "pass --yes")
+	interruptQuestion(t, a, "apply", folder, "-n", "team1", "--wait=false")
 	out, _ = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false", "--yes")
 	contains(out, "ConfigMap team1/settings pruned")
 	if _, err := c.CoreV1().ConfigMaps("team1").Get(t.Context(), "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -149,8 +150,11 @@ func TestApply(t *testing.T) {
 
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
-	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false")
+	out, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
 	contains(errs, "settings.yaml: ConfigMap team1/settings: ", "datta")
+	if strings.Contains(errs, "occurred") || !json.Valid([]byte(out)) {
+		t.Errorf("%s%s", errs, out)
+	}
 
 	// Out again.
 	_, errs = a.run(t, 1, "delete", "weather", "-n", "team1")
@@ -163,7 +167,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("left: %s", out)
 	}
 
-	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}} {
+	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}, {"inventory", "a", "-A"}} {
 		a.run(t, 2, args...)
 	}
 }

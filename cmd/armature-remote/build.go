@@ -71,6 +71,7 @@ func printObjects(out io.Writer, format string, objects ...any) error {
 // outputFlag adds -o with the formats that a command knows.
 func outputFlag(cmd *cobra.Command, format *string, value string, formats ...string) {
 	cmd.Flags().StringVarP(format, "output", "o", value, fmt.Sprintf("output format: %v", formats))
+	completeFlag(cmd, "output", formats...)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		for _, f := range formats {
 			if *format == f {
@@ -78,5 +79,12 @@ func outputFlag(cmd *cobra.Command, format *string, value string, formats ...str
 			}
 		}
 		return usageError{fmt.Errorf("-o %q: use one of %v", *format, formats)}
+	}
+}
+
+// completeFlag offers the values of a flag.
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there
 	}
 }

@@ -19,10 +19,11 @@ func buildCancelCommand() *cobra.Command {
 func buildEditCommand(verb, short, done string, edit func(b *api.AgentBuild, group string)) *cobra.Command {
 	var k cluster
 	cmd := &cobra.Command{
-		Use:     verb + " NAME",
-		Short:   short,
-		Example: "  armature build " + verb + " weather -n team1",
-		Args:    args(cobra.ExactArgs(1)),
+		Use:               verb + " NAME",
+		Short:             short,
+		Example:           "  armature build " + verb + " weather -n team1",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: k.completeBuilds,
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			before := b.DeepCopy()
 			edit(b, c.group)

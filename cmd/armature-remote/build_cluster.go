@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -92,7 +93,7 @@ func (k *cluster) named(do func(cmd *cobra.Command, c *connection, b *api.AgentB
 func (c *connection) build(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b := &api.AgentBuild{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, b); err != nil {
-		return nil, fmt.Errorf("reading AgentBuild %s/%s: %w", c.namespace, name, err)
+		return nil, c.failed(fmt.Sprintf("reading AgentBuild %s/%s", c.namespace, name), err)
 	}
 	return b, nil
 }
@@ -103,4 +104,29 @@ func (c *connection) pods() (*kubernetes.Clientset, error) {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	return set, nil
+}
+
+// completeBuilds offers the names of AgentBuilds.
+func (k *cluster) completeBuilds(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := k.connect(cmd)
+	if err != nil || len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var list api.AgentBuildList
+	if err := c.List(cmd.Context(), &list, client.InNamespace(c.namespace)); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, b := range list.Items {
+		names = append(names, b.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// failed says what was attempted, and what to do where AgentBuild is not installed.
+func (c *connection) failed(attempt string, err error) error {
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%s: the cluster knows no AgentBuild of %s\n  hint: `armature install | kubectl apply --server-side -f -` brings it; --api-group names another group", attempt, c.group)
+	}
+	return fmt.Errorf("%s: %w", attempt, err)
 }

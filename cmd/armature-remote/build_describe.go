@@ -24,7 +24,8 @@ func buildDescribeCommand() *cobra.Command {
 		Short: "Tell how an AgentBuild stands, task by task, and why",
 		Example: `  armature build describe weather -n team1
   armature build describe weather -o yaml`,
-		Args: args(cobra.ExactArgs(1)),
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: k.completeBuilds,
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			if format != "text" {
 				b.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
+	"maps"
 
 	"github.com/spf13/cobra"
 
@@ -31,18 +30,17 @@ every parameter. Steps of a folder may lean on the shipped ones.`,
 			}
 			only := library.ConfigMaps
 			if len(dirs) > 0 {
-				own := &manifest.Library{}
+				only = map[string]compose.ConfigMap{}
 				for _, dir := range dirs {
-					if err := errors.Join(own.AddDir(os.DirFS(dir), dir), library.AddDir(os.DirFS(dir), dir)); err != nil {
+					own, err := openFolder(dir)
+					if err != nil {
 						return err
 					}
+					maps.Copy(only, own.ConfigMaps)
 				}
-				only = own.ConfigMaps
+				maps.Copy(library.ConfigMaps, only)
 			}
 			checked, warnings, err := library.Lint(only)
-			if checked == 0 && err == nil {
-				return errors.New("no template and no step was found\n  hint: give a folder with ConfigMaps that hold template.yaml or task-spec.yaml")
-			}
 			if format != "text" {
 				return printBuildLint(cmd.OutOrStdout(), format, strict, checked, warnings, err)
 			}

@@ -21,7 +21,8 @@ func buildListCommand() *cobra.Command {
 		Short: "List AgentBuilds",
 		Example: `  armature build list -n team1
   armature build list -A -o json`,
-		Args: args(cobra.NoArgs),
+		Args:              args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := k.connect(cmd)
 			if err != nil {
@@ -33,7 +34,7 @@ func buildListCommand() *cobra.Command {
 			}
 			var list api.AgentBuildList
 			if err := c.List(cmd.Context(), &list, options...); err != nil {
-				return fmt.Errorf("listing AgentBuilds: %w", err)
+				return c.failed("listing AgentBuilds", err)
 			}
 			if format != "table" {
 				// Typed clients leave the kind out, and what is printed must be appliable.

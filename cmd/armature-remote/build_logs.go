@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,8 @@ func buildLogsCommand() *cobra.Command {
 		Short: "Print the logs of an AgentBuild's last run, task by task",
 		Example: `  armature build logs weather -n team1
   armature build logs weather --follow`,
-		Args: args(cobra.ExactArgs(1)),
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: k.completeBuilds,
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
 			pods, err := c.pods()
 			if err != nil {
@@ -43,13 +46,13 @@ const poll = time.Second
 // logs prints each step's log once; with follow it waits for those to come.
 func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name string, follow bool) error {
 	ctx := cmd.Context()
-	printed := map[string]bool{}
+	printed := map[string]bool{} // tasks, and containers by pod
 	for {
 		b, err := c.build(ctx, name)
 		if err != nil {
 			return err
 		}
-		over := b.Status.Phase != api.PhaseBuilding && b.Status.Phase != api.PhasePending && b.Status.Phase != ""
+		over := b.Over()
 		if b.Status.PipelineRunName == "" && (over || !follow) {
 			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, b.Status.Message)
 		}
@@ -63,6 +66,13 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 		for i := range tasks {
 			if err := c.taskLogs(cmd, pods, b, &tasks[i], follow, printed); err != nil {
 				return err
+			}
+		}
+		if over && len(tasks) == 0 {
+			for _, t := range b.Status.Tasks {
+				if !printed[t.Name] && t.State != "Skipped" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "[%s] the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it\n", t.Name)
+				}
 			}
 		}
 		if over || !follow {
@@ -83,7 +93,7 @@ func (c *connection) taskLogs(cmd *cobra.Command, pods kubernetes.Interface, b *
 		if printed[key] || step.Running == nil && step.Terminated == nil {
 			continue
 		}
-		printed[key] = true
+		printed[key], printed[task.Name] = true, true
 		options := &corev1.PodLogOptions{Container: step.Container, Follow: follow && step.Terminated == nil}
 		stream, err := pods.CoreV1().Pods(b.Namespace).GetLogs(task.Status.PodName, options).Stream(cmd.Context())
 		if err != nil {
@@ -93,12 +103,18 @@ func (c *connection) taskLogs(cmd *cobra.Command, pods kubernetes.Interface, b *
 			}
 			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
 		}
-		lines := bufio.NewScanner(stream)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			fmt.Fprintf(cmd.OutOrStdout(), "[%s/%s] %s\n", task.Name, step.Name, lines.Text())
+		// A line may be as long as it likes: a list of an image's contents is one.
+		lines := bufio.NewReader(stream)
+		for err == nil {
+			var line string
+			if line, err = lines.ReadString('\n'); line != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "[%s/%s] %s\n", task.Name, step.Name, strings.TrimSuffix(line, "\n"))
+			}
 		}
-		if err := errors.Join(lines.Err(), stream.Close()); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		if err := errors.Join(err, stream.Close()); err != nil {
 			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
 		}
 	}

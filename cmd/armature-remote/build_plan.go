@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/templates"
 )
 
 func buildPlanCommand() *cobra.Command {
@@ -89,12 +92,28 @@ cluster, a registry or a Git server: the revision is passed on as written.`,
 	f.BoolVar(&graph, "graph", false, "draw the pipeline as text and as a Mermaid flowchart")
 	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart alone")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
+	completeFlag(cmd, "mode", shippedModes()...)
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
 	outputFlag(cmd, &format, "yaml", "yaml", "json")
 	return cmd
+}
+
+// shippedModes are those of the embedded templates.
+func shippedModes() []string {
+	files, err := templates.Files.ReadDir("modes")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var modes []string
+	for _, f := range files {
+		if mode, ok := strings.CutPrefix(f.Name(), "pipeline-template-"); ok {
+			modes = append(modes, strings.TrimSuffix(mode, ".yaml"))
+		}
+	}
+	return modes
 }
 
 // planned objects in the order in which the controller makes them, without the
@@ -145,11 +164,32 @@ func openLibrary(dirs []string) (*manifest.Library, error) {
 		return nil, err
 	}
 	for _, dir := range dirs {
-		if err := library.AddDir(os.DirFS(dir), dir); err != nil {
+		own, err := openFolder(dir)
+		if err != nil {
 			return nil, err
 		}
+		maps.Copy(library.ConfigMaps, own.ConfigMaps)
 	}
 	return library, nil
+}
+
+// openFolder reads the templates and steps of one folder; one without any was
+// not meant.
+func openFolder(dir string) (*manifest.Library, error) {
+	const hint = "\n  hint: give a folder with ConfigMaps that hold template.yaml or task-spec.yaml"
+	if info, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("reading templates and steps: %w%s", err, hint)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("reading templates and steps: %s is no folder%s", dir, hint)
+	}
+	own := &manifest.Library{}
+	if err := own.AddDir(os.DirFS(dir), dir); err != nil {
+		return nil, err
+	}
+	if !own.HasBuilds() {
+		return nil, fmt.Errorf("%s: no template and no step was found%s", dir, hint)
+	}
+	return own, nil
 }
 
 // readPins reads a map of image to digest, or a lock; no file means none.

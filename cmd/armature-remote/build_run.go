@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -42,20 +44,31 @@ func buildRunCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
-			for _, b := range builds {
+			generations := make([]int64, len(builds))
+			for i, b := range builds {
 				if b.Namespace == "" {
 					b.Namespace = c.namespace
 				}
-				generation, err := c.apply(ctx, b.AgentBuild)
-				if err != nil {
+				if generations[i], err = c.apply(ctx, b.AgentBuild); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "agentbuild %s/%s applied\n", b.Namespace, b.Name)
-				if wait {
-					if err := c.await(ctx, cmd.OutOrStdout(), b.AgentBuild, generation); err != nil {
-						return err
-					}
+			}
+			if !wait {
+				return nil
+			}
+			failed := 0
+			for i, b := range builds {
+				switch err := c.await(ctx, cmd.OutOrStdout(), b.AgentBuild, generations[i]); {
+				case errors.Is(err, errNotBuilt):
+					failed++
+					fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s/%s was not built\n  hint: `armature build describe %s -n %s` tells more\n", b.Namespace, b.Name, b.Name, b.Namespace)
+				case err != nil:
+					return err
 				}
+			}
+			if failed > 0 {
+				return errFindings
 			}
 			return nil
 		},
@@ -78,41 +91,80 @@ func (c *connection) apply(ctx context.Context, b *api.AgentBuild) (int64, error
 	u.SetKind(api.Kind)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("armature")); err != nil {
-		return 0, fmt.Errorf("applying AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		return 0, c.failed(fmt.Sprintf("applying AgentBuild %s/%s", b.Namespace, b.Name), err)
 	}
 	return u.GetGeneration(), nil
 }
 
-// await the end of a build, telling each change of its state once.
+// errNotBuilt ends the wait for a build that failed or was cancelled.
+var errNotBuilt = errors.New("the build did not succeed")
+
+// await the end of a build, telling each change of its state once. A run that is
+// tried again is no end.
 func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild, generation int64) error {
-	watch, err := c.Watch(ctx, &api.AgentBuildList{}, client.InNamespace(b.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", b.Name)})
-	if err != nil {
-		return fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-	}
-	defer watch.Stop()
 	said := ""
 	for {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for AgentBuild %s/%s: %w", b.Namespace, b.Name, ctx.Err())
-		case event, ok := <-watch.ResultChan():
-			if !ok {
-				return fmt.Errorf("waiting for AgentBuild %s/%s: the API server ended the watch", b.Namespace, b.Name)
+		over, err := c.watch(ctx, b, func(now *api.AgentBuild) (bool, error) {
+			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
+				return false, nil
 			}
-			now, ok := event.Object.(*api.AgentBuild)
-			if !ok || now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
-				continue
-			}
-			if line := fmt.Sprintf("%s: %s", now.Status.Phase, now.Status.Message); line != said {
+			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, now.Status.Message); line != said {
 				said = line
 				fmt.Fprintln(out, line)
 			}
-			switch now.Status.Phase {
-			case api.PhaseSucceeded:
-				return nil
-			case api.PhaseFailed, api.PhaseCancelled:
-				return errors.New("the build did not succeed\n  hint: `armature build describe " + b.Name + "` tells more")
+			if now.Over() && now.Status.Phase != api.PhaseSucceeded {
+				return true, errNotBuilt
 			}
+			return now.Over(), nil
+		})
+		if over || err != nil {
+			return err
+		}
+		// API servers end a watch after half an hour, or when they restart.
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("AgentBuild %s/%s is not done in time\n  hint: it goes on; wait longer with --timeout, or look with `armature build describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
+			}
+			return fmt.Errorf("AgentBuild %s/%s is not waited for any more; it goes on", b.Namespace, b.Name)
+		case <-time.After(time.Second):
+		}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {
+			return deleted(b)
 		}
 	}
+}
+
+func deleted(b *api.AgentBuild) error {
+	return fmt.Errorf("AgentBuild %s/%s was deleted", b.Namespace, b.Name)
+}
+
+// watch a build until look says that it is over, or the API server ends the watch.
+func (c *connection) watch(ctx context.Context, b *api.AgentBuild, look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
+	watch, err := c.Watch(ctx, &api.AgentBuildList{}, client.InNamespace(b.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", b.Name)})
+	switch {
+	case err != nil && denied(err):
+		return false, fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	case err != nil:
+		return false, nil
+	}
+	defer watch.Stop()
+	for event := range watch.ResultChan() {
+		now, ok := event.Object.(*api.AgentBuild)
+		switch {
+		case !ok: // the API server says why it ends the watch
+			return false, nil
+		case event.Type == apiwatch.Deleted:
+			return false, deleted(b)
+		}
+		if over, err := look(now); over || err != nil {
+			return over, err
+		}
+	}
+	return false, nil
+}
+
+// denied tells whether the API server refused, and did not only fail to answer.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -141,17 +143,51 @@ func TestBuildOffline(t *testing.T) {
 	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins", pins); !strings.Contains(errs, "is no sha256 digest") {
 		t.Errorf("bad pins: %s", errs)
 	}
-	a.run(t, 1, "build", "lint", t.TempDir())
+	// A folder that holds nothing was not meant, and a List is what kubectl prints.
+	for _, wrong := range []string{t.TempDir(), "nowhere", weather} {
+		for _, args := range [][]string{{"build", "lint", wrong}, {"build", "plan", weather, "--templates", wrong}} {
+			if out, errs := a.run(t, 1, args...); out != "" || strings.Count(errs, "hint: ") != 1 {
+				t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
+			}
+		}
+	}
+	const template = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: pipeline-template-own}\n  data:\n    %s: |\n" +
+		"      steps:\n      - {name: own-clone, configMap: github-clone-step, defaultParameters: [{name: revison, value: x}]}\n"
+	list := t.TempDir()
+	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs := a.run(t, 0, "build", "plan", weather, "--mode", "own", "--templates", list, "--image-mirror", "mirror.local/hub/"); !strings.Contains(out, "name: own-clone") ||
+		!strings.Contains(out, "image: mirror.local/hub/docker.io/") || !strings.Contains(errs, `no parameter "revison"`) {
+		t.Errorf("a template in a List: stdout %s, stderr %s", out, errs)
+	}
+	if _, errs := a.run(t, 1, "build", "lint", "--strict", list); !strings.Contains(errs, `no parameter "revison"`) {
+		t.Errorf("lint: %s", errs)
+	}
+	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "it has template.yml") {
+		t.Errorf("lint of a wrong key: %s", errs)
+	}
+	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"install --mode", "namespaced"}} {
+		if out, _ := a.run(t, 0, append(append([]string{"__complete"}, strings.Fields(complete.args)...), "")...); !strings.Contains(out, complete.want+"\n") {
+			t.Errorf("completion of %s: %s", complete.args, out)
+		}
+	}
 	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
-		{"install", "--mode", "both"}, {"install", "--watch", "a"}, {"build", "nonsense"}} {
+		{"install", "--mode", "both"}, {"install", "--watch", "a"},
+		{"install", "--namespace", "Bad_NS"}, {"install", "--mode", "namespaced", "--watch", "a,,b"}, {"install", "--image", "a b"},
+		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
 		if out, errs := a.run(t, 2, args...); out != "" || errs == "" {
 			t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
 		}
 	}
 }
 
-// What asks a cluster: run, list, describe, logs, cancel, rerun.
-func TestBuildCluster(t *testing.T) {
+// buildCluster is a control plane with the CRDs and the namespace team1.
+func buildCluster(t *testing.T) (client.Client, *armature) {
+	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	plane := controlplane.Start(t)
 	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds")); err != nil {
@@ -177,6 +213,12 @@ func TestBuildCluster(t *testing.T) {
 	}
 	a := buildArmature(t)
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	return c, a
+}
+
+// What asks a cluster: run, list, describe, logs, cancel, rerun.
+func TestBuildCluster(t *testing.T) {
+	c, a := buildCluster(t)
 	weather := filepath.Join("..", "..", "examples", "builds", "weather.yaml")
 	get := func() *api.AgentBuild {
 		b := &api.AgentBuild{}
@@ -198,6 +240,10 @@ func TestBuildCluster(t *testing.T) {
 	a.run(t, 0, "build", "rerun", "weather", "-n", "team1")
 	if b := get(); b.Spec.Cancel || b.Annotations["agent.kagenti.dev/rerun"] == "" {
 		t.Errorf("rerun: cancel %v, annotations %v", b.Spec.Cancel, b.Annotations)
+	}
+
+	if out, _ := a.run(t, 0, "__complete", "build", "describe", "-n", "team1", ""); !strings.Contains(out, "weather\n") {
+		t.Errorf("completion of a name: %s", out)
 	}
 
 	b := get()
@@ -222,10 +268,108 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("list -o %s: %s", format, out)
 		}
 	}
+	// A cluster without the CRD is told apart from one without builds.
+	for _, args := range [][]string{{"build", "list"}, {"build", "describe", "weather"}} {
+		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "knows no AgentBuild of agent.example.com\n  hint: `armature install") {
+			t.Errorf("%v without the CRD: %s", args, errs)
+		}
+	}
+	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout", "1s"); !strings.Contains(errs, "not done in time\n  hint: ") {
+		t.Errorf("a wait that is too short: %s", errs)
+	}
 	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs, "has no run") {
 		t.Errorf("logs: %s", errs)
 	}
 	if _, errs := a.run(t, 1, "build", "describe", "nowhere", "-n", "team1"); !strings.Contains(errs, `"nowhere" not found`) {
 		t.Errorf("describe: %s", errs)
 	}
+}
+
+// All builds of a file are applied before the first is waited for. A run that is
+// tried again is not the end of the wait; another failure is, and a deletion.
+func TestBuildWait(t *testing.T) {
+	c, a := buildCluster(t)
+	file := filepath.Join(t.TempDir(), "builds.yaml")
+	const text = `apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: %s}
+spec:
+  source: {sourceRepository: github.com/org/agent}
+  buildOutput: {imageRegistry: registry.local, image: agent, imageTag: v1}
+  retries: {limit: 1}
+---
+`
+	names := []string{"first", "second", "third"}
+	var all []byte
+	for _, name := range names {
+		all = fmt.Appendf(all, text, name)
+	}
+	if err := os.WriteFile(file, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out, errs safeBuffer
+	cmd := exec.CommandContext(ctx, a.file, "build", "run", file, "-n", "team1", "--wait")
+	cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for !ok() {
+			if ctx.Err() != nil {
+				t.Fatalf("%s\nstdout:\n%s\nstderr:\n%s", what, out.String(), errs.String())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	set := func(name string, status api.AgentBuildStatus) {
+		t.Helper()
+		b := &api.AgentBuild{}
+		until(name+" is not there", func() bool { return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: name}, b) == nil })
+		status.ObservedGeneration = b.Generation
+		status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists, Status: metav1.ConditionTrue, Reason: "Created", LastTransitionTime: metav1.Now()}}
+		b.Status = status
+		if err := c.Status().Update(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until("the third build waits for the first", func() bool {
+		return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: "third"}, &api.AgentBuild{}) == nil
+	})
+	set("first", api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 1, Message: "to be tried again"})
+	until("the first failure is not told", func() bool { return strings.Contains(out.String(), "to be tried again") })
+	set("first", api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 2, Message: "no more"})
+	set("second", api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded, Attempt: 1, Message: "built it"})
+	until("the second build is not waited for", func() bool { return strings.Contains(out.String(), "built it") })
+	if err := c.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "third"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v: exit status %d\n%s", err, cmd.ProcessState.ExitCode(), errs.String())
+	}
+	for _, want := range []string{"first was not built\n  hint: ", "third was deleted"} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("stderr does not say %q: %s", want, errs.String())
+		}
+	}
+}
+
+// safeBuffer is read while a command writes.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

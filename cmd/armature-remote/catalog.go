@@ -58,7 +58,7 @@ type catalog struct {
 	server, tokenFile, ca, kubeconfig, context string
 	files                                      []string
 	query                                      store.Query
-	kind, health                               string
+	limit                                      int
 	format                                     string
 }
 
@@ -94,7 +94,6 @@ func (c *catalog) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.query.Health = store.Health(c.health)
 			entries, err := s.List(cmd.Context(), c.query)
 			if err := errors.Join(err, end()); err != nil {
 				return err
@@ -106,28 +105,46 @@ func (c *catalog) listCommand() *cobra.Command {
 		},
 	}
 	c.typeFlag(cmd)
-	cmd.Flags().StringVar(&c.health, "health", "", "Healthy, Degraded, Failing or Unknown; empty is any")
+	choiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown))
 	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
 	return cmd
 }
 
 func (c *catalog) typeFlag(cmd *cobra.Command) {
-	cmd.Flags().Var((*entryType)(&c.query.Type), "type", "agent or server; empty is both")
-	if err := cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"agent", "server"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	choiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
+}
+
+// choice is the value of a flag that takes one of a few words.
+type choice struct {
+	value *string
+	words []string
+}
+
+func choiceFlag(cmd *cobra.Command, value *string, name, empty string, words ...string) {
+	c := choice{value, words}
+	cmd.Flags().Var(c, name, c.names()+"; empty is "+empty)
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag was added above
 	}
 }
 
-// entryType is the value of --type.
-type entryType store.Type
+func (c choice) names() string {
+	last := len(c.words) - 1
+	return strings.Join(c.words[:last], ", ") + " or " + c.words[last]
+}
 
-func (t *entryType) String() string { return string(*t) }
-func (t *entryType) Type() string   { return "string" }
-func (t *entryType) Set(text string) error {
-	if text != string(store.Agent) && text != string(store.Server) {
-		return errors.New("use agent or server")
+func (c choice) String() string {
+	if c.value == nil {
+		return ""
 	}
-	*t = entryType(text)
+	return *c.value
+}
+func (c choice) Type() string { return "string" }
+func (c choice) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		return errors.New("use " + c.names())
+	}
+	*c.value = text
 	return nil
 }
 
@@ -170,8 +187,12 @@ func (c *catalog) find(ctx context.Context, s source, a []string) (store.Entry, 
 	if !ok {
 		namespace, name = c.query.Namespace, a[0]
 	}
-	if len(a) == 2 {
-		return s.Get(ctx, store.Key{Resource: a[1], Namespace: namespace, Name: name})
+	if len(a) == 2 && namespace != "" {
+		e, err := s.Get(ctx, store.Key{Resource: a[1], Namespace: namespace, Name: name})
+		if err != nil {
+			err = fmt.Errorf("%s: %w", strings.Join(a, " "), err)
+		}
+		return e, err
 	}
 	q := c.query
 	q.Namespace = namespace
@@ -179,10 +200,10 @@ func (c *catalog) find(ctx context.Context, s source, a []string) (store.Entry, 
 	if err != nil {
 		return store.Entry{}, err
 	}
-	entries = slices.DeleteFunc(entries, func(e store.Entry) bool { return e.Name != name })
+	entries = slices.DeleteFunc(entries, func(e store.Entry) bool { return e.Name != name || len(a) == 2 && e.Resource != a[1] })
 	switch len(entries) {
 	case 0:
-		return store.Entry{}, fmt.Errorf("%s: %w", a[0], store.ErrNotFound)
+		return store.Entry{}, fmt.Errorf("%s: %w", strings.Join(a, " "), store.ErrNotFound)
 	case 1:
 		return s.Get(ctx, entries[0].Key)
 	}
@@ -201,11 +222,14 @@ func (c *catalog) searchCommand() *cobra.Command {
   armature catalog search book hotel --kind tool -o json`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if c.limit < 1 || c.limit > 1000 {
+				return usageError{fmt.Errorf("--limit %d: use 1 to 1000", c.limit)}
+			}
 			s, end, err := c.open(cmd)
 			if err != nil {
 				return err
 			}
-			c.query.Text, c.query.Kind = strings.Join(words, " "), c.kind
+			c.query.Text, c.query.Limit = strings.Join(words, " "), c.limit
 			hits, err := s.Search(cmd.Context(), c.query)
 			if err := errors.Join(err, end()); err != nil {
 				return err
@@ -217,8 +241,8 @@ func (c *catalog) searchCommand() *cobra.Command {
 		},
 	}
 	c.typeFlag(cmd)
-	cmd.Flags().StringVar(&c.kind, "kind", "", "agent, server, skill, tool, resource or prompt; empty is any")
-	cmd.Flags().IntVar(&c.query.Limit, "limit", 20, "how many results at most")
+	choiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
+	cmd.Flags().IntVar(&c.limit, "limit", 20, "how many results at most")
 	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
 	return cmd
 }
@@ -312,6 +336,7 @@ func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end
 		}
 	}()
 	c.query.Scope = store.Everything
+	stdin = interruptible{ctx, stdin}
 	for _, name := range c.files {
 		files, err := manifestFiles(name)
 		if err != nil {
@@ -323,7 +348,25 @@ func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end
 			}
 		}
 	}
-	return s, s.Close, nil
+	return offline{s}, s.Close, nil
+}
+
+// offline is a store of manifests. It lists all that there is, as a server's
+// client does.
+type offline struct{ *store.Store }
+
+func (o offline) List(ctx context.Context, q store.Query) (all []store.Entry, err error) {
+	q.Limit = 1000
+	for {
+		page, err := o.Store.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); len(page) < q.Limit {
+			return all, nil
+		}
+		q.After = page[len(page)-1].Key
+	}
 }
 
 func manifestFiles(name string) (files []string, err error) {

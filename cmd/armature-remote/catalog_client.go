@@ -72,7 +72,7 @@ func (c *catalog) credentials(config *rest.Config) error {
 func (c *catalogClient) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
 	at := c.base.JoinPath(path)
 	for name, values := range parameters {
-		if values[0] == "" || values[0] == "0" {
+		if values[0] == "" {
 			parameters.Del(name)
 		}
 	}

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The catalog of manifests alone: what their spec and status say, nobody asked.
@@ -75,6 +78,7 @@ items:
 		{[]string{"search", "climate"}, []string{"get_climate_data", "skill", "default/weather-agent-card"}},
 		{[]string{"search", "room", "--kind", "tool", "-o", "yaml"}, []string{"name: book_room"}},
 		{[]string{"get", "default/weather-agent-card"}, []string{"get_forecast", "Get weather forecast for location"}},
+		{[]string{"get", "weather-agent-card", "agentcards.kagenti.io"}, []string{"get_forecast"}},
 		{[]string{"get", "office", "-n", "team1", "-o", "yaml"}, []string{"kind: tool", "description: Office tools"}},
 	} {
 		out, _ := a.run(t, 0, append(append([]string{"catalog"}, c.args...), "-f", file)...)
@@ -88,8 +92,9 @@ items:
 		t.Errorf("--type server lists\n%s", out)
 	}
 	for want, args := range map[string][]string{
-		"not in the catalog": {"get", "default/nobody", "-f", file},
-		"no such file":       {"list", "-f", "nowhere"},
+		"default/nobody: not in the catalog":               {"get", "default/nobody", "-f", file},
+		"office agentcards.kagenti.io: not in the catalog": {"get", "office", "agentcards.kagenti.io", "-f", file},
+		"no such file": {"list", "-f", "nowhere"},
 	} {
 		if _, errs := a.run(t, 1, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
 			t.Errorf("no %q in %s", want, errs)
@@ -100,6 +105,9 @@ items:
 		"exclude each other":  {"list", "-f", file, "--server", "https://localhost"},
 		"use one of":          {"list", "-f", file, "-o", "xml"},
 		"use agent or server": {"list", "--type", "robot"},
+		"use Healthy,":        {"list", "-f", file, "--health", "healthy"},
+		"resource or prompt":  {"search", "x", "-f", file, "--kind", "tools"},
+		"use 1 to 1000":       {"search", "x", "-f", file, "--limit", "0"},
 		"write it as https":   {"list", "--server", "localhost:8443"},
 	} {
 		if _, errs := a.run(t, 2, append([]string{"catalog"}, args...)...); !strings.Contains(errs, want) {
@@ -109,6 +117,54 @@ items:
 	write("apiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: a}\nspec: {selecter: {}}\n")
 	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "selecter") || !strings.Contains(errs, file) {
 		t.Errorf("an unknown field: %s", errs)
+	}
+}
+
+// All manifests are listed and found, however many there are. An apiVersion that
+// nobody knows is no reason to guess, and Ctrl-C ends the wait for more.
+func TestCatalogOfManyManifests(t *testing.T) {
+	a := buildArmature(t)
+	var text strings.Builder
+	card := func(namespace, name string) {
+		fmt.Fprintf(&text, "---\napiVersion: kagenti.io/v1alpha1\nkind: AgentCard\nmetadata: {name: %s, namespace: %s}\nspec: {selector: {matchLabels: {app: weather}}}\n", name, namespace)
+	}
+	for i := range 1100 {
+		card("team1", fmt.Sprintf("weather-%d", i))
+	}
+	card("team2", "weather-of-team2")
+	file := filepath.Join(t.TempDir(), "catalog.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := a.run(t, 0, "catalog", "list", "-f", file); strings.Count(out, "\n") != 1102 {
+		t.Errorf("%d lines of a head and 1101 agents", strings.Count(out, "\n"))
+	}
+	for _, args := range [][]string{{"get", "weather-of-team2"}, {"search", "weather", "-n", "team2"}} {
+		if out, _ := a.run(t, 0, append([]string{"catalog", "-f", file}, args...)...); !strings.Contains(out, "weather-of-team2") {
+			t.Errorf("armature catalog %v finds\n%s", args, out)
+		}
+	}
+	if err := os.WriteFile(file, []byte("apiVersion: kagenti.io/v9\nkind: AgentCard\nmetadata: {name: a}\nspec: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := a.run(t, 1, "catalog", "list", "-f", file); !strings.Contains(errs, "use kagenti.io/v1alpha1") {
+		t.Errorf("an unknown apiVersion: %s", errs)
+	}
+
+	silent, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = silent.Close(), end.Close() }()
+	cmd := exec.CommandContext(t.Context(), a.file, "catalog", "list", "-f", "-")
+	cmd.Stdin = silent
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, func() { _ = cmd.Process.Signal(os.Interrupt) })
+	kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	if _ = cmd.Wait(); !kill.Stop() || cmd.ProcessState.ExitCode() == 0 {
+		t.Errorf("after Ctrl-C: %s", cmd.ProcessState)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -11,14 +12,16 @@ import (
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 
 	"github.com/armature-dev/armature/render/oci"
 )
 
 // commit says which Git commit a package is from, as Flux writes it:
-// main@sha1:…. Where a file is not as the commit has it, "-dirty" follows. A
-// package outside of Git is from nowhere.
-func commit(root string, inputs []input) (oci.Metadata, error) {
+// main@sha1:…. Where a file is not as the commit has it, "-dirty" follows; more
+// are files of the render that may lie elsewhere, "" for none. A package outside
+// of Git is from nowhere.
+func commit(root string, inputs []input, more ...string) (oci.Metadata, error) {
 	full, err := filepath.Abs(root)
 	if err != nil {
 		return oci.Metadata{}, err
@@ -46,7 +49,7 @@ func commit(root string, inputs []input) (oci.Metadata, error) {
 	if err != nil {
 		return fail(err)
 	}
-	dirty, err := changed(repo, at, full, inputs)
+	dirty, err := changed(repo, at, full, inputs, more)
 	if err != nil {
 		return fail(err)
 	}
@@ -66,7 +69,11 @@ func origin(repo *git.Repository) string {
 	if err != nil || len(remote.Config().URLs) == 0 {
 		return ""
 	}
-	given := remote.Config().URLs[0]
+	return withoutLogin(remote.Config().URLs[0])
+}
+
+// withoutLogin leaves out of a repository's URL what may be a secret.
+func withoutLogin(given string) string {
 	if u, err := url.Parse(given); err == nil && u.Scheme != "" {
 		u.User, u.RawQuery, u.Fragment = nil, "", ""
 		return u.String()
@@ -74,8 +81,8 @@ func origin(repo *git.Repository) string {
 	return given // git@host:path
 }
 
-// changed reports whether a file differs from the commit's.
-func changed(repo *git.Repository, at *object.Commit, full string, inputs []input) (bool, error) {
+// changed reports whether a file differs from the commit's, or is missing.
+func changed(repo *git.Repository, at *object.Commit, full string, inputs []input, more []string) (bool, error) {
 	tree, err := at.Tree()
 	if err != nil {
 		return false, err
@@ -93,21 +100,66 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []inpu
 		return false, fmt.Errorf("%s is not in the working tree %s", full, top)
 	}
 	below = filepath.ToSlash(below)
-	if len(inputs) == 1 && inputs[0].path == path.Base(below) { // the package is a file
-		if entry, err := tree.FindEntry(below); err == nil && entry.Mode.IsFile() {
-			below = path.Dir(below)
-		}
+	if info, err := os.Stat(full); err == nil && !info.IsDir() {
+		below = path.Dir(below)
+	} else if gone, err := missing(tree, top, below); gone || err != nil {
+		return gone, err
 	}
+	var files []input // by their path in the working tree
 	for _, in := range inputs {
-		entry, err := tree.FindEntry(path.Join(below, in.path))
+		files = append(files, input{path.Join(below, in.path), in.data})
+	}
+	for _, name := range more {
+		if name == "" {
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return false, err
+		}
+		at, err := filepath.Abs(name)
+		if err != nil {
+			return false, err
+		}
+		if at, err = filepath.EvalSymlinks(at); err != nil {
+			return false, err
+		}
+		if at, err = filepath.Rel(top, at); err != nil || strings.HasPrefix(at, "..") {
+			return true, nil // no commit has it
+		}
+		files = append(files, input{filepath.ToSlash(at), data})
+	}
+	for _, f := range files {
+		entry, err := tree.FindEntry(f.path)
 		switch {
 		case errors.Is(err, object.ErrEntryNotFound), errors.Is(err, object.ErrDirectoryNotFound):
 			return true, nil
 		case err != nil:
 			return false, err
-		case entry.Hash != plumbing.ComputeHash(plumbing.BlobObject, in.data):
+		case entry.Hash != plumbing.ComputeHash(plumbing.BlobObject, f.data):
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// missing reports whether a file that the commit has in a folder was deleted.
+func missing(tree *object.Tree, top, below string) (gone bool, err error) {
+	if below != "." {
+		switch tree, err = tree.Tree(below); {
+		case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound):
+			return false, nil // the folder is new
+		case err != nil:
+			return false, err
+		}
+	}
+	err = tree.Files().ForEach(func(f *object.File) error {
+		_, err := os.Lstat(filepath.Join(top, filepath.FromSlash(below), filepath.FromSlash(f.Name)))
+		if errors.Is(err, os.ErrNotExist) {
+			gone = true
+			return storer.ErrStop
+		}
+		return err
+	})
+	return gone, err
 }

@@ -188,6 +188,17 @@ func TestPinFromBuilds(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "image: registry.example/weather:v1@"+digest) || strings.Contains(string(text), "other") || strings.Contains(string(text), "unfinished") {
 		t.Errorf("%s %v", text, err)
 	}
+	// Those of another namespace come beside them.
+	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-n", "team2")
+	if both, err := os.ReadFile(lock); err != nil || !strings.Contains(string(both), "registry.example/weather:v1@") || !strings.Contains(string(both), "registry.example/other:v1@") {
+		t.Errorf("%s %v", both, err)
+	}
+	if err := os.WriteFile(lock, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--check", "-o", "json"); !strings.Contains(out, `"changes":[]`) {
+		t.Errorf("no changes: %s", out)
+	}
 	// Without the cluster the builds stay as they are.
 	d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--kubeconfig", "nowhere")
 	if again, err := os.ReadFile(lock); err != nil || string(again) != string(text) {

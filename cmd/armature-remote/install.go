@@ -9,13 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -60,6 +63,7 @@ kubectl apply --server-side -f -.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&i.mode, "mode", "cluster", "cluster: all namespaces, by ClusterRole; namespaced: some, by Role")
+	completeFlag(cmd, "mode", "cluster", "namespaced")
 	f.StringVar(&i.namespace, "namespace", "armature-system", "namespace of the controller")
 	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
@@ -78,6 +82,9 @@ func (i installation) manifests() ([]byte, error) {
 	}
 	if i.mode == "cluster" && len(i.watch) > 0 {
 		return nil, usageError{errors.New("--watch goes with --mode namespaced: in mode cluster all namespaces are looked after")}
+	}
+	if err := i.check(); err != nil {
+		return nil, usageError{err}
 	}
 	if err := i.checkCatalog(); err != nil {
 		return nil, err
@@ -124,6 +131,29 @@ func (i installation) manifests() ([]byte, error) {
 	}
 	roles, err := i.roles()
 	return append(text, roles...), err
+}
+
+// check the values that would make manifests which cannot work.
+func (i installation) check() error {
+	for _, n := range append([]string{i.namespace}, i.watch...) {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			return fmt.Errorf("%q is no name of a namespace: use lower-case letters, digits and '-'", n)
+		}
+	}
+	if len(validation.IsDNS1123Subdomain(i.group)) > 0 {
+		return fmt.Errorf("--api-group %q: write it like %s", i.group, api.DefaultGroup)
+	}
+	if i.image != "" {
+		if _, err := name.ParseReference(i.image); err != nil {
+			return fmt.Errorf("--image: %w", err)
+		}
+	}
+	if i.mirror != "" {
+		if err := compose.CheckMirror(i.mirror); err != nil {
+			return fmt.Errorf("--image-mirror: %w", err)
+		}
+	}
+	return nil
 }
 
 // overlay sets what the flags say on top of the base of the mode.

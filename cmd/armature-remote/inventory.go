@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -23,6 +24,9 @@ func inventoryCommand() *cobra.Command {
 		Args:              args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: k.completePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if all && len(a) == 1 {
+				return usageError{errors.New("a package has one namespace: --all-namespaces goes without NAME")}
+			}
 			config, namespace, err := k.rest()
 			if err != nil {
 				return err

@@ -177,19 +177,31 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 
 // readStream reads standard input until its end, or until the user loses patience.
 func readStream(ctx context.Context, in io.Reader) (render.Source, error) {
+	return render.ReadStream(interruptible{ctx, in})
+}
+
+// interruptible reads until the user loses patience: nothing ends a read of a
+// terminal or a pipe but its other end.
+type interruptible struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r interruptible) Read(p []byte) (int, error) {
 	type result struct {
-		src render.Source
-		err error
+		text []byte
+		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		src, err := render.ReadStream(in)
-		done <- result{src, err}
+		text := make([]byte, len(p)) // p is the caller's again once nobody waits
+		n, err := r.in.Read(text)
+		done <- result{text[:n], err}
 	}()
 	select {
-	case r := <-done:
-		return r.src, r.err
-	case <-ctx.Done():
-		return render.Source{}, fmt.Errorf("interrupted: %w", ctx.Err())
+	case got := <-done:
+		return copy(p, got.text), got.err
+	case <-r.ctx.Done():
+		return 0, fmt.Errorf("interrupted: %w", r.ctx.Err())
 	}
 }

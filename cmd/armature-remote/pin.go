@@ -104,7 +104,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 	}
 	after := api.ImageLockSpec{Builds: before.Builds}
 	if p.fromBuilds {
-		if after.Builds, err = p.builds(cmd); err != nil {
+		if after.Builds, err = p.builds(cmd, before.Builds); err != nil {
 			return err
 		}
 	}
@@ -227,8 +227,9 @@ func (p *pin) resolve(cmd *cobra.Command, images []string, before []api.LockedIm
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }
 
-// builds gives what finished AgentBuilds made.
-func (p *pin) builds(cmd *cobra.Command) (locked []api.LockedBuild, err error) {
+// builds gives what finished AgentBuilds made. What the lock has of namespaces
+// that are not asked stays.
+func (p *pin) builds(cmd *cobra.Command, before []api.LockedBuild) (locked []api.LockedBuild, err error) {
 	c, err := p.connect(cmd)
 	if err != nil {
 		return nil, err
@@ -236,6 +237,7 @@ func (p *pin) builds(cmd *cobra.Command) (locked []api.LockedBuild, err error) {
 	var options []client.ListOption
 	if !p.all {
 		options = append(options, client.InNamespace(c.namespace))
+		locked = slices.DeleteFunc(slices.Clone(before), func(b api.LockedBuild) bool { return b.Namespace == c.namespace })
 	}
 	var list buildapi.AgentBuildList
 	if err := c.List(cmd.Context(), &list, options...); err != nil {
@@ -286,7 +288,7 @@ func entries(spec api.ImageLockSpec) map[change]string {
 
 func (p *pin) print(out io.Writer, changes []change) error {
 	if p.format != "text" {
-		return printObjects(out, p.format, map[string]any{"changes": changes})
+		return printObjects(out, p.format, map[string]any{"changes": append([]change{}, changes...)})
 	}
 	for _, c := range changes {
 		what := c.Image

@@ -56,8 +56,10 @@ configuration and lock. The tag moves when both are in place.`,
 			if err := artifact(given[1]); err != nil {
 				return err
 			}
-			if !p.sign && (p.signer.Key != "" || p.signer.IdentityToken != "" || cmd.Flags().Changed("tlog-upload")) {
-				return usageError{errors.New("a key, a token or the transparency log goes with --sign")}
+			for _, flag := range [...]string{"key", "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"} {
+				if !p.sign && cmd.Flags().Changed(flag) {
+					return usageError{fmt.Errorf("--%s goes with --sign", flag)}
+				}
 			}
 			return p.run(cmd, given[0], given[1])
 		},
@@ -195,12 +197,12 @@ func inputs(src render.Source) (all []input, err error) {
 // metadata is what the flags say, and for the rest what Git says.
 func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta oci.Metadata, err error) {
 	if path != "-" {
-		if meta, err = commit(path, inputs); err != nil {
+		if meta, err = commit(path, inputs, p.config, p.lock); err != nil {
 			return meta, err
 		}
 	}
 	if p.source != "" {
-		meta.Source = p.source
+		meta.Source = withoutLogin(p.source) // as CI has it from git config
 	}
 	if p.revision != "" {
 		meta.Revision = p.revision
@@ -219,7 +221,7 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta o
 // attach signs, and says what was rendered.
 func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []input) (func(context.Context, name.Digest) error, error) {
 	signer := p.signer
-	signer.PlainHTTP, signer.Password = p.plainHTTP, password
+	signer.PlainHTTP, signer.Password = p.plainHTTP, func() ([]byte, error) { return password(ctx) }
 	if !p.tlog {
 		signer.Rekor = ""
 	}
@@ -247,14 +249,33 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 }
 
 // password is $COSIGN_PASSWORD, or what the user types.
-func password() ([]byte, error) {
+func password(ctx context.Context) ([]byte, error) {
 	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {
 		return []byte(given), nil
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
+	terminal := int(os.Stdin.Fd())
+	if !term.IsTerminal(terminal) {
 		return nil, errors.New("the key's password is not known: set COSIGN_PASSWORD, to nothing where it has none")
+	}
+	shown, err := term.GetState(terminal)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the key's password: %w", err)
 	}
 	fmt.Fprint(os.Stderr, "Password of the key: ")
 	defer fmt.Fprintln(os.Stderr)
-	return term.ReadPassword(int(os.Stdin.Fd()))
+	type result struct {
+		text []byte
+		err  error
+	}
+	typed := make(chan result, 1)
+	go func() {
+		text, err := term.ReadPassword(terminal)
+		typed <- result{text, err}
+	}()
+	select {
+	case got := <-typed:
+		return got.text, got.err
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("interrupted: %w", ctx.Err()), term.Restore(terminal, shown))
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,14 @@ func diffCommand() *cobra.Command {
 		case strings.HasPrefix(partial, "--a"):
 			return []string{"--against"}, cobra.ShellCompDirectiveNoFileComp
 		case againstRevision(given):
-			return nil, cobra.ShellCompDirectiveDefault
+			local, out := compareCommand(), new(strings.Builder)
+			local.SetArgs(append(append([]string{cobra.ShellCompRequestCmd}, given...), partial))
+			local.SetOut(out)
+			local.SetErr(io.Discard)
+			if local.ExecuteContext(cmd.Context()) != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			return completions(out.String())
 		}
 		return complete(cmd, given, partial)
 	}
@@ -79,7 +87,7 @@ func compareCommand() *cobra.Command {
 	var against, to, format string
 	var exitCode bool
 	cmd := &cobra.Command{
-		Use:   "diff PATH --against REF",
+		Use:   "armature diff PATH --against REF", // it has no parent that would say so
 		Short: "Say what a change means for what runs",
 		Long: `Diff renders a package as it was in a Git revision and as it is, and says what the
 difference means: which workloads roll, which need a restart, which only reload
@@ -106,13 +114,16 @@ because one of the two does not render.`,
 			if args[0] == "-" {
 				return usageError{errors.New("standard input has no revisions: name a file or folder of a repository")}
 			}
-			before, err := in.renderRevision(cmd, args[0], against)
+			before, was, err := in.renderRevision(cmd, args[0], against)
 			if err != nil {
 				return err
 			}
-			after, err := in.renderRevision(cmd, args[0], to)
+			after, is, err := in.renderRevision(cmd, args[0], to)
 			if err != nil {
 				return err
+			}
+			if !was && !is {
+				return fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", args[0], against, side(to))
 			}
 			report := compare.Packages(before, after)
 			if err := report.Write(cmd.OutOrStdout(), format); err != nil {
@@ -137,51 +148,73 @@ because one of the two does not render.`,
 	return cmd
 }
 
+// side names one of the two that are compared.
+func side(ref string) string {
+	if ref == "" {
+		return "the working tree"
+	}
+	return ref
+}
+
 // renderRevision renders the package as a revision has it, or as the working
-// tree has it where none is named. A package that is not there is empty.
-func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (compare.Package, error) {
-	where, side := "the working tree", *in
-	if ref != "" {
-		where = ref
-		stage, err := os.MkdirTemp("", "armature-diff-")
-		if err != nil {
-			return compare.Package{}, err
+// tree has it where none is named. A package that is not found there is empty.
+func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (p compare.Package, found bool, err error) {
+	input := *in
+	if ref == "" {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			_, err := findRevision(cmd.Context(), path, "HEAD")
+			return p, false, err // deleted
 		}
-		defer os.RemoveAll(stage)
-		r, err := findRevision(cmd.Context(), path, ref)
-		if err != nil {
-			return compare.Package{}, err
-		}
-		if side.config, err = in.configOf(cmd, ref, stage); err != nil {
-			return compare.Package{}, err
-		}
-		found, err := r.extract(cmd.Context(), stage)
-		if err != nil || !found {
-			return compare.Package{}, err
-		}
-		path = filepath.Join(stage, filepath.FromSlash(r.path))
-	} else if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		if _, err := findRevision(cmd.Context(), path, "HEAD"); err != nil {
-			return compare.Package{}, err
-		}
-		return compare.Package{}, nil // deleted
+		p, err = input.render(cmd, path, ref, nil)
+		return p, true, err
 	}
-	src, opt, findings, err := side.open(cmd, path, "")
+	stage, err := os.MkdirTemp("", "armature-diff-")
 	if err != nil {
-		return compare.Package{}, err
+		return p, false, err
 	}
-	var p compare.Package
+	defer os.RemoveAll(stage)
+	r, err := findRevision(cmd.Context(), path, ref)
+	if err != nil {
+		return p, false, err
+	}
+	if input.config, err = in.configOf(cmd, ref, stage); err != nil {
+		return p, false, err
+	}
+	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
+		return p, false, err
+	}
+	p, err = input.render(cmd, filepath.Join(stage, filepath.FromSlash(r.path)), ref, func(file string) error {
+		return r.extractFile(cmd.Context(), file, stage)
+	})
+	return p, true, err
+}
+
+// render renders one of the two sides. Fetch brings a file that is no manifest;
+// nil where all files are there.
+func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file string) error) (p compare.Package, err error) {
+	src, opt, findings, err := in.open(cmd, path, "")
+	if err != nil {
+		return p, err
+	}
+	if c := opt.Config; c != nil && c.Spec.Asya != nil && c.Spec.Asya.RuntimeScriptFile != nil && fetch != nil {
+		if err := fetch(*c.Spec.Asya.RuntimeScriptFile); err != nil {
+			return p, err
+		}
+		if src, opt, findings, err = in.open(cmd, path, ""); err != nil {
+			return p, err
+		}
+	}
 	if !krm.Failed(findings) {
 		var found []krm.Finding
 		if p, found, err = compare.Render(interruptibleSource(cmd, src), opt); err != nil {
-			return compare.Package{}, err
+			return p, err
 		}
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", where)
-		side.quiet = true
-		return compare.Package{}, side.report(cmd, findings)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
+		in.quiet = true
+		return compare.Package{}, in.report(cmd, findings)
 	}
 	return p, nil
 }

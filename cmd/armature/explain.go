@@ -26,7 +26,7 @@ func explainCommand() *cobra.Command {
 		Use:   "explain FILE [FIELD]",
 		Short: "Say of every rendered line which function and which input set it",
 		Long: `Explain renders the package that FILE is in, in memory, and prints the rendered
-file with a reason before each line: the author's line number, or the function
+file with a reason behind each line: the author's line number, or the function
 that wrote it and the settings that decided it, each with the file and line that
 set it, or "default".
 
@@ -60,7 +60,7 @@ brackets: data[envoy.yaml].`,
 			var explained render.Explanation
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if explained, found, err = render.Explain(src, opt, file, pick); err != nil {
+				if explained, found, err = render.Explain(interruptibleSource(cmd, src), opt, file, pick); err != nil {
 					return err
 				}
 				findings = append(findings, found...)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,13 @@ func functionsCommand() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{"", "json", "yaml"}, format) {
+				return usageError{fmt.Errorf("unknown format %q: choose json or yaml", format)}
+			}
 			if schema != "" {
+				if len(args) > 0 || cmd.Flags().Changed("output") {
+					return usageError{errors.New("--schema stands alone: a schema is JSON, and that of a kind")}
+				}
 				known, err := writeSchema(cmd.OutOrStdout(), schema)
 				if err == nil && !known {
 					return usageError{fmt.Errorf("no schema of %q: choose RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass", schema)}
@@ -41,35 +49,49 @@ func functionsCommand() *cobra.Command {
 				if !ok {
 					return usageError{fmt.Errorf("there is no function %q: see armature functions", args[0])}
 				}
-				_, err := fmt.Fprint(cmd.OutOrStdout(), page)
-				return err
-			}
-			type row struct {
-				Name    string `json:"name" yaml:"name"`
-				Summary string `json:"summary" yaml:"summary"`
-			}
-			var rows []row
-			for _, f := range functions.Table() {
-				rows = append(rows, row{f.Name, f.Summary})
-			}
-			switch format {
-			case "json":
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(rows)
-			case "yaml":
-				return yaml.NewEncoder(cmd.OutOrStdout()).Encode(rows)
-			case "":
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				for _, r := range rows {
-					fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Summary)
+				if format == "" {
+					_, err := fmt.Fprint(cmd.OutOrStdout(), page)
+					return err
 				}
-				return w.Flush()
+				f, _ := functions.Lookup(args[0])
+				return encode(cmd, format, struct {
+					functionRow `yaml:",inline"`
+					Page        string `json:"page" yaml:"page"`
+				}{functionRow{f.Name, f.Summary}, page})
 			}
-			return usageError{fmt.Errorf("unknown format %q: choose json or yaml", format)}
+			var rows []functionRow
+			for _, f := range functions.Table() {
+				rows = append(rows, functionRow{f.Name, f.Summary})
+			}
+			if format != "" {
+				return encode(cmd, format, rows)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, r := range rows {
+				fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Summary)
+			}
+			return w.Flush()
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml (default: a table)")
 	cmd.Flags().StringVar(&schema, "schema", "", "print the JSON Schema of RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass")
+	complete(cmd, "output", []string{"json", "yaml"})
+	complete(cmd, "schema", []string{"RenderConfig", "TokenExchange", "AgentTrace", "AgentCard", "AsyncActor", "Overcommit", "OvercommitClass"})
 	return cmd
+}
+
+type functionRow struct {
+	Name    string `json:"name" yaml:"name"`
+	Summary string `json:"summary" yaml:"summary"`
+}
+
+// encode writes a value as JSON, or else as YAML.
+func encode(cmd *cobra.Command, format string, value any) error {
+	if format == "json" {
+		e := json.NewEncoder(cmd.OutOrStdout())
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(value)
+	}
+	return yaml.NewEncoder(cmd.OutOrStdout()).Encode(value)
 }

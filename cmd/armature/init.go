@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,7 +35,7 @@ that you name. It never overwrites a file.`,
 			files := []string{"armature.yaml"}
 			for _, host := range hosts {
 				found, err := fs.Glob(templates.Wiring, "wiring/"+host+"/*")
-				if err != nil || len(found) == 0 {
+				if err != nil || !slices.Contains(wiringHosts(), host) {
 					return usageError{fmt.Errorf("unknown host %q for --for: choose from %s", host, strings.Join(wiringHosts(), ", "))}
 				}
 				for _, f := range found {
@@ -55,7 +56,11 @@ that you name. It never overwrites a file.`,
 					return err
 				}
 				to := filepath.Join(folder, filepath.Base(f))
-				if err := os.WriteFile(to, data, 0o644); err != nil {
+				mode := os.FileMode(0o644)
+				if bytes.HasPrefix(data, []byte("#!")) {
+					mode = 0o755
+				}
+				if err := os.WriteFile(to, data, mode); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)

@@ -55,6 +55,11 @@ wrong call.`,
 			if err != nil {
 				return err
 			}
+			if list, err := resourceList(src, opt); err != nil {
+				return err
+			} else if list != nil {
+				opt.Config, findings = list.Config, append(findings, list.Findings...)
+			}
 			var stats render.Stats
 			if !krm.Failed(findings) {
 				var found []krm.Finding
@@ -63,7 +68,7 @@ wrong call.`,
 				}
 				findings = append(findings, found...)
 			}
-			return reportLint(cmd, format, in.quiet, findings, stats)
+			return reportLint(cmd, format, in.quiet, in.locate(findings, format), stats)
 		},
 	}
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -55,6 +56,11 @@ changes nothing; "armature uninject" undoes it.`,
 	in.flags(cmd)
 	out.flags(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
+	var all []string
+	for _, f := range functions.Table() {
+		all = append(all, f.Name)
+	}
+	complete(cmd, "functions", all)
 	return cmd
 }
 
@@ -104,7 +110,7 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			var stats render.Stats
 			if !krm.Failed(early) {
 				var found []krm.Finding
-				if found, stats, err = render.Verify(src, opt); err != nil {
+				if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
@@ -112,7 +118,9 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			if err := in.report(cmd, findings); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+			if in.talks() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+			}
 			return nil
 		},
 	}
@@ -120,10 +128,38 @@ For an artifact in a registry it checks the signature: its flags are shown by
 	return cmd
 }
 
+// verify compares with a fresh render, of a ResourceList by its own configuration.
+func verify(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
+	list, err := resourceList(src, opt)
+	if err != nil {
+		return nil, render.Stats{}, err
+	}
+	if list == nil {
+		return render.Verify(src, opt)
+	}
+	_, findings, stats, err := list.Verify(opt)
+	return findings, stats, err
+}
+
+// resourceList gives standard input as what a host passes, nil where it is
+// something else. A configuration that was named wins over the list's.
+func resourceList(src render.Source, opt render.Options) (*render.List, error) {
+	if len(src.Files) != 1 || src.Files[0].Path != "-" || !render.IsResourceList(src.Files[0].Data) {
+		return nil, nil
+	}
+	list, err := render.ReadList(src.Files[0].Data)
+	if err == nil && opt.Config != nil {
+		list.Config = opt.Config
+	}
+	return list, err
+}
+
 // input is what all commands that read manifests share.
 type input struct {
 	config, lock, format, file string
 	quiet                      bool
+
+	folder string // of the package, "" for standard input
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -146,6 +182,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
 	}
 	root := "."
+	in.folder = ""
 	if path != "-" {
 		root = path
 		if info, err := os.Stat(path); err != nil {
@@ -153,6 +190,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		} else if !info.IsDir() {
 			root = filepath.Dir(path)
 		}
+		in.folder = root
 	}
 	var config *api.RenderConfig
 	var findings []krm.Finding
@@ -207,6 +245,7 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 	if in.quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	}
+	findings = in.locate(findings, in.format)
 	w := cmd.ErrOrStderr()
 	if in.file != "" {
 		f, err := os.Create(in.file)
@@ -223,6 +262,34 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 		return errFindings
 	}
 	return nil
+}
+
+// talks reports whether people read standard error, and not a program that would
+// stumble over a sentence behind its JSON.
+func (in *input) talks() bool {
+	return !in.quiet && (in.file != "" || in.format != "json" && in.format != "sarif")
+}
+
+// locate names files as those who annotate them find them: from the working
+// folder, which in CI is the repository's, and not from the package's.
+func (in *input) locate(findings []krm.Finding, format string) []krm.Finding {
+	if format != "sarif" && format != "github" || in.folder == "" {
+		return findings
+	}
+	folder := in.folder
+	if here, err := os.Getwd(); err == nil && filepath.IsAbs(folder) {
+		if relative, err := filepath.Rel(here, folder); err == nil && filepath.IsLocal(relative) {
+			folder = relative
+		}
+	}
+	findings = slices.Clone(findings)
+	for i := range findings {
+		// Configurations that were named stand where their names say.
+		if f := &findings[i]; f.File != "" && f.File != in.config && f.File != in.lock {
+			f.File = filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(f.File)))
+		}
+	}
+	return findings
 }
 
 // output is where rendered manifests go.
@@ -259,6 +326,14 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
+	// What is listed and remembered is needed to the end. There is nothing to
+	// collect before files are rendered.
+	percent := debug.SetGCPercent(400)
+	defer debug.SetGCPercent(percent)
+	var memory *render.Memory
+	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
+		memory = render.OpenMemory(file, folder)
+	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
 		return err
@@ -267,6 +342,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return in.report(cmd, findings)
 	}
 	if folder == "" {
+		debug.SetGCPercent(percent)
 		return toStream(cmd, path, in, done, src, opt, findings, do)
 	}
 	to, err := render.NewFolder(folder, out.inPlace)
@@ -274,10 +350,13 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return err
 	}
 	opt.Beside = true
-	var memory *render.Memory
-	if file := memoryFile(folder); remember && !out.inPlace && file != "" {
-		memory = render.NewMemory(file, folder, path, src, opt.Config, opt.Lock)
+	changed := len(src.Files)
+	if memory != nil {
+		changed = memory.Match(path, src, opt.Config, opt.Lock)
 		opt.Memory, opt.Keep = memory, to.Keep
+	}
+	if changed > 1000 {
+		debug.SetGCPercent(percent)
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
 	if err == nil {
@@ -310,8 +389,10 @@ func memoryFile(folder string) string {
 }
 
 func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, do transformation) error {
-	if data := src.Files; path == "-" && len(data) == 1 && render.IsResourceList(data[0].Data) {
-		return toList(cmd, in, data[0].Data, opt, do)
+	if list, err := resourceList(src, opt); err != nil {
+		return err
+	} else if list != nil {
+		return toList(cmd, in, list, opt, do)
 	}
 	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -332,14 +413,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *input, data []byte, opt render.Options, do transformation) error {
-	list, err := render.ReadList(data)
-	if err != nil {
-		return err
-	}
-	if opt.Config != nil {
-		list.Config = opt.Config
-	}
+func toList(cmd *cobra.Command, in *input, list *render.List, opt render.Options, do transformation) error {
 	out, findings, _, err := list.Run(opt, do)
 	if err != nil {
 		return err
@@ -363,7 +437,7 @@ func interruptible(ctx context.Context, sink render.Sink) render.Sink {
 }
 
 func summary(cmd *cobra.Command, in *input, done string, stats render.Stats, rest string) {
-	if in.quiet {
+	if !in.talks() {
 		return
 	}
 	var w io.Writer = cmd.ErrOrStderr()

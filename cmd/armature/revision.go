@@ -91,18 +91,46 @@ func git(ctx context.Context, folder string, stdin io.Reader, args ...string) ([
 // blob is a file of a revision.
 type blob struct{ name, object, mode string }
 
-// extract writes the manifests of the package into a folder. It reports whether
-// the revision has the package at all.
+// extract writes the manifests of the package into a folder; of a package that
+// is a single file, its configuration and lock as well. It reports whether the
+// revision has the package at all.
 func (r revision) extract(ctx context.Context, into string) (found bool, err error) {
-	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.commit}
-	if r.path != "" {
-		args = append(args, "--", ":(literal)"+r.path)
+	blobs, err := r.list(ctx, wanted, r.path)
+	if err != nil || len(blobs) == 0 {
+		return false, err
+	}
+	if blobs[0].name == r.path {
+		folder := path.Dir(r.path)
+		beside, err := r.list(ctx, wanted, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile))
+		if err != nil {
+			return false, err
+		}
+		blobs = append(blobs, beside...)
+	}
+	return true, r.write(ctx, blobs, into)
+}
+
+// extractFile adds one file of the package, whatever it is.
+func (r revision) extractFile(ctx context.Context, file, into string) error {
+	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.path, file))
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, blobs, into)
+}
+
+// list gives the files of the revision at or below paths; "" is its root.
+func (r revision) list(ctx context.Context, wanted func(name string) bool, paths ...string) (blobs []blob, err error) {
+	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.commit, "--"}
+	for _, p := range paths {
+		if p != "" {
+			args = append(args, ":(literal)"+p)
+		}
 	}
 	out, err := git(ctx, r.repository, nil, args...)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	var blobs []blob
 	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		about, name, ok := strings.Cut(entry, "\t")
 		fields := strings.Fields(about)
@@ -111,7 +139,7 @@ func (r revision) extract(ctx context.Context, into string) (found bool, err err
 		}
 		blobs = append(blobs, blob{name, fields[2], fields[0]})
 	}
-	return len(blobs) > 0, r.write(ctx, blobs, into)
+	return blobs, nil
 }
 
 // wanted reports whether a render has a use for a file.

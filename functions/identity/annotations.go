@@ -195,6 +195,9 @@ func (c *checker) unknown(name, field string) {
 
 func componentList() []string { names := Components(); return names[:] }
 
+// Near reports whether a name is another one with a slip of the pen.
+func Near(name, other string) bool { return name != other && editDistance(name, other, 3) < 3 }
+
 // editDistance is Levenshtein's, or at least limit where that is not less.
 func editDistance(a, b string, limit int) int {
 	if d := len(a) - len(b); d >= limit || -d >= limit {

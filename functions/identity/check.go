@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/scalar"
 )
 
@@ -87,7 +88,7 @@ func (c *checker) url(field, value string) {
 	u, err := url.Parse(value)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
-		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", value),
+		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", withoutUser(value)),
 			"write it as http://host:port/path")
 	case u.User != nil:
 		c.error("identity/secret-in-url", field, "the URL holds a user name or password",
@@ -95,6 +96,15 @@ func (c *checker) url(field, value string) {
 	case u.Port() != "" && !validPort(u.Port()):
 		c.error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
 	}
+}
+
+// withoutUser leaves out what stands before the host of a URL, which may be a
+// password.
+func withoutUser(value string) string {
+	if i := strings.LastIndexByte(value, '@'); i >= 0 {
+		return "…" + value[i:]
+	}
+	return value
 }
 
 // endpoint takes host:port or a URL.
@@ -105,7 +115,7 @@ func (c *checker) endpoint(field, value string) {
 		// What is true of the host and port of a URL is true of them alone.
 		u, err := url.Parse("http://" + value)
 		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
-			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", value),
+			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", withoutUser(value)),
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
 		}
@@ -382,6 +392,49 @@ func quantity(s string) bool {
 		return true
 	}
 	return false
+}
+
+// resources finds components that request more than their limit, of those that
+// differ from than; nil stands for all of them.
+func (c *checker) resources(s, than *Settings, annotations []Annotation) {
+	origin := c.origin
+	defer func() { c.origin = origin }()
+	for _, name := range Components() {
+		x := s.Component(name)
+		if !x.Enabled || than != nil && *x == *than.Component(name) {
+			continue
+		}
+		for _, r := range [...]struct{ what, request, limit, requestSuffix, limitSuffix string }{
+			{"cpu", x.CPURequest, x.CPULimit, cpuRequestSuffix, cpuLimitSuffix},
+			{"memory", x.MemoryRequest, x.MemoryLimit, memoryRequestSuffix, memoryLimitSuffix},
+		} {
+			request, err1 := overcommit.ParseQuantity(r.request)
+			limit, err2 := overcommit.ParseQuantity(r.limit)
+			if err1 != nil || err2 != nil || request.Cmp(limit) <= 0 {
+				continue
+			}
+			field := "components." + name + ".resources.requests." + r.what
+			for _, a := range annotations {
+				if key := strings.TrimPrefix(a.Key, s.Prefix+"/"); key == name+r.requestSuffix || key == name+r.limitSuffix {
+					field, c.origin = a.Field+"["+strconv.Quote(a.Key)+"]", &api.Origin{File: origin.File, Line: a.Line}
+				}
+			}
+			c.error("identity/request-over-limit", field,
+				fmt.Sprintf("%s requests %s of %s and may use %s: Kubernetes refuses such a pod", name, r.request, r.what, r.limit),
+				fmt.Sprintf("change the other one too, for one workload with %s/%s and %s/%s", s.Prefix, name+r.requestSuffix, s.Prefix, name+r.limitSuffix))
+		}
+	}
+}
+
+// exclude checks the globs of files.
+func (c *checker) exclude(globs []string) {
+	for i, g := range globs {
+		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
+		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
+			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", g),
+				"write a path relative to the package, in which * stands for anything but /, and ** for any folders: charts/**")
+		}
+	}
 }
 
 // Listener is a port on which something in the pod listens.

@@ -308,8 +308,8 @@ func TestAnnotations(t *testing.T) {
 		"paths":           {"inbound-bypass-paths", "/metrics", nil, func(s *identity.Settings) any { return s.Inbound.BypassPaths[4] }, "/metrics"},
 		"image":           {"envoy-proxy-image", "example.com/envoy@sha256:0", nil, func(s *identity.Settings) any { return s.EnvoyProxy.Image }, "example.com/envoy@sha256:0"},
 		"pull policy":     {"envoy-proxy-image-pull-policy", "Always", nil, func(s *identity.Settings) any { return s.EnvoyProxy.ImagePullPolicy }, "Always"},
-		"cpu request":     {"auth-proxy-cpu-request", "1", nil, func(s *identity.Settings) any { return s.AuthProxy.CPURequest }, "1"},
-		"memory request":  {"auth-proxy-memory-request", "1Gi", nil, func(s *identity.Settings) any { return s.AuthProxy.MemoryRequest }, "1Gi"},
+		"cpu request":     {"auth-proxy-cpu-request", "0.2", nil, func(s *identity.Settings) any { return s.AuthProxy.CPURequest }, "0.2"},
+		"memory request":  {"auth-proxy-memory-request", "128Mi", nil, func(s *identity.Settings) any { return s.AuthProxy.MemoryRequest }, "128Mi"},
 		"cpu limit":       {"spiffe-helper-cpu-limit", "250m", nil, func(s *identity.Settings) any { return s.SpiffeHelper.CPULimit }, "250m"},
 		"no memory limit": {"client-registration-memory-limit", "", nil, func(s *identity.Settings) any { return s.ClientRegistration.MemoryLimit }, ""},
 
@@ -319,6 +319,8 @@ func TestAnnotations(t *testing.T) {
 		"root":            {"proxy-uid", "0", []string{"error identity/bad-uid"}, nil, nil},
 		"not a switch":    {"auth-proxy", "maybe", []string{"error identity/bad-annotation"}, nil, nil},
 		"not a quantity":  {"auth-proxy-cpu-limit", "much", []string{"error identity/bad-quantity"}, nil, nil},
+		"over the limit":  {"auth-proxy-cpu-request", "201m", []string{"error identity/request-over-limit"}, nil, nil},
+		"below a request": {"envoy-proxy-memory-limit", "63.9Mi", []string{"error identity/request-over-limit"}, nil, nil},
 		"not an image":    {"auth-proxy-image", "a b", []string{"error identity/bad-image"}, nil, nil},
 		"not a path":      {"inbound-bypass-paths", "metrics", []string{"error identity/bad-path"}, nil, nil},
 		"typo":            {"outbound-port-exclude", "80", []string{"warning identity/unknown-annotation"}, nil, nil},
@@ -524,5 +526,25 @@ func BenchmarkResolve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		identity.Resolve(&base, w, nil, nil, nil)
+	}
+}
+
+// TestNoPasswords: what is wrong with a URL is said without the password in it.
+func TestNoPasswords(t *testing.T) {
+	for _, spec := range []string{
+		"identity: {inbound: {validation: {issuer: 'ftp://admin:hunter2@idp'}}}",
+		"identity: {outbound: {tokenExchange: {tokenUrl: 'http://admin:hunter2@idp/a b'}}}",
+		"identity: {clientRegistration: {keycloak: {url: 'http://admin:hunter2@idp'}}}",
+		"trace: {exporters: [{type: otlp, endpoint: 'admin:hunter2@collector:4317'}]}",
+	} {
+		_, findings := identity.Base(decode[api.RenderConfig](t, "spec: {"+spec+"}"))
+		if !krm.Failed(findings) {
+			t.Errorf("nothing is wrong with %s", spec)
+		}
+		for _, f := range findings {
+			if strings.Contains(f.String(), "hunter2") {
+				t.Error(f)
+			}
+		}
 	}
 }

@@ -59,6 +59,7 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	c.optionalOneOf("sidecars", cfg.Spec.Sidecars, "native", "classic")
 	c.optionalOneOf("rollout", cfg.Spec.Rollout, "none", "hash")
 	c.optionalOneOf("customResources", cfg.Spec.CustomResources, "consume", "keep")
+	c.exclude(cfg.Spec.Exclude)
 	if cs := cfg.Spec.Components; cs != nil {
 		c.component(&s.ProxyInit, ProxyInit, cs.ProxyInit)
 		c.component(&s.SpiffeHelper, SpiffeHelper, cs.SpiffeHelper)
@@ -84,6 +85,8 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	c.contradictions(&settled)
 	c.prefix = "spec.trace."
 	c.metrics(&settled)
+	c.prefix = "spec."
+	c.resources(&s, nil, nil)
 	return s, c.findings
 }
 
@@ -203,8 +206,10 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 		report(c, "")
 	}
 	if len(annotations) > 0 {
+		before := *s
 		here.annotations(s, annotations)
 		report(here, "metadata.annotations")
+		here.resources(s, &before, annotations)
 	}
 	for _, suffix := range [...]string{tokenExchangeSuffix, traceSuffix} {
 		if Shortened(w.Name, suffix) {

@@ -102,7 +102,7 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 	if s.AuthProxy.Enabled && declared && !served && !krm.Failed(findings) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
 			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
-			fmt.Sprintf("annotate %s/inbound-target-port with the application's port", s.Prefix)))
+			fmt.Sprintf("annotate %s/target-port with the application's port", s.Prefix)))
 	}
 	return findings
 }

@@ -18,13 +18,7 @@ type Document struct {
 // they are all of it: each End is the next one's Lead.
 func Documents(src []byte) iter.Seq[Document] {
 	return func(yield func(Document) bool) {
-		lead, start := 0, 0
-		if bytes.HasPrefix(src, byteOrderMark) {
-			start = len(byteOrderMark)
-		}
-		if separator(src[start:]) {
-			start = nextLine(src, start)
-		}
+		lead, start := 0, FirstStart(src)
 		for at := start; ; {
 			line := markerLine(src, at)
 			if line < 0 {
@@ -42,6 +36,18 @@ func Documents(src []byte) iter.Seq[Document] {
 			at = start
 		}
 	}
+}
+
+// FirstStart is the Start of a stream's first document.
+func FirstStart(src []byte) int {
+	start := 0
+	if bytes.HasPrefix(src, byteOrderMark) {
+		start = len(byteOrderMark)
+	}
+	if separator(src[start:]) {
+		start = nextLine(src, start)
+	}
+	return start
 }
 
 // markerLine gives the start of the next line that begins with "---", -1 for

@@ -49,7 +49,7 @@ func Rules() []Rule {
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
-		{"duplicate-target", krm.Error, "two objects that scale, guard or describe one workload", duplicateTarget},
+		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
 		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
 	}
 }

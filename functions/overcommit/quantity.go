@@ -43,7 +43,7 @@ func (r Ratio) Whole() bool { return r.parts == ratioParts }
 //
 // Source: 003, "Overcommit Calculation".
 func CPU(limit string, ratio Ratio) (string, error) {
-	v, err := parseQuantity(limit)
+	v, err := ParseQuantity(limit)
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func CPU(limit string, ratio Ratio) (string, error) {
 // Memory gives limit times ratio, cut off behind whole bytes, the way Kubernetes
 // writes them with binary suffixes: "512Mi", "858993459".
 func Memory(limit string, ratio Ratio) (string, error) {
-	v, err := parseQuantity(limit)
+	v, err := ParseQuantity(limit)
 	if err != nil {
 		return "", err
 	}
@@ -81,9 +81,9 @@ var maxQuantity = new(big.Rat).SetInt64(1<<63 - 1)
 // maxDigits bounds the work that a quantity can make.
 const maxDigits = 64
 
-// parseQuantity reads a Kubernetes quantity that is not negative: digits with an
+// ParseQuantity reads a Kubernetes quantity that is not negative: digits with an
 // optional fraction, and a suffix or a decimal exponent.
-func parseQuantity(text string) (*big.Rat, error) {
+func ParseQuantity(text string) (*big.Rat, error) {
 	end := strings.IndexFunc(strings.TrimPrefix(text, "+"), func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	number, suffix := strings.TrimPrefix(text, "+"), ""
 	if end >= 0 {

@@ -37,6 +37,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 type runtimeObject = runtime.Object
@@ -93,6 +95,7 @@ type application struct {
 	old     *Inventory
 
 	wanted   map[ID]*object
+	local    map[ID]Object // for tools, not for a cluster
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
 	mappings map[ID]*meta.RESTMapping
@@ -150,7 +153,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	}
 	a := &application{
 		Package: p, Options: opt, cluster: c,
-		wanted: make(map[ID]*object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
+		wanted: make(map[ID]*object), local: make(map[ID]Object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
 	}
 	c.mapper.Reset() // kinds come and go between two applies
@@ -161,6 +164,9 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	if err := a.take(objects); err != nil {
 		return nil, err
 	}
+	if len(a.wanted)+len(a.later) == 0 {
+		return nil, fmt.Errorf("all %d objects are annotated %s: there is nothing to apply", len(objects), krm.LocalConfig)
+	}
 	return a, a.observe(ctx, slices.Collect(maps.Values(a.wanted)))
 }
 
@@ -170,6 +176,10 @@ func (a *application) take(objects []Object) error {
 	var failed *multierror.Error
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
+		if value, ok := o.GetAnnotations()[krm.LocalConfig]; ok && value != "false" {
+			a.local[ID{Namespace: o.GetNamespace(), Name: o.GetName(), GroupKind: gvk.GroupKind()}] = o
+			continue
+		}
 		m, err := a.cluster.resource(gvk.GroupKind(), gvk.Version)
 		namespaced := false
 		switch {
@@ -179,6 +189,12 @@ func (a *application) take(objects []Object) error {
 			namespaced = coming[gvk] == "Namespaced"
 		default:
 			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", o.File, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
+			continue
+		}
+		if wrong := illegible(o.Unstructured); len(wrong) > 0 {
+			for _, w := range wrong {
+				failed = multierror.Append(failed, fmt.Errorf("%s: %s %s: %s", o.File, o.GetKind(), o.GetName(), w))
+			}
 			continue
 		}
 		id := a.adjust(o.Unstructured, namespaced)
@@ -252,12 +268,39 @@ func (a *application) adjust(u *unstructured.Unstructured, namespaced bool) ID {
 	return ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: u.GroupVersionKind().GroupKind()}
 }
 
+// illegible finds labels and annotations that are no text: client-go gives none of
+// them then, so that all would be lost. A Secret's data is looked at, too: the API
+// server would quote what is wrong.
+func illegible(u *unstructured.Unstructured) (wrong []string) {
+	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
+	if u.GroupVersionKind().GroupKind() == secretKind {
+		fields = append(fields, []string{"stringData"}, []string{"data"})
+	}
+	for _, path := range fields {
+		field := strings.Join(path, ".")
+		value, found, err := unstructured.NestedFieldNoCopy(u.Object, path...)
+		entries, ok := value.(map[string]any)
+		if err != nil || found && value != nil && !ok {
+			wrong = append(wrong, field+" is no map")
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			text, ok := entries[key].(string)
+			if !ok {
+				wrong = append(wrong, fmt.Sprintf("%s[%q] is no text: write it in quotes", field, key))
+			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
+				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
+			}
+		}
+	}
+	return wrong
+}
+
 // plainSecret moves stringData to data: the API server does so too, but does not
 // remember who owns a key that it moved, so that it would never go away.
 func plainSecret(u *unstructured.Unstructured) {
 	text, found, err := unstructured.NestedStringMap(u.Object, "stringData")
 	if err != nil || !found {
-		return // the API server says what is wrong
+		return // there is none: illegible has refused what cannot be read
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {
@@ -295,7 +338,13 @@ func (a *application) check(p *Plan) error {
 	if n := p.Count(Conflict) + p.Count(Refused); n > 0 {
 		return fmt.Errorf("%w: %d of %d objects cannot be", ErrRefused, n, len(p.Steps))
 	}
-	if pruned := p.Count(Prune); pruned > 0 && pruned == len(a.old.Entries) && !a.Replace {
+	kept := 0
+	for id := range a.old.Entries {
+		if a.wanted[id] != nil || a.later[id].Unstructured != nil {
+			kept++
+		}
+	}
+	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !a.Replace {
 		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --replace",
 			ErrRefused, pruned, a.Package)
 	}
@@ -410,7 +459,10 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 			return nil
 		})
 	}
-	return errors.Join(group.Wait(), failed.ErrorOrNil())
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return failed.ErrorOrNil()
 }
 
 // done is the object as a write left it; nil where none was made.
@@ -526,7 +578,7 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 func (a *application) shrink(ctx context.Context, p *Plan, gone map[ID]bool) error {
 	for _, s := range p.Steps {
 		switch {
-		case s.Action == Skip && s.want == nil:
+		case s.Action == Skip && s.want == nil && !s.ours:
 			delete(a.old.Entries, s.ID) // not ours any more
 		case s.Action == Skip, s.want == nil:
 		default:

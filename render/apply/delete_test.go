@@ -14,8 +14,14 @@ func TestDeleteOwnNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.Package.Namespace += "-home"
 	w.apply(apply.Options{}, configMap("settings", "a"), "{apiVersion: v1, kind: Namespace, metadata: {name: "+w.Package.Namespace+"}}")
+	// Another package under the name is refused: the namespace that stays is none
+	// of its objects.
+	w.refused(apply.Options{}, "pass --replace", configMap("other", "a"))
+	// An apply that has it no more leaves it to delete.
+	w.expect(w.apply(apply.Options{}, configMap("settings", "a")), "unchanged ConfigMap NS/settings", "skip Namespace NS")
 	plan, err := w.Delete(t.Context(), w.Package, apply.Options{})
 	w.must(err)
+	w.expect(plan, "prune ConfigMap NS/settings", "prune Namespace NS")
 	for _, s := range plan.Steps {
 		if !s.Done {
 			t.Errorf("%s was not deleted", s.Title())

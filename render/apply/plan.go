@@ -42,6 +42,7 @@ type Step struct {
 	Conflicts []FieldConflict `json:"conflicts,omitempty"`
 
 	want *object
+	ours bool       // it is skipped, and stays in the inventory
 	live liveObject // as the plan saw it
 	next liveObject // as a dry run left it; nil where there was none
 }
@@ -157,8 +158,6 @@ func (a *application) doom(e Entry) (Step, bool) {
 	switch {
 	case owner(live) != a.Package:
 		s.Reason = "not pruned: it does not carry the labels of this package, so that it is somebody else's by now"
-	case e.ID == ownNamespace(a.Package) && e.ID != a.last:
-		s.Reason = "not pruned: the inventory of this package is in it"
 	case e.UID != "" && e.UID != live.GetUID():
 		s.Reason = "not pruned: somebody else deleted it and made it again"
 	case e.UID == "" && !appliedByUs(live):
@@ -167,6 +166,8 @@ func (a *application) doom(e Entry) (Step, bool) {
 		s.Reason = "not pruned: " + err.Error()
 	case p.keep:
 		s.Reason = "not pruned: its annotations say that it is to be kept"
+	case e.ID == ownNamespace(a.Package) && e.ID != a.last:
+		s.ours, s.Reason = true, "not pruned: the inventory of this package is in it, so that it goes with `armature delete`"
 	default:
 		s.Action = Prune
 	}
@@ -187,6 +188,9 @@ func (a *application) plan() *Plan {
 	for _, id := range a.deferred {
 		o := a.later[id]
 		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "once its CRD is there"})
+	}
+	for id, o := range a.local {
+		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "its annotation says that it is for tools, not for a cluster"})
 	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {

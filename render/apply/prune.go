@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,7 +37,10 @@ func (a *application) prune(ctx context.Context, p *Plan) (gone map[ID]bool, err
 				return nil
 			})
 		}
-		if err := errors.Join(group.Wait(), failed.ErrorOrNil()); err != nil {
+		if err := group.Wait(); err != nil {
+			return gone, err
+		}
+		if err := failed.ErrorOrNil(); err != nil {
 			return gone, err
 		}
 	}

@@ -65,6 +65,14 @@ func vacant(folder string) error {
 	case len(entries) > 0:
 		return fmt.Errorf("pulling into %s: the folder is not empty: name a new one", folder)
 	}
+	to, err := os.Stat(folder)
+	here, err2 := os.Stat(".")
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Errorf("pulling into %s: %w", folder, err)
+	}
+	if os.SameFile(to, here) {
+		return fmt.Errorf("pulling into %s: the folder that you are in cannot be replaced: name a new one", folder)
+	}
 	return nil
 }
 

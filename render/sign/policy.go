@@ -72,7 +72,7 @@ func (p Policy) Check() error {
 			if _, err := regexp.Compile(pattern); err != nil {
 				return fmt.Errorf("identity %d: %w", i+1, err)
 			}
-			if everything.MatchString(pattern) {
+			if pattern != "" && matchesEverybody(pattern) {
 				return fmt.Errorf("identity %d: %q matches everybody: %w", i+1, pattern, ErrEmptyPolicy)
 			}
 		}
@@ -80,8 +80,17 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// everything finds patterns that are no condition.
-var everything = regexp.MustCompile(`^\^?\(?\.[*+]\)?\$?$`)
+// matchesEverybody finds patterns that are no condition: they match identities
+// that have nothing in common.
+func matchesEverybody(pattern string) bool {
+	all := regexp.MustCompile(whole(pattern)) // it compiles without the anchors
+	for _, somebody := range [...]string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"} {
+		if !all.MatchString(somebody) {
+			return false
+		}
+	}
+	return true
+}
 
 // policyFile is a policy in YAML.
 type policyFile struct {

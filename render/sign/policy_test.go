@@ -25,10 +25,16 @@ func TestEmptyPolicies(t *testing.T) {
 		{Keys: []string{" "}},
 		{Identities: []sign.Identity{{SubjectRegExp: ".*", Issuer: "https://id.example.com"}}},
 		{Identities: []sign.Identity{{Subject: "me", IssuerRegExp: "^.+$"}}},
+		{Identities: []sign.Identity{{SubjectRegExp: ".*.*", Issuer: "https://id.example.com"}}},
+		{Identities: []sign.Identity{{SubjectRegExp: "(?s).{1,}|me", Issuer: "https://id.example.com"}}},
+		{Identities: []sign.Identity{{SubjectRegExp: `[\s\S]*`, Issuer: "https://id.example.com"}}},
 	} {
 		if _, err := sign.Verify(t.Context(), artifact, p); !errors.Is(err, sign.ErrEmptyPolicy) {
 			t.Errorf("%+v: %v", p, err)
 		}
+	}
+	if err := (sign.Policy{Identities: []sign.Identity{{SubjectRegExp: "https://github.com/acme/.*", IssuerRegExp: ".*@acme.example"}}}).Check(); err != nil {
+		t.Errorf("a condition is refused: %v", err)
 	}
 	for _, p := range []sign.Policy{
 		{Identities: []sign.Identity{{Subject: "me"}}},

@@ -98,12 +98,8 @@ func phaseWithoutPods(w *unstructured.Unstructured) string {
 // trouble says why a component of the identity infrastructure does not get on.
 func trouble(pods []*unstructured.Unstructured, names [5]string) string {
 	for _, p := range pods {
-		if why := failing(p); why != "" {
-			for _, name := range names {
-				if strings.Contains(why, ": "+name+": ") {
-					return why
-				}
-			}
+		if why := failing(p, names[:]...); why != "" {
+			return why
 		}
 	}
 	return ""

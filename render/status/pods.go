@@ -1,6 +1,7 @@
 package status
 
 import (
+	"iter"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,35 +30,38 @@ var stuck = []string{
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
 }
 
-// failing says what keeps a pod from getting on, "" where nothing does.
-func failing(p *unstructured.Unstructured) string {
+// failing says which container first keeps a pod from getting on, of those named
+// or of all; "" where none does.
+func failing(p *unstructured.Unstructured, names ...string) string {
 	for name, c := range containers(p) {
 		waiting, _, _ := unstructured.NestedMap(c, "state", "waiting")
-		if reason, _ := waiting["reason"].(string); slices.Contains(stuck, reason) {
-			why := "pod " + p.GetName() + ": " + name + ": " + reason
-			if message, _ := waiting["message"].(string); message != "" {
-				why += ": " + message
-			}
-			return why
+		reason, _ := waiting["reason"].(string)
+		if !slices.Contains(stuck, reason) || len(names) > 0 && !slices.Contains(names, name) {
+			continue
 		}
+		why := "pod " + p.GetName() + ": " + name + ": " + reason
+		if message, _ := waiting["message"].(string); message != "" {
+			why += ": " + message
+		}
+		return why
 	}
 	return ""
 }
 
-// containers gives the statuses of a pod's containers by name. Sidecars are
-// among the init containers.
-func containers(p *unstructured.Unstructured) map[string]map[string]any {
-	found := make(map[string]map[string]any)
-	for _, field := range [...]string{"initContainerStatuses", "containerStatuses"} {
-		list, _, _ := unstructured.NestedSlice(p.Object, "status", field)
-		for _, c := range list {
-			if m, ok := c.(map[string]any); ok {
-				name, _ := m["name"].(string)
-				found[name] = m
+// containers gives the names and statuses of a pod's containers, in their order.
+// Sidecars are among the init containers.
+func containers(p *unstructured.Unstructured) iter.Seq2[string, map[string]any] {
+	return func(yield func(string, map[string]any) bool) {
+		for _, field := range [...]string{"initContainerStatuses", "containerStatuses"} {
+			list, _, _ := unstructured.NestedSlice(p.Object, "status", field)
+			for _, c := range list {
+				m, _ := c.(map[string]any)
+				if name, ok := m["name"].(string); ok && !yield(name, m) {
+					return
+				}
 			}
 		}
 	}
-	return found
 }
 
 // has reports whether a pod's specification has a container.
@@ -88,7 +92,11 @@ func mounts(p *unstructured.Unstructured, configMap string) bool {
 // up reports whether a container of a pod serves: ready, or, for an init
 // container that ends, done.
 func up(p *unstructured.Unstructured, name string) bool {
-	c := containers(p)[name]
-	ready, _ := c["ready"].(bool)
-	return ready
+	for n, c := range containers(p) {
+		if n == name {
+			ready, _ := c["ready"].(bool)
+			return ready
+		}
+	}
+	return false
 }

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
@@ -189,6 +191,9 @@ func (r *Report) Health() (worst Health) {
 	for _, t := range r.AgentTraces {
 		note(phaseHealth(t.Phase))
 	}
+	for _, c := range r.AgentCards {
+		note(phaseHealth(c.Phase))
+	}
 	return worst
 }
 
@@ -257,9 +262,22 @@ func (r *Report) Empty() bool {
 // podsOf gives the pods of a workload: those that its selector picks, or that a
 // Job of a CronJob owns.
 func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*unstructured.Unstructured) {
-	selector := labels.Nothing()
-	if m, found, _ := unstructured.NestedStringMap(w.Object, "spec", "selector", "matchLabels"); found && len(m) > 0 {
-		selector = labels.SelectorFromSet(m)
+	if w.GetKind() == "CronJob" {
+		for _, job := range l.Workloads {
+			if job.GetNamespace() == w.GetNamespace() && metav1.IsControlledBy(job, w) {
+				pods = append(pods, l.podsOf(job)...)
+			}
+		}
+		return pods
+	}
+	selector := labels.Nothing() // for one that cannot be read as well
+	if m, found, _ := unstructured.NestedMap(w.Object, "spec", "selector"); found && len(m) > 0 {
+		var s metav1.LabelSelector
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &s); err == nil {
+			if read, err := metav1.LabelSelectorAsSelector(&s); err == nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+				selector = read
+			}
+		}
 	}
 	for _, p := range l.Pods {
 		if p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
@@ -321,7 +339,7 @@ func workload(w *unstructured.Unstructured, pods []*unstructured.Unstructured) W
 		if condition(p, "Ready") == "True" {
 			x.Ready++
 		}
-		if why := failing(p); why != "" && x.Status != string(kstatus.CurrentStatus) {
+		if why := failing(p); why != "" && (x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") { // kstatus never looks at a CronJob's Jobs
 			x.Status, x.Message = string(kstatus.FailedStatus), why
 		}
 	}

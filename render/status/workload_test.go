@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
 	"github.com/armature-dev/armature/render/status"
 )
 
@@ -28,6 +31,56 @@ func TestWorkload(t *testing.T) {
 	expect("Current", "")
 	if r := w.report(); r.Health() != status.Well {
 		t.Errorf("of health %d: %+v", r.Health(), r)
+	}
+}
+
+// TestSelectors: pods are found by expressions, too, and those of a CronJob by its
+// Jobs. The container that is told of is the same each time.
+func TestSelectors(t *testing.T) {
+	w := newWorld(t)
+	byExpression := strings.Replace(web, "matchLabels: {app: web}", "matchExpressions: [{key: app, operator: In, values: [web]}]", 1)
+	if byExpression == web {
+		t.Fatal("web has another selector")
+	}
+	pod := w.pod(w.apply("", byExpression)["Deployment/web"], "web-1")
+	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff", "spiffe-helper": "CrashLoopBackOff"})
+	for range 20 {
+		r := w.report()
+		if x := r.Workloads[0]; x.Pods != 1 || !strings.Contains(x.Message, "spiffe-helper: CrashLoopBackOff") {
+			t.Fatalf("%+v", x)
+		}
+		if x := r.TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "spiffe-helper: CrashLoopBackOff") {
+			t.Fatalf("%+v", x)
+		}
+	}
+	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff"})
+	for range 20 {
+		if x := w.report().TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "envoy-proxy: CrashLoopBackOff") {
+			t.Fatalf("%+v", x)
+		}
+	}
+}
+
+func TestCronJob(t *testing.T) {
+	w := newWorld(t)
+	cron := w.apply("", `apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, namespace: NS, labels: {kagenti.io/inject: enabled}}
+spec:
+  schedule: "0 0 * * *"
+  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: run, image: "run:v1"}]}}}}
+`)["CronJob/nightly"]
+	template, _, err := unstructured.NestedMap(cron.Object, "spec", "jobTemplate", "spec")
+	w.must(err)
+	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{
+		"name": "nightly-1", "ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": string(cron.GetUID()), "controller": true}},
+	}, "spec": template}}
+	text, err := yaml.Marshal(job.Object)
+	w.must(err)
+	pod := w.pod(w.create(string(text)), "nightly-1-abc")
+	w.podStatus(pod, map[string]string{"run": "ErrImagePull"})
+	if x := w.report().Workloads; len(x) != 1 || x[0].Status != "Failed" || x[0].Pods != 1 || !strings.Contains(x[0].Message, "run: ErrImagePull") {
+		t.Errorf("%+v", x)
 	}
 }
 

@@ -1,0 +1,120 @@
+package controller_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// The program serves what Prometheus and the kubelet ask for, and logs JSON.
+func TestMetricsProbesAndLogs(t *testing.T) {
+	w := newWorld(t)
+	metrics, health := freeAddress(t), freeAddress(t)
+	var logs lockedBuffer
+	cmd := exec.Command(buildProgram(t), "--namespace", systemNamespace, "--watch-namespaces", w.namespace,
+		"--leader-elect=false", "--metrics-address", metrics, "--health-address", health)
+	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+shared.Get(t).Admin.Kubeconfig), &logs
+	w.must(cmd.Start())
+	defer kill(cmd)
+	for _, probe := range []string{"/healthz", "/readyz"} {
+		w.eventually(probe, func() string {
+			if status, _ := get(health + probe); status != http.StatusOK {
+				return fmt.Sprint(status)
+			}
+			return ""
+		})
+	}
+
+	w.create("good")
+	w.succeed(w.run(1))
+	w.phase("good", api.PhaseSucceeded)
+	w.left(0)
+	w.create("bad")
+	w.fail(w.run(1))
+	w.phase("bad", api.PhaseFailed)
+	lift := w.deny()
+	w.create("denied")
+	w.phase("denied", api.PhaseFailed)
+	lift()
+
+	where := fmt.Sprintf(`mode="dev",namespace=%q`, w.namespace)
+	for _, want := range []string{
+		fmt.Sprintf(`armature_builds{namespace=%q,phase="Succeeded"} 1`, w.namespace),
+		`armature_build_runs_total{` + where + `,trigger="CONFIG"} `,
+		`armature_build_results_total{` + where + `,reason="Succeeded",result="succeeded"} 1`,
+		`armature_build_results_total{` + where + `,reason="Failed",result="failed"} 1`,
+		`armature_build_denials_total{` + where + `} `,
+		`armature_build_establish_duration_seconds_count{` + where + `} `,
+		`armature_build_rampup_duration_seconds_count{` + where + `} 2`,
+		`armature_build_completion_duration_seconds_count{` + where + `} 2`,
+		`controller_runtime_reconcile_total{controller="agentbuild",result="success"} `,
+		`controller_runtime_reconcile_time_seconds_count{controller="agentbuild"} `,
+	} {
+		w.eventually("metric "+want, func() string {
+			status, text := get(metrics + "/metrics")
+			if !strings.Contains(text, "\n"+want) {
+				return fmt.Sprintf("status %d, and the metric is not among %d bytes", status, len(text))
+			}
+			return ""
+		})
+	}
+	for line := range strings.Lines(logs.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a log line is no JSON: %s", line)
+		}
+	}
+	if !strings.Contains(logs.String(), `"level":"INFO"`) {
+		t.Errorf("nothing is logged: %s", logs.String())
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func get(address string) (status int, body string) {
+	response, err := http.Get("http://" + address)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(data)
+}
+
+// lockedBuffer is read while a process writes.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+import "testing"
+
+func interruptQuestion(*testing.T, *armature, ...string) {}
