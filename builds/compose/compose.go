@@ -322,6 +322,12 @@ func (c *composition) checkBuild() {
 		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is no size of a volume", w.Size), "write it like 2Gi")
 	}
 	if p := spec.Pipeline; p != nil {
+		for i, b := range p.Workspaces {
+			if spec.Workspace != nil && spec.Workspace.Keep && (b.Name == sharedWorkspace || workspaceAliases[b.Name] == sharedWorkspace) {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "binds the workspace that spec.workspace.keep makes a volume for",
+					"keep one of the two")
+			}
+		}
 		for i, param := range p.Parameters {
 			if param.Name != "image" || param.Value == nil {
 				continue

@@ -170,3 +170,27 @@ func TestNamesDiffer(t *testing.T) {
 		}
 	}
 }
+
+// A Dockerfile of another name is looked for and built under that name, so that
+// buildpacks do not step in for it.
+func TestDockerfileName(t *testing.T) {
+	for _, parameter := range []string{"DOCKERFILE", "dockerfile"} {
+		build := strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {parameters: [{name: " + parameter + ", value: Dockerfile.prod}]}\n"
+		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, task := range out.Pipeline.Spec.Tasks {
+			for _, p := range task.Params {
+				if strings.EqualFold(p.Name, "dockerfile") {
+					got[task.Name] = p.Value.StringVal
+				}
+			}
+		}
+		want := map[string]string{"dockerfile-check": "Dockerfile.prod", "kaniko-build": "Dockerfile.prod"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", parameter, diff)
+		}
+	}
+}

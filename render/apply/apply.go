@@ -338,7 +338,13 @@ func (a *application) check(p *Plan) error {
 	if n := p.Count(Conflict) + p.Count(Refused); n > 0 {
 		return fmt.Errorf("%w: %d of %d objects cannot be", ErrRefused, n, len(p.Steps))
 	}
-	if pruned := p.Count(Prune); pruned > 0 && pruned == len(a.old.Entries) && !a.Replace {
+	kept := 0
+	for id := range a.old.Entries {
+		if a.wanted[id] != nil || a.later[id].Unstructured != nil {
+			kept++
+		}
+	}
+	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !a.Replace {
 		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --replace",
 			ErrRefused, pruned, a.Package)
 	}
