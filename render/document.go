@@ -136,6 +136,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		return nil, false
 	}
 	if !isObject {
+		w.incomplete(o)
 		return nil, false
 	}
 	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
@@ -171,6 +172,25 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	w.run(u)
 	w.expand(o, u.Expansion)
 	return u.Object, false
+}
+
+// incomplete reports a document that has a name, and one of apiVersion and kind:
+// somebody meant it to be an object. Where only objects are kept it would be
+// lost.
+func (w *worker) incomplete(o *krm.Object) {
+	if w.undo || o.Name == "" || (o.Kind == "") == (o.APIVersion == "") {
+		return
+	}
+	what, missing := o.Kind, "apiVersion"
+	if o.Kind == "" {
+		what, missing = "the document", "kind"
+	}
+	severity := krm.Warning
+	if w.opt.ObjectsOnly {
+		severity = krm.Error
+	}
+	w.findings = append(w.findings, o.Finding(severity, "package/incomplete", o.Get("metadata", "name"),
+		fmt.Sprintf("%s %s has no %s, so that it is no Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
 // run takes an object through the functions.

@@ -22,21 +22,13 @@ const maxRunBytes = 700 * 1024
 // background stands for Tekton's default configuration.
 func background() context.Context { return context.Background() }
 
-// check looks for what Tekton's Validate misses, then lets Tekton judge.
+// check looks for what Tekton's Validate misses, then lets Tekton judge. What
+// was judged before, by the pipeline and the shape of the run, is not again.
 func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 	for _, s := range c.steps {
-		c.checkOrder(s)
-		c.checkResults(s)
-		c.checkTimeout(s, run)
 		c.checkClaims(s, run)
 	}
-	if len(c.steps) == 0 || c.broken {
-		return
-	}
-	c.checkRun(p, run)
-	if !c.in.Template.broken {
-		c.checkTekton(p, run)
-	}
+	c.in.Verdicts.once(c.shape(run), func() bool { return c.judge(p, run) })
 	size := 0
 	for _, text := range c.texts {
 		size += len(text)
@@ -46,6 +38,21 @@ func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 			Message: fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
 			Hint:    "move long scripts into the step's image or into a mounted ConfigMap"})
 	}
+}
+
+// judge the pipeline and the run; true means that all was looked at and nothing
+// is wrong.
+func (c *composition) judge(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) bool {
+	for _, s := range c.steps {
+		c.checkOrder(s)
+		c.checkResults(s)
+		c.checkTimeout(s, run)
+	}
+	if len(c.steps) == 0 || c.broken {
+		return false
+	}
+	c.checkRun(p, run)
+	return !c.in.Template.broken && c.validate(p, run)
 }
 
 // checkOrder refuses to wait for steps that there are not.
@@ -186,20 +193,21 @@ func (c *composition) checkRun(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) 
 	}
 }
 
-// checkTekton lets Tekton judge the composed objects. What it says of a task
-// that already has a problem is left out, since it would say the same again.
-func (c *composition) checkTekton(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
+// shape is all that judge looks at: the run without the values of its
+// parameters, of which it looks at the types alone.
+func (c *composition) shape(run *tektonv1.PipelineRun) string {
 	kinds := make([]string, 0, len(run.Spec.Params))
 	for _, param := range run.Spec.Params {
 		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
 	}
 	bare := run.Spec
 	bare.Params, bare.PipelineSpec = nil, nil
-	key := fingerprint(c.texts[1], mustJSON(bare), strings.Join(kinds, ","))
-	c.in.Verdicts.once(key, func() bool { return c.validate(p, run) })
+	return fingerprint(c.texts[1], mustJSON(bare), strings.Join(kinds, ","))
 }
 
-// validate asks Tekton; true means that nothing is wrong.
+// validate lets Tekton judge the composed objects; true means that nothing is
+// wrong. What it says of a task that already has a problem is left out, since it
+// would say the same again.
 func (c *composition) validate(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) bool {
 	faulty := map[string]bool{}
 	for _, problem := range c.problems.found {
@@ -219,8 +227,8 @@ func (c *composition) validate(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) 
 	return len(c.problems.found) == 0
 }
 
-// Verdicts remembers what Tekton accepted, by content, so that many builds of
-// one template cost one validation. The zero value is ready to use, by several
+// Verdicts remembers what was judged to be right, by content, so that many
+// builds of one template cost one validation. The zero value is ready to use, by several
 // goroutines at once.
 type Verdicts struct {
 	mu sync.Mutex
@@ -230,16 +238,16 @@ type Verdicts struct {
 // maxVerdicts bounds the memory; beyond it everything is forgotten once.
 const maxVerdicts = 4096
 
-// once calls validate unless it has accepted the same before. Others wait: in a
+// once calls judge unless it has accepted the same before. Others wait: in a
 // burst they mostly want the same verdict.
-func (v *Verdicts) once(key string, validate func() bool) {
+func (v *Verdicts) once(key string, judge func() bool) {
 	if v == nil {
-		validate()
+		judge()
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.ok[key] || !validate() {
+	if v.ok[key] || !judge() {
 		return
 	}
 	if v.ok == nil || len(v.ok) >= maxVerdicts {

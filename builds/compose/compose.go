@@ -4,6 +4,7 @@
 package compose
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -62,14 +63,14 @@ type Input struct {
 	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
 	SecretKeys map[string][]string
-	// Verdicts spares Tekton's validation of what it has accepted before. It may
-	// be nil.
+	// Verdicts spares the validation of what was found right before. It may be
+	// nil.
 	Verdicts *Verdicts
 }
 
 // Output is one composed build.
 type Output struct {
-	// Pipeline by content; a run holds the same spec unless
+	// Pipeline by content; a run shares its spec unless
 	// Settings.PipelineObjects.
 	Pipeline *tektonv1.Pipeline
 	Run      *tektonv1.PipelineRun
@@ -80,6 +81,26 @@ type Output struct {
 	Needs []Need
 	// Warnings are no errors, but worth a look.
 	Warnings []string
+
+	pipelineText string // Pipeline.Spec as JSON
+}
+
+// RunJSON is Run as JSON. It takes the text of the pipeline, which is most of it,
+// as composition made it.
+func (o *Output) RunJSON() ([]byte, error) {
+	run := struct {
+		metav1.TypeMeta
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			tektonv1.PipelineRunSpec
+			PipelineSpec json.RawMessage `json:"pipelineSpec,omitempty"`
+		} `json:"spec"`
+	}{TypeMeta: o.Run.TypeMeta, ObjectMeta: o.Run.ObjectMeta}
+	run.Spec.PipelineRunSpec = o.Run.Spec
+	if o.Run.Spec.PipelineSpec != nil {
+		run.Spec.PipelineSpec = json.RawMessage(o.pipelineText)
+	}
+	return json.Marshal(run)
 }
 
 // Object of the Kubernetes API.
@@ -157,7 +178,7 @@ func Pipeline(in Input) (*Output, error) {
 	if err := c.problems.err(); err != nil || c.broken {
 		return nil, err
 	}
-	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings}, nil
+	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings, pipelineText: c.texts[1]}, nil
 }
 
 // StepNames are the step ConfigMaps that build needs of template.
@@ -322,6 +343,12 @@ func (c *composition) checkBuild() {
 		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is no size of a volume", w.Size), "write it like 2Gi")
 	}
 	if p := spec.Pipeline; p != nil {
+		for i, b := range p.Workspaces {
+			if spec.Workspace != nil && spec.Workspace.Keep && (b.Name == sharedWorkspace || workspaceAliases[b.Name] == sharedWorkspace) {
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "binds the workspace that spec.workspace.keep makes a volume for",
+					"keep one of the two")
+			}
+		}
 		for i, param := range p.Parameters {
 			if param.Name != "image" || param.Value == nil {
 				continue

@@ -20,6 +20,9 @@ var (
 		"SOURCE_REPO_URL": "repo-url",
 		"SOURCE_REVISION": "revision",
 		"BUILD_CONTEXT":   "subfolder-path",
+		// The step that looks for a Dockerfile and those that build it must not
+		// differ about its name.
+		"dockerfile": "DOCKERFILE",
 	}
 	// implied values hold when nobody gave one.
 	implied = map[string]string{"subfolder-path": ".", "revision": "main"}

@@ -214,7 +214,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	c.texts = []string{mustJSON(run.Spec), pipelineText, mustJSON(run.Annotations), mustJSON(run.Labels)}
 	run.Name = objectName(b.Name) + "-" + fingerprint(c.texts...)[:10]
 	if !c.in.Settings.PipelineObjects {
-		run.Spec.PipelineSpec = p.Spec.DeepCopy()
+		run.Spec.PipelineSpec = &p.Spec
 	}
 	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
 	if c.in.Number > 0 {

@@ -6,7 +6,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -202,18 +201,20 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	for _, w := range out.Warnings {
 		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
-	return r.create(ctx, s, v, out.Run)
+	return r.create(ctx, s, v, out)
 }
 
 // create the run, once. An answer that got lost leads to AlreadyExists, and then
 // the run must be ours and of the same content.
-func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, run *tektonv1.PipelineRun) (bool, error) {
-	body, err := json.Marshal(run)
+func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compose.Output) (bool, error) {
+	run := out.Run
+	body, err := out.RunJSON()
 	if err != nil {
 		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
-	// Nobody reads the answer: it is the run once more.
-	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	// Nobody reads the answer, which is the run once more unless asked otherwise.
+	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
+		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Error()
 	switch {
 	case err == nil:
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
@@ -238,6 +239,9 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, run *tekto
 	}
 	return false, fmt.Errorf("creating run %s: %w", run.Name, err)
 }
+
+// metadataOnly asks the API server to leave out of its answer all but metadata.
+const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
 
 // denied tells whether the API server refused for good: a 4xx that is neither a
 // conflict nor a request to come later.

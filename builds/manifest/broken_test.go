@@ -80,6 +80,8 @@ var broken = []struct {
 	{name: "build: credentials without a name", build: good + "    imageRepoCredentials: {}\n"},
 	{name: "build: label that no object may have", build: good + "  labels: {team: a b}\n"},
 	{name: "build: image parameter in capitals", build: good + "  pipeline: {parameters: [{name: image, value: registry.local/Weather}]}\n"},
+	{name: "build: shared workspace bound and kept", build: good + "  workspace: {keep: true}\n  pipeline: {workspaces: [{name: shared-workspace, emptyDir: true}]}\n",
+		first: goodFirst + "workspaces: [{name: source}]\n"},
 	{name: "build: workspace of no size", build: good + "  workspace: {size: -1Gi}\n"},
 	{name: "build: item of a List", build: "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(good+"  sourceBranch: main"), "\n", "\n  ") + "\n"},
 	{name: "build: behind the separator", build: "--- {apiVersion: agent.kagenti.dev/v1alpha1, kind: AgentBuild, metadata: {name: weather}, spec: {}}\n"},

@@ -110,7 +110,8 @@ func plan(t *testing.T, build []byte, folder fstest.MapFS, settings compose.Sett
 	return out, err
 }
 
-// strict decodes what was composed as the API server would, field by field.
+// strict decodes what was composed as the API server would, field by field. The
+// run's text is the run.
 func strict(t *testing.T, out *compose.Output) {
 	t.Helper()
 	for object, into := range map[any]any{out.Pipeline: &tektonv1.Pipeline{}, out.Run: &tektonv1.PipelineRun{}} {
@@ -122,6 +123,18 @@ func strict(t *testing.T, out *compose.Output) {
 		if err != nil || len(unknown) > 0 {
 			t.Errorf("%T: %v %v", object, unknown, err)
 		}
+	}
+	data, err := out.RunJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run tektonv1.PipelineRun
+	unknown, err := kjson.UnmarshalStrict(data, &run)
+	if err != nil || len(unknown) > 0 {
+		t.Errorf("the run's text: %v %v", unknown, err)
+	}
+	if diff := cmp.Diff(text(t, out.Run), text(t, run)); diff != "" {
+		t.Errorf("the run's text is another run (-run +text):\n%s", diff)
 	}
 }
 
@@ -167,6 +180,30 @@ func TestNamesDiffer(t *testing.T) {
 				t.Errorf("%s of %s has %d letters, and belongs to %q too", made, name, len(made), before)
 			}
 			seen[made] = name
+		}
+	}
+}
+
+// A Dockerfile of another name is looked for and built under that name, so that
+// buildpacks do not step in for it.
+func TestDockerfileName(t *testing.T) {
+	for _, parameter := range []string{"DOCKERFILE", "dockerfile"} {
+		build := strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {parameters: [{name: " + parameter + ", value: Dockerfile.prod}]}\n"
+		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, task := range out.Pipeline.Spec.Tasks {
+			for _, p := range task.Params {
+				if strings.EqualFold(p.Name, "dockerfile") {
+					got[task.Name] = p.Value.StringVal
+				}
+			}
+		}
+		want := map[string]string{"dockerfile-check": "Dockerfile.prod", "kaniko-build": "Dockerfile.prod"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", parameter, diff)
 		}
 	}
 }

@@ -69,7 +69,11 @@ func origin(repo *git.Repository) string {
 	if err != nil || len(remote.Config().URLs) == 0 {
 		return ""
 	}
-	given := remote.Config().URLs[0]
+	return withoutLogin(remote.Config().URLs[0])
+}
+
+// withoutLogin leaves out of a repository's URL what may be a secret.
+func withoutLogin(given string) string {
 	if u, err := url.Parse(given); err == nil && u.Scheme != "" {
 		u.User, u.RawQuery, u.Fragment = nil, "", ""
 		return u.String()

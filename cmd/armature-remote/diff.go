@@ -72,6 +72,9 @@ and 3 where diff fails, for one because the cluster does not answer.`,
 	outputFlag(cmd, &format, "text", "text", "json", "yaml")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", true, "exit with 1 where something differs")
 	cmd.Flags().StringVar(&color, "color", "auto", "auto, always or never")
+	if err := cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was added above
+	}
 	cmd.Flags().StringSliceVar(&opt.ForceConflicts, "force-conflicts", nil, "show fields taken over from these field managers")
 	cmd.Flags().BoolVar(&opt.Recreate, "recreate", false, "show what would be recreated")
 	return cmd

@@ -202,7 +202,7 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta o
 		}
 	}
 	if p.source != "" {
-		meta.Source = p.source
+		meta.Source = withoutLogin(p.source) // as CI has it from git config
 	}
 	if p.revision != "" {
 		meta.Revision = p.revision

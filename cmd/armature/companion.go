@@ -28,8 +28,12 @@ func companion(name, short string) *cobra.Command {
 			}
 			run := exec.CommandContext(cmd.Context(), program, append([]string{name}, given...)...)
 			run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			// Ctrl-C reaches the companion by itself; it ends when it is ready to.
-			run.Cancel = func() error { return nil }
+			// It ends when it is ready to, and its exit status counts. Ctrl-C reaches it
+			// by itself, a signal to this process alone does not.
+			run.Cancel = func() error {
+				_ = run.Process.Signal(syscall.SIGTERM) // it may have ended
+				return os.ErrProcessDone
+			}
 			err = run.Run()
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && exit.Exited() {
@@ -51,15 +55,23 @@ func companion(name, short string) *cobra.Command {
 				return nil, cobra.ShellCompDirectiveError
 			}
 			out, err := exec.CommandContext(cmd.Context(), program, append(append([]string{"__complete", name}, given...), partial)...).Output()
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			last := lines[len(lines)-1]
-			directive, parseErr := strconv.Atoi(strings.TrimPrefix(last, ":"))
-			if err != nil || parseErr != nil {
+			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
 			}
-			return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
+			return completions(string(out))
 		},
 	}
+}
+
+// completions reads what cobra's command __complete prints.
+func completions(out string) ([]string, cobra.ShellCompDirective) {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	last := lines[len(lines)-1]
+	directive, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
 }
 
 // exitStatus is that of a companion, which has said why.

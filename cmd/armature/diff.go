@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,14 @@ func diffCommand() *cobra.Command {
 		case strings.HasPrefix(partial, "--a"):
 			return []string{"--against"}, cobra.ShellCompDirectiveNoFileComp
 		case againstRevision(given):
-			return nil, cobra.ShellCompDirectiveDefault
+			local, out := compareCommand(), new(strings.Builder)
+			local.SetArgs(append(append([]string{cobra.ShellCompRequestCmd}, given...), partial))
+			local.SetOut(out)
+			local.SetErr(io.Discard)
+			if local.ExecuteContext(cmd.Context()) != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			return completions(out.String())
 		}
 		return complete(cmd, given, partial)
 	}

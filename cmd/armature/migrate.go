@@ -151,7 +151,7 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 	if err := migrate.Write(out, format, reports); err != nil {
 		return err
 	}
-	if !in.quiet {
+	if in.talks() {
 		done := "would be migrated: nothing was written, say --write"
 		if write {
 			done = "migrated"

@@ -56,6 +56,11 @@ changes nothing; "armature uninject" undoes it.`,
 	in.flags(cmd)
 	out.flags(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
+	var all []string
+	for _, f := range functions.Table() {
+		all = append(all, f.Name)
+	}
+	complete(cmd, "functions", all)
 	return cmd
 }
 
@@ -113,7 +118,9 @@ For an artifact in a registry it checks the signature: its flags are shown by
 			if err := in.report(cmd, findings); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+			if in.talks() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+			}
 			return nil
 		},
 	}
@@ -255,6 +262,12 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 		return errFindings
 	}
 	return nil
+}
+
+// talks reports whether people read standard error, and not a program that would
+// stumble over a sentence behind its JSON.
+func (in *input) talks() bool {
+	return !in.quiet && (in.file != "" || in.format != "json" && in.format != "sarif")
 }
 
 // locate names files as those who annotate them find them: from the working
@@ -424,7 +437,7 @@ func interruptible(ctx context.Context, sink render.Sink) render.Sink {
 }
 
 func summary(cmd *cobra.Command, in *input, done string, stats render.Stats, rest string) {
-	if in.quiet {
+	if !in.talks() {
 		return
 	}
 	var w io.Writer = cmd.ErrOrStderr()

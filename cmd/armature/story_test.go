@@ -99,7 +99,7 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	if args[0] == "-" {
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(time.Second) // until it listens to signals, also on a busy machine
 	}
 	ts.Check(cmd.Process.Signal(syscall.SIGINT))
 	done := make(chan error, 1)

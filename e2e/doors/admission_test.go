@@ -116,6 +116,18 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 
+	// The published label of Namespaces counts here as it does when rendering.
+	namespace = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+		"name": "published", "labels": map[string]any{"kagenti-enabled": "false"}}}}
+	if err := c.Create(ctx, namespace); err != nil {
+		t.Fatal(err)
+	}
+	outside := decoded(t, source)[0]
+	outside.SetNamespace("published")
+	if err := apply(outside); err != nil {
+		t.Errorf("a workload of a Namespace that opts out: %v", err)
+	}
+
 	quiet := rendered(t, "opted-out")
 	for _, o := range quiet {
 		if o.GetKind() == "Namespace" { // has to be there for the rest

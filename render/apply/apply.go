@@ -37,6 +37,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 type runtimeObject = runtime.Object
@@ -93,6 +95,7 @@ type application struct {
 	old     *Inventory
 
 	wanted   map[ID]*object
+	local    map[ID]Object // for tools, not for a cluster
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
 	mappings map[ID]*meta.RESTMapping
@@ -150,7 +153,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	}
 	a := &application{
 		Package: p, Options: opt, cluster: c,
-		wanted: make(map[ID]*object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
+		wanted: make(map[ID]*object), local: make(map[ID]Object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
 	}
 	c.mapper.Reset() // kinds come and go between two applies
@@ -161,6 +164,9 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	if err := a.take(objects); err != nil {
 		return nil, err
 	}
+	if len(a.wanted)+len(a.later) == 0 {
+		return nil, fmt.Errorf("all %d objects are annotated %s: there is nothing to apply", len(objects), krm.LocalConfig)
+	}
 	return a, a.observe(ctx, slices.Collect(maps.Values(a.wanted)))
 }
 
@@ -170,6 +176,10 @@ func (a *application) take(objects []Object) error {
 	var failed *multierror.Error
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
+		if value, ok := o.GetAnnotations()[krm.LocalConfig]; ok && value != "false" {
+			a.local[ID{Namespace: o.GetNamespace(), Name: o.GetName(), GroupKind: gvk.GroupKind()}] = o
+			continue
+		}
 		m, err := a.cluster.resource(gvk.GroupKind(), gvk.Version)
 		namespaced := false
 		switch {
@@ -328,7 +338,13 @@ func (a *application) check(p *Plan) error {
 	if n := p.Count(Conflict) + p.Count(Refused); n > 0 {
 		return fmt.Errorf("%w: %d of %d objects cannot be", ErrRefused, n, len(p.Steps))
 	}
-	if pruned := p.Count(Prune); pruned > 0 && pruned == len(a.old.Entries) && !a.Replace {
+	kept := 0
+	for id := range a.old.Entries {
+		if a.wanted[id] != nil || a.later[id].Unstructured != nil {
+			kept++
+		}
+	}
+	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !a.Replace {
 		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep none of them\n  hint: if this is another package, give it another --name; if it is meant, pass --replace",
 			ErrRefused, pruned, a.Package)
 	}

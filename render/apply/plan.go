@@ -189,6 +189,9 @@ func (a *application) plan() *Plan {
 		o := a.later[id]
 		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "once its CRD is there"})
 	}
+	for id, o := range a.local {
+		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "its annotation says that it is for tools, not for a cluster"})
+	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {
 			if s, exists := a.doom(e); exists {

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,4 +36,22 @@ func TestFailuresHaveLines(t *testing.T) {
 	if all, ok := err.(interface{ WrappedErrors() []error }); !ok || len(all.WrappedErrors()) != 2 {
 		t.Errorf("%T: %v", err, err)
 	}
+}
+
+// What is annotated to be for tools alone never reaches the cluster, whether it
+// serves the kind or not.
+func TestLocalConfig(t *testing.T) {
+	w := newWorld(t)
+	const annotated = "annotations: {config.kubernetes.io/local-config: 'true'}"
+	tools := "{apiVersion: v1, kind: ConfigMap, metadata: {name: tools, " + annotated + "}}"
+	lock := "{apiVersion: armature.dev/v1alpha1, kind: ImageLock, metadata: {name: images, " + annotated + "}}"
+	plan := w.apply(apply.Options{}, configMap("settings", "a"), tools, lock, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other, annotations: {config.kubernetes.io/local-config: 'false'}}}")
+	w.expect(plan, "create ConfigMap NS/settings", "create ConfigMap NS/other", "skip ConfigMap tools", "skip ImageLock images")
+	if w.get("v1", "ConfigMap", "tools") != nil {
+		t.Error("it was applied")
+	}
+	if got := w.inventory(); !slices.Equal(got, []string{"ConfigMap other", "ConfigMap settings"}) {
+		t.Errorf("inventory %v", got)
+	}
+	w.refused(apply.Options{}, "there is nothing to apply", tools, lock)
 }

@@ -1,0 +1,33 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// A document that was meant to be an object is not lost in silence where only
+// objects are kept; what is none at all is.
+func TestIncompleteObjects(t *testing.T) {
+	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ok}\n---\nkind: ConfigMap\nmetadata:\n  name: x\n---\napiVersion: v1\nmetadata: {name: y}\n---\nhello: world\n---\nkind: pipeline\nname: z\n"
+	for _, only := range []bool{true, false} {
+		r, err := render.Run(render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(text)}}}, render.Options{ObjectsOnly: only})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range r.Findings {
+			if f.Rule == "package/incomplete" {
+				got = append(got, f.Message)
+				if f.File != "app.yaml" || f.Line == 0 || f.Hint == "" || (f.Severity == krm.Error) != only {
+					t.Errorf("only objects %t: %+v", only, f)
+				}
+			}
+		}
+		if want := "ConfigMap x has no apiVersion, so that it is no Kubernetes object\nthe document y has no kind, so that it is no Kubernetes object"; strings.Join(got, "\n") != want {
+			t.Errorf("only objects %t: got\n%s", only, strings.Join(got, "\n"))
+		}
+	}
+}
