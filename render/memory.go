@@ -64,6 +64,9 @@ func OpenMemory(file, folder string) *Memory {
 	m := &Memory{file: file, folder: folder, read: make(chan struct{})}
 	go func() {
 		defer close(m.read)
+		if _, err := os.Stat(folder); err != nil {
+			return // nothing is left of that render
+		}
 		if data, err := os.ReadFile(file); err == nil {
 			m.parse(string(data))
 		}
@@ -102,6 +105,9 @@ func (m *Memory) Match(root string, src Source, config *api.RenderConfig, lock *
 		if n == nil {
 			changed++
 		}
+	}
+	if changed == len(m.kept) {
+		m.notes = nil // of no use, and as large as the rest
 	}
 	return changed
 }

@@ -18,7 +18,7 @@ import (
 func main() {
 	// A render makes little garbage: collecting it earlier costs next to nothing
 	// and keeps ten thousand files within 32 MiB.
-	debug.SetGCPercent(40)
+	debug.SetGCPercent(30)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
