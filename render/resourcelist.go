@@ -81,6 +81,9 @@ func ReadList(data []byte) (*List, error) {
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
 		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
+	if err := frame.YNode().Decode(&map[string]any{}); err != nil { // a key twice, say
+		return nil, fmt.Errorf("reading the ResourceList: %w", err)
+	}
 	if frame.Field("results") != nil {
 		l.data = withoutResults(data)
 	}

@@ -115,19 +115,20 @@ func Portable(s string) bool {
 			return true
 		}
 		mark := s[i]
-		if s = s[i+1:]; mark == '$' {
-			if s[0] == '$' {
+		if s = s[i+1:]; mark == '{' {
+			if end := strings.IndexByte(s, '}'); (letter(s[0]) || s[0] == '_') && (end < 0 || strings.Contains(s[:end], "${")) {
 				return false
 			}
-			if s[0] != '{' {
-				continue
-			}
-			s = s[1:]
-		} else if !letter(s[0]) && s[0] != '_' {
+			continue
+		}
+		if s[0] == '$' {
+			return false
+		}
+		if s[0] != '{' {
 			continue
 		}
 		end := strings.IndexByte(s, '}')
-		if end < 0 || mark == '{' && strings.Contains(s[:end], "${") || mark == '$' && !variable(s[:end]) {
+		if end < 0 || !variable(s[1:end]) {
 			return false
 		}
 		s = s[end+1:]

@@ -147,7 +147,7 @@ func expand(s string) string {
 func TestPortable(t *testing.T) {
 	for s, want := range map[string]bool{
 		"": true, "a$": true, "$a": true, "a$b": true, "${NAME}": true, "x${N_1}y": true, "$(NAME)": true,
-		"{a}": true, `{"a": {"b": "${NAME}"}}`: true, "{a: {b: c}}": true, "{": true, "{ ${NAME}": true, "{a": false, "{a${NAME}": false, "{a}${NAME}": true,
+		"{a}": true, `{"a": {"b": "${NAME}"}}`: true, "{a: {b: c}}": true, "{": true, "{ ${NAME}": true, "{a": false, "{a${NAME}": false, "{a}${NAME}": true, "{a$$b}": false,
 		"$$": false, "a$$b": false, "${": false, "${}": false, "${1}": false, "${a-b}": false, "${NAME:-x}": false, "$${NAME}": false,
 	} {
 		if got := scalar.Portable(s); got != want {
