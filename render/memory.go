@@ -120,7 +120,7 @@ func indices(n int) []int {
 	return all
 }
 
-// parse reads the format that state writes. What it cannot read it forgets.
+// parse reads the format that write writes. What it cannot read it forgets.
 func (m *Memory) parse(state string) {
 	head, rest, _ := strings.Cut(state, "\n")
 	format, head, _ := strings.Cut(head, "\t")
@@ -142,7 +142,7 @@ func (m *Memory) parse(state string) {
 		own, fields, _ := strings.Cut(fields, "\t")
 		names, fields, _ := strings.Cut(fields, "\t")
 		lines, findings, ok := strings.Cut(fields, "\t")
-		if !ok {
+		if !ok || !strings.HasSuffix(line, "\n") {
 			continue
 		}
 		n := &note{
