@@ -1,7 +1,6 @@
 package controller_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,17 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
 // The program serves what Prometheus and the kubelet ask for, and logs JSON.
 func TestMetricsProbesAndLogs(t *testing.T) {
 	w := newWorld(t)
 	metrics, health := freeAddress(t), freeAddress(t)
-	var logs lockedBuffer
+	var logs controlplane.Output
 	cmd := exec.Command(buildProgram(t), "--namespace", systemNamespace, "--watch-namespaces", w.namespace,
 		"--leader-elect=false", "--metrics-address", metrics, "--health-address", health)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+shared.Get(t).Admin.Kubeconfig), &logs
@@ -99,22 +98,4 @@ func get(address string) (status int, body string) {
 		return 0, err.Error()
 	}
 	return response.StatusCode, string(data)
-}
-
-// lockedBuffer is read while a process writes.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -135,7 +134,7 @@ func (w *world) applyAll(command []string) {
 func TestNoSecretAnywhere(t *testing.T) {
 	w := newWorld(t)
 	const secret = "s3cret-grep-me"
-	var log lockedBuffer
+	var log controlplane.Output
 	echo := func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("X-Echo", r.Header.Get("Authorization"))
 		rw.Header().Set("Content-Type", "application/json")
@@ -192,23 +191,6 @@ func TestNoSecretAnywhere(t *testing.T) {
 			t.Errorf("the Secret's value is in %s", where)
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // sink keeps what is logged, at every level.

@@ -309,7 +309,7 @@ spec:
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var out, errs safeBuffer
+	var out, errs controlplane.Output
 	cmd := exec.CommandContext(ctx, a.file, "build", "run", file, "-n", "team1", "--wait")
 	cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -354,22 +354,4 @@ spec:
 			t.Errorf("stderr does not say %q: %s", want, errs.String())
 		}
 	}
-}
-
-// safeBuffer is read while a command writes.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

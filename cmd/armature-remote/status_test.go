@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -93,7 +91,7 @@ func watchStatus(t *testing.T, a *armature, change func()) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a.file, "status", "-n", "team1", "--watch", "--interval", "1s")
-	var out lockedBuffer
+	var out controlplane.Output
 	cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -116,22 +114,4 @@ func watchStatus(t *testing.T, a *armature, change func()) {
 	if status := cmd.ProcessState.ExitCode(); status != 3 {
 		t.Errorf("exit status %d, want 3\n%s", status, out.String())
 	}
-}
-
-// lockedBuffer may be read while a command writes to it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

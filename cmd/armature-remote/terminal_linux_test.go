@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
 // interruptQuestion runs a command on a terminal until it asks something, and
@@ -33,7 +35,7 @@ func interruptQuestion(t *testing.T, a *armature, args ...string) {
 	}
 	defer terminal.Close()
 	cmd := exec.CommandContext(t.Context(), a.file, args...)
-	var out lockedBuffer
+	var out controlplane.Output
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = a.env, terminal, &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -329,7 +329,7 @@ func TestKillLosesNothing(t *testing.T) {
 func killed(t *testing.T, program, file string, round int) map[string]int {
 	t.Helper()
 	cmd := exec.Command(program, file, strconv.Itoa(round))
-	out := &lockedBuffer{}
+	out := &controlplane.Output{}
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	must(t, cmd.Start())
 	for started := time.Now(); !strings.Contains(out.String(), "\n"); time.Sleep(time.Millisecond) {
@@ -349,21 +349,4 @@ func killed(t *testing.T, program, file string, round int) map[string]int {
 		}
 	}
 	return acknowledged
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
