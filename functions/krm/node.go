@@ -74,10 +74,13 @@ func (n Node) Get(keys ...string) Node {
 
 func (n Node) child(key string) Node {
 	t := &n.o.tree
-	for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
-		if string(t.rawKey(c)) == key {
+	nodes, sum := t.nodes, keySum(key)
+	for c := nodes[n.i].first; c != 0; {
+		d := &nodes[c]
+		if d.sum == sum && string(t.rawKey(c)) == key {
 			return Node{n.o, c, true}
 		}
+		c = d.next
 	}
 	return Node{}
 }
