@@ -40,15 +40,20 @@ func (u *Unit) unreadLabels() {
 	}
 	pod, workload := u.PodTemplate()
 	for _, labels := range [...]krm.Node{own, pod.Template.Get("metadata", "labels")} {
-		for k, n := range labels.Fields() {
-			group, name, _ := strings.Cut(k, "/")
+		for n := range labels.Prefixed(prefix) {
+			name := strings.TrimPrefix(n.Key(), prefix)
 			switch {
-			case group == u.Prefix() && workload && (identity.Near(name, "inject") || name == "injection"):
+			case workload && (identity.Near(name, "inject") || name == "injection"):
 				unread(n, "did you mean "+opt+"?")
-			case group == u.Prefix() && u.Kind == "Namespace" && identity.Near(name, "injection"):
+			case u.Kind == "Namespace" && identity.Near(name, "injection"):
 				unread(n, "did you mean "+prefix+"injection?")
-			case group != u.Prefix() && slices.Contains(profilePrefixes(), group) && (name == "inject" || name == "injection"):
-				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, name))
+			}
+		}
+		for _, group := range profilePrefixes {
+			for _, name := range [...]string{"inject", "injection"} {
+				if n := labels.Get(group + "/" + name); n.Exists() && group != u.Prefix() {
+					unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, name))
+				}
 			}
 		}
 		if pod.Path == "" {
@@ -65,7 +70,7 @@ func (u *Unit) unreadLabels() {
 }
 
 // profilePrefixes are the label prefixes of the profiles.
-func profilePrefixes() []string { return []string{"kagenti.io", "rossoctl.io"} }
+var profilePrefixes = [...]string{"kagenti.io", "rossoctl.io"}
 
 // unreadKind finds custom resources that look like those that are read, and are not.
 func (u *Unit) unreadKind() {

@@ -115,6 +115,26 @@ func (n Node) Fields() iter.Seq2[string, Node] {
 	}
 }
 
+// Prefixed yields those values of a mapping whose keys start with a prefix that
+// needs no escapes.
+func (n Node) Prefixed(prefix string) iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		if !n.IsMap() {
+			return
+		}
+		t := &n.o.tree
+		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+			field := Node{n.o, c, true}
+			key := t.rawKey(c)
+			if len(key) >= len(prefix) && string(key[:len(prefix)]) == prefix || bytes.IndexByte(key, '\\') >= 0 && strings.HasPrefix(field.Key(), prefix) {
+				if !yield(field) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Len counts the items or fields.
 func (n Node) Len() (count int) {
 	if !n.in {

@@ -29,7 +29,7 @@ func (o *Object) rewrite(text []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(plain))
 	if err := decoder.Decode(&document); err != nil {
 		if err.Error() == "EOF" {
-			o.tree.nodes = append(o.tree.nodes[:0], node{})
+			o.tree = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}
 			o.why = ""
 			return nil
 		}

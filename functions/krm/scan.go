@@ -58,6 +58,10 @@ type node struct {
 type tree struct {
 	src   []byte
 	nodes []node
+	// Places that every function asks for: 0 as long as nobody has, -1 for none.
+	metadata, annotations int32
+	pod                   int32 // of the pod template, at podTemplates[podAt]
+	podAt                 int8
 }
 
 const (
@@ -89,7 +93,7 @@ func (t *tree) scan(src []byte, from, to int, dash bool) (reason string, at int)
 	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, end: to, seen: seen{from: -1}}
 	s.nodes = append(s.nodes, node{})
 	s.document(from, dash)
-	t.src, t.nodes = src, s.nodes
+	*t = s.tree
 	return s.bad, s.badAt
 }
 
