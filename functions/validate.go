@@ -49,11 +49,9 @@ func (u *Unit) unreadLabels() {
 				unread(n, "did you mean "+prefix+"injection?")
 			}
 		}
-		for _, group := range profilePrefixes {
-			for _, name := range [...]string{"inject", "injection"} {
-				if n := labels.Get(group + "/" + name); n.Exists() && group != u.Prefix() {
-					unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, name))
-				}
+		for _, label := range profileLabels {
+			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
+				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, path.Base(label)))
 			}
 		}
 		if pod.Path == "" {
@@ -69,8 +67,8 @@ func (u *Unit) unreadLabels() {
 	}
 }
 
-// profilePrefixes are the label prefixes of the profiles.
-var profilePrefixes = [...]string{"kagenti.io", "rossoctl.io"}
+// profileLabels are the labels of the profiles that opt in or out.
+var profileLabels = [...]string{"kagenti.io/inject", "kagenti.io/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
 
 // unreadKind finds custom resources that look like those that are read, and are not.
 func (u *Unit) unreadKind() {

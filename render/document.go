@@ -21,11 +21,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 		return line
 	}
 	from := len(dst)
-	documents := krm.Documents(data)
-	if !form.several {
-		documents = krm.OneDocument(data)
-	}
-	for d := range documents {
+	for d := range krm.DocumentsOf(data, !form.several) {
 		w.stats.Documents++
 		dst = w.spill(dst, file)
 		origin := krm.Origin{File: file, Line: lineOf(d.Start)}

@@ -40,21 +40,22 @@ type record struct {
 	Original string `json:"original,omitempty"`
 }
 
-// note records what an insert did under a name of the record's own.
-func (r *record) note(done krm.Insertion, name string) {
+// note records what an insert did under a name of the record's own, which may
+// have a prefix.
+func (r *record) note(done krm.Insertion, prefix, name string) {
 	if done.Created {
-		r.Created = append(r.Created, name)
+		r.Created = append(r.Created, prefix+name)
 	}
 	if done.Was != "" {
 		if r.Emptied == nil {
 			r.Emptied = make(map[string]string)
 		}
-		r.Emptied[name] = done.Was
+		r.Emptied[prefix+name] = done.Was
 	}
 }
 
-// containerPath is the name of a container's mounts in Created and Emptied.
-func containerPath(name string) string { return "containers/" + name }
+// containerPath leads to a container's mounts in Created and Emptied.
+const containerPath = "containers/"
 
 // appendQuoted writes the record as the inside of a single-quoted YAML scalar.
 func (r *record) appendQuoted(dst []byte) []byte {
@@ -209,7 +210,7 @@ func remove(o *krm.Object, r *record) error {
 		if !slices.Contains(r.Mounts, name) && mounts.Len() == 1 && ours(first(mounts)) {
 			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
 		} else {
-			cut(c, "volumeMounts", containerPath(name), ours)
+			cut(c, "volumeMounts", containerPath+name, ours)
 		}
 	}
 	cut(spec, "containers", "containers", named(r.Containers))

@@ -16,11 +16,17 @@ type Document struct {
 
 // Documents yields the documents of a stream. Together with their separators
 // they are all of it: each End is the next one's Lead.
-func Documents(src []byte) iter.Seq[Document] {
+func Documents(src []byte) iter.Seq[Document] { return DocumentsOf(src, false) }
+
+// DocumentsOf is Documents of a stream that may be known to hold one only.
+func DocumentsOf(src []byte, one bool) iter.Seq[Document] {
 	return func(yield func(Document) bool) {
 		lead, start := 0, FirstStart(src)
 		for at := start; ; {
-			line := markerLine(src, at)
+			line := -1
+			if !one {
+				line = markerLine(src, at)
+			}
 			if line < 0 {
 				yield(Document{lead, start, len(src)})
 				return
@@ -36,11 +42,6 @@ func Documents(src []byte) iter.Seq[Document] {
 			at = start
 		}
 	}
-}
-
-// OneDocument yields a stream that is known to hold one document.
-func OneDocument(src []byte) iter.Seq[Document] {
-	return func(yield func(Document) bool) { yield(Document{0, FirstStart(src), len(src)}) }
 }
 
 // FirstStart is the Start of a stream's first document.
