@@ -37,7 +37,8 @@ type Package struct {
 	exchanges  *tokenexchange.Renderer
 
 	entries []entry
-	first   map[key]int32 // into entries; duplicates follow entry.next
+	first   map[key]int32  // into entries; duplicates follow entry.next
+	kinds   map[string]int // of workloads, with how many there are
 
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
@@ -103,6 +104,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		Version:    version,
 		entries:    make([]entry, 1), // 0 is none
 		first:      make(map[key]int32),
+		kinds:      make(map[string]int),
 		exchangeOf: make(map[int32]*custom[api.TokenExchange]),
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
@@ -213,8 +215,11 @@ func (p *Package) enter(k key, e entry) {
 	e.key, e.next = k, p.first[k]
 	p.first[k] = int32(len(p.entries))
 	p.entries = append(p.entries, e)
-	if k.kind == "ConfigMap" && !e.generated {
+	switch {
+	case k.kind == "ConfigMap" && !e.generated:
 		p.configMaps++
+	case workloadKinds[k.kind]:
+		p.kinds[k.kind]++
 	}
 }
 

@@ -137,7 +137,7 @@ func (u *Unit) twins() {
 	if u.entry == 0 {
 		return
 	}
-	for kind := range workloadKinds {
+	for kind := range u.kinds {
 		for i := u.first[key{kind, u.Namespace, u.Name}]; i != 0; i = u.entries[i].next {
 			e := &u.entries[i]
 			same := kind == u.Kind

@@ -36,6 +36,7 @@ type parts struct {
 	initContainers, sidecars, volumes, mount krm.Entries
 
 	initNames, sidecarNames, volumeNames []string
+	names                                []byte // those, as the record has them
 }
 
 // placeholder stands for the name of the workload in common parts.
@@ -83,6 +84,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 	}
 	p.volumes.Text = AppendVolumes(nil, s)
 	p.mount.Text = AppendTraceMount(nil, s)
+	p.names = appendNames(nil, p.initNames, p.sidecarNames, p.volumeNames)
 	return p
 }
 
@@ -122,7 +124,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	r := &in.record
 	*r = record{
 		Version: in.Version, Original: original, Unended: o.Unended(),
-		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames,
+		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames, names: p.names,
 		Mounts: r.Mounts[:0], Created: r.Created[:0],
 	}
 	spec := pod.Spec()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -131,7 +132,11 @@ func (s *scanner) fail(at int, reason string) int {
 
 func (s *scanner) add(parent int32, keyStart, keyEnd int) int32 {
 	i := int32(len(s.nodes))
-	s.nodes = append(s.nodes, node{parent: parent, keyStart: int32(keyStart), keyEnd: int32(keyEnd)})
+	if len(s.nodes) == cap(s.nodes) {
+		s.nodes = slices.Grow(s.nodes, 1)
+	}
+	s.nodes = s.nodes[:i+1]
+	s.nodes[i] = node{parent: parent, keyStart: int32(keyStart), keyEnd: int32(keyEnd)}
 	n := &s.nodes[parent]
 	if n.first == 0 {
 		n.first = i
