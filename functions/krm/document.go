@@ -56,8 +56,8 @@ func FirstStart(src []byte) int {
 	return start
 }
 
-// markerLine gives the start of the next line that begins with "---", at the
-// earliest at, -1 for none. One of three bytes is enough to look at.
+// markerLine gives the start of the next line that begins with "---", -1 for
+// none. The line at the position counts. One of three bytes is enough to look at.
 func markerLine(src []byte, at int) int {
 	for p := uint(at) + 2; p < uint(len(src)); p += 3 {
 		if src[p] != '-' {

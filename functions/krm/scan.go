@@ -150,11 +150,16 @@ func (s *scanner) add(parent int32, keyStart, keyEnd int) int32 {
 // content finds the first character that is neither blank nor comment, from
 // the start of a line on.
 func (s *scanner) content(p int) (pos, col int) {
-	if p != s.seen.from {
-		pos, col = s.find(p)
-		s.seen = seen{p, pos, col}
+	if p == s.seen.from {
+		return s.seen.pos, s.seen.col
 	}
-	return s.seen.pos, s.seen.col
+	return s.look(p)
+}
+
+func (s *scanner) look(p int) (pos, col int) {
+	pos, col = s.find(p)
+	s.seen = seen{p, pos, col}
+	return pos, col
 }
 
 func (s *scanner) find(p int) (pos, col int) {
@@ -232,28 +237,24 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail(p, "deeper than 100 levels")
 	}
-	next := s.value(p, col, i, parentCol)
+	next := -1
+	if s.src[p] == '-' && s.blank(p+1) {
+		next = s.sequence(p, col, i)
+	} else if end := s.key(p); end > 0 {
+		next = s.mapping(p, end, col, i)
+	} else if s.bad == "" {
+		next = s.inline(p, i, parentCol)
+	}
 	s.depth--
 	return next
 }
 
-func (s *scanner) value(p, col int, i int32, parentCol int) int {
-	if s.src[p] == '-' && s.blank(p+1) {
-		return s.sequence(p, col, i)
-	}
-	if end := s.key(p); end > 0 {
-		return s.mapping(p, end, col, i)
-	}
-	if s.bad != "" {
-		return -1
-	}
-	return s.inline(p, i, parentCol)
-}
-
 // key gives the end of the mapping key at p, or 0 where p starts no key.
 func (s *scanner) key(p int) int {
-	if end, known := s.oddKey(p); known {
-		return end
+	if !letter(s.src[p]) {
+		if end, known := s.oddKey(p); known {
+			return end
+		}
 	}
 	for q := s.stop(p); q < s.end && s.src[q] != '\n'; q = s.stop(q + 1) {
 		switch s.src[q] {
@@ -282,15 +283,11 @@ func (s *scanner) key(p int) int {
 // may be a plain key all the same.
 func (s *scanner) oddKey(p int) (end int, known bool) {
 	src := s.src[:s.end]
-	c := src[p]
-	if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-		return 0, false
-	}
 	if p == s.line && (bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
 		s.fail(p, "a document marker with text")
 		return 0, true
 	}
-	switch c {
+	switch src[p] {
 	case '"', '\'':
 		end := s.quoted(p, true)
 		if end <= 0 {
@@ -330,6 +327,8 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 	return 0, false
 }
 
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
 // stop gives the next place, or s.end, where plain text may end: at a colon, a
 // number sign or a line feed. It stops at some other characters as well.
 func (s *scanner) stop(p int) int {
@@ -358,9 +357,14 @@ func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 		if s.duplicate(i, child) {
 			return s.fail(p, "a duplicate key")
 		}
-		q := s.skipSpaces(keyEnd + 1)
+		q := keyEnd + 1
+		if q < s.end && s.src[q] == ' ' {
+			q++
+		}
 		var next int
-		if s.lineEnd(q) || s.src[q] == '#' {
+		if q < s.end && letter(s.src[q]) { // most values
+			next = s.plain(q, child, col)
+		} else if q = s.skipSpaces(q); s.lineEnd(q) || s.src[q] == '#' {
 			next = s.lineAfter(q)
 			p2, col2 := s.content(next)
 			switch {
@@ -507,13 +511,14 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 // plain reads a plain scalar, which goes on over all lines that are indented
 // deeper than its collection.
 func (s *scanner) plain(p int, i int32, parentCol int) int {
-	s.nodes[i].style = plainStyle
+	n := &s.nodes[i]
+	n.kind, n.style, n.start = scalarNode, plainStyle, int32(p)
 	for {
 		end, next := s.plainLine(p)
 		if end < 0 {
 			return -1
 		}
-		s.nodes[i].end = int32(end)
+		n.end = int32(end)
 		p2, col2 := s.content(next)
 		switch {
 		case p2 < 0:
@@ -523,7 +528,7 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 		case s.src[end] == ' ' && s.src[s.skipSpaces(end)] == '#', bytes.IndexByte(s.src[next:p2], '#') >= 0:
 			return s.fail(p2, "text after a commented value")
 		}
-		s.nodes[i].style = plainLinesStyle
+		n.style = plainLinesStyle
 		p = p2
 	}
 }
@@ -539,6 +544,9 @@ func (s *scanner) plainLine(p int) (end, next int) {
 		if src[q] == '#' && (src[q-1] == ' ' || src[q-1] == '\t') {
 			break
 		}
+	}
+	if q < len(src) && src[q] == '\n' && src[q-1] > ' ' {
+		return q, q + 1
 	}
 	end = q
 	if q < len(src) && src[q] == '\n' && src[q-1] == '\r' {
