@@ -47,7 +47,6 @@ const (
 	ReasonRunDeleted    = "PipelineRunDeleted"
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
-	ReasonApplyDenied   = "ApplyDenied"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"
@@ -73,7 +72,6 @@ const (
 	ReasonRevisionNotFound  = "GitRevisionNotFound"
 	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
 	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
-	ReasonGitUnreachable    = "GitRemoteUnreachable"
 )
 
 // Trigger says why a run was started.
