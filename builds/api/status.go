@@ -52,6 +52,7 @@ const (
 	ReasonUndefinedParameter = "UndefinedParameter"
 	ReasonWrongParameterType = "WrongParameterValueType"
 	ReasonTemplateNotFound   = "TemplateNotFound"
+	ReasonTemplateForbidden  = "TemplateForbidden"
 	ReasonInvalidTemplate    = "InvalidTemplate"
 	ReasonStepNotFound       = "StepNotFound"
 	ReasonInvalidStep        = "InvalidStep"
