@@ -146,7 +146,7 @@ func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Op
 
 func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Options) (*application, error) {
 	if err := p.check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w\n  hint: choose another with --name", err)
 	}
 	if len(objects) == 0 {
 		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, run `armature delete %s`", p.Name)
