@@ -128,7 +128,7 @@ func (a *application) decide(o *object) Step {
 	case o.policy.ifNotPresent:
 		return is(Skip, "it exists, and its annotation says IfNotPresent")
 	case a.foreign(live):
-		return is(Conflict, "it belongs to the package %s; take it over with --adopt %s", owner(live), owner(live))
+		return is(Conflict, "it belongs to the package %s; `armature apply --adopt %s` takes it over", owner(live), owner(live))
 	case live.GetDeletionTimestamp() != nil:
 		return is(Refused, "it is being deleted: apply again when it is gone")
 	}
