@@ -228,7 +228,11 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 		}
 	}
 	if !r.quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", plan.Package, summary(counts))
+		name := plan.Package.String()
+		if dryRun {
+			name += " (dry run)"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, summary(counts))
 	}
 	return err
 }

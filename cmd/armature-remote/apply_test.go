@@ -58,8 +58,9 @@ func TestApply(t *testing.T) {
 	}
 
 	// A dry run, a diff, the apply, and a second one that finds nothing to do.
-	out, _ := a.run(t, 0, "apply", folder, "-n", "team1", "--dry-run")
+	out, errs := a.run(t, 0, "apply", folder, "-n", "team1", "--dry-run")
 	contains(out, "ConfigMap team1/settings would be created")
+	contains(errs, "team1/weather (dry run): ")
 	out, _ = a.run(t, 1, "diff", folder, "-n", "team1")
 	contains(out, "+  key: VALUE", "+kind: Deployment")
 	if same, _ := a.run(t, 0, "diff", folder, "-n", "team1", "--exit-code=false"); same != out {
@@ -71,7 +72,7 @@ func TestApply(t *testing.T) {
 	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color", "always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
 		t.Errorf("no colours:\n%s", out)
 	}
-	out, errs := a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
 	contains(out, "ConfigMap team1/settings created", "Deployment team1/weather-agent created")
 	contains(errs, "team1/weather: ", " created")
 	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent", metav1.GetOptions{})
