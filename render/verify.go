@@ -31,6 +31,9 @@ func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
 	findings, stats, err := Stream(src, opt, sink)
 	if err == nil && !krm.Failed(findings) {
 		err = v.finish()
+		if err == nil && stats.Workloads == 0 {
+			err = v.nothing()
+		}
 	}
 	findings = append(findings, v.findings...)
 	krm.SortFindings(findings)
@@ -160,6 +163,32 @@ func (v *verification) finish() error {
 	for _, have := range v.left {
 		v.report("left-over", have, "", fmt.Sprintf("a fresh render does not have %s", have.ref), "render again")
 	}
+	return nil
+}
+
+// nothing reports a source without any object for a cluster: to pass it would
+// hide that the step before made nothing.
+func (v *verification) nothing() error {
+	seen := false
+	for _, f := range v.src.Files {
+		if f.AsIs || !manifest(f.Path) {
+			continue
+		}
+		data, err := content(v.src, f.Path)
+		if err != nil {
+			return err
+		}
+		walk(data, func(d krm.Document, item bool, _ int) {
+			var o krm.Object
+			isObject, err := o.Read(data, d, item, krm.Origin{})
+			seen = seen || err == nil && isObject && !localKind(&o)
+		})
+		if seen {
+			return nil
+		}
+	}
+	v.report("nothing", found{}, "", "there is no Kubernetes object to verify",
+		"most likely the step before failed, or wrote elsewhere: look at its output, and at the path given here")
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -34,10 +35,31 @@ import (
 var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
+	ctrl.SetLogger(funcr.New(func(_, text string) { runtimeErrors.add(text) }, funcr.Options{Verbosity: -1}))
 	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
 		return plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog"), "testdata")
 	}))
+}
+
+// runtimeErrors are what controller-runtime has logged as errors, in all tests.
+var runtimeErrors journal
+
+// journal keeps lines that several goroutines write.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) add(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text.WriteString(line + "\n")
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 // world is one test's namespace on the shared API server, with a store, a clock

@@ -97,6 +97,9 @@ func newAgent() client.Object {
 	return u
 }
 
+// watchesPods: the pods that a card selects wake it.
+func (k Kind) watchesPods() bool { return k.gvk.Kind == "AgentCard" }
+
 // list of a kind's objects.
 func (k Kind) list() client.ObjectList {
 	l := &metav1.PartialObjectMetadataList{}
@@ -201,11 +204,19 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 }
 
 // start the controller of a kind, then sweep what vanished while nobody watched.
+// The caches come first: a controller that ends while it waits for them logs that
+// as an error.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
-	if err := r.setup(mgr, k, o.Concurrency); err != nil {
-		return err
+	watched := []client.Object{k.object()}
+	if k.watchesPods() {
+		watched = append(watched, &corev1.Pod{})
 	}
-	if _, err := mgr.GetCache().GetInformer(ctx, k.object()); err != nil {
+	for _, object := range watched {
+		if _, err := mgr.GetCache().GetInformer(ctx, object); err != nil {
+			return err
+		}
+	}
+	if err := r.setup(mgr, k, o.Concurrency); err != nil {
 		return err
 	}
 	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
@@ -256,7 +267,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, SkipNameValidation: ptr.To(true)})
-	if k.gvk.Kind == "AgentCard" {
+	if k.watchesPods() {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {

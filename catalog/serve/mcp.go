@@ -22,6 +22,7 @@ type SearchInput struct {
 type ListInput struct {
 	Namespace string `json:"namespace,omitempty" jsonschema:"Kubernetes namespace; empty is all that you may see"`
 	Health    string `json:"health,omitempty" jsonschema:"Healthy, Degraded, Failing or Unknown; empty is any"`
+	After     string `json:"after,omitempty" jsonschema:"what next of the page before said; empty is the first page"`
 }
 
 // GetInput is what get_entry takes.
@@ -38,7 +39,8 @@ type EntryOutput struct {
 
 // ListOutput is a list of entries or hits.
 type ListOutput struct {
-	Items []any `json:"items"`
+	Items []any  `json:"items"`
+	Next  string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
 }
 
 // mcp is the catalog as an MCP server, so that an agent can look for agents and
@@ -60,7 +62,7 @@ func (s *Server) mcp() http.Handler {
 				return nil, ListOutput{}, err
 			}
 			hits, err := s.Store.Search(ctx, q)
-			return nil, ListOutput{anys(hits)}, s.mcpError(err)
+			return nil, ListOutput{Items: anys(hits)}, s.mcpError(err)
 		})
 	for name, one := range map[string]struct {
 		kind store.Type
@@ -72,6 +74,10 @@ func (s *Server) mcp() http.Handler {
 		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what},
 			func(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
 				q := store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
+				var err error
+				if q.After, err = parseCursor(in.After); err != nil {
+					return nil, ListOutput{}, err
+				}
 				if err := check(q); err != nil {
 					return nil, ListOutput{}, err
 				}
@@ -79,7 +85,7 @@ func (s *Server) mcp() http.Handler {
 				for i := range entries {
 					entries[i].Document, entries[i].Instances = nil, nil
 				}
-				return nil, ListOutput{anys(entries)}, s.mcpError(err)
+				return nil, ListOutput{anys(entries), nextPage(entries, q)}, s.mcpError(err)
 			})
 	}
 	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas"},

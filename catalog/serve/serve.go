@@ -215,12 +215,9 @@ func (s *Server) list(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := EntryList{Items: entries}
+	out := EntryList{Items: entries, Next: nextPage(entries, q)}
 	if out.Items == nil {
 		out.Items = []store.Entry{}
-	}
-	if len(entries) == q.Limit {
-		out.Next = cursor(entries[len(entries)-1].Key)
 	}
 	return out, nil
 }
@@ -284,14 +281,9 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 		}
 		q.Limit = n
 	}
-	if text := v.Get("after"); text != "" {
-		parts := strings.Split(text, "/")
-		if len(parts) != 3 {
-			return q, &problem{http.StatusBadRequest, "after: use what next said"}
-		}
-		q.After = store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}
-	}
-	return q, nil
+	var err error
+	q.After, err = parseCursor(v.Get("after"))
+	return q, err
 }
 
 // check refuses words that no entry and no item has.
@@ -327,7 +319,27 @@ func allow(r *http.Request, names ...string) error {
 	return nil
 }
 
+// nextPage asks for the page after one; "" where that was the last.
+func nextPage(entries []store.Entry, q store.Query) string {
+	if len(entries) < q.Limit {
+		return ""
+	}
+	return cursor(entries[len(entries)-1].Key)
+}
+
 func cursor(k store.Key) string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
+
+// parseCursor reads what next said; "" is the first page.
+func parseCursor(text string) (store.Key, error) {
+	if text == "" {
+		return store.Key{}, nil
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return store.Key{}, &problem{http.StatusBadRequest, "after: use what next said"}
+	}
+	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
+}
 
 // watch streams changes as server-sent events: first all that is there, unless
 // the caller says after which revision (or Last-Event-ID) to go on, then each

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -254,6 +255,40 @@ func TestListPages(t *testing.T) {
 	want := fmt.Sprintf("%[1]steam1/office %[1]steam1/weather %[1]steam2/office %[1]steam2/weather", w.prefix)
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A list by MCP goes on where a page ends: a thousand is not all.
+func TestMCPListPages(t *testing.T) {
+	w := newWorld(t)
+	token := w.token("anna", "team1")
+	for i := range 1001 {
+		w.put("team1", fmt.Sprintf("agent-%04d", i), cards, store.Agent)
+	}
+	list := func(after string) (names []string, next string) {
+		t.Helper()
+		var answer struct {
+			StructuredContent struct {
+				Items []struct{ Name string }
+				Next  string
+			}
+		}
+		w.must(json.Unmarshal([]byte(w.mcp(token, "list_agents", map[string]any{"after": after})), &answer))
+		for _, i := range answer.StructuredContent.Items {
+			names = append(names, i.Name)
+		}
+		return names, answer.StructuredContent.Next
+	}
+	first, next := list("")
+	if len(first) != 1000 || first[999] != "agent-0999" || next == "" {
+		t.Fatalf("%d entries on the first page, the next is %q", len(first), next)
+	}
+	second, next := list(next)
+	if !slices.Equal(second, []string{"agent-1000", "weather"}) || next != "" {
+		t.Errorf("the second page has %v, the next is %q", second, next)
+	}
+	if answer := w.mcp(token, "list_agents", map[string]any{"after": "x"}); !strings.Contains(answer, "after: use what next said") {
+		t.Errorf("a wrong page: %s", answer)
 	}
 }
 

@@ -211,7 +211,7 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 	counts := make(map[apply.Action]int)
 	for _, s := range plan.Steps {
 		if s.Action == apply.Conflict || s.Action == apply.Refused {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", s.File, s.Title(), s.Reason)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", s.Place(), s.Title(), s.Reason)
 			counts[s.Action]++
 			continue
 		}
@@ -228,7 +228,11 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 		}
 	}
 	if !r.quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", plan.Package, summary(counts))
+		name := plan.Package.String()
+		if dryRun {
+			name += " (dry run)"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, summary(counts))
 	}
 	return err
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -56,8 +58,9 @@ func TestApply(t *testing.T) {
 	}
 
 	// A dry run, a diff, the apply, and a second one that finds nothing to do.
-	out, _ := a.run(t, 0, "apply", folder, "-n", "team1", "--dry-run")
+	out, errs := a.run(t, 0, "apply", folder, "-n", "team1", "--dry-run")
 	contains(out, "ConfigMap team1/settings would be created")
+	contains(errs, "team1/weather (dry run): ")
 	out, _ = a.run(t, 1, "diff", folder, "-n", "team1")
 	contains(out, "+  key: VALUE", "+kind: Deployment")
 	if same, _ := a.run(t, 0, "diff", folder, "-n", "team1", "--exit-code=false"); same != out {
@@ -69,7 +72,7 @@ func TestApply(t *testing.T) {
 	if out, _ := a.run(t, 1, "diff", folder, "-n", "team1", "--color", "always"); !strings.Contains(out, "\033[32m+  key: VALUE\033[0m\n") {
 		t.Errorf("no colours:\n%s", out)
 	}
-	out, errs := a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
+	out, errs = a.run(t, 0, "apply", folder, "-n", "team1", "--wait=false")
 	contains(out, "ConfigMap team1/settings created", "Deployment team1/weather-agent created")
 	contains(errs, "team1/weather: ", " created")
 	deployment, err := c.AppsV1().Deployments("team1").Get(t.Context(), "weather-agent", metav1.GetOptions{})
@@ -151,9 +154,41 @@ func TestApply(t *testing.T) {
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
 	out, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--wait=false", "-o", "json")
-	contains(errs, "settings.yaml: ConfigMap team1/settings: ", "datta")
+	contains(errs, "settings.yaml:1: ConfigMap team1/settings: ", "datta")
 	if strings.Contains(errs, "occurred") || !json.Valid([]byte(out)) {
 		t.Errorf("%s%s", errs, out)
+	}
+
+	// Its line is the author's, whatever a render put before it; an object that a
+	// render made has the line of what it was made for.
+	write("settings.yaml", "")
+	deployment2 := "# ours\n---\n" + strings.ReplaceAll(string(content(t, filepath.Join(folder, "deployment.yaml"))), "weather-agent", "second-agent")
+	write("second.yaml", deployment2+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
+	out, _ = a.run(t, 1, "apply", folder, "-n", "team1", "--dry-run", "-o", "json")
+	var lines struct {
+		Objects []struct {
+			Action, Kind, Name, File string
+			Line                     int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &lines); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, o := range lines.Objects {
+		if o.File == "second.yaml" {
+			got[o.Kind+" "+o.Name] = fmt.Sprintf("%s %d", o.Action, o.Line)
+		}
+	}
+	want := map[string]string{"Deployment second-agent": "create 3", "ConfigMap settings": fmt.Sprintf("refused %d", strings.Count(deployment2, "\n")+2),
+		"ConfigMap second-agent-token-exchange": "create 3", "ConfigMap second-agent-trace": "create 3"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, name := range []string{"settings.yaml", "second.yaml"} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	// Out again.

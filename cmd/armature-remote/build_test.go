@@ -6,22 +6,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -181,6 +187,55 @@ func TestBuildOffline(t *testing.T) {
 		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
 		if out, errs := a.run(t, 2, args...); out != "" || errs == "" {
 			t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
+		}
+	}
+}
+
+// What a plan prints is read off the composed objects, which share parts with each
+// other and with the build: none is changed.
+func TestBuildPlanChangesNothing(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "builds", "weather.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := openLibrary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range shippedModes() {
+		for _, objects := range []bool{false, true} {
+			builds, err := manifest.Builds("weather.yaml", data, api.DefaultGroup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := builds[0]
+			b.Spec.Mode = mode
+			out, err := library.Compose(b, compose.Settings{PipelineObjects: objects})
+			if err != nil {
+				t.Fatal(err)
+			}
+			build, pipeline, run := b.DeepCopy(), out.Pipeline.DeepCopy(), out.Run.DeepCopy()
+			sent, err := out.RunJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = compose.Graph(out.Pipeline) + compose.Mermaid(out.Pipeline)
+			if err := printObjects(io.Discard, "json", planned(out)...); err != nil {
+				t.Fatal(err)
+			}
+			for _, pair := range [][2]any{{build, b.AgentBuild}, {pipeline, out.Pipeline}, {run, out.Run}} {
+				if !reflect.DeepEqual(pair[0], pair[1]) {
+					t.Errorf("mode %s: the %T was changed", mode, pair[1])
+				}
+			}
+			// The run that is sent takes its pipeline from a text, which is the same.
+			var text tektonv1.PipelineRun
+			if err := json.Unmarshal(sent, &text); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := text.Spec.PipelineSpec, out.Pipeline.Spec; !objects && !equality.Semantic.DeepEqual(*got, want) {
+				t.Errorf("mode %s: the run is sent with another pipeline", mode)
+			}
 		}
 	}
 }

@@ -306,16 +306,6 @@ func answered(e store.Entry) string {
 	return duration.HumanDuration(age) + " ago"
 }
 
-// oneLine keeps what strangers wrote from steering a terminal or a table.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
 func short(text string) string {
 	runes := []rune(oneLine(text))
 	if len(runes) > 60 {

@@ -25,7 +25,8 @@ import (
 //	keypair NAME      makes NAME.key and NAME.pub, as cosign generate-key-pair does
 //	image NAME        stores an image, another one each time, in the registry
 //	fill FILE         replaces REGISTRY in a file by the registry's host
-//	cut               makes the registry refuse everything from now on
+//	cut               makes the registry refuse everything from now on, in words
+//	                  that would steer a terminal
 func TestDelivery(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.Command("go", "build", "-o", bin, "github.com/armature-dev/armature/cmd/armature", "github.com/armature-dev/armature/cmd/armature-remote")
@@ -39,6 +40,7 @@ func TestDelivery(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, err := os.Stat(filepath.Join(env.WorkDir, "cut")); err == nil {
 					w.WriteHeader(http.StatusForbidden)
+					_, _ = io.WriteString(w, `{"errors": [{"code": "DENIED", "message": "\u001b[31mclosed\u009b0m"}]}`)
 					return
 				}
 				handler.ServeHTTP(w, r)

@@ -112,7 +112,7 @@ func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color b
 			continue
 		}
 		if r.Action == apply.Conflict || r.Action == apply.Refused {
-			fmt.Fprintf(problems, "%s: %s: %s\n", r.File, r.Title(), r.Reason)
+			fmt.Fprintf(problems, "%s: %s: %s\n", r.Place(), r.Title(), r.Reason)
 		}
 		paint(out, r.Diff, color)
 	}

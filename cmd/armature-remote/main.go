@@ -46,8 +46,23 @@ func run(ctx context.Context, root *cobra.Command) int {
 	return 1
 }
 
-// explain writes an error to standard error.
-func explain(err error) { fmt.Fprint(os.Stderr, explanation(err)) }
+// explain writes an error to standard error. A registry's words may be in it.
+func explain(err error) { fmt.Fprint(os.Stderr, harmless(explanation(err))) }
+
+// harmless keeps what strangers wrote from steering a terminal.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// oneLine keeps it from steering a table as well.
+func oneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(harmless(text))
+}
 
 // explanation gives each of several errors its own lines. Words that somebody
 // put around several stay around them.

@@ -94,8 +94,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 	}
 	var d decoder
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
-		d.read(file, bytes.Clone(data))
-		return cmd.Context().Err()
+		return errors.Join(d.rendered(src, file, bytes.Clone(data)), cmd.Context().Err())
 	})
 	if err != nil {
 		return nil, err
@@ -118,6 +117,45 @@ type decoder struct {
 func (d *decoder) read(file string, text []byte) {
 	read, err := apply.Read(file, text)
 	d.objects, d.failed = append(d.objects, read...), multierror.Append(d.failed, err)
+}
+
+// rendered reads a file as a render made it. Its objects have the lines of what
+// their author wrote: of themselves, or of what they were made for.
+func (d *decoder) rendered(src render.Source, file string, text []byte) error {
+	written, err := original(src, file)
+	if err != nil {
+		return err
+	}
+	from := len(d.objects)
+	d.read(file, text)
+	if bytes.Equal(text, written) {
+		return nil
+	}
+	authored, _ := apply.Read(file, written) // the render has told what is wrong with it
+	lines := make(map[string]int)
+	key := func(o apply.Object, name string) string { return o.GetNamespace() + " " + name }
+	for _, o := range authored {
+		lines[key(o, o.GetKind()+"/"+o.GetName())] = o.Line
+	}
+	for i := range d.objects[from:] {
+		o := &d.objects[from+i]
+		self := key(*o, o.GetKind()+"/"+o.GetName())
+		if lines[self] == 0 { // generated; more may be made for it in turn
+			lines[self] = lines[key(*o, o.GetAnnotations()[krm.RenderedFor])]
+		}
+		o.Line = lines[self]
+	}
+	return nil
+}
+
+// original is a file as it was before a render.
+func original(src render.Source, file string) ([]byte, error) {
+	for _, f := range src.Files {
+		if f.Path == file && f.Data != nil {
+			return f.Data, nil
+		}
+	}
+	return src.Read(file, nil)
 }
 
 // pulled gives the objects of an artifact, as they are: the configuration that

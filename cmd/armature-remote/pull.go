@@ -105,7 +105,7 @@ func listCommand() *cobra.Command {
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 			fmt.Fprintln(table, "TAG\tDIGEST\tREVISION\tCREATED\tSOURCE")
 			for _, a := range list {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Tag, a.Digest, a.Revision, a.Created, a.Source)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", oneLine(a.Tag), a.Digest, oneLine(a.Revision), oneLine(a.Created), oneLine(a.Source))
 			}
 			return table.Flush()
 		},

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -120,8 +119,8 @@ func (r *registryFlags) options(cmd *cobra.Command, doing string) oci.Options {
 
 // artifact wants an argument to be a reference to an artifact.
 func artifact(given string) error {
-	if !strings.HasPrefix(given, oci.Scheme) {
-		return usageError{fmt.Errorf("%s is no reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", given, oci.Scheme)}
+	if _, err := (oci.Options{}).Parse(given); err != nil {
+		return usageError{err}
 	}
 	return nil
 }

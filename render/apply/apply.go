@@ -146,7 +146,7 @@ func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Op
 
 func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Options) (*application, error) {
 	if err := p.check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w\n  hint: choose another with --name", err)
 	}
 	if len(objects) == 0 {
 		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, run `armature delete %s`", p.Name)
@@ -175,7 +175,7 @@ func (a *application) take(objects []Object) error {
 	coming := definitions(objects)
 	var failed *multierror.Error
 	for _, o := range objects {
-		gvk := o.GroupVersionKind()
+		gvk, at := o.GroupVersionKind(), place(o.File, o.Line)
 		if value, ok := o.GetAnnotations()[krm.LocalConfig]; ok && value != "false" {
 			a.local[ID{Namespace: o.GetNamespace(), Name: o.GetName(), GroupKind: gvk.GroupKind()}] = o
 			continue
@@ -188,38 +188,39 @@ func (a *application) take(objects []Object) error {
 		case errors.Is(err, errNotServed) && coming[gvk] != "":
 			namespaced = coming[gvk] == "Namespaced"
 		default:
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", o.File, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", at, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
 			continue
 		}
 		if wrong := illegible(o.Unstructured); len(wrong) > 0 {
 			for _, w := range wrong {
-				failed = multierror.Append(failed, fmt.Errorf("%s: %s %s: %s", o.File, o.GetKind(), o.GetName(), w))
+				failed = multierror.Append(failed, fmt.Errorf("%s: %s %s: %s", at, o.GetKind(), o.GetName(), w))
 			}
 			continue
 		}
 		id := a.adjust(o.Unstructured, namespaced)
-		if before := a.fileOf(id); before != "" {
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s is in the package twice, in %s too", o.File, title(id), before))
+		if before := a.placeOf(id); before != "" {
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s is in the package twice, in %s too", at, title(id), before))
 			continue
 		}
 		if id == (ID{Namespace: a.Namespace, Name: a.configMap(), GroupKind: configMapKind}) {
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s is the name of the package's inventory", o.File, title(id)))
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s is the name of the package's inventory", at, title(id)))
 			continue
 		}
 		if m == nil {
 			a.later[id], a.deferred = o, append(a.deferred, id)
 			continue
 		}
-		a.wanted[id] = &object{id: id, file: o.File, mapping: m, body: o.Unstructured}
+		a.wanted[id] = &object{id: id, file: o.File, line: o.Line, mapping: m, body: o.Unstructured}
 	}
 	return failed.ErrorOrNil()
 }
 
-func (a *application) fileOf(id ID) string {
+// placeOf says where the package has an object; "" where it has none.
+func (a *application) placeOf(id ID) string {
 	if o := a.wanted[id]; o != nil {
-		return o.file
+		return place(o.file, o.line)
 	}
-	return a.later[id].File
+	return place(a.later[id].File, a.later[id].Line)
 }
 
 // definitions gives the scope of each kind that the CRDs of the package define.
@@ -482,10 +483,10 @@ func (a *application) do(ctx context.Context, s *Step) error {
 	u, err := a.send(ctx, s)
 	if conflicts := conflictsOf(err); len(conflicts) > 0 {
 		s.Action, s.Conflicts, s.Reason = Conflict, conflicts, explain(conflicts)
-		return fmt.Errorf("%s: %s: %s", s.File, title(s.ID), s.Reason)
+		return fmt.Errorf("%s: %s: %s", s.Place(), title(s.ID), s.Reason)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s: %s", s.File, title(s.ID), refusal(err))
+		return fmt.Errorf("%s: %s: %s", s.Place(), title(s.ID), refusal(err))
 	}
 	s.want.written, s.Done = u, true
 	return nil
@@ -550,9 +551,9 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 		o := a.later[id]
 		m, err := a.cluster.served(ctx, o.GroupVersionKind(), a.timeout())
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", o.File, title(id), err)
+			return fmt.Errorf("%s: %s: %w", place(o.File, o.Line), title(id), err)
 		}
-		a.wanted[id] = &object{id: id, file: o.File, mapping: m, body: o.Unstructured}
+		a.wanted[id] = &object{id: id, file: o.File, line: o.Line, mapping: m, body: o.Unstructured}
 		now = append(now, a.wanted[id])
 	}
 	if err := a.observe(ctx, now); err != nil {
@@ -564,7 +565,7 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 		s := a.decide(o)
 		p.Steps = append(p.Steps, s)
 		if s.Action == Conflict || s.Action == Refused {
-			problems = append(problems, fmt.Sprintf("%s: %s: %s", s.File, title(s.ID), s.Reason))
+			problems = append(problems, fmt.Sprintf("%s: %s: %s", s.Place(), title(s.ID), s.Reason))
 		}
 	}
 	p.sort()

@@ -50,7 +50,7 @@ func TestCRDAndInstance(t *testing.T) {
 // A kind that nobody serves or defines ends the apply before anything is written.
 func TestUnknownKind(t *testing.T) {
 	w := newWorld(t)
-	w.refused(apply.Options{}, "app.yaml: Widget one of example.org/v1: the cluster does not serve this kind", configMap("settings", "a"),
+	w.refused(apply.Options{}, "app.yaml:7: Widget one of example.org/v1: the cluster does not serve this kind", configMap("settings", "a"),
 		"{apiVersion: example.org/v1, kind: Widget, metadata: {name: one}}")
 }
 

@@ -34,7 +34,7 @@ func (c *Cluster) Delete(ctx context.Context, p Package, opt Options) (*Plan, er
 
 func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*application, *Plan, error) {
 	if err := p.check(); err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w\n  hint: `armature inventory -A` lists all", err)
 	}
 	a := &application{Package: p, Options: opt, cluster: c, last: ownNamespace(p), mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
 	c.mapper.Reset()

@@ -49,7 +49,7 @@ func (p Package) configMap() string { return "armature-" + p.Name }
 
 func (p Package) check() error {
 	if wrong := validation.IsDNS1123Label(p.Name); len(wrong) > 0 {
-		return fmt.Errorf("%q cannot be the name of a package: %s\n  hint: name it with --name", p.Name, wrong[0])
+		return fmt.Errorf("%q cannot be the name of a package: %s", p.Name, wrong[0])
 	}
 	return nil
 }

@@ -63,5 +63,8 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	w.Package.Name = "Not A Name"
-	w.refused(apply.Options{}, "cannot be the name of a package", configMap("one", "a"))
+	w.refused(apply.Options{}, "choose another with --name", configMap("one", "a"))
+	if _, err := w.PlanDelete(t.Context(), w.Package); err == nil || !strings.Contains(err.Error(), "cannot be the name of a package") || strings.Contains(err.Error(), "--name") {
+		t.Errorf("delete: %v", err)
+	}
 }

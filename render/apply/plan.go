@@ -34,6 +34,8 @@ type Step struct {
 	Version string `json:"-"`
 	// File that the object stands in; "" for what is pruned.
 	File string `json:"file,omitempty"`
+	// Line of the file that it starts in; 0 where nobody knows.
+	Line int `json:"line,omitempty"`
 	// Reason of everything but a plain create, change or unchanged.
 	Reason string `json:"reason,omitempty"`
 	// Done says that it was carried out.
@@ -49,6 +51,9 @@ type Step struct {
 
 // Title names the object of a step for people.
 func (s Step) Title() string { return title(s.ID) }
+
+// Place says where the object of a step stands.
+func (s Step) Place() string { return place(s.File, s.Line) }
 
 // Plan is what an apply is about to do, in order.
 type Plan struct {
@@ -82,6 +87,7 @@ func (p *Plan) Destructive() []Step {
 type object struct {
 	id      ID
 	file    string
+	line    int
 	mapping *meta.RESTMapping
 	policy  policy
 	bad     error  // of its annotations
@@ -102,7 +108,7 @@ type object struct {
 // may be nil, and what the inventory and the dry run say.
 func (a *application) decide(o *object) Step {
 	live := a.seen[o.id]
-	s := Step{ID: o.id, Version: o.mapping.GroupVersionKind.Version, File: o.file, want: o, live: live, next: o.trial}
+	s := Step{ID: o.id, Version: o.mapping.GroupVersionKind.Version, File: o.file, Line: o.line, want: o, live: live, next: o.trial}
 	is := func(action Action, reason string, args ...any) Step {
 		s.Action, s.Reason = action, fmt.Sprintf(reason, args...)
 		return s
@@ -122,7 +128,7 @@ func (a *application) decide(o *object) Step {
 	case o.policy.ifNotPresent:
 		return is(Skip, "it exists, and its annotation says IfNotPresent")
 	case a.foreign(live):
-		return is(Conflict, "it belongs to the package %s; take it over with --adopt %s", owner(live), owner(live))
+		return is(Conflict, "it belongs to the package %s; `armature apply --adopt %s` takes it over", owner(live), owner(live))
 	case live.GetDeletionTimestamp() != nil:
 		return is(Refused, "it is being deleted: apply again when it is gone")
 	}
@@ -187,10 +193,10 @@ func (a *application) plan() *Plan {
 	}
 	for _, id := range a.deferred {
 		o := a.later[id]
-		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "once its CRD is there"})
+		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, Reason: "once its CRD is there"})
 	}
 	for id, o := range a.local {
-		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Version: o.GroupVersionKind().Version, Reason: "its annotation says that it is for tools, not for a cluster"})
+		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, Reason: "its annotation says that it is for tools, not for a cluster"})
 	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {

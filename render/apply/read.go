@@ -19,15 +19,26 @@ type Object struct {
 	*unstructured.Unstructured
 	// File that it stands in, for messages; "-" is standard input.
 	File string
+	// Line of the file that it starts in, from 1; 0 where nobody knows.
+	Line int
+}
+
+// place says where an object stands, for people.
+func place(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
 
 // Read decodes the objects of a rendered file. Lists give their items. Documents
 // that are no Kubernetes objects are errors, empty ones are passed over.
 func Read(file string, text []byte) ([]Object, error) {
-	var documents [][]byte
+	var documents []krm.Document
 	for d := range krm.Documents(text) {
-		documents = append(documents, text[d.Start:d.End])
+		documents = append(documents, d)
 	}
+	lines := linesOf(text, documents)
 	decoded := make([][]Object, len(documents))
 	problems := make([]error, len(documents))
 	var workers sync.WaitGroup
@@ -35,7 +46,7 @@ func Read(file string, text []byte) ([]Object, error) {
 	for w := range n {
 		workers.Go(func() {
 			for i := w; i < len(documents); i += n {
-				decoded[i], problems[i] = decode(file, documents[i])
+				decoded[i], problems[i] = decode(file, text, documents[i], lines[i])
 			}
 		})
 	}
@@ -49,24 +60,37 @@ func Read(file string, text []byte) ([]Object, error) {
 	return all, failed.ErrorOrNil()
 }
 
-func decode(file string, document []byte) ([]Object, error) {
-	text, err := yaml.YAMLToJSONStrict(document)
+// linesOf gives the lines in which parts of a text start. The parts stand in order.
+func linesOf(text []byte, parts []krm.Document) []int {
+	lines, line, at := make([]int, len(parts)), 1, 0
+	for i, p := range parts {
+		line += bytes.Count(text[at:p.Start], []byte{'\n'})
+		lines[i], at = line, p.Start
+	}
+	return lines
+}
+
+func decode(file string, text []byte, d krm.Document, line int) ([]Object, error) {
+	data, err := yaml.YAMLToJSONStrict(text[d.Start:d.End])
 	if err != nil {
+		// Once more, for an error that counts the lines of the file.
+		_, err := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte{'\n'}, line-1), text[d.Start:d.End]...))
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if bytes.Equal(text, []byte("null")) {
+	if bytes.Equal(data, []byte("null")) {
 		return nil, nil
 	}
+	at := place(file, line)
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(text); err != nil || u.GetAPIVersion() == "" {
+	if err := u.UnmarshalJSON(data); err != nil || u.GetAPIVersion() == "" {
 		// The error has the document in it, which may be a Secret.
-		return nil, fmt.Errorf("%s: a document is no Kubernetes object: apiVersion or kind is missing, or metadata is no map", file)
+		return nil, fmt.Errorf("%s: a document is no Kubernetes object: apiVersion or kind is missing, or metadata is no map", at)
 	}
 	if !u.IsList() {
 		if u.GetName() == "" {
-			return nil, fmt.Errorf("%s: %s has no metadata.name, which server-side apply needs", file, u.GetKind())
+			return nil, fmt.Errorf("%s: %s has no metadata.name, which server-side apply needs", at, u.GetKind())
 		}
-		return []Object{{u, file}}, nil
+		return []Object{{u, file, line}}, nil
 	}
 	var items []Object
 	err = u.EachListItem(func(item runtimeObject) error {
@@ -74,11 +98,16 @@ func decode(file string, document []byte) ([]Object, error) {
 		if !ok || o.GetName() == "" {
 			return errors.New("an item of a list has no metadata.name")
 		}
-		items = append(items, Object{o, file})
+		items = append(items, Object{o, file, line})
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if parts, _, ok := krm.ListItems(text, d); ok && len(parts) == len(items) {
+		for i, line := range linesOf(text, parts) {
+			items[i].Line = line
+		}
 	}
 	return items, nil
 }

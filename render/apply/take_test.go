@@ -13,12 +13,12 @@ import (
 func TestIllegible(t *testing.T) {
 	w := newWorld(t)
 	for words, manifest := range map[string]string{
-		`app.yaml: ConfigMap a: metadata.labels["version"] is no text: write it in quotes`: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {app: web, version: 1}}}",
-		`metadata.annotations["since"] is no text`:                                         "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {since: }}}",
-		`metadata.labels is no map`:                                                        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: [app]}}",
-		`app.yaml: Secret a: stringData["pin"] is no text: write it in quotes`:             "{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {pin: 31415926}}",
-		`data["pin"] is no text: write it in quotes`:                                       "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926}}",
-		`data["pin"] is not in base64: write plain text under stringData`:                  "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926-}}",
+		`app.yaml:1: ConfigMap a: metadata.labels["version"] is no text: write it in quotes`: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {app: web, version: 1}}}",
+		`metadata.annotations["since"] is no text`:                                           "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {since: }}}",
+		`metadata.labels is no map`:                                                          "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: [app]}}",
+		`app.yaml:1: Secret a: stringData["pin"] is no text: write it in quotes`:             "{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {pin: 31415926}}",
+		`data["pin"] is no text: write it in quotes`:                                         "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926}}",
+		`data["pin"] is not in base64: write plain text under stringData`:                    "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926-}}",
 		`data is no map`: "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: 31415926}",
 	} {
 		w.refused(apply.Options{}, words, manifest)

@@ -107,11 +107,11 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 	}
 	repo, err := name.NewRepository(plain, opt.nameOptions()...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", repository, err)
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY, without a tag", repository, err, Scheme)
 	}
 	tags, err := remote.List(repo, opt.Remote(ctx)...)
 	if err != nil {
-		return nil, explain("listing", repo.Tag(""), err)
+		return nil, explain("listing", repo.Tag("*"), err)
 	}
 	tags = slices.DeleteFunc(tags, attached.MatchString)
 	found := make([]*Tagged, len(tags))

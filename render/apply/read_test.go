@@ -1,0 +1,78 @@
+package apply_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/render/apply"
+)
+
+// Each object knows the line that it starts in: of documents, of items of lists,
+// and of what stands on one line.
+func TestReadLines(t *testing.T) {
+	text := `# settings
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: one}
+---
+
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: two}
+# the third
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: three}
+---
+{apiVersion: v1, kind: List, items: [
+  {apiVersion: v1, kind: ConfigMap, metadata: {name: four}},
+  {apiVersion: v1, kind: ConfigMap, metadata: {name: five}}]}
+`
+	objects, err := apply.Read("app.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"one", "two", "three", "four", "five"}
+	lines := []int{1, 10, 14, 19, 20}
+	for i, o := range objects {
+		if i >= len(want) || o.GetName() != want[i] || o.Line != lines[i] {
+			t.Errorf("%s in line %d; want %v in %v", o.GetName(), o.Line, want, lines)
+		}
+	}
+	if len(objects) != len(want) {
+		t.Errorf("%d objects", len(objects))
+	}
+	for words, broken := range map[string]string{
+		"app.yaml:7: a document is no Kubernetes object": "---\na: b\n",
+		"app.yaml:7: ConfigMap has no metadata.name":     "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
+		"yaml: line 10: ":                  "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n\tname: x\n",
+		"line 9: key \"kind\" already set": "---\napiVersion: v1\nkind: ConfigMap\nkind: Secret\n",
+	} {
+		before := strings.Join(strings.SplitAfter(text, "\n")[:5], "")
+		if _, err := apply.Read("app.yaml", []byte(before+broken)); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("want %q, got %v", words, err)
+		}
+	}
+}
+
+// What the API server refuses, and what somebody else owns, is named with the
+// line that it starts in.
+func TestRefusalsNameTheirLine(t *testing.T) {
+	w := newWorld(t)
+	bad := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\ndatta: {}\n"
+	plan, err := w.Plan(t.Context(), w.Package, w.read(web, configMap("good", "a"), bad), apply.Options{})
+	w.must(err)
+	i := slices.IndexFunc(plan.Steps, func(s apply.Step) bool { return s.Action == apply.Refused })
+	if i < 0 || plan.Steps[i].Place() != "app.yaml:24" {
+		t.Errorf("want a refusal in line 24:\n%s", show(plan))
+	}
+	// An apply asks about new objects by creating them.
+	_, err = w.Apply(t.Context(), w.Package, w.read(configMap("good", "a"), bad), apply.Options{})
+	if err == nil || !strings.Contains(err.Error(), "app.yaml:7: ConfigMap "+w.Package.Namespace+"/bad: ") {
+		t.Errorf("error %v", err)
+	}
+}
