@@ -141,8 +141,8 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
-// Glance notes a document of the first pass by its head, nil where that is not
-// certain, if it says all that others want to know of it. It reads into look.
+// Glance notes a document of the first pass by the head that HeadOf gave, if that
+// says all that others want to know of it. It reads into look.
 func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, head *krm.Head, item bool, origin krm.Origin) (noted bool) {
 	if item {
 		return p.glanceAtItem(look, src, d, origin)

@@ -40,11 +40,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			continue
 		}
 		if form.lists {
-			var head *krm.Head
-			if h, ok := krm.ReadHead(text); ok {
-				head = &h
-			}
-			if items, flow, ok := krm.ListItems(data, d, head); ok {
+			if items, flow, ok := krm.ListItems(data, d, krm.HeadOf(text)); ok {
 				at, line = d.Start, origin.Line
 				dst = w.appendItems(dst, data, d, items, flow, file, lineOf)
 				continue

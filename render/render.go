@@ -397,10 +397,7 @@ func walkHeads(data []byte, visit func(d krm.Document, head *krm.Head, item bool
 	}
 	for d := range krm.Documents(data) {
 		f.several = f.several || d.End < len(data)
-		var head *krm.Head
-		if h, ok := krm.ReadHead(data[d.Start:d.End]); ok {
-			head = &h
-		}
+		head := krm.HeadOf(data[d.Start:d.End])
 		if items, flow, ok := krm.ListItems(data, d, head); ok {
 			f.lists = true
 			for _, item := range items {

@@ -151,6 +151,14 @@ func ReadHead(src []byte) (h Head, ok bool) {
 	return h, true
 }
 
+// HeadOf is ReadHead, with nil where that is not certain.
+func HeadOf(src []byte) *Head {
+	if h, ok := ReadHead(src); ok {
+		return &h
+	}
+	return nil
+}
+
 func (h *Head) readMetadata(src []byte) (ok bool) {
 	col := -1
 	for p := 0; p < len(src); {
@@ -304,8 +312,8 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	return spans, from, to, true
 }
 
-// ListItems splits a document, of which ReadHead gave the head, nil where it was
-// not certain, at its items if its kind ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
+// ListItems splits a document, of which HeadOf gave the head, at its items if its
+// kind ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
 // what stands between the commas. ok is false for every other document, and for
 // a list that the scanner is not certain of.
 func ListItems(src []byte, d Document, head *Head) (items []Document, flow, ok bool) {
