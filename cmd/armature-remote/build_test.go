@@ -283,7 +283,10 @@ func TestBuildCluster(t *testing.T) {
 		return b
 	}
 
-	a.run(t, 0, "build", "run", weather)
+	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" || !strings.Contains(errs, `weather.yaml:3: metadata.namespace: is "team1", but --namespace says "team2"`+"\n  hint: ") {
+		t.Errorf("a namespace that is not the file's: stdout %q, stderr %q", out, errs)
+	}
+	a.run(t, 0, "build", "run", weather, "-n", "team1")
 	a.run(t, 0, "build", "run", weather) // applying twice is no change
 	if b := get(); b.Generation != 1 || b.Spec.Source.SourceSubfolder != "a2a/weather_service" {
 		t.Errorf("generation %d: %+v", b.Generation, b.Spec.Source)
