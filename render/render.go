@@ -175,7 +175,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 		return nil, Stats{}, err
 	}
 	if !e.undo {
-		e.findings = append(e.findings, e.pkg.Finish()...)
+		e.findings = e.pkg.WithoutEchoes(append(e.findings, e.pkg.Finish()...))
 	}
 	krm.SortFindings(e.findings)
 	return e.findings, e.stats, nil
