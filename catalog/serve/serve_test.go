@@ -199,6 +199,9 @@ func TestUnknownCallers(t *testing.T) {
 			if status != http.StatusUnauthorized || strings.Contains(body, "team1") || token != "" && strings.Contains(body, token) {
 				t.Errorf("%q at %s: %d %s", token, path, status, body)
 			}
+			if expired := strings.Contains(body, "has expired"); strings.HasPrefix(path, "/api/") && expired != (token != "") {
+				t.Errorf("%q at %s is told %s", token, path, body)
+			}
 		}
 	}
 	if strings.Contains(w.logged.String(), "s3cret") {

@@ -193,8 +193,8 @@ func TestCatalogClient(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
-	ca, token, wrong := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong")
-	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret")} {
+	ca, token, wrong, empty := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong"), filepath.Join(dir, "empty")
+	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret"), empty: nil} {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -208,6 +208,9 @@ func TestCatalogClient(t *testing.T) {
 	}
 	if _, errs := a.run(t, 1, append(args, "--token-file", token)...); !strings.Contains(errs, "certificate") {
 		t.Errorf("a certificate that nobody vouches for: %s", errs)
+	}
+	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", empty)...); !strings.Contains(errs, empty+" is empty") {
+		t.Errorf("an empty token: %s", errs)
 	}
 	redirect = true
 	a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", token)...)
