@@ -71,6 +71,23 @@ func TestStatus(t *testing.T) {
 		t.Error(out)
 	}
 
+	// What a registry has told the kubelet does not steer the terminal.
+	failing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}}}
+	if failing, err = c.CoreV1().Pods("team1").Create(t.Context(), failing, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	failing.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied: \033[2Jgone"}}}}
+	if _, err := c.CoreV1().Pods("team1").UpdateStatus(t.Context(), failing, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "ErrImagePull: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
+		t.Errorf("%q", out)
+	}
+	now := int64(0)
+	if err := c.CoreV1().Pods("team1").Delete(t.Context(), "web-1", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+
 	// What is not there, and wrong calls.
 	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs, "nothing that Armature rendered is called nothing in namespace team1") {
 		t.Error(errs)
