@@ -153,7 +153,7 @@ func (s *statusOf) where() string {
 func (s *statusOf) follow(cmd *cobra.Command, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	health, failed := status.Well, ""
+	health, failed := status.Ill, "" // until something was shown
 	for {
 		now, err := s.show(cmd)
 		switch {

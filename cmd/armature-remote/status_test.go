@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +101,41 @@ func TestStatus(t *testing.T) {
 	watchStatus(t, a, func() {
 		a.run(t, 0, "apply", file, "-n", "team1", "--wait=false")
 	})
+}
+
+// Ctrl-C before a cluster has answered at all is no success.
+func TestStatusOfSilentCluster(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: {}}], clusters: [{name: c, cluster: {server: 'http://" + silent.Addr().String() + "'}}]}"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, buildArmature(t).file, "status", "--watch", "--kubeconfig", kubeconfig)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
 }
 
 // watchStatus expects --watch to show a change, and Ctrl-C to end it with the
