@@ -91,6 +91,11 @@ items:
 	if out, _ := a.run(t, 0, "catalog", "list", "--type", "server", "-f", file); strings.Contains(out, "weather") {
 		t.Errorf("--type server lists\n%s", out)
 	}
+	for _, args := range [][]string{{"list", "-n", "nowhere"}, {"search", "nobody"}} {
+		if _, errs := a.run(t, 0, append([]string{"catalog", "-f", file}, args...)...); errs != "nothing found\n" {
+			t.Errorf("armature catalog %v: %q", args, errs)
+		}
+	}
 	for want, args := range map[string][]string{
 		"default/nobody: not in the catalog":               {"get", "default/nobody", "-f", file},
 		"office agentcards.kagenti.io: not in the catalog": {"get", "office", "agentcards.kagenti.io", "-f", file},
