@@ -47,12 +47,12 @@ const (
 	ReasonRunDeleted    = "PipelineRunDeleted"
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
-	ReasonApplyDenied   = "ApplyDenied"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"
 	ReasonWrongParameterType = "WrongParameterValueType"
 	ReasonTemplateNotFound   = "TemplateNotFound"
+	ReasonTemplateForbidden  = "TemplateForbidden"
 	ReasonInvalidTemplate    = "InvalidTemplate"
 	ReasonStepNotFound       = "StepNotFound"
 	ReasonInvalidStep        = "InvalidStep"
@@ -73,7 +73,6 @@ const (
 	ReasonRevisionNotFound  = "GitRevisionNotFound"
 	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
 	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
-	ReasonGitUnreachable    = "GitRemoteUnreachable"
 )
 
 // Trigger says why a run was started.

@@ -68,10 +68,12 @@ type Input struct {
 	Verdicts *Verdicts
 }
 
-// Output is one composed build.
+// Output is one composed build, to be read alone: its objects share parts with
+// each other and with the Input, which spares each build of a burst the copies.
+// Changed, it would not be what was judged, and what its names are hashes of.
 type Output struct {
-	// Pipeline by content; a run shares its spec unless
-	// Settings.PipelineObjects.
+	// Pipeline by content; Run.Spec.PipelineSpec is its spec, the same object,
+	// unless Settings.PipelineObjects.
 	Pipeline *tektonv1.Pipeline
 	Run      *tektonv1.PipelineRun
 	// Apply holds what is applied before the run, in this order: the

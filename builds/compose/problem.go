@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sort"
@@ -81,7 +82,7 @@ func (l *problemList) err() error {
 	if len(l.found) == 0 {
 		return nil
 	}
-	sort.SliceStable(l.found, func(i, j int) bool { return l.found[i].Place < l.found[j].Place })
+	sort.SliceStable(l.found, func(i, j int) bool { return comparePlaces(l.found[i].Place, l.found[j].Place) < 0 })
 	all := &multierror.Error{ErrorFormat: formatProblems}
 	seen := map[string]bool{}
 	for _, p := range l.found {
@@ -91,6 +92,31 @@ func (l *problemList) err() error {
 		}
 	}
 	return all
+}
+
+// comparePlaces orders as people count: a.yaml:7 comes before a.yaml:10.
+func comparePlaces(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		m, n := digits(x), digits(y)
+		if m == "" || n == "" {
+			if x[0] != y[0] {
+				break
+			}
+			m, n = x[:1], y[:1]
+		}
+		x, y = x[len(m):], y[len(n):]
+		m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
+		if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a, b))
+}
+
+// digits with which a text begins.
+func digits(text string) string {
+	return text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 }
 
 func formatProblems(errs []error) string {

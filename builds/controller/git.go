@@ -150,7 +150,7 @@ func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision strin
 	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err), strings.Contains(err.Error(), "knownhosts:"):
 		return bad(api.ReasonGitAuthInvalid, creds, fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown), "put the server's key there, as ssh-keyscan prints it")
 	default:
-		return resolved{}, &unreachable{fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown))}
+		return resolved{}, fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown)) // it may answer later
 	}
 	by := map[string]plumbing.Hash{}
 	head := ""
@@ -179,9 +179,6 @@ func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision strin
 	}
 	return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has no revision %q", shown, revision), hint)
 }
-
-// unreachable is a Git server that may answer later.
-type unreachable struct{ error }
 
 // gitAuth makes the login that a Secret holds. The Secret's text goes nowhere
 // else.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,6 +151,35 @@ func TestGitRefusalNamesItsBuild(t *testing.T) {
 		if got := w.phase(name(i), api.PhaseFailed).Status.Message; !strings.Contains(got, "AgentBuild "+w.namespace+"/"+name(i)+": ") {
 			t.Errorf("build %d is told: %s", i, got)
 		}
+	}
+}
+
+// A Git server that does not answer is asked again, which shows as Retrying, not
+// as a failed build.
+func TestGitDoesNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	r := w.serveGit("")
+	var up atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, request *http.Request) {
+		if up.Load() {
+			http.Redirect(rw, request, strings.TrimSuffix(r.url, "/agent.git/.git")+request.URL.String(), http.StatusTemporaryRedirect)
+			return
+		}
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(server.Close)
+	w.start()
+	w.create("weather", r.source("main"), func(b *api.AgentBuild) { b.Spec.Source.SourceRepository = server.URL + "/agent.git/.git" })
+	w.eventually("Retrying shows", func() string {
+		b := w.build("weather")
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, server.URL) || b.Status.Phase != api.PhasePending {
+			return fmt.Sprintf("%s %s: %s", b.Status.Phase, c.Reason, c.Message)
+		}
+		return ""
+	})
+	up.Store(true)
+	if got, want := w.run(1).Annotations[compose.AnnotationCommit], r.git("rev-parse", "HEAD"); got != want {
+		t.Errorf("main became %q, want %s", got, want)
 	}
 }
 

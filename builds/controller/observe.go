@@ -146,7 +146,9 @@ type text struct {
 	err      error
 }
 
-// get the first ConfigMap of that name, or nil when there is none.
+// get the first ConfigMap of that name, or nil when there is none. One that may
+// not be read ends the search with a problem: another of the name further on is
+// not the one that was meant.
 func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, name string, isTemplate bool) (*text, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,12 +158,16 @@ func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, nam
 	t.sought[name] = true
 	for _, namespace := range namespaces {
 		key := types.NamespacedName{Namespace: namespace, Name: name}
+		from := compose.ConfigMap{Namespace: namespace, Name: name}
 		meta := configMapMetadata()
 		if !r.watches(namespace) {
 			// A namespace outside this controller's care has no watch: ask.
 			if err := r.Live.Get(ctx, key, meta); err != nil {
-				if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+				if apierrors.IsNotFound(err) {
 					continue
+				}
+				if apierrors.IsForbidden(err) {
+					return forbidden(from, err), nil
 				}
 				return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
 			}
@@ -180,9 +186,12 @@ func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, nam
 			if apierrors.IsNotFound(err) {
 				continue
 			}
+			if apierrors.IsForbidden(err) {
+				return forbidden(from, err), nil
+			}
 			return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 		}
-		from := compose.ConfigMap{Namespace: namespace, Name: name, Data: cm.Data}
+		from.Data = cm.Data
 		fresh := &text{version: cm.ResourceVersion}
 		if isTemplate {
 			fresh.template, fresh.err = compose.ReadTemplate(from)
@@ -193,6 +202,12 @@ func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, nam
 		return fresh, nil
 	}
 	return nil, nil
+}
+
+// forbidden is a ConfigMap that RBAC hides.
+func forbidden(from compose.ConfigMap, err error) *text {
+	return &text{err: &compose.Problem{Reason: api.ReasonTemplateForbidden, Place: from.String(), Message: "the controller may not read it: " + err.Error(),
+		Hint: "grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build goes on by itself"}}
 }
 
 // matters tells whether a build ever asked for a ConfigMap of that name.

@@ -63,6 +63,34 @@ func TestServerError(t *testing.T) {
 	}
 }
 
+// A template that cannot be read for now shows as Retrying, too.
+func TestServerErrorOfTemplate(t *testing.T) {
+	w := newWorld(t)
+	w.own("pipeline-template-own", "template.yaml", "steps: [{name: only, configMap: own-step}]")
+	w.own("own-step", "task-spec.yaml", "steps: [{name: say, image: busybox, command: [echo]}]")
+	var up atomic.Bool
+	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps/own-step") && !up.Load() {
+				return nil, errors.New("dial tcp: connection refused")
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.start()
+	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "own" })
+	w.eventually("Retrying shows", func() string {
+		b := w.build("weather")
+		if c := condition(b, api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "own-step: ") || b.Status.Phase != api.PhasePending {
+			return c.Reason + " " + c.Message
+		}
+		return ""
+	})
+	up.Store(true)
+	w.run(1)
+	w.phase("weather", api.PhaseBuilding)
+}
+
 // A create whose answer got lost is not done twice.
 func TestLostAnswer(t *testing.T) {
 	w := newWorld(t)

@@ -85,6 +85,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.waits.Delete(request.NamespacedName)
 	}
 	if s == nil || err != nil {
+		// A build that was judged before is not doubted because a server is down.
+		if s != nil && s.build.Status.ObservedGeneration != s.build.Generation {
+			r.retrying(ctx, s, err)
+		}
 		return reconcile.Result{}, err
 	}
 	if !s.build.DeletionTimestamp.IsZero() {

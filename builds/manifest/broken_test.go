@@ -62,6 +62,8 @@ var broken = []struct {
 	build, template, first, second string
 }{
 	{name: "build: not YAML", build: "kind: AgentBuild\n\tspec: {}\n"},
+	{name: "build: a text", build: "# a note\nbuild the weather agent\n"},
+	{name: "build: a list", build: good + "---\n- " + strings.ReplaceAll(strings.TrimSpace(good), "\n", "\n  ") + "\n"},
 	{name: "build: no AgentBuild", build: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"},
 	{name: "build: wrong group", build: strings.Replace(good, "agent.kagenti.dev", "agent.example.com", 1)},
 	{name: "build: unknown field", build: good + "  sourceBranch: main\n"},

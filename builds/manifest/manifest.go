@@ -175,6 +175,9 @@ func read(file string, text []byte, above int) ([]document, error) {
 	var root yamlv3.Node
 	err := yamlv3.Unmarshal(text, &root)
 	d := document{file: file, line: above + 1, text: text, above: above}
+	if err == nil && len(root.Content) > 0 && root.Content[0].Kind != yamlv3.MappingNode && root.Content[0].ShortTag() != "!!null" {
+		return bad(root.Content[0].Line, "is no object", "begin it with apiVersion: and kind:")
+	}
 	if err == nil {
 		err = yaml.Unmarshal(text, &d.kind)
 	}

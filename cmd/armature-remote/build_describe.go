@@ -31,9 +31,13 @@ func buildDescribeCommand() *cobra.Command {
 				b.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))
 				return printObjects(cmd.OutOrStdout(), format, b)
 			}
-			tasks, err := c.taskRuns(cmd, b)
-			if err != nil {
-				return err
+			// Of a run that ended, status tells all tasks, with those that were skipped.
+			var tasks []tektonv1.TaskRun
+			if len(b.Status.Tasks) == 0 {
+				var err error
+				if tasks, err = c.taskRuns(cmd, b); err != nil {
+					return err
+				}
 			}
 			return describe(cmd.OutOrStdout(), b, tasks)
 		}),
@@ -104,20 +108,20 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error 
 		return err
 	}
 	states := s.Tasks
-	if len(tasks) > 0 {
-		states = nil
-		for i := range tasks {
-			c := tasks[i].Status.GetCondition("Succeeded")
-			state := api.TaskStatus{Name: tasks[i].Name, State: "Pending", StartTime: tasks[i].Status.StartTime, CompletionTime: tasks[i].Status.CompletionTime}
-			if c != nil {
-				state.Reason = c.Reason
-				state.State = map[string]string{"True": "Succeeded", "False": "Failed"}[string(c.Status)]
-				if state.State == "" {
-					state.State = "Running"
-				}
+	for i := range tasks {
+		c := tasks[i].Status.GetCondition("Succeeded")
+		state := api.TaskStatus{Name: tasks[i].Name, State: "Pending", StartTime: tasks[i].Status.StartTime, CompletionTime: tasks[i].Status.CompletionTime}
+		if c != nil {
+			state.Reason = c.Reason
+			state.State = map[string]string{"True": "Succeeded", "False": "Failed"}[string(c.Status)]
+			switch {
+			case state.State == "":
+				state.State = "Running"
+			case c.Reason == tektonv1.TaskRunReasonCancelled.String():
+				state.State = "Cancelled"
 			}
-			states = append(states, state)
 		}
+		states = append(states, state)
 	}
 	if len(states) > 0 {
 		fmt.Fprintln(table, "\nTASK\tSTATE\tREASON\tTOOK")

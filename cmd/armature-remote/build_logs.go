@@ -6,15 +6,22 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 )
 
 func buildLogsCommand() *cobra.Command {
@@ -40,19 +47,21 @@ func buildLogsCommand() *cobra.Command {
 	return cmd
 }
 
-// poll is how often a run that is followed is looked at for new steps.
+// poll is how often a build that is followed is asked how it stands.
 const poll = time.Second
 
 // logs prints each step's log once; with follow it waits for those to come.
 func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name string, follow bool) error {
-	ctx := cmd.Context()
-	printed := map[string]bool{} // tasks, and containers by pod
-	for {
-		b, err := c.build(ctx, name)
+	p := &stepLogs{cmd: cmd, pods: pods, follow: follow, printed: map[string]bool{}}
+	for first := true; ; first = false {
+		b, err := c.build(cmd.Context(), name)
 		if err != nil {
 			return err
 		}
 		over := b.Over()
+		if follow && b.Status.ObservedGeneration < b.Generation {
+			over = false // that is said of the spec before
+		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
 			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, b.Status.Message)
 		}
@@ -60,63 +69,143 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 		if err != nil {
 			return err
 		}
-		if len(tasks) == 0 && over && len(printed) == 0 {
-			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
-		}
 		for i := range tasks {
-			if err := c.taskLogs(cmd, pods, b, &tasks[i], follow, printed); err != nil {
+			p.task(b.Status.PipelineRunName, tasks[i].Name, &tasks[i])
+		}
+		if first {
+			p.since = b.Status.LastBuildTime
+		}
+		// Once more when it is over: what was told of its tasks may be on its way.
+		if follow && !(first && over) {
+			if err := c.hear(p, b); err != nil {
 				return err
 			}
 		}
-		if over && len(tasks) == 0 {
-			for _, t := range b.Status.Tasks {
-				if !printed[t.Name] && t.State != "Skipped" {
-					fmt.Fprintf(cmd.ErrOrStderr(), "[%s] the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it\n", t.Name)
-				}
-			}
-		}
 		if over || !follow {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(poll):
+			return p.end(b, len(tasks) == 0)
 		}
 	}
 }
 
-// taskLogs prints the steps of a task that have begun and were not printed yet.
-func (c *connection) taskLogs(cmd *cobra.Command, pods kubernetes.Interface, b *api.AgentBuild, task *tektonv1.TaskRun, follow bool, printed map[string]bool) error {
+// hear prints what begins, until nothing was told of a task for a while. A watch
+// tells of a task that ends at once, and of one whose run is deleted at once.
+func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
+	ctx := p.cmd.Context()
+	if p.watch == nil {
+		tasks, err := c.Watch(ctx, &tektonv1.TaskRunList{}, client.InNamespace(b.Namespace),
+			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, compose.LabelBuild: compose.LabelValue(b.Name)})
+		if err != nil {
+			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		}
+		p.watch = tasks
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+			return nil
+		case event := <-p.watch.ResultChan():
+			task, ok := event.Object.(*tektonv1.TaskRun)
+			if !ok { // API servers end a watch after a while, or when they restart
+				p.watch.Stop()
+				p.watch = nil
+				time.Sleep(poll)
+				return nil
+			}
+			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
+				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
+			}
+		}
+	}
+}
+
+// stepLogs prints logs of steps.
+type stepLogs struct {
+	cmd    *cobra.Command
+	pods   kubernetes.Interface
+	follow bool
+
+	since   *metav1.Time    // when the run that is followed first was created
+	printed map[string]bool // tasks by run, and containers by pod
+	watch   watch.Interface // of the tasks
+	streams sync.WaitGroup  // of the steps that are followed
+
+	mu     sync.Mutex // of what follows, and of the output
+	failed error
+}
+
+// task prints the steps that have begun and were not printed yet. Steps that run
+// are printed side by side, since the next may be over before the first.
+func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
 	for _, step := range task.Status.Steps {
 		key := task.Status.PodName + "/" + step.Container
-		if printed[key] || step.Running == nil && step.Terminated == nil {
+		if p.printed[key] || step.Running == nil && step.Terminated == nil {
 			continue
 		}
-		printed[key], printed[task.Name] = true, true
-		options := &corev1.PodLogOptions{Container: step.Container, Follow: follow && step.Terminated == nil}
-		stream, err := pods.CoreV1().Pods(b.Namespace).GetLogs(task.Status.PodName, options).Stream(cmd.Context())
-		if err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "[%s/%s] the log is gone\n", task.Name, step.Name)
-				continue
-			}
-			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
+		p.printed[key], p.printed[run+"/"+name] = true, true
+		title := name + "/" + step.Name
+		pod := p.pods.CoreV1().Pods(task.Namespace)
+		options := &corev1.PodLogOptions{Container: step.Container, Follow: p.follow && step.Terminated == nil}
+		logs := pod.GetLogs(task.Status.PodName, options)
+		if options.Follow {
+			p.streams.Go(func() { p.print(title, logs) })
+		} else {
+			p.print(title, logs)
 		}
+	}
+}
+
+// print one step's log, a line at a time.
+func (p *stepLogs) print(title string, logs *rest.Request) {
+	stream, err := logs.Stream(p.cmd.Context())
+	if apierrors.IsNotFound(err) {
+		p.say(p.cmd.ErrOrStderr(), title, "the log is gone")
+		return
+	}
+	if err == nil {
 		// A line may be as long as it likes: a list of an image's contents is one.
 		lines := bufio.NewReader(stream)
 		for err == nil {
 			var line string
 			if line, err = lines.ReadString('\n'); line != "" {
-				fmt.Fprintf(cmd.OutOrStdout(), "[%s/%s] %s\n", task.Name, step.Name, strings.TrimSuffix(line, "\n"))
+				p.say(p.cmd.OutOrStdout(), title, strings.TrimSuffix(line, "\n"))
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		if err := errors.Join(err, stream.Close()); err != nil {
-			return fmt.Errorf("reading the log of task %s, step %s: %w", task.Name, step.Name, err)
+		err = errors.Join(err, stream.Close())
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.failed = errors.Join(p.failed, fmt.Errorf("reading the log of %s: %w", title, err))
+		p.mu.Unlock()
+	}
+}
+
+func (p *stepLogs) say(out io.Writer, title, line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(out, "[%s] %s\n", title, line)
+}
+
+// end waits for the steps that are followed, and tells which logs went with
+// their run.
+func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
+	p.streams.Wait()
+	if p.watch != nil {
+		p.watch.Stop()
+	}
+	if gone && b.Over() {
+		if len(p.printed) == 0 {
+			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
+		}
+		for _, t := range b.Status.Tasks {
+			if !p.printed[b.Status.PipelineRunName+"/"+t.Name] && t.State != "Skipped" {
+				p.say(p.cmd.ErrOrStderr(), t.Name, "the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it")
+			}
 		}
 	}
-	return nil
+	return p.failed
 }

@@ -42,6 +42,11 @@ func buildRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, b := range builds {
+				if k.namespace != "" && b.Namespace != "" && b.Namespace != k.namespace {
+					return fmt.Errorf("%s: metadata.namespace: is %q, but --namespace says %q\n  hint: leave one of the two out", b.Place, b.Namespace, k.namespace)
+				}
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			generations := make([]int64, len(builds))

@@ -6,22 +6,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"knative.dev/pkg/apis"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -185,6 +192,55 @@ func TestBuildOffline(t *testing.T) {
 	}
 }
 
+// What a plan prints is read off the composed objects, which share parts with each
+// other and with the build: none is changed.
+func TestBuildPlanChangesNothing(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "examples", "builds", "weather.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := openLibrary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range shippedModes() {
+		for _, objects := range []bool{false, true} {
+			builds, err := manifest.Builds("weather.yaml", data, api.DefaultGroup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := builds[0]
+			b.Spec.Mode = mode
+			out, err := library.Compose(b, compose.Settings{PipelineObjects: objects})
+			if err != nil {
+				t.Fatal(err)
+			}
+			build, pipeline, run := b.DeepCopy(), out.Pipeline.DeepCopy(), out.Run.DeepCopy()
+			sent, err := out.RunJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = compose.Graph(out.Pipeline) + compose.Mermaid(out.Pipeline)
+			if err := printObjects(io.Discard, "json", planned(out)...); err != nil {
+				t.Fatal(err)
+			}
+			for _, pair := range [][2]any{{build, b.AgentBuild}, {pipeline, out.Pipeline}, {run, out.Run}} {
+				if !reflect.DeepEqual(pair[0], pair[1]) {
+					t.Errorf("mode %s: the %T was changed", mode, pair[1])
+				}
+			}
+			// The run that is sent takes its pipeline from a text, which is the same.
+			var text tektonv1.PipelineRun
+			if err := json.Unmarshal(sent, &text); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := text.Spec.PipelineSpec, out.Pipeline.Spec; !objects && !equality.Semantic.DeepEqual(*got, want) {
+				t.Errorf("mode %s: the run is sent with another pipeline", mode)
+			}
+		}
+	}
+}
+
 // buildCluster is a control plane with the CRDs and the namespace team1.
 func buildCluster(t *testing.T) (client.Client, *armature) {
 	t.Helper()
@@ -228,7 +284,10 @@ func TestBuildCluster(t *testing.T) {
 		return b
 	}
 
-	a.run(t, 0, "build", "run", weather)
+	if out, errs := a.run(t, 1, "build", "run", weather, "-n", "team2"); out != "" || !strings.Contains(errs, `weather.yaml:3: metadata.namespace: is "team1", but --namespace says "team2"`+"\n  hint: ") {
+		t.Errorf("a namespace that is not the file's: stdout %q, stderr %q", out, errs)
+	}
+	a.run(t, 0, "build", "run", weather, "-n", "team1")
 	a.run(t, 0, "build", "run", weather) // applying twice is no change
 	if b := get(); b.Generation != 1 || b.Spec.Source.SourceSubfolder != "a2a/weather_service" {
 		t.Errorf("generation %d: %+v", b.Generation, b.Spec.Source)
@@ -259,6 +318,39 @@ func TestBuildCluster(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("describe does not say %s:\n%s", want, out)
 		}
+	}
+	// Of a run that is kept, the tasks that were skipped are told with the others;
+	// of one that is stopped, its tasks are not said to have failed.
+	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
+	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1-clone"}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
+	for _, o := range []client.Object{pr, tr} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pr.Status.ChildReferences = []tektonv1.ChildStatusReference{{Name: tr.Name, PipelineTaskName: "github-clone"}}
+	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionFalse, Reason: tektonv1.TaskRunReasonCancelled.String()})
+	b.Status.PipelineRunName = pr.Name
+	b.Status.Tasks = append(b.Status.Tasks, api.TaskStatus{Name: "buildpack-build", State: "Skipped"})
+	for _, o := range []client.Object{pr, tr, b} {
+		if err := c.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out, "buildpack-build  Skipped") {
+		t.Errorf("describe of a run that is kept:\n%s", out)
+	}
+	tasks := b.Status.Tasks
+	b.Status.Tasks = nil
+	if err := c.Status().Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := a.run(t, 0, "build", "describe", "weather", "-n", "team1"); !strings.Contains(out, "github-clone  Cancelled") {
+		t.Errorf("describe of a run that is stopped:\n%s", out)
+	}
+	b.Status.PipelineRunName, b.Status.Tasks = "", tasks
+	if err := c.Status().Update(t.Context(), b); err != nil {
+		t.Fatal(err)
 	}
 	if out, _ := a.run(t, 0, "build", "list", "-A"); !strings.Contains(out, "team1") || !strings.Contains(out, "Failed") {
 		t.Errorf("list: %s", out)
