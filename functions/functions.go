@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // Version is what renders record and the commands print.
@@ -128,10 +129,10 @@ func runAgentCard(u *Unit) {
 }
 
 // common is what tells the ConfigMaps of workloads without wishes of their own
-// apart, besides their name.
+// apart, besides their name and namespace.
 type common struct {
-	kind, namespace, probes string
-	spiffe, trace           bool
+	kind, probes              string
+	namespaced, spiffe, trace bool
 }
 
 // maxCommon bounds the memory for them.
@@ -141,28 +142,35 @@ func (u *Unit) tokenExchange() Generated { return u.configMap(false, u.exchanges
 
 func (u *Unit) trace() Generated { return u.configMap(true, agenttrace.AppendConfigMap) }
 
-// configMap composes a ConfigMap, of which only the name is filled in where the
+// configMap composes a ConfigMap, of which only the names are filled in where the
 // rest has been written before.
 func (u *Unit) configMap(trace bool, write func([]byte, *identity.Settings) []byte) Generated {
 	s := &u.settings
-	if !s.Common {
+	namespaced := s.Namespace != ""
+	if !s.Common || namespaced && !scalar.Plain(s.Namespace) {
 		return Generated{text: write(nil, s)}
 	}
-	k := common{s.Kind, s.Namespace, strings.Join(s.ProbePaths, " "), s.SPIFFE.Enabled, trace}
+	k := common{s.Kind, strings.Join(s.ProbePaths, " "), namespaced, s.SPIFFE.Enabled, trace}
 	block := u.common[k]
 	if block == nil {
 		model := *s
-		model.Name = placeholder
-		block = krm.NewBlock(write(nil, &model), placeholder)
+		model.Name = namePlaceholder
+		if namespaced {
+			model.Namespace = namespacePlaceholder
+		}
+		block = krm.NewBlock(write(nil, &model), namePlaceholder, namespacePlaceholder)
 		if u.common == nil || len(u.common) >= maxCommon {
 			u.common = make(map[common]*krm.Block)
 		}
 		u.common[k] = block
 	}
-	return Generated{block: block, name: s.Name}
+	return Generated{block: block, name: s.Name, namespace: s.Namespace}
 }
 
-const placeholder = "armature0name0placeholder"
+const (
+	namePlaceholder      = "armature0name0placeholder"
+	namespacePlaceholder = "armature0namespace0placeholder"
+)
 
 // generate adds a document, unless an author's ConfigMap has its name.
 func (u *Unit) generate(name func() string, compose func() Generated) {

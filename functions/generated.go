@@ -3,11 +3,11 @@ package functions
 import "github.com/armature-dev/armature/functions/krm"
 
 // Generated is a YAML document that belongs behind an object. Most of them are
-// alike but for a name, and are not written before they have their place.
+// alike but for two names, and are not written before they have their place.
 type Generated struct {
-	text  []byte
-	block *krm.Block
-	name  string
+	text            []byte
+	block           *krm.Block
+	name, namespace string
 }
 
 // Document is a generated document of its own.
@@ -17,7 +17,7 @@ func Document(text []byte) Generated { return Generated{text: text} }
 // a line ending of the caller's.
 func (g *Generated) Append(dst []byte, n int, eol string) []byte {
 	if g.block != nil {
-		return g.block.Append(dst, g.name, n, eol)
+		return g.block.Append(dst, n, eol, g.name, g.namespace)
 	}
 	return krm.AppendIndented(dst, g.text, n, eol)
 }

@@ -37,7 +37,8 @@ type Package struct {
 	exchanges  *tokenexchange.Renderer
 
 	entries []entry
-	first   map[key]int32 // into entries; duplicates follow entry.next
+	first   map[key]int32  // into entries; duplicates follow entry.next
+	kinds   map[string]int // of workloads, with how many there are
 
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
@@ -59,6 +60,7 @@ type Package struct {
 	scripted       bool // by a file that is no manifest
 	lock           pinimages.Lock
 	locks          int // that were taken in
+	scratch        [2][]byte
 
 	findings []krm.Finding
 }
@@ -102,6 +104,7 @@ func NewPackage(version string, config *api.RenderConfig) *Package {
 		Version:    version,
 		entries:    make([]entry, 1), // 0 is none
 		first:      make(map[key]int32),
+		kinds:      make(map[string]int),
 		exchangeOf: make(map[int32]*custom[api.TokenExchange]),
 		traceOf:    make(map[int32]*custom[api.AgentTrace]),
 		namespaces: make(map[string][]namespace),
@@ -138,18 +141,16 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
-// Glance notes a document of the first pass by its head, where that says all
-// that others want to know of it. It reads into look.
-func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (noted bool) {
+// Glance notes a document of the first pass by the head that HeadOf gave, if that
+// says all that others want to know of it. It reads into look.
+func (p *Package) Glance(look *krm.Object, src []byte, d krm.Document, head *krm.Head, item bool, origin krm.Origin) (noted bool) {
 	if item {
 		return p.glanceAtItem(look, src, d, origin)
 	}
-	text := src[d.Start:d.End]
-	head, ok := krm.ReadHead(text)
-	if !ok || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
+	if head == nil || head.Kind == "" || head.Name == "" || p.wants(head.APIVersion, head.Kind) {
 		return false
 	}
-	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(text, []byte(krm.RenderedFor)) {
+	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(src[d.Start:d.End], []byte(krm.RenderedFor)) {
 		return false
 	}
 	p.enter(key{head.Kind, head.Namespace, head.Name}, entry{apiVersion: head.APIVersion, file: origin.File, line: int32(origin.Line)})
@@ -214,8 +215,11 @@ func (p *Package) enter(k key, e entry) {
 	e.key, e.next = k, p.first[k]
 	p.first[k] = int32(len(p.entries))
 	p.entries = append(p.entries, e)
-	if k.kind == "ConfigMap" && !e.generated {
+	switch {
+	case k.kind == "ConfigMap" && !e.generated:
 		p.configMaps++
+	case workloadKinds[k.kind]:
+		p.kinds[k.kind]++
 	}
 }
 
@@ -241,13 +245,18 @@ func (p *Package) Mark() Mark {
 // FactsSince gives the facts that came after a mark. all is false where the
 // package learnt more than they say.
 func (p *Package) FactsSince(m Mark) (facts Facts, all bool) {
-	var names, lines strings.Builder
-	for _, e := range p.entries[m.entries:] {
-		fmt.Fprintf(&names, "%s\x1f%s\x1f%s\x1f%s\x1f%t\x1e", e.apiVersion, e.kind, e.namespace, e.name, e.generated)
-		fmt.Fprintf(&lines, "%d ", e.line)
+	names, lines := p.scratch[0][:0], p.scratch[1][:0]
+	for i := range p.entries[m.entries:] {
+		e := &p.entries[m.entries+i]
+		for _, field := range [...]string{e.apiVersion, e.kind, e.namespace, e.name} {
+			names = append(append(names, field...), '\x1f')
+		}
+		names = append(strconv.AppendBool(names, e.generated), '\x1e')
+		lines = append(strconv.AppendInt(lines, int64(e.line), 10), ' ')
 	}
-	facts = Facts{names.String(), lines.String()}
-	return facts, p.Mark().whole == m.whole && !strings.ContainsAny(facts.Names, "\t\n") && strings.Count(facts.Names, "\x1e") == len(p.entries)-m.entries
+	p.scratch = [...][]byte{names, lines}
+	facts = Facts{string(names), string(lines)}
+	return facts, p.Mark().whole == m.whole && !bytes.ContainsAny(names, "\t\n") && bytes.Count(names, []byte{'\x1e'}) == len(p.entries)-m.entries
 }
 
 // Restore enters the facts of a file that does not have to be read again.

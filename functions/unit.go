@@ -176,10 +176,8 @@ func (u *Unit) annotations(pod krm.PodTemplate) (found []identity.Annotation) {
 	prefix := u.Prefix() + "/"
 	own, template := u.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")
 	for _, at := range [...]krm.Node{own, template} {
-		for k, v := range at.Fields() {
-			if strings.HasPrefix(k, prefix) {
-				found = append(found, identity.Annotation{Key: k, Value: v.Text(), Field: at.Path(), Line: v.Line()})
-			}
+		for v := range at.Prefixed(prefix) {
+			found = append(found, identity.Annotation{Key: v.Key(), Value: v.Text(), Field: at.Path(), Line: v.Line()})
 		}
 		if pod.Path == "" {
 			break // a Pod is its own template
@@ -196,7 +194,11 @@ const grpcHealth = "/grpc.health.v1.Health/Check"
 func probePaths(pod krm.PodTemplate) (paths []string) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			http, grpc := c.Get(probe, "httpGet"), c.Get(probe, "grpc")
+			p := c.Get(probe)
+			if !p.Exists() {
+				continue
+			}
+			http, grpc := p.Get("httpGet"), p.Get("grpc")
 			if path := http.Get("path"); path.IsScalar() {
 				paths = append(paths, path.Text())
 			} else if http.IsMap() {

@@ -40,15 +40,18 @@ func (u *Unit) unreadLabels() {
 	}
 	pod, workload := u.PodTemplate()
 	for _, labels := range [...]krm.Node{own, pod.Template.Get("metadata", "labels")} {
-		for k, n := range labels.Fields() {
-			group, name, _ := strings.Cut(k, "/")
+		for n := range labels.Prefixed(prefix) {
+			name := strings.TrimPrefix(n.Key(), prefix)
 			switch {
-			case group == u.Prefix() && workload && (identity.Near(name, "inject") || name == "injection"):
+			case workload && (identity.Near(name, "inject") || name == "injection"):
 				unread(n, "did you mean "+opt+"?")
-			case group == u.Prefix() && u.Kind == "Namespace" && identity.Near(name, "injection"):
+			case u.Kind == "Namespace" && identity.Near(name, "injection"):
 				unread(n, "did you mean "+prefix+"injection?")
-			case group != u.Prefix() && slices.Contains(profilePrefixes(), group) && (name == "inject" || name == "injection"):
-				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, name))
+			}
+		}
+		for _, label := range profileLabels {
+			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
+				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, path.Base(label)))
 			}
 		}
 		if pod.Path == "" {
@@ -64,8 +67,8 @@ func (u *Unit) unreadLabels() {
 	}
 }
 
-// profilePrefixes are the label prefixes of the profiles.
-func profilePrefixes() []string { return []string{"kagenti.io", "rossoctl.io"} }
+// profileLabels are the labels of the profiles that opt in or out.
+var profileLabels = [...]string{"kagenti.io/inject", "kagenti.io/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
 
 // unreadKind finds custom resources that look like those that are read, and are not.
 func (u *Unit) unreadKind() {
@@ -134,7 +137,7 @@ func (u *Unit) twins() {
 	if u.entry == 0 {
 		return
 	}
-	for kind := range workloadKinds {
+	for kind := range u.kinds {
 		for i := u.first[key{kind, u.Namespace, u.Name}]; i != 0; i = u.entries[i].next {
 			e := &u.entries[i]
 			same := kind == u.Kind

@@ -13,7 +13,7 @@ import (
 )
 
 // appendFile renders the text of one file.
-func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
+func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -21,7 +21,7 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 		return line
 	}
 	from := len(dst)
-	for d := range krm.Documents(data) {
+	for d := range krm.DocumentsOf(data, !form.several) {
 		w.stats.Documents++
 		dst = w.spill(dst, file)
 		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
@@ -39,8 +39,8 @@ func (w *worker) appendFile(dst, data []byte, file string, lists bool) []byte {
 			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, krm.Origin{File: file, Line: origin.Line + 1})
 			continue
 		}
-		if lists {
-			if items, flow, ok := krm.ListItems(data, d); ok {
+		if form.lists {
+			if items, flow, ok := krm.ListItems(data, d, krm.HeadOf(text)); ok {
 				at, line = d.Start, origin.Line
 				dst = w.appendItems(dst, data, d, items, flow, file, lineOf)
 				continue

@@ -192,7 +192,7 @@ type engine struct {
 
 	seed  maphash.Seed
 	sums  []uint64 // of the files as the first pass read them
-	lists []bool   // which files hold lists, or were not read by the first pass
+	forms []form   // of the files
 	kept  []*note  // of files that need no work
 
 	mu       sync.Mutex
@@ -200,6 +200,13 @@ type engine struct {
 	stats    Stats
 	failed   error
 }
+
+// form is what the first pass learnt about the text of a file. The zero form is
+// that of one that holds a single document, which is no list.
+type form struct{ lists, several bool }
+
+// anyForm is that of a file that the first pass did not read.
+var anyForm = form{true, true}
 
 func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	f := e.src.Files[i]
@@ -274,7 +281,7 @@ func matchGlob(glob, file string) bool {
 
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
-	e.seed, e.sums, e.lists = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]bool, len(e.src.Files))
+	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
 	e.kept = make([]*note, len(e.src.Files))
 	m := e.opt.Memory
 	if m != nil {
@@ -297,7 +304,7 @@ func (e *engine) collect() error {
 		}
 		if n := e.kept[i]; n != nil && n.own {
 			e.pkg.Restore(f.Path, n.facts)
-			e.lists[i] = true
+			e.forms[i] = anyForm
 			continue
 		}
 		mark := e.pkg.Mark()
@@ -309,14 +316,14 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		e.lists[i] = walk(data, func(d krm.Document, item bool, line int) {
+		e.forms[i] = walkHeads(data, func(d krm.Document, head *krm.Head, item bool, line int) {
 			origin := krm.Origin{File: f.Path, Line: line}
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				origin.Line++
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if e.pkg.Glance(&look, data, d, item, origin) {
+			if e.pkg.Glance(&look, data, d, head, item, origin) {
 				return
 			}
 			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
@@ -375,9 +382,13 @@ func (e *engine) runtimeScript() error {
 }
 
 // walk calls visit for every document of a stream, or for the items of
-// documents that are lists, with the line each starts on. It says whether there
-// was a list.
-func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists bool) {
+// documents that are lists, with the line each starts on.
+func walk(data []byte, visit func(d krm.Document, item bool, line int)) {
+	walkHeads(data, func(d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
+}
+
+// walkHeads is walk with the heads of documents, where they are certain.
+func walkHeads(data []byte, visit func(d krm.Document, head *krm.Head, item bool, line int)) (f form) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -385,16 +396,18 @@ func walk(data []byte, visit func(d krm.Document, item bool, line int)) (lists b
 		return line
 	}
 	for d := range krm.Documents(data) {
-		if items, flow, ok := krm.ListItems(data, d); ok {
-			lists = true
+		f.several = f.several || d.End < len(data)
+		head := krm.HeadOf(data[d.Start:d.End])
+		if items, flow, ok := krm.ListItems(data, d, head); ok {
+			f.lists = true
 			for _, item := range items {
-				visit(item, !flow, lineOf(item.Start))
+				visit(item, nil, !flow, lineOf(item.Start))
 			}
 			continue
 		}
-		visit(d, false, lineOf(d.Start))
+		visit(d, head, false, lineOf(d.Start))
 	}
-	return lists
+	return f
 }
 
 // render is the second pass.
@@ -516,7 +529,7 @@ func (w *worker) file(i int) error {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
 	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
-	w.out = w.appendFile(w.out[:0], data, f.Path, w.lists[i])
+	w.out = w.appendFile(w.out[:0], data, f.Path, w.forms[i])
 	if w.failure != nil {
 		return w.failure
 	}

@@ -96,35 +96,43 @@ func empty(folder string) (bool, error) {
 
 // Write is the Sink. It may be called from many goroutines.
 func (f *Folder) Write(file string, data []byte) error {
-	relative := filepath.FromSlash(file)
 	if data == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.gone = append(f.gone, file)
 		return nil
 	}
-	changed := f.fresh || !f.holds(relative, data)
+	changed := f.fresh || !f.holds(file, data)
 	if changed {
-		if err := f.mkdir(filepath.Dir(relative)); err != nil {
+		if err := f.put(file, data); err != nil {
 			return err
-		}
-		staged := filepath.Join(f.stage, relative)
-		if err := writeFile(staged, data); err != nil {
-			return err
-		}
-		if info, err := os.Stat(filepath.Join(f.path, relative)); f.inPlace && err == nil {
-			if err := os.Chmod(staged, info.Mode().Perm()); err != nil {
-				return err
-			}
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.files = append(f.files, file)
 	if changed && !f.fresh {
-		f.moved = append(f.moved, relative)
+		f.moved = append(f.moved, filepath.FromSlash(file))
 	}
 	return nil
+}
+
+// put writes a file to the stage, with the permissions of the one it replaces.
+func (f *Folder) put(file string, data []byte) error {
+	if slash := strings.LastIndexByte(file, '/'); slash > 0 {
+		if err := f.mkdir(file[:slash]); err != nil {
+			return err
+		}
+	}
+	staged := below(f.stage, file)
+	if err := writeFile(staged, data); err != nil || !f.inPlace {
+		return err
+	}
+	info, err := os.Stat(below(f.path, file))
+	if err != nil {
+		return nil // it replaces none
+	}
+	return os.Chmod(staged, info.Mode().Perm())
 }
 
 // stamp gives the stamp of a file that was committed.
@@ -140,19 +148,19 @@ func (f *Folder) Keep(file string) {
 }
 
 // holds reports whether the folder has a file with the same content.
-func (f *Folder) holds(relative string, data []byte) bool {
-	have, err := readFile(filepath.Join(f.path, relative), nil)
+func (f *Folder) holds(file string, data []byte) bool {
+	have, err := readFile(below(f.path, file), nil)
 	return err == nil && bytes.Equal(have, data)
 }
 
-func (f *Folder) mkdir(relative string) error {
+func (f *Folder) mkdir(folder string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if relative == "." || f.dirs[relative] {
+	if f.dirs[folder] {
 		return nil
 	}
-	f.dirs[relative] = true
-	return os.MkdirAll(filepath.Join(f.stage, relative), 0o755)
+	f.dirs[folder] = true
+	return os.MkdirAll(below(f.stage, folder), 0o755)
 }
 
 // Commit makes the rendered files the folder's. Files that an earlier render

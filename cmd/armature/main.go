@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,9 +15,6 @@ import (
 )
 
 func main() {
-	// A render makes little garbage: collecting it earlier costs next to nothing
-	// and keeps ten thousand files within 32 MiB.
-	debug.SetGCPercent(30)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once

@@ -3,6 +3,7 @@ package inject
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
@@ -59,13 +60,14 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		}
 	}
 	findings = append(findings, checkPorts(o, spec, s)...)
+	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
 			if path := m.Get("mountPath"); path.Is(agenttrace.MountPath) {
 				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
-		if uid := c.Get("securityContext", "runAsUser"); s.EnvoyProxy.Enabled && uid.Is(fmt.Sprint(s.Outbound.ProxyUID)) {
+		if uid := c.Get("securityContext", "runAsUser"); s.EnvoyProxy.Enabled && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}

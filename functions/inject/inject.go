@@ -36,6 +36,7 @@ type parts struct {
 	initContainers, sidecars, volumes, mount krm.Entries
 
 	initNames, sidecarNames, volumeNames []string
+	names                                []byte // those, as the record has them
 }
 
 // placeholder stands for the name of the workload in common parts.
@@ -83,6 +84,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 	}
 	p.volumes.Text = AppendVolumes(nil, s)
 	p.mount.Text = AppendTraceMount(nil, s)
+	p.names = appendNames(nil, p.initNames, p.sidecarNames, p.volumeNames)
 	return p
 }
 
@@ -122,7 +124,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	r := &in.record
 	*r = record{
 		Version: in.Version, Original: original, Unended: o.Unended(),
-		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames,
+		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames, names: p.names,
 		Mounts: r.Mounts[:0], Created: r.Created[:0],
 	}
 	spec := pod.Spec()
@@ -131,7 +133,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 			return nil
 		}
 		done, err := o.Insert(parent, keys, entries, first)
-		r.note(done, name)
+		r.note(done, "", name)
 		return err
 	}
 	// As classic containers the proxies do not run before the author's init
@@ -144,8 +146,11 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	}
 	for c := range spec.Get("containers").Items() {
 		name := c.Get("name").Text()
-		if err := put(c, volumeMountsKey, containerPath(name), p.mount, false); err != nil {
-			return err
+		if len(p.mount.Text) > 0 || p.mount.Block != nil {
+			done, err := o.Insert(c, volumeMountsKey, p.mount, false)
+			if r.note(done, containerPath, name); err != nil {
+				return err
+			}
 		}
 		r.Mounts = append(r.Mounts, name)
 	}
@@ -167,7 +172,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		if !metadata.Exists() {
 			name = "podMetadata"
 		} else if metadata.Len() == 0 {
-			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "podMetadata")
+			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "", "podMetadata")
 		}
 		if err := put(pod.Template, podAnnotationsKey, name, krm.Entries{Text: bytes.Clone(in.scratch)}, false); err != nil {
 			return err
@@ -176,7 +181,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	}
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
-	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
+	r.note(o.Plan(o.Get("metadata"), annotationsKey), "", "annotations")
 	if o.OnlyHostAnnotations() {
 		r.Created = append(r.Created, "annotations") // the host takes its own away
 	}

@@ -31,9 +31,13 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 				if !n.Exists() {
 					continue
 				}
-				text := n.Text()
+				text := "disabled"
+				if n.Is("enabled") {
+					text = "enabled"
+				}
 				switch {
-				case text != "enabled" && text != "disabled":
+				case !n.Is(text):
+					text = n.Text()
 					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
 						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text), "correct the value or remove the label"))
 				case value != "" && value != text:

@@ -38,64 +38,45 @@ type record struct {
 	// Original is the author's text, gzip in base64, where the layout had to be
 	// rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
+
+	names []byte // InitContainers, Containers and Volumes as they are written
 }
 
-// note records what an insert did under a name of the record's own.
-func (r *record) note(done krm.Insertion, name string) {
+// note records what an insert did under a name of the record's own, which may
+// have a prefix.
+func (r *record) note(done krm.Insertion, prefix, name string) {
 	if done.Created {
-		r.Created = append(r.Created, name)
+		r.Created = append(r.Created, prefix+name)
 	}
 	if done.Was != "" {
 		if r.Emptied == nil {
 			r.Emptied = make(map[string]string)
 		}
-		r.Emptied[name] = done.Was
+		r.Emptied[prefix+name] = done.Was
 	}
 }
 
-// containerPath is the name of a container's mounts in Created and Emptied.
-func containerPath(name string) string { return "containers/" + name }
+// containerPath leads to a container's mounts in Created and Emptied.
+const containerPath = "containers/"
 
 // appendQuoted writes the record as the inside of a single-quoted YAML scalar.
 func (r *record) appendQuoted(dst []byte) []byte {
 	from := len(dst)
 	dst = r.appendJSON(dst)
-	for i := from; i < len(dst); i++ {
-		if dst[i] == '\'' {
-			dst = append(dst, 0)
-			copy(dst[i+1:], dst[i:])
-			i++
-		}
+	if bytes.IndexByte(dst[from:], '\'') < 0 {
+		return dst
 	}
-	return dst
+	return append(dst[:from], bytes.ReplaceAll(dst[from:], []byte("'"), []byte("''"))...)
 }
 
 // appendJSON writes the record as it is read back by encoding/json, without
 // the cost of reflection for each of many workloads.
 func (r *record) appendJSON(b []byte) []byte {
 	b = append(b, `{"version":`...)
-	b = strconv.AppendQuote(b, r.Version)
-	list := func(key string, values []string) {
-		if len(values) == 0 {
-			return
-		}
-		b = append(b, `,"`...)
-		b = append(b, key...)
-		b = append(b, `":[`...)
-		for i, v := range values {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendJSONString(b, v)
-		}
-		b = append(b, ']')
-	}
-	list("initContainers", r.InitContainers)
-	list("containers", r.Containers)
-	list("volumes", r.Volumes)
-	list("mounts", r.Mounts)
-	list("podAnnotations", r.PodAnnotations)
-	list("created", r.Created)
+	b = append(strconv.AppendQuote(b, r.Version), r.names...)
+	b = appendList(b, "mounts", r.Mounts)
+	b = appendList(b, "podAnnotations", r.PodAnnotations)
+	b = appendList(b, "created", r.Created)
 	if len(r.Emptied) > 0 {
 		emptied, err := json.Marshal(r.Emptied)
 		if err != nil {
@@ -111,6 +92,29 @@ func (r *record) appendJSON(b []byte) []byte {
 		b = appendJSONString(b, r.Original)
 	}
 	return append(b, '}')
+}
+
+// appendNames writes what all workloads of a kind have in common.
+func appendNames(b []byte, initContainers, containers, volumes []string) []byte {
+	b = appendList(b, "initContainers", initContainers)
+	b = appendList(b, "containers", containers)
+	return appendList(b, "volumes", volumes)
+}
+
+func appendList(b []byte, key string, values []string) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	b = append(b, `,"`...)
+	b = append(b, key...)
+	b = append(b, `":[`...)
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendJSONString(b, v)
+	}
+	return append(b, ']')
 }
 
 func appendJSONString(b []byte, s string) []byte {
@@ -209,7 +213,7 @@ func remove(o *krm.Object, r *record) error {
 		if !slices.Contains(r.Mounts, name) && mounts.Len() == 1 && ours(first(mounts)) {
 			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
 		} else {
-			cut(c, "volumeMounts", containerPath(name), ours)
+			cut(c, "volumeMounts", containerPath+name, ours)
 		}
 	}
 	cut(spec, "containers", "containers", named(r.Containers))

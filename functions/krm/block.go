@@ -4,32 +4,51 @@ import (
 	"bytes"
 )
 
-// Block is text that many objects get, alike but for one name. It keeps the
+// Block is text that many objects get, alike but for a name or two. It keeps the
 // text indented as it was last needed, so that filling it in is mostly copying.
 type Block struct {
-	parts [][]byte // at zero indentation; the name stands between them
+	parts [][]byte // at zero indentation; values stand between them
+	which []int    // of the values stands behind each part but the last
 
 	indent   int
 	eol      string
 	indented [][]byte
 }
 
-// NewBlock makes a block of lines in which a placeholder stands for the name.
-func NewBlock(text []byte, placeholder string) *Block {
-	return &Block{parts: bytes.Split(bytes.Clone(text), []byte(placeholder)), indent: -1}
+// NewBlock makes a block of lines in which placeholders stand for values.
+func NewBlock(text []byte, placeholders ...string) *Block {
+	b := &Block{indent: -1}
+	rest := bytes.Clone(text)
+	for {
+		next, which := -1, 0
+		for i, placeholder := range placeholders {
+			if at := bytes.Index(rest, []byte(placeholder)); at >= 0 && (next < 0 || at < next) {
+				next, which = at, i
+			}
+		}
+		if next < 0 {
+			b.parts = append(b.parts, rest)
+			return b
+		}
+		b.parts, b.which = append(b.parts, rest[:next]), append(b.which, which)
+		rest = rest[next+len(placeholders[which]):]
+	}
 }
 
-// Append writes the block's lines with more indentation and the name filled in.
-func (b *Block) Append(dst []byte, name string, indent int, eol string) []byte {
+// Append writes the block's lines with more indentation and the values, one for
+// each placeholder, filled in.
+func (b *Block) Append(dst []byte, indent int, eol string, values ...string) []byte {
 	if b.indent != indent || b.eol != eol {
-		b.indent, b.eol = indent, eol
-		const gap = "\x00" // stands in no YAML
-		joined := AppendIndented(nil, bytes.Join(b.parts, []byte(gap)), indent, eol)
-		b.indented = bytes.Split(joined, []byte(gap))
+		b.indent, b.eol, b.indented = indent, eol, b.parts
+		if indent > 0 || eol != "\n" {
+			const gap = "\x00" // stands in no YAML
+			joined := AppendIndented(nil, bytes.Join(b.parts, []byte(gap)), indent, eol)
+			b.indented = bytes.Split(joined, []byte(gap))
+		}
 	}
 	for i, part := range b.indented {
 		if i > 0 {
-			dst = append(dst, name...)
+			dst = append(dst, values[b.which[i-1]]...)
 		}
 		dst = append(dst, part...)
 	}
@@ -47,7 +66,7 @@ type Entries struct {
 
 func (e *Entries) append(dst []byte, indent int, eol string) []byte {
 	if e.Block != nil {
-		return e.Block.Append(dst, e.Name, indent, eol)
+		return e.Block.Append(dst, indent, eol, e.Name)
 	}
 	return AppendIndented(dst, e.Text, indent, eol)
 }

@@ -16,11 +16,17 @@ type Document struct {
 
 // Documents yields the documents of a stream. Together with their separators
 // they are all of it: each End is the next one's Lead.
-func Documents(src []byte) iter.Seq[Document] {
+func Documents(src []byte) iter.Seq[Document] { return DocumentsOf(src, false) }
+
+// DocumentsOf is Documents of a stream that may be known to hold one only.
+func DocumentsOf(src []byte, one bool) iter.Seq[Document] {
 	return func(yield func(Document) bool) {
 		lead, start := 0, FirstStart(src)
 		for at := start; ; {
-			line := markerLine(src, at)
+			line := -1
+			if !one {
+				line = markerLine(src, at)
+			}
 			if line < 0 {
 				yield(Document{lead, start, len(src)})
 				return
@@ -51,18 +57,25 @@ func FirstStart(src []byte) int {
 }
 
 // markerLine gives the start of the next line that begins with "---", -1 for
-// none. There are fewer dashes than line feeds to look at.
+// none. The line at the position counts. One of three bytes is enough to look at.
 func markerLine(src []byte, at int) int {
-	for {
-		i := bytes.Index(src[at:], []byte("---"))
-		if i < 0 {
-			return -1
+	for p := uint(at) + 2; p < uint(len(src)); p += 3 {
+		if src[p] != '-' {
+			continue
 		}
-		if at += i; at == 0 || src[at-1] == '\n' {
-			return at
+		from, to := int(p), int(p)+1
+		for from > at && src[from-1] == '-' {
+			from--
 		}
-		at += len("---")
+		for to < len(src) && src[to] == '-' {
+			to++
+		}
+		if to-from >= 3 && (from == 0 || src[from-1] == '\n') {
+			return from
+		}
+		p = uint(to) - 1
 	}
+	return -1
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -136,6 +149,14 @@ func ReadHead(src []byte) (h Head, ok bool) {
 		}
 	}
 	return h, true
+}
+
+// HeadOf is ReadHead, with nil where that is not certain.
+func HeadOf(src []byte) *Head {
+	if h, ok := ReadHead(src); ok {
+		return &h
+	}
+	return nil
 }
 
 func (h *Head) readMetadata(src []byte) (ok bool) {
@@ -218,10 +239,26 @@ func headScalar(value []byte) (string, bool) {
 	if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
 		value = value[1 : n-1]
 	}
-	if len(value) == 0 || bytes.ContainsAny(value, "\"'\\&*!|>{}[]%@`\t: ") {
-		return "", len(value) == 0
+	for _, c := range value {
+		if c <= ' ' || oddScalar[c] {
+			return "", false
+		}
+	}
+	switch string(value) { // what most documents say takes no memory
+	case "v1":
+		return "v1", true
+	case "apps/v1":
+		return "apps/v1", true
+	case "Deployment":
+		return "Deployment", true
 	}
 	return string(value), true
+}
+
+// oddScalar are the characters with which a scalar may be more than it seems.
+var oddScalar = [256]bool{
+	'"': true, '\'': true, '\\': true, '&': true, '*': true, '!': true, '|': true, '>': true, '{': true, '}': true,
+	'[': true, ']': true, '%': true, '@': true, '`': true, ':': true,
 }
 
 // Items splits a block-style list (List, ResourceList) at the dashes of its
@@ -275,17 +312,16 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	return spans, from, to, true
 }
 
-// ListItems splits a document whose kind ends in List at its items. In a block
-// list each is whole lines, the first with its dash; in a flow list each is
+// ListItems splits a document, of which HeadOf gave the head, at its items if its
+// kind ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
 // what stands between the commas. ok is false for every other document, and for
 // a list that the scanner is not certain of.
-func ListItems(src []byte, d Document) (items []Document, flow, ok bool) {
+func ListItems(src []byte, d Document, head *Head) (items []Document, flow, ok bool) {
 	doc := src[d.Start:d.End]
-	head, certain := ReadHead(doc)
-	if certain && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
+	if head != nil && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
 		return nil, false, false
 	}
-	if certain {
+	if head != nil {
 		if items, _, _, ok := Items(src, d.Start, d.End); ok {
 			withBlanks(src, items, d.End)
 			return items, false, true

@@ -74,10 +74,13 @@ func (n Node) Get(keys ...string) Node {
 
 func (n Node) child(key string) Node {
 	t := &n.o.tree
-	for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
-		if string(t.rawKey(c)) == key {
+	nodes, sum := t.nodes, keySum(key)
+	for c := nodes[n.i].first; c != 0; {
+		d := &nodes[c]
+		if d.sum == sum && string(t.rawKey(c)) == key {
 			return Node{n.o, c, true}
 		}
+		c = d.next
 	}
 	return Node{}
 }
@@ -107,6 +110,26 @@ func (n Node) Fields() iter.Seq2[string, Node] {
 		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
 			if !yield(Node{n.o, c, true}.Key(), Node{n.o, c, true}) {
 				return
+			}
+		}
+	}
+}
+
+// Prefixed yields those values of a mapping whose keys start with a prefix that
+// needs no escapes.
+func (n Node) Prefixed(prefix string) iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		if !n.IsMap() {
+			return
+		}
+		t := &n.o.tree
+		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
+			field := Node{n.o, c, true}
+			key := t.rawKey(c)
+			if len(key) >= len(prefix) && string(key[:len(prefix)]) == prefix || bytes.IndexByte(key, '\\') >= 0 && strings.HasPrefix(field.Key(), prefix) {
+				if !yield(field) {
+					return
+				}
 			}
 		}
 	}

@@ -129,7 +129,31 @@ func (o *Object) syntaxError(src []byte, at int, message string) error {
 func (o *Object) Root() Node { return Node{o, 0, true} }
 
 // Get follows keys from the root.
-func (o *Object) Get(keys ...string) Node { return o.Root().Get(keys...) }
+func (o *Object) Get(keys ...string) Node {
+	t := &o.tree
+	if len(keys) < 2 || keys[0] != "metadata" {
+		return o.Root().Get(keys...)
+	}
+	metadata := o.remembered(&t.metadata, o.Root(), "metadata")
+	if keys[1] != "annotations" {
+		return metadata.Get(keys[1:]...)
+	}
+	return o.remembered(&t.annotations, metadata, "annotations").Get(keys[2:]...)
+}
+
+// remembered gives a value that is looked for once.
+func (o *Object) remembered(place *int32, in Node, key string) Node {
+	if *place == 0 {
+		*place = -1
+		if n := in.Get(key); n.in {
+			*place = n.i
+		}
+	}
+	if *place < 0 {
+		return Node{}
+	}
+	return Node{o, *place, true}
+}
 
 // Group is the API group of the object, "" for the core group.
 func (o *Object) Group() string {
@@ -224,12 +248,19 @@ func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if o.Kind == "Pod" && o.APIVersion == "v1" {
 		return PodTemplate{Template: o.Root()}, o.Get("spec", "containers").IsList()
 	}
-	for _, p := range podTemplates {
-		if t := o.Get(p.keys...); t.Get("spec", "containers").IsList() {
-			return PodTemplate{Template: t, Path: p.path}, true
+	t := &o.tree
+	for i := 0; i < len(podTemplates) && t.pod == 0; i++ {
+		if n := o.Get(podTemplates[i].keys...); n.Get("spec", "containers").IsList() {
+			t.pod, t.podAt = n.i, int8(i)
 		}
 	}
-	return PodTemplate{}, false
+	if t.pod == 0 {
+		t.pod = -1
+	}
+	if t.pod < 0 {
+		return PodTemplate{}, false
+	}
+	return PodTemplate{Template: Node{o, t.pod, true}, Path: podTemplates[t.podAt].path}, true
 }
 
 // Contains reports whether a text stands anywhere in the object.

@@ -29,7 +29,7 @@ func (o *Object) rewrite(text []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(plain))
 	if err := decoder.Decode(&document); err != nil {
 		if err.Error() == "EOF" {
-			o.tree.nodes = append(o.tree.nodes[:0], node{})
+			o.tree = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}
 			o.why = ""
 			return nil
 		}
@@ -46,6 +46,9 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	if line, key := duplicateKey(&document); key != "" {
 		return o.parseErrorAt(line, fmt.Sprintf("the key %q stands twice in one mapping", key))
+	}
+	if line := emptyKey(&document); line > 0 {
+		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
 	}
 	root := yaml.NewRNode(&document)
 	if err := root.DeAnchor(); err != nil {
@@ -128,6 +131,20 @@ func duplicateKey(n *yaml.Node) (line int, key string) {
 		}
 	}
 	return 0, ""
+}
+
+// emptyKey gives the line of the first key that is null and has no text, which
+// kyaml would write as an empty string; 0 where there is none.
+func emptyKey(n *yaml.Node) (line int) {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.ScalarNode && c.Value == "" && c.Tag == yaml.NodeTagNull {
+			return c.Line
+		}
+		if line := emptyKey(c); line > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -50,12 +51,18 @@ type node struct {
 	start, end int32
 	// col is the column of a block collection's entries, and of a block scalar's text.
 	col int32
+	// sum is the key's, by which most keys differ at a glance.
+	sum uint32
 }
 
 // tree is one document, or one item of a list, as the scanner read it.
 type tree struct {
 	src   []byte
 	nodes []node
+	// Places that every function asks for: 0 as long as nobody has, -1 for none.
+	metadata, annotations int32
+	pod                   int32 // of the pod template, at podTemplates[podAt]
+	podAt                 int8
 }
 
 const (
@@ -69,20 +76,25 @@ type scanner struct {
 	tree
 	end  int
 	line int // start of the line that is being read
+	seen seen
 
 	bad   string
 	badAt int
 	depth int
 }
 
+// seen is what content found last. Every collection that ends before a line asks
+// for the same.
+type seen struct{ from, pos, col int }
+
 // scan reads src[from:to] into t, reusing its memory. The text starts at the
 // beginning of a line; where dash is set, that line starts with the dash of a
 // list item. The reason is empty when the scanner is certain.
 func (t *tree) scan(src []byte, from, to int, dash bool) (reason string, at int) {
-	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, end: to}
+	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, end: to, seen: seen{from: -1}}
 	s.nodes = append(s.nodes, node{})
 	s.document(from, dash)
-	t.src, t.nodes = src, s.nodes
+	*t = s.tree
 	return s.bad, s.badAt
 }
 
@@ -120,7 +132,11 @@ func (s *scanner) fail(at int, reason string) int {
 
 func (s *scanner) add(parent int32, keyStart, keyEnd int) int32 {
 	i := int32(len(s.nodes))
-	s.nodes = append(s.nodes, node{parent: parent, keyStart: int32(keyStart), keyEnd: int32(keyEnd)})
+	if len(s.nodes) == cap(s.nodes) {
+		s.nodes = slices.Grow(s.nodes, 1)
+	}
+	s.nodes = s.nodes[:i+1]
+	s.nodes[i] = node{parent: parent, keyStart: int32(keyStart), keyEnd: int32(keyEnd)}
 	n := &s.nodes[parent]
 	if n.first == 0 {
 		n.first = i
@@ -134,16 +150,25 @@ func (s *scanner) add(parent int32, keyStart, keyEnd int) int32 {
 // content finds the first character that is neither blank nor comment, from
 // the start of a line on.
 func (s *scanner) content(p int) (pos, col int) {
-	src := s.src[:s.end]
-	for p < len(src) {
-		q := p
-		for q < len(src) && src[q] == ' ' {
-			q++
-		}
-		if q == len(src) {
+	if p == s.seen.from {
+		return s.seen.pos, s.seen.col
+	}
+	return s.look(p)
+}
+
+func (s *scanner) look(p int) (pos, col int) {
+	pos, col = s.find(p)
+	s.seen = seen{p, pos, col}
+	return pos, col
+}
+
+func (s *scanner) find(p int) (pos, col int) {
+	for p < s.end {
+		q := s.skipSpaces(p)
+		if q == s.end {
 			return s.end, -1
 		}
-		switch src[q] {
+		switch s.src[q] {
 		case '\n':
 			p = q + 1
 		case '\r':
@@ -161,6 +186,9 @@ func (s *scanner) content(p int) (pos, col int) {
 }
 
 func (s *scanner) lineAfter(p int) int {
+	if p < s.end && s.src[p] == '\n' {
+		return p + 1
+	}
 	if i := bytes.IndexByte(s.src[p:s.end], '\n'); i >= 0 {
 		return p + i + 1
 	}
@@ -168,7 +196,14 @@ func (s *scanner) lineAfter(p int) int {
 }
 
 func (s *scanner) skipSpaces(p int) int {
-	for p < s.end && s.src[p] == ' ' {
+	src := s.src[:s.end]
+	for p+8 <= len(src) {
+		if other := binary.LittleEndian.Uint64(src[p:]) ^ ' '*ones; other != 0 {
+			return p + bits.TrailingZeros64(other)/8
+		}
+		p += 8
+	}
+	for p < len(src) && src[p] == ' ' {
 		p++
 	}
 	return p
@@ -202,86 +237,41 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail(p, "deeper than 100 levels")
 	}
-	next := s.value(p, col, i, parentCol)
+	next := -1
+	if s.src[p] == '-' && s.blank(p+1) {
+		next = s.sequence(p, col, i)
+	} else if end := s.key(p); end > 0 {
+		next = s.mapping(p, end, col, i)
+	} else if s.bad == "" {
+		next = s.inline(p, i, parentCol)
+	}
 	s.depth--
 	return next
 }
 
-func (s *scanner) value(p, col int, i int32, parentCol int) int {
-	if s.src[p] == '-' && s.blank(p+1) {
-		return s.sequence(p, col, i)
-	}
-	if end := s.key(p); end > 0 {
-		return s.mapping(p, end, col, i)
-	}
-	if s.bad != "" {
-		return -1
-	}
-	return s.inline(p, i, parentCol)
-}
-
 // key gives the end of the mapping key at p, or 0 where p starts no key.
 func (s *scanner) key(p int) int {
-	src := s.src[:s.end]
-	if p == s.line && (bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
-		s.fail(p, "a document marker with text")
-		return 0
-	}
-	switch c := src[p]; c {
-	case '"', '\'':
-		end := s.quoted(p, true)
-		if end <= 0 {
-			return 0
-		}
-		q := s.skipSpaces(end)
-		if q < s.end && src[q] == ':' && s.blank(q+1) {
-			if q != end {
-				s.fail(q, "a space before the colon of a key")
-				return 0
-			}
+	if !letter(s.src[p]) {
+		if end, known := s.oddKey(p); known {
 			return end
 		}
-		return 0
-	case '&', '*', '!', '%', '@', '`':
-		s.fail(p, "an anchor, alias, tag or reserved character")
-		return 0
-	case '[', '{', '|', '>', '#', ',', ']', '}':
-		return 0
-	case '-':
-		if s.blank(p + 1) {
-			return 0
-		}
-		if src[p+1] == '\t' {
-			s.fail(p, "a tab after a dash")
-			return 0
-		}
-	case '?', ':':
-		s.fail(p, "a complex key")
-		return 0
-	case '<':
-		if p+2 < s.end && src[p+1] == '<' && src[p+2] == ':' {
-			s.fail(p, "a merge key")
-			return 0
-		}
 	}
-	for q := p; q < len(src); q++ {
-		switch src[q] {
+	for q := s.stop(p); q < s.end && s.src[q] != '\n'; q = s.stop(q + 1) {
+		switch s.src[q] {
 		case ':':
 			if s.blank(q + 1) {
-				if src[q-1] == ' ' || src[q-1] == '\t' {
+				if s.src[q-1] == ' ' || s.src[q-1] == '\t' {
 					s.fail(q, "a space before the colon of a key")
 					return 0
 				}
 				return q
 			}
-			if src[q+1] == '\t' {
+			if s.src[q+1] == '\t' {
 				s.fail(q, "a tab after a colon")
 				return 0
 			}
-		case '\n', '\r':
-			return 0
 		case '#':
-			if src[q-1] == ' ' || src[q-1] == '\t' {
+			if s.src[q-1] == ' ' || s.src[q-1] == '\t' {
 				return 0
 			}
 		}
@@ -289,9 +279,76 @@ func (s *scanner) key(p int) int {
 	return 0
 }
 
+// oddKey is key for what does not start with a letter. known is false where it
+// may be a plain key all the same.
+func (s *scanner) oddKey(p int) (end int, known bool) {
+	src := s.src[:s.end]
+	if p == s.line && (bytes.HasPrefix(src[p:], []byte("---")) || bytes.HasPrefix(src[p:], []byte("..."))) {
+		s.fail(p, "a document marker with text")
+		return 0, true
+	}
+	switch src[p] {
+	case '"', '\'':
+		end := s.quoted(p, true)
+		if end <= 0 {
+			return 0, true
+		}
+		q := s.skipSpaces(end)
+		if q < s.end && src[q] == ':' && s.blank(q+1) {
+			if q != end {
+				s.fail(q, "a space before the colon of a key")
+				return 0, true
+			}
+			return end, true
+		}
+		return 0, true
+	case '&', '*', '!', '%', '@', '`':
+		s.fail(p, "an anchor, alias, tag or reserved character")
+		return 0, true
+	case '[', '{', '|', '>', '#', ',', ']', '}':
+		return 0, true
+	case '-':
+		if s.blank(p + 1) {
+			return 0, true
+		}
+		if src[p+1] == '\t' {
+			s.fail(p, "a tab after a dash")
+			return 0, true
+		}
+	case '?', ':':
+		s.fail(p, "a complex key")
+		return 0, true
+	case '<':
+		if p+2 < s.end && src[p+1] == '<' && src[p+2] == ':' {
+			s.fail(p, "a merge key")
+			return 0, true
+		}
+	}
+	return 0, false
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// stop gives the next place, or s.end, where plain text may end: at a colon, a
+// number sign or a line feed. It stops at some other characters as well.
+func (s *scanner) stop(p int) int {
+	src := s.src[:s.end]
+	for ; p+8 <= len(src); p += 8 {
+		x := binary.LittleEndian.Uint64(src[p:])
+		colon, number := (x|'0'*ones)^':'*ones, x^'#'*ones // a line feed with the bits of '0' is a colon
+		if hit := ((colon-ones)&^colon | (number-ones)&^number) & tops; hit != 0 {
+			return p + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for p < len(src) && src[p] != ':' && src[p] != '#' && src[p] != '\n' {
+		p++
+	}
+	return p
+}
+
 func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
-	s.nodes[i].kind, s.nodes[i].style, s.nodes[i].col = mappingNode, blockStyle, int32(col)
-	s.nodes[i].start = int32(p)
+	n := &s.nodes[i]
+	n.kind, n.style, n.col, n.start = mappingNode, blockStyle, int32(col), int32(p)
 	for {
 		if keyEnd-p > maxKey {
 			return s.fail(p, "a very long key")
@@ -300,9 +357,14 @@ func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 		if s.duplicate(i, child) {
 			return s.fail(p, "a duplicate key")
 		}
-		q := s.skipSpaces(keyEnd + 1)
+		q := keyEnd + 1
+		if q < s.end && s.src[q] == ' ' {
+			q++
+		}
 		var next int
-		if s.lineEnd(q) || s.src[q] == '#' {
+		if q < s.end && letter(s.src[q]) { // most values
+			next = s.plain(q, child, col)
+		} else if q = s.skipSpaces(q); s.lineEnd(q) || s.src[q] == '#' {
 			next = s.lineAfter(q)
 			p2, col2 := s.content(next)
 			switch {
@@ -321,12 +383,12 @@ func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 		if next < 0 {
 			return -1
 		}
-		s.nodes[i].end = max(s.nodes[child].end, s.nodes[child].keyEnd)
 		p2, col2 := s.content(next)
 		switch {
 		case p2 < 0:
 			return -1
 		case p2 == s.end || col2 < col:
+			s.nodes[i].end = max(s.nodes[child].end, s.nodes[child].keyEnd)
 			return next
 		case col2 > col:
 			return s.fail(p2, "an indentation that fits no collection")
@@ -380,18 +442,26 @@ func (s *scanner) sequence(p, col int, i int32) int {
 
 // duplicate compares the key of child with its elder siblings.
 func (s *scanner) duplicate(i, child int32) bool {
-	key := s.rawKey(child)
-	last := byte(0) // most keys differ in length or end
-	if len(key) > 0 {
-		last = key[len(key)-1]
-	}
-	for c := s.nodes[i].first; c != child; c = s.nodes[c].next {
-		other := s.rawKey(c)
-		if len(other) == len(key) && (len(key) == 0 || other[len(other)-1] == last && bytes.Equal(other, key)) {
+	nodes, key := s.nodes, s.rawKey(child)
+	sum := keySum(key)
+	nodes[child].sum = sum
+	for c := nodes[i].first; c != child; {
+		n := &nodes[c]
+		if n.sum == sum && bytes.Equal(s.rawKey(c), key) {
 			return true
 		}
+		c = n.next
 	}
 	return false
+}
+
+// keySum is of the length of a key and three of its characters.
+func keySum[T string | []byte](key T) uint32 {
+	n := len(key)
+	if n == 0 {
+		return 0
+	}
+	return uint32(n)<<24 ^ uint32(key[0])<<16 ^ uint32(key[n/2])<<8 ^ uint32(key[n-1])
 }
 
 func (t *tree) rawKey(i int32) []byte {
@@ -441,13 +511,14 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 // plain reads a plain scalar, which goes on over all lines that are indented
 // deeper than its collection.
 func (s *scanner) plain(p int, i int32, parentCol int) int {
-	s.nodes[i].style = plainStyle
+	n := &s.nodes[i]
+	n.kind, n.style, n.start = scalarNode, plainStyle, int32(p)
 	for {
 		end, next := s.plainLine(p)
 		if end < 0 {
 			return -1
 		}
-		s.nodes[i].end = int32(end)
+		n.end = int32(end)
 		p2, col2 := s.content(next)
 		switch {
 		case p2 < 0:
@@ -457,7 +528,7 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 		case s.src[end] == ' ' && s.src[s.skipSpaces(end)] == '#', bytes.IndexByte(s.src[next:p2], '#') >= 0:
 			return s.fail(p2, "text after a commented value")
 		}
-		s.nodes[i].style = plainLinesStyle
+		n.style = plainLinesStyle
 		p = p2
 	}
 }
@@ -465,23 +536,22 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 // plainLine gives the end of the plain text at p and the start of the next line.
 func (s *scanner) plainLine(p int) (end, next int) {
 	src := s.src[:s.end]
-	q := p
-scan:
-	for ; q < len(src); q++ {
-		switch src[q] {
-		case '\n', '\r':
-			break scan
-		case ':':
-			if s.blank(q+1) || src[q+1] == '\t' {
-				return s.fail(q, "a colon inside a plain value"), -1
-			}
-		case '#':
-			if src[q-1] == ' ' || src[q-1] == '\t' {
-				break scan
-			}
+	q := s.stop(p)
+	for ; q < len(src) && src[q] != '\n'; q = s.stop(q + 1) {
+		if src[q] == ':' && (s.blank(q+1) || src[q+1] == '\t') {
+			return s.fail(q, "a colon inside a plain value"), -1
+		}
+		if src[q] == '#' && (src[q-1] == ' ' || src[q-1] == '\t') {
+			break
 		}
 	}
+	if q < len(src) && src[q] == '\n' && src[q-1] > ' ' {
+		return q, q + 1
+	}
 	end = q
+	if q < len(src) && src[q] == '\n' && src[q-1] == '\r' {
+		end--
+	}
 	for end > p && (src[end-1] == ' ' || src[end-1] == '\t') {
 		if src[end-1] == '\t' {
 			return s.fail(end-1, "a tab after a value"), -1
@@ -781,40 +851,30 @@ const (
 // valid checks the bytes that no YAML may hold, and those that the scanner
 // does not want to meet. It gives the offset of the first such byte, or -1.
 func valid(b []byte) (at int, reason string) {
-	ascii := true
+	var all uint64
 	i := 0
-	for ; i+8 <= len(b); i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		if x&tops != 0 {
-			ascii = false
-		}
-		// Bytes below a space that are not line feeds.
-		control := (x - 0x20*ones) &^ x & tops
-		if control == 0 {
+	for ; i+32 <= len(b); i += 32 {
+		words := b[i : i+32 : i+32]
+		x0, x1 := binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[8:])
+		x2, x3 := binary.LittleEndian.Uint64(words[16:]), binary.LittleEndian.Uint64(words[24:])
+		all |= x0 | x1 | x2 | x3
+		if (controls(x0)|controls(x1)|controls(x2)|controls(x3))&tops == 0 {
 			continue
 		}
-		y := x ^ '\n'*ones
-		lineFeed := ^(((y &^ tops) + (tops - ones)) | y) & tops
-		for rest := control &^ lineFeed; rest != 0; rest &= rest - 1 {
-			at := i + bits.TrailingZeros64(rest)/8
-			if reason := controlByte(b, at); reason != "" {
-				return at, reason
-			}
+		if at, reason := controlByte(b, i, i+32); reason != "" {
+			return at, reason
 		}
 	}
-	for ; i < len(b); i++ {
-		if b[i] >= utf8.RuneSelf {
-			ascii = false
-		} else if b[i] < ' ' && b[i] != '\n' {
-			if reason := controlByte(b, i); reason != "" {
-				return i, reason
-			}
-		}
+	for _, c := range b[i:] {
+		all |= uint64(c)
+	}
+	if at, reason := controlByte(b, i, len(b)); reason != "" {
+		return at, reason
 	}
 	if at := bytes.IndexByte(b, 0x7f); at >= 0 {
 		return at, "a control character"
 	}
-	if ascii {
+	if all&tops == 0 {
 		return -1, ""
 	}
 	if !utf8.Valid(b) {
@@ -836,18 +896,22 @@ func valid(b []byte) (at int, reason string) {
 
 const invalidUTF8 = "not valid UTF-8"
 
-func controlByte(b []byte, at int) string {
-	switch b[at] {
-	case '\t', '\n':
-		return ""
-	case '\r':
-		if at+1 < len(b) && b[at+1] == '\n' {
-			return ""
+// controls has the top bit of those bytes set that are below a space and no line
+// feeds. The other bits mean nothing.
+func controls(x uint64) uint64 {
+	return ^((x | tops) - ' '*ones) & (((x ^ '\n'*ones) | tops) - ones) &^ x
+}
+
+// controlByte gives the first control character of b[from:to] that is not welcome.
+func controlByte(b []byte, from, to int) (at int, reason string) {
+	for at := from; at < to; at++ {
+		switch c := b[at]; {
+		case c >= ' ' || c == '\t' || c == '\n' || c == '\r' && at+1 < len(b) && b[at+1] == '\n':
+		case c == '\r':
+			return at, "a carriage return without a line feed"
+		default:
+			return at, "a control character"
 		}
-		return "a carriage return without a line feed"
 	}
-	if b[at] < ' ' {
-		return "a control character"
-	}
-	return ""
+	return -1, ""
 }

@@ -166,3 +166,27 @@ func TestScanRealFiles(t *testing.T) {
 	}
 	t.Logf("%d documents, uncertain: %v", documents, uncertain)
 }
+
+// TestMarkerLine compares with a look at every line, over all short texts of
+// the characters that matter.
+func TestMarkerLine(t *testing.T) {
+	const characters = "-\na"
+	for n := range 3 * 3 * 3 * 3 * 3 * 3 * 3 * 3 * 3 {
+		var text []byte
+		for k := n; k > 0; k /= 3 {
+			text = append(text, characters[k%3])
+		}
+		for at := 0; at < len(text); {
+			want := -1
+			for line := at; line < len(text) && want < 0; line = nextLine(text, line) {
+				if bytes.HasPrefix(text[line:], []byte("---")) {
+					want = line
+				}
+			}
+			if got := markerLine(text, at); got != want {
+				t.Fatalf("%q from %d: %d, not %d", text, at, got, want)
+			}
+			at = nextLine(text, at)
+		}
+	}
+}

@@ -104,7 +104,7 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	if parts, _, ok := krm.ListItems(text, d); ok && len(parts) == len(items) {
+	if parts, _, ok := krm.ListItems(text, d, krm.HeadOf(text[d.Start:d.End])); ok && len(parts) == len(items) {
 		for i, line := range linesOf(text, parts) {
 			items[i].Line = line
 		}
