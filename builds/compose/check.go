@@ -26,7 +26,7 @@ func background() context.Context { return context.Background() }
 // was judged before, by the pipeline and the shape of the run, is not again.
 func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 	for _, s := range c.steps {
-		c.checkClaims(s, run)
+		c.checkClaims(s, p, run)
 	}
 	c.in.Verdicts.once(c.shape(run), func() bool { return c.judge(p, run) })
 	size := 0
@@ -145,9 +145,9 @@ func (c *composition) checkTimeout(s *plannedStep, run *tektonv1.PipelineRun) {
 }
 
 // checkClaims warns of what Tekton's default coscheduling refuses.
-func (c *composition) checkClaims(s *plannedStep, run *tektonv1.PipelineRun) {
+func (c *composition) checkClaims(s *plannedStep, p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 	claims := map[string]bool{}
-	for _, w := range c.boundOf(s.row.Name, run) {
+	for _, w := range boundOf(s.row.Name, p, run) {
 		if w.PersistentVolumeClaim != nil || w.VolumeClaimTemplate != nil {
 			claims[w.Name] = true
 		}
@@ -158,13 +158,10 @@ func (c *composition) checkClaims(s *plannedStep, run *tektonv1.PipelineRun) {
 	}
 }
 
-func (c *composition) boundOf(task string, run *tektonv1.PipelineRun) []tektonv1.WorkspaceBinding {
-	spec := run.Spec.PipelineSpec
-	if spec == nil {
-		return nil
-	}
+// boundOf lists what the run binds to the workspaces of a task.
+func boundOf(task string, p *tektonv1.Pipeline, run *tektonv1.PipelineRun) []tektonv1.WorkspaceBinding {
 	var out []tektonv1.WorkspaceBinding
-	for _, t := range append(slices.Clone(spec.Tasks), spec.Finally...) {
+	for _, t := range append(slices.Clone(p.Spec.Tasks), p.Spec.Finally...) {
 		if t.Name != task {
 			continue
 		}

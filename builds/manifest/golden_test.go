@@ -184,6 +184,29 @@ func TestNamesDiffer(t *testing.T) {
 	}
 }
 
+// A step with two volumes, which Tekton refuses by default, is warned of whether
+// or not the run embeds its pipeline.
+func TestTwoVolumesOfAStep(t *testing.T) {
+	configMap := func(name, key, text string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata:\n  " + key + ": |\n    " +
+			strings.ReplaceAll(text, "\n", "\n    ") + "\n")}
+	}
+	folder := fstest.MapFS{
+		"template.yaml": configMap("pipeline-template-own", compose.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]"),
+		"step.yaml":     configMap("own-step", compose.StepKey, "workspaces: [{name: source}, {name: cache}]\nparams: [{name: image}]\n"+goodSecond[strings.Index(goodSecond, "steps:"):]),
+	}
+	build := good + "  pipeline: {workspaces: [{name: cache, persistentVolumeClaim: {name: cache}}]}\n"
+	for _, objects := range []bool{false, true} {
+		out, err := plan(t, []byte(build), folder, compose.Settings{PipelineObjects: objects})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], `step "only" uses 2 volumes (cache, shared-workspace)`) {
+			t.Errorf("with Pipeline objects %v: warnings %q", objects, out.Warnings)
+		}
+	}
+}
+
 // A Dockerfile of another name is looked for and built under that name, so that
 // buildpacks do not step in for it.
 func TestDockerfileName(t *testing.T) {

@@ -84,6 +84,9 @@ func (a Access) caller(r *http.Request) (user.Info, error) {
 	answer, ok, err := a.authn.AuthenticateRequest(r)
 	if err != nil || !ok {
 		// The error may quote the token.
+		if r.Header.Get("Authorization") != "" {
+			return nil, &problem{http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired"}
+		}
 		return nil, &problem{http.StatusUnauthorized, "send a Kubernetes token: Authorization: Bearer …"}
 	}
 	return answer.User, nil

@@ -98,8 +98,10 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		p.Hits, err = s.Store.Search(r.Context(), q)
 	} else {
 		p.Entries, err = s.Store.List(r.Context(), q)
-		if len(p.Entries) == q.Limit {
-			p.Next = "/?" + url.Values{"after": {cursor(p.Entries[len(p.Entries)-1].Key)}, "type": {p.Type}}.Encode()
+		if next := nextPage(p.Entries, q); next != "" {
+			more := r.URL.Query() // the same question, further on
+			more.Set("after", next)
+			p.Next = "/?" + more.Encode()
 		}
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -199,6 +200,9 @@ func TestUnknownCallers(t *testing.T) {
 			if status != http.StatusUnauthorized || strings.Contains(body, "team1") || token != "" && strings.Contains(body, token) {
 				t.Errorf("%q at %s: %d %s", token, path, status, body)
 			}
+			if expired := strings.Contains(body, "has expired"); strings.HasPrefix(path, "/api/") && expired != (token != "") {
+				t.Errorf("%q at %s is told %s", token, path, body)
+			}
 		}
 	}
 	if strings.Contains(w.logged.String(), "s3cret") {
@@ -255,6 +259,16 @@ func TestListPages(t *testing.T) {
 	want := fmt.Sprintf("%[1]steam1/office %[1]steam1/weather %[1]steam2/office %[1]steam2/weather", w.prefix)
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The page's link to what follows asks for the same.
+func TestPageGoesOn(t *testing.T) {
+	w := newWorld(t)
+	_, body := w.ask(w.token("all", "*"), "/?limit=1&health=Healthy&namespace="+w.prefix+"team2")
+	link := "/?after=" + w.prefix + "team2%2Foffice%2F" + servers + "&health=Healthy&limit=1&namespace=" + w.prefix + "team2"
+	if !strings.Contains(html.UnescapeString(body), link) {
+		t.Errorf("no %s in\n%s", link, body)
 	}
 }
 

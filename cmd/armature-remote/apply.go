@@ -46,7 +46,10 @@ is interrupted, the next apply finishes the work.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			var err error
+			err := checkTimeout(opt)
+			if err != nil {
+				return err
+			}
 			if opt.Adopt, err = packages(adopt); err != nil {
 				return err
 			}
@@ -84,6 +87,13 @@ is interrupted, the next apply finishes the work.`,
 func waitFlags(cmd *cobra.Command, opt *apply.Options) {
 	cmd.Flags().BoolVar(&opt.Wait, "wait", true, "wait until all objects are healthy, and pruned ones gone")
 	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")
+}
+
+func checkTimeout(opt apply.Options) error {
+	if opt.Timeout <= 0 {
+		return usageError{fmt.Errorf("--timeout %s: use a positive duration; --wait=false does not wait", opt.Timeout)}
+	}
+	return nil
 }
 
 // open connects to the cluster and reads the package.

@@ -202,7 +202,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("left: %s", out)
 	}
 
-	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}, {"inventory", "a", "-A"}} {
+	for _, args := range [][]string{{"apply"}, {"apply", folder, "-o", "xml"}, {"apply", "-"}, {"apply", folder, "--adopt", "x"}, {"apply", folder, "--timeout", "-1s"}, {"delete", "weather", "--timeout", "0s"}, {"diff", folder, "--color", "red"}, {"delete"}, {"inventory", "a", "b"}, {"inventory", "a", "-A"}} {
 		a.run(t, 2, args...)
 	}
 }

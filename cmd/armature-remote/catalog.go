@@ -101,6 +101,9 @@ func (c *catalog) listCommand() *cobra.Command {
 			if c.format == "json" || c.format == "yaml" {
 				return printObjects(cmd.OutOrStdout(), c.format, serve.EntryList{Items: append([]store.Entry{}, entries...)})
 			}
+			if len(entries) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")
+			}
 			return c.table(cmd.OutOrStdout(), entries)
 		},
 	}
@@ -236,6 +239,9 @@ func (c *catalog) searchCommand() *cobra.Command {
 			}
 			if c.format == "json" || c.format == "yaml" {
 				return printObjects(cmd.OutOrStdout(), c.format, serve.HitList{Items: append([]store.Hit{}, hits...)})
+			}
+			if len(hits) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")
 			}
 			return c.hits(cmd.OutOrStdout(), hits)
 		},

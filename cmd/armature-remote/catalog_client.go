@@ -52,7 +52,9 @@ func (c *catalog) credentials(config *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("reading the token: %w", err)
 		}
-		config.BearerToken = strings.TrimSpace(string(text))
+		if config.BearerToken = strings.TrimSpace(string(text)); config.BearerToken == "" {
+			return fmt.Errorf("%s is empty\n  hint: `kubectl create token ACCOUNT >%s`", c.tokenFile, c.tokenFile)
+		}
 		return nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()

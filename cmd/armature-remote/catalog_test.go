@@ -91,6 +91,11 @@ items:
 	if out, _ := a.run(t, 0, "catalog", "list", "--type", "server", "-f", file); strings.Contains(out, "weather") {
 		t.Errorf("--type server lists\n%s", out)
 	}
+	for _, args := range [][]string{{"list", "-n", "nowhere"}, {"search", "nobody"}} {
+		if _, errs := a.run(t, 0, append([]string{"catalog", "-f", file}, args...)...); errs != "nothing found\n" {
+			t.Errorf("armature catalog %v: %q", args, errs)
+		}
+	}
 	for want, args := range map[string][]string{
 		"default/nobody: not in the catalog":               {"get", "default/nobody", "-f", file},
 		"office agentcards.kagenti.io: not in the catalog": {"get", "office", "agentcards.kagenti.io", "-f", file},
@@ -193,8 +198,8 @@ func TestCatalogClient(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
-	ca, token, wrong := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong")
-	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret")} {
+	ca, token, wrong, empty := filepath.Join(dir, "ca"), filepath.Join(dir, "token"), filepath.Join(dir, "wrong"), filepath.Join(dir, "empty")
+	for file, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), token: []byte("token\n"), wrong: []byte("s3cret"), empty: nil} {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -208,6 +213,9 @@ func TestCatalogClient(t *testing.T) {
 	}
 	if _, errs := a.run(t, 1, append(args, "--token-file", token)...); !strings.Contains(errs, "certificate") {
 		t.Errorf("a certificate that nobody vouches for: %s", errs)
+	}
+	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", empty)...); !strings.Contains(errs, empty+" is empty") {
+		t.Errorf("an empty token: %s", errs)
 	}
 	redirect = true
 	a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", token)...)

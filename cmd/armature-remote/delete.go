@@ -24,6 +24,9 @@ same name, or that are annotated to be kept, stay.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: k.completePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := checkTimeout(opt); err != nil {
+				return err
+			}
 			config, namespace, err := k.rest()
 			if err != nil {
 				return err

@@ -103,7 +103,7 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tNAMESPACE\tNAME\tHEALTH\tMESSAGE")
 	for _, i := range items {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", i.Kind, i.Namespace, i.Name, i.Status, i.Message)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", i.Kind, i.Namespace, i.Name, i.Status, oneLine(i.Message))
 	}
 	return table.Flush()
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +73,23 @@ func TestStatus(t *testing.T) {
 		t.Error(out)
 	}
 
+	// What a registry has told the kubelet does not steer the terminal.
+	failing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}}}
+	if failing, err = c.CoreV1().Pods("team1").Create(t.Context(), failing, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	failing.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied: \033[2Jgone"}}}}
+	if _, err := c.CoreV1().Pods("team1").UpdateStatus(t.Context(), failing, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "ErrImagePull: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
+		t.Errorf("%q", out)
+	}
+	now := int64(0)
+	if err := c.CoreV1().Pods("team1").Delete(t.Context(), "web-1", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+
 	// What is not there, and wrong calls.
 	if _, errs := a.run(t, 1, "status", "nothing", "-n", "team1"); !strings.Contains(errs, "nothing that Armature rendered is called nothing in namespace team1") {
 		t.Error(errs)
@@ -82,6 +101,41 @@ func TestStatus(t *testing.T) {
 	watchStatus(t, a, func() {
 		a.run(t, 0, "apply", file, "-n", "team1", "--wait=false")
 	})
+}
+
+// Ctrl-C before a cluster has answered at all is no success.
+func TestStatusOfSilentCluster(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: {}}], clusters: [{name: c, cluster: {server: 'http://" + silent.Addr().String() + "'}}]}"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, buildArmature(t).file, "status", "--watch", "--kubeconfig", kubeconfig)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
 }
 
 // watchStatus expects --watch to show a change, and Ctrl-C to end it with the

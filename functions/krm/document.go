@@ -330,7 +330,7 @@ func ListItems(src []byte, d Document, head *Head) (items []Document, flow, ok b
 		return nil, false, false
 	}
 	var o Object
-	if isObject, err := o.Read(src, d, false, Origin{}); err != nil || !isObject || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
+	if _, err := o.Read(src, d, false, Origin{}); err != nil || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
 		return nil, false, false
 	}
 	list := o.Get("items")

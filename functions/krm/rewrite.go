@@ -50,6 +50,9 @@ func (o *Object) rewrite(text []byte) error {
 	if line := emptyKey(&document); line > 0 {
 		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
 	}
+	if line := bareTag(&document, bytes.Split(plain, []byte{'\n'})); line > 0 {
+		return o.parseErrorAt(line, `a "!" without a name, which kubectl and kustomize do not read alike`)
+	}
 	root := yaml.NewRNode(&document)
 	if err := root.DeAnchor(); err != nil {
 		return o.parseError(err)
@@ -147,6 +150,30 @@ func emptyKey(n *yaml.Node) (line int) {
 		}
 	}
 	return 0
+}
+
+// bareTag gives the line of the first value that has a tag without a name, 0 where
+// none has.
+func bareTag(n *yaml.Node, lines [][]byte) (line int) {
+	number, text := 0, []rune(nil) // of the line that was looked at last
+	var find func(n *yaml.Node) int
+	find = func(n *yaml.Node) int {
+		if n.Line > 0 && n.Line <= len(lines) {
+			if n.Line != number {
+				number, text = n.Line, []rune(string(lines[n.Line-1]))
+			}
+			if at := n.Column - 1; at >= 0 && at < len(text) && text[at] == '!' && (at+1 == len(text) || text[at+1] == ' ' || text[at+1] == '\t') {
+				return n.Line
+			}
+		}
+		for _, c := range n.Content {
+			if line := find(c); line > 0 {
+				return line
+			}
+		}
+		return 0
+	}
+	return find(n)
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)

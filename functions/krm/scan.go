@@ -316,8 +316,10 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 			return 0, true
 		}
 	case '?', ':':
-		s.fail(p, "a complex key")
-		return 0, true
+		if s.blank(p+1) || src[p+1] == '\t' {
+			s.fail(p, "a complex key")
+			return 0, true
+		}
 	case '<':
 		if p+2 < s.end && src[p+1] == '<' && src[p+2] == ':' {
 			s.fail(p, "a merge key")
@@ -496,8 +498,12 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 			return -1
 		}
 		return s.rest(end)
-	case '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', ':':
+	case '&', '*', '!', '%', '@', '`', ',', ']', '}':
 		return s.fail(p, "an anchor, alias, tag or reserved character")
+	case '?', ':': // as in ::/0
+		if s.blank(p+1) || s.src[p+1] == '\t' {
+			return s.fail(p, "an anchor, alias, tag or reserved character")
+		}
 	case '-':
 		if s.blank(p+1) || s.src[p+1] == '\t' {
 			return s.fail(p, "a list item where a value should be")

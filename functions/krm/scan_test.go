@@ -120,6 +120,7 @@ func TestScanSeeds(t *testing.T) {
 }
 
 var scanSeeds = []string{
+	"a: ::/0\nb:\n- ::1/128\n- ?x\n- :y\n::1: c\n?d: e\n",
 	"a: b\n",
 	"a:\n  b: c\n  d:\n  - e\n  -   f: g\n      h: i\n",
 	"a:\n- b\n- c:\nd: 'it''s'\ne: \"x\\ty\"\n",
