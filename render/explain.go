@@ -407,7 +407,7 @@ func (e *explainer) sharedSource(l *ExplainedLine, source [][]byte, at int) int 
 // selected gives the lines that were asked for, in the order of the file.
 func (e *explainer) selected(objects []*explained) ([]ExplainedLine, error) {
 	keep := make([]bool, len(e.lines))
-	var near []string
+	var fields []string
 	found := e.pick.Object == "" && e.pick.Field == ""
 	for i := range keep {
 		keep[i] = found
@@ -430,16 +430,15 @@ func (e *explainer) selected(objects []*explained) ([]ExplainedLine, error) {
 			if inside(s.field, e.pick.Field) {
 				mark(s.line, s.to)
 				keep[s.entry] = true
-			} else if parent(s.field) == parent(e.pick.Field) {
-				near = append(near, s.field)
 			}
+			fields = append(fields, s.field)
 		}
 	}
 	if !found && e.pick.Field == "" {
 		return nil, fmt.Errorf("the rendered file has no object %s: write it as Kind/name", e.pick.Object)
 	}
 	if !found {
-		return nil, fmt.Errorf("no object of the rendered file has %s%s", e.pick.Field, suggestion(near))
+		return nil, fmt.Errorf("no object of the rendered file has %s%s", e.pick.Field, suggestion(neighbours(fields, e.pick.Field)))
 	}
 	var lines []ExplainedLine
 	for i, l := range e.lines {
@@ -451,8 +450,27 @@ func (e *explainer) selected(objects []*explained) ([]ExplainedLine, error) {
 	return lines, nil
 }
 
-// parent is the field that another one is in.
-func parent(field string) string { return field[:max(0, strings.LastIndexAny(field, ".["))] }
+// neighbours gives the fields beside one that is not there, or else beside the
+// nearest field around it.
+func neighbours(fields []string, field string) (near []string) {
+	for at := field; at != "" && len(near) == 0; at = parent(at) {
+		for _, f := range fields {
+			if parent(f) == parent(at) {
+				near = append(near, f)
+			}
+		}
+	}
+	return near
+}
+
+// parent is the field that another one is in. A key that holds dots stands in
+// brackets.
+func parent(field string) string {
+	if strings.HasSuffix(field, "]") {
+		return field[:max(0, strings.LastIndexByte(field, '['))]
+	}
+	return field[:max(0, strings.LastIndexByte(field, '.'))]
+}
 
 func suggestion(near []string) string {
 	slices.Sort(near)

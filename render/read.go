@@ -59,7 +59,10 @@ func Tree(root, skip string) (Source, []krm.Finding, error) {
 		return Source{}, nil, err
 	}
 	if !info.IsDir() {
-		if info.Size() > MaxFile {
+		switch {
+		case !manifest(filepath.Base(root)):
+			return Source{}, nil, fmt.Errorf("%s is no manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
+		case info.Size() > MaxFile:
 			return Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
 		}
 		return Source{Files: []File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil

@@ -19,7 +19,7 @@ func initCommand() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "init [FOLDER]",
-		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD or CI",
+		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, CI or admission",
 		Long: `Init writes armature.yaml, which is the configuration and at once the
 functionConfig of kustomize and kpt, and an example of the wiring for each host
 that you name. It never overwrites a file.`,
@@ -43,8 +43,12 @@ that you name. It never overwrites a file.`,
 				}
 			}
 			for _, f := range files {
-				if _, err := os.Stat(filepath.Join(folder, filepath.Base(f))); !errors.Is(err, fs.ErrNotExist) {
+				_, err := os.Stat(filepath.Join(folder, filepath.Base(f)))
+				switch {
+				case err == nil:
 					return fmt.Errorf("%s exists already: nothing was written", filepath.Join(folder, filepath.Base(f)))
+				case !errors.Is(err, fs.ErrNotExist):
+					return err
 				}
 			}
 			if err := os.MkdirAll(folder, 0o755); err != nil {

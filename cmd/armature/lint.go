@@ -38,7 +38,7 @@ wrong call.`,
   armature lint --rules`,
 		Args: args(func(cmd *cobra.Command, given []string) error {
 			if rules {
-				return cobra.NoArgs(cmd, given)
+				return cobra.ExactArgs(0)(cmd, given)
 			}
 			return cobra.ExactArgs(1)(cmd, given)
 		}),

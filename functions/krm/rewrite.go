@@ -64,6 +64,9 @@ func (o *Object) rewrite(text []byte) error {
 	var again tree
 	if why, at := again.scan(canonical, 0, len(canonical), false); why != "" {
 		line := document.Line
+		if why == o.why { // in block style too
+			return o.parseErrorAt(line, "no manifest: "+why)
+		}
 		return o.parseErrorAt(line, fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why,
 			why+" in "+strconv.Quote(string(canonical[at:min(at+40, len(canonical))]))))
 	}
