@@ -193,6 +193,11 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 // CollectObject notes an object of the first pass. What it keeps of it, it copies.
 func (p *Package) CollectObject(o *krm.Object) {
 	if o.Name == "" {
+		if p.wants(o.APIVersion, o.Kind) {
+			f := o.Finding(krm.Error, "package/no-name", o.Get("metadata"), fmt.Sprintf("the %s has no metadata.name", o.Kind), "name it")
+			f.Field = "metadata.name"
+			p.findings = append(p.findings, f)
+		}
 		return
 	}
 	k := key{o.Kind, o.Namespace, o.Name}
@@ -449,7 +454,7 @@ func (p *Package) Resolve(run []Function) []krm.Finding {
 		c := &p.agentCards[i]
 		if ref := c.value.Spec.TargetRef; ref != nil {
 			p.target("agent-card", c.Object, *ref)
-		} else {
+		} else if c.value.Spec.Selector != nil {
 			p.cards.add(c)
 		}
 	}
@@ -482,9 +487,10 @@ func claim[T any](p *Package, function string, owners map[int32]*custom[T], targ
 // target finds the workload that a custom resource names: the one in the same
 // namespace whose file is nearest.
 func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int32, bool) {
-	at := o.Get("spec", "targetRef")
 	report := func(rule, message, hint string) (int32, bool) {
-		p.findings = append(p.findings, o.Finding(krm.Error, function+"/"+rule, at, message, hint))
+		f := o.Finding(krm.Error, function+"/"+rule, o.At("spec.targetRef"), message, hint)
+		f.Field = "spec.targetRef"
+		p.findings = append(p.findings, f)
 		return 0, false
 	}
 	if ref.Kind == "" || ref.Name == "" {

@@ -32,7 +32,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 		switch {
 		case errors.As(err, &wrong):
 			findings = append(findings, o.Finding(Error, rule, o.At(wrong.Field),
-				fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value"))
+				fmt.Sprintf("%s where %s should be", found(wrong.Value), article(wrong.Type.String())), "correct the value"))
 			if !drop(tree.YNode(), wrong.Field) {
 				return findings
 			}
@@ -167,6 +167,22 @@ func DropHostAnnotations(value any) {
 	if len(annotations) == 0 {
 		delete(metadata, "annotations")
 	}
+}
+
+// found names a value of JSON the way that YAML's users do.
+func found(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "a mapping"
+	case "bool":
+		return "true or false"
+	}
+	if strings.HasPrefix(value, "number ") {
+		return "the " + value
+	}
+	return "a " + value
 }
 
 // article names a Go type the way that YAML's users do.
