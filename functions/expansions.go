@@ -75,6 +75,7 @@ type resource struct {
 	remembered bool
 	was        string   // the name of a remembered resource as its objects were made
 	texts      [][]byte // of its objects
+	failed     bool
 }
 
 // place tells an object of the package from all others.
@@ -115,7 +116,11 @@ func (p *Package) expand(functions []Function) {
 		if !in.Failed() {
 			p.enterObjects(r, in)
 		}
+		r.failed = in.Failed()
 		p.findings = append(p.findings, in.Findings...)
+		if len(in.Misread) > 0 {
+			p.misread = append(p.misread, misread{r.Object, in.Misread})
+		}
 	}
 }
 

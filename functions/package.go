@@ -43,6 +43,7 @@ type Package struct {
 	tokenExchanges []custom[api.TokenExchange]
 	agentTraces    []custom[api.AgentTrace]
 	agentCards     []custom[api.AgentCard]
+	misread        []misread
 	sources        []source // of generated objects
 	resources      []*resource
 	resourceAt     map[place]*resource                  // those that are expanded
@@ -81,6 +82,12 @@ type entry struct {
 type custom[T any] struct {
 	*krm.Object
 	value T
+}
+
+// misread is a custom resource, and what its decoding found.
+type misread struct {
+	*krm.Object
+	findings []krm.Finding
 }
 
 // renamed is a workload under a name that kustomize has changed since.
@@ -349,33 +356,28 @@ func (p *Package) collectCustom(o *krm.Object) {
 		})
 	case "TokenExchange":
 		c := custom[api.TokenExchange]{Object: o}
-		p.findings = append(p.findings, o.Decode("token-exchange/field", &c.value)...)
+		p.decode(o, "token-exchange/field", &c.value)
 		c.value.Origin = origin
 		p.tokenExchanges = append(p.tokenExchanges, c)
 	case "AgentTrace":
 		c := custom[api.AgentTrace]{Object: o}
-		p.findings = append(p.findings, o.Decode("agent-trace/field", &c.value)...)
+		p.decode(o, "agent-trace/field", &c.value)
 		c.value.Origin = origin
 		p.agentTraces = append(p.agentTraces, c)
 	case "AgentCard":
 		c := custom[api.AgentCard]{Object: o}
-		p.findings = append(p.findings, o.Decode("agent-card/field", &c.value)...)
+		p.decode(o, "agent-card/field", &c.value)
 		c.value.Origin = origin
 		p.findings = append(p.findings, agentcard.Check(&c.value)...)
 		p.agentCards = append(p.agentCards, c)
 	case "Overcommit":
 		value := new(api.Overcommit)
-		p.findings = append(p.findings, o.Decode("overcommit/field", value)...)
+		p.decode(o, "overcommit/field", value)
 		value.Origin = origin
 		p.overcommit.overcommits = append(p.overcommit.overcommits, value)
 	case "OvercommitClass":
 		value := new(api.OvercommitClass)
-		findings := o.Decode("overcommit/field", value)
-		p.findings = append(p.findings, findings...)
-		if krm.Failed(findings) { // that is enough said about it
-			one := api.Number("1")
-			value.Spec = api.OvercommitClassSpec{CPUOvercommit: &one, MemoryOvercommit: &one}
-		}
+		p.decode(o, "overcommit/field", value)
 		value.Origin = origin
 		p.overcommit.classes = append(p.overcommit.classes, value)
 	case "ImageLock":
@@ -386,6 +388,24 @@ func (p *Package) collectCustom(o *krm.Object) {
 		}
 		p.UseLock(&lock)
 	}
+}
+
+// decode reads a custom resource; what is wrong with it is among the findings.
+func (p *Package) decode(o *krm.Object, rule string, into any) {
+	if findings := o.Decode(rule, into); len(findings) > 0 {
+		p.findings = append(p.findings, findings...)
+		p.misread = append(p.misread, misread{o, findings})
+	}
+}
+
+// WithoutEchoes drops the findings about custom resources that may only follow
+// from what is wrong with the same resource's fields.
+func (p *Package) WithoutEchoes(findings []krm.Finding) []krm.Finding {
+	return slices.DeleteFunc(findings, func(f krm.Finding) bool {
+		return slices.ContainsFunc(p.misread, func(m misread) bool {
+			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) && m.FollowsFrom(m.findings, f.Field)
+		})
+	})
 }
 
 // UseLock takes in a lock that stands beside the package; nil is none. Those in
@@ -413,12 +433,16 @@ func (p *Package) Resolve(run []Function) []krm.Finding {
 		c := &p.tokenExchanges[i]
 		if target, ok := p.target("token-exchange", c.Object, c.value.Spec.TargetRef); ok {
 			claim(p, "token-exchange", p.exchangeOf, target, c)
+		} else {
+			p.judge(c.Object, &c.value, nil)
 		}
 	}
 	for i := range p.agentTraces {
 		c := &p.agentTraces[i]
 		if target, ok := p.target("agent-trace", c.Object, c.value.Spec.TargetRef); ok {
 			claim(p, "agent-trace", p.traceOf, target, c)
+		} else {
+			p.judge(c.Object, nil, &c.value)
 		}
 	}
 	for i := range p.agentCards {
@@ -431,6 +455,17 @@ func (p *Package) Resolve(run []Function) []krm.Finding {
 	}
 	p.findings = append(p.findings, p.overcommit.resolve(p.namespaces)...)
 	return p.findings
+}
+
+// judge finds what is wrong with the values of a custom resource whose workload,
+// with which it is judged otherwise, was not found.
+func (p *Package) judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) {
+	_, findings := identity.Resolve(&p.base, identity.Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true}, te, at, nil)
+	for _, f := range findings {
+		if f.Object == o.Ref {
+			p.findings = append(p.findings, f)
+		}
+	}
 }
 
 // claim gives a workload its custom resource. A second one is an error.
@@ -473,6 +508,10 @@ func (p *Package) target(function string, o *krm.Object, ref api.TargetRef) (int
 	case 1:
 		return found[0], true
 	case 0:
+		failed := func(r *resource) bool { return r.failed && r.Namespace == o.Namespace && r.Name == ref.Name }
+		if slices.ContainsFunc(p.resources, failed) {
+			return 0, false // once that is mended, it stands for the workload
+		}
 		message := fmt.Sprintf("the package has no %s %s", ref.Kind, ref.Name)
 		if o.Namespace != "" {
 			message += " in namespace " + o.Namespace

@@ -37,7 +37,7 @@ func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Findi
 		isObject, err := o.Read(data, d, false, krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
 		line += bytes.Count(data[d.Lead:d.End], []byte{'\n'})
 		if syntax := (*krm.SyntaxError)(nil); errors.As(err, &syntax) {
-			return nil, finding(syntax.Line, syntax.Message, "correct the YAML")
+			return nil, finding(syntax.Line, syntax.Message, syntaxHint(data[d.Start:d.End]))
 		}
 		switch {
 		case !isObject && !o.Root().Exists():

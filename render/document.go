@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
@@ -132,7 +133,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 	}
 	if err != nil {
-		w.syntax(err, src[d.Start:d.End])
+		w.findings = append(w.findings, syntax(err, src[d.Start:d.End]))
 		return nil, false
 	}
 	if !isObject {
@@ -312,17 +313,28 @@ func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err er
 
 const syntaxRule = "package/syntax"
 
-// syntax reports text that is not YAML.
-func (w *worker) syntax(err error, text []byte) {
-	f := krm.Finding{Rule: syntaxRule, Severity: krm.Error, Message: err.Error(), Hint: "correct the YAML"}
-	var syntax *krm.SyntaxError
-	if errors.As(err, &syntax) {
-		f.File, f.Line, f.Message = syntax.File, syntax.Line, syntax.Message
+// syntax is the finding about text that cannot be read.
+func syntax(err error, text []byte) krm.Finding {
+	f := krm.Finding{Rule: syntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
+	var at *krm.SyntaxError
+	if errors.As(err, &at) {
+		f.File, f.Line, f.Message = at.File, at.Line, at.Message
 	}
-	if bytes.Contains(text, []byte("{{")) {
-		f.Hint = "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
+	return f
+}
+
+var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
+
+// syntaxHint says how to mend text that is not YAML of the kind that manifests
+// are.
+func syntaxHint(text []byte) string {
+	switch {
+	case bytes.Contains(text, []byte("{{")):
+		return "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
+	case directive.Match(text):
+		return "remove the line that begins with %: manifests need no directives, and none are read"
 	}
-	w.findings = append(w.findings, f)
+	return "correct the YAML"
 }
 
 const (

@@ -70,7 +70,7 @@ func (m *migration) each(visit func(o *krm.Object) error) error {
 			o := new(krm.Object)
 			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]), krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
 			if readErr != nil {
-				m.findings = append(m.findings, krm.Finding{Rule: syntaxRule, Severity: krm.Error, File: f.Path, Line: line, Message: readErr.Error()})
+				m.findings = append(m.findings, syntax(readErr, data[d.Start:d.End]))
 			} else if isObject && err == nil {
 				err = visit(o)
 			}

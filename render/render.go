@@ -6,8 +6,10 @@ package render
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"io/fs"
 	"path"
 	"runtime"
 	"slices"
@@ -175,7 +177,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 		return nil, Stats{}, err
 	}
 	if !e.undo {
-		e.findings = append(e.findings, e.pkg.Finish()...)
+		e.findings = e.pkg.WithoutEchoes(append(e.findings, e.pkg.Finish()...))
 	}
 	krm.SortFindings(e.findings)
 	return e.findings, e.stats, nil
@@ -362,22 +364,32 @@ func (e *engine) collect() error {
 }
 
 // runtimeScript reads the script that the configuration names, which is in the
-// package but is no manifest.
+// package but is no manifest. A package that is a single file has it beside
+// itself, as it has its configuration.
 func (e *engine) runtimeScript() error {
 	name := e.pkg.RuntimeScriptFile()
 	if name == "" {
 		return nil
 	}
-	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == path.Clean(name) })
-	if i < 0 {
-		e.pkg.UseRuntimeScript(nil)
-		return nil
+	file := path.Clean(name)
+	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == file })
+	var data []byte
+	var err error
+	switch {
+	case i >= 0:
+		data, err = e.read(i, nil)
+	case len(e.src.Files) == 1 && e.src.Read != nil && fs.ValidPath(file):
+		if data, err = e.src.Read(file, nil); errors.Is(err, fs.ErrNotExist) {
+			data, err = nil, nil
+		}
 	}
-	data, err := e.read(i, nil)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
-	e.pkg.UseRuntimeScript(append([]byte{}, data...))
+	if data != nil {
+		data = append([]byte{}, data...)
+	}
+	e.pkg.UseRuntimeScript(data)
 	return nil
 }
 

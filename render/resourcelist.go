@@ -62,6 +62,9 @@ func ReadList(data []byte) (*List, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
 		}
+		if line, key := krm.DuplicateKey(n.YNode()); key != "" {
+			return nil, twice(line, key)
+		}
 		plainKeys(n.YNode())
 		if data, err = krm.BlockStyle(n); err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
@@ -81,7 +84,13 @@ func ReadList(data []byte) (*List, error) {
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
 		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
-	if err := frame.YNode().Decode(&map[string]any{}); err != nil { // a key twice, say
+	if line, key := krm.DuplicateKey(frame.YNode()); key != "" {
+		if line > bytes.Count(data[:from], []byte{'\n'}) {
+			line += bytes.Count(data[from:to], []byte{'\n'})
+		}
+		return nil, twice(line, key)
+	}
+	if err := frame.YNode().Decode(&map[string]any{}); err != nil { // a value that its tag forbids, say
 		return nil, fmt.Errorf("reading the ResourceList: %w", err)
 	}
 	if frame.Field("results") != nil {
@@ -89,6 +98,10 @@ func ReadList(data []byte) (*List, error) {
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
 	return l, err
+}
+
+func twice(line int, key string) error {
+	return fmt.Errorf("reading the ResourceList: line %d: the key %q stands twice in one mapping: remove one of the two", line, key)
 }
 
 // plainKeys takes the quotes off keys, as JSON has them.
@@ -175,7 +188,7 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 		}
 		for _, f := range found {
 			if f.Rule == syntaxRule { // echoed, it would be no list
-				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s", f.Line, f.Message)
+				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s", f.Line, f.Message, f.Hint)
 			}
 		}
 		findings = append(findings, found...)

@@ -110,9 +110,10 @@ func (r revision) extract(ctx context.Context, into string) (found bool, err err
 	return true, r.write(ctx, blobs, into)
 }
 
-// extractFile adds one file of the package, whatever it is.
+// extractFile adds one file of the package, whatever it is. A package that is a
+// single file has it beside itself.
 func (r revision) extractFile(ctx context.Context, file, into string) error {
-	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.path, file))
+	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.path, file), path.Join(path.Dir(r.path), file))
 	if err != nil {
 		return err
 	}

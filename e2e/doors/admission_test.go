@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -51,6 +53,27 @@ func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return decoded(t, stream.Bytes())
+}
+
+// owned gives what a controller makes for its owner: without annotations.
+func owned(t *testing.T, owner *unstructured.Unstructured, apiVersion, kind string, spec map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
+	o.SetName(owner.GetName() + "-5d8f9")
+	o.SetNamespace(owner.GetNamespace())
+	o.SetUID(owner.GetUID())
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}})
+	return o.DeepCopy()
+}
+
+// nested gives a mapping inside of an object.
+func nested(t *testing.T, o *unstructured.Unstructured, path ...string) map[string]any {
+	t.Helper()
+	m, found, err := unstructured.NestedMap(o.Object, path...)
+	if err != nil || !found {
+		t.Fatal(path, err)
+	}
+	return m
 }
 
 // TestAdmission applies what the examples become to a real API server that
@@ -113,6 +136,48 @@ func TestAdmission(t *testing.T) {
 			if err := apply(o); err != nil {
 				t.Errorf("%s: %s %s, which was rendered: %v", example, o.GetKind(), o.GetName(), err)
 			}
+		}
+	}
+
+	// Pods and ReplicaSets are refused like the rest where nobody owns them. What
+	// controllers make of a rendered workload is not.
+	deployment := rendered(t, "weather-agent")
+	i := slices.IndexFunc(deployment, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })
+	owner := deployment[i]
+	owner.SetUID("1f0e3b7a-6a0c-4a3e-9a53-0a1b2c3d4e5f")
+	owner.SetNamespace("agents")
+	replicaSet := owned(t, owner, "apps/v1", "ReplicaSet", map[string]any{"selector": nested(t, owner, "spec", "selector"), "template": nested(t, owner, "spec", "template")})
+	pod := owned(t, replicaSet, "v1", "Pod", nested(t, owner, "spec", "template", "spec"))
+	replicaSet.SetLabels(owner.GetLabels())
+	pod.SetLabels(owner.GetLabels())
+	// Nothing in this control plane makes ServiceAccounts.
+	account := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{
+		"name": nested(t, pod, "spec")["serviceAccountName"], "namespace": "agents"}}}
+	if account.GetName() == "" {
+		account.SetName("default")
+	}
+	if err := c.Create(ctx, account); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*unstructured.Unstructured{replicaSet, pod} {
+		if err := apply(o.DeepCopy()); err != nil {
+			t.Errorf("a %s that its controller makes: %v", o.GetKind(), err)
+		}
+		bare := o.DeepCopy()
+		bare.SetOwnerReferences(nil)
+		if err := apply(bare); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "was not rendered") {
+			t.Errorf("a %s that was not rendered: %v", o.GetKind(), err)
+		}
+		bare.SetAnnotations(map[string]string{"armature.dev/injected": owner.GetAnnotations()["armature.dev/injected"]})
+		if err := apply(bare); err != nil {
+			t.Errorf("a %s that was rendered: %v", o.GetKind(), err)
+		}
+		if err := c.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		o.SetOwnerReferences(nil)
+		if err := c.Update(ctx, o); err != nil {
+			t.Errorf("a %s that is let go: %v", o.GetKind(), err)
 		}
 	}
 

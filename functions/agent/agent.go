@@ -136,8 +136,9 @@ func (e *expander) readTemplate() (ok bool) {
 	e.spec = lookup(e.template, "spec")
 	if len(elements(e.spec, "containers")) == 0 {
 		e.error("no-containers", at+".spec", "no containers", "name at least one container")
+		return false
 	}
-	return !e.Failed()
+	return true
 }
 
 // Placeholder reports whether an image is none: left out, or a note in pointed

@@ -95,8 +95,9 @@ type AsyaSpec struct {
 	// RuntimeScript is the text of asya_runtime.py. Default: the one of
 	// RuntimeScriptFile, or Armature's.
 	RuntimeScript *string `json:"runtimeScript,omitempty"`
-	// RuntimeScriptFile is a file of the package that holds the text. Hosts of
-	// functions pass manifests only: there it cannot be found.
+	// RuntimeScriptFile is a file of the package, or beside a package that is a
+	// single file, that holds the text. Hosts of functions pass manifests only:
+	// there it cannot be found.
 	RuntimeScriptFile *string `json:"runtimeScriptFile,omitempty"`
 	// QueueNames is "namespaced" (the default: asya-<namespace>-<actor>, which
 	// later releases of the sidecar expect) or "actor" (asya-<actor>, which 004

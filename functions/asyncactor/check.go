@@ -141,7 +141,7 @@ func (e *expander) checkNumbers() {
 			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least), fmt.Sprintf("write %d or more", n.least))
 		}
 	}
-	if min, max := value(spec.Scaling.MinReplicas, defaultMin), value(spec.Scaling.MaxReplicas, defaultMax); min > max {
+	if min, max := value(spec.Scaling.MinReplicas, defaultMin), value(spec.Scaling.MaxReplicas, defaultMax); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
 		e.error("min-above-max", "spec.scaling.minReplicas", fmt.Sprintf("%d is more than maxReplicas, %d", min, max), "lower it, or raise maxReplicas")
 	}
 	if a := spec.Scaling.Advanced; a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {

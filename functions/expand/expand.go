@@ -39,6 +39,8 @@ type Resource struct {
 	// Objects and Findings are the result.
 	Objects  []Object
 	Findings []krm.Finding
+	// Misread are those of Decode. What may only follow from them is not reported.
+	Misread []krm.Finding
 	// Used are the resources that Find gave, each once. A host may drop them
 	// after a render, so they are remembered together with this one.
 	Used []*krm.Object
@@ -75,11 +77,12 @@ func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
 }
 
 // Decode reads the resource into a Go value with JSON tags. Unknown fields and
-// wrong types are findings of the rule; ok is false where there is one.
+// wrong types are findings of the rule; ok is false where the rest could not be
+// read either.
 func (r *Resource) Decode(rule string, into any) (ok bool) {
-	findings := r.Object.Decode(rule, into)
-	r.Findings = append(r.Findings, findings...)
-	return !krm.Failed(findings)
+	r.Misread = r.Object.Decode(rule, into)
+	r.Findings = append(r.Findings, r.Misread...)
+	return !slices.ContainsFunc(r.Misread, func(f krm.Finding) bool { return f.Field == "" })
 }
 
 // Report adds a finding about a field such as spec.imageSource.image, or about

@@ -59,6 +59,7 @@ func Agent(r *expand.Resource) {
 			e.error("field", e.at, "only a BYO agent has image, cmd and args", "remove them")
 		}
 		e.declare(spec.Declarative)
+	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""): // spec.declarative may be what is written wrong
 	default:
 		e.error("type", "spec.type", "neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo", "correct spec.type")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,27 +15,81 @@ import (
 )
 
 // Decode reads the object into a Go value with JSON tags. Unknown fields and
-// wrong types are findings of the rule, each with the line of its field.
-func (o *Object) Decode(rule string, into any) []Finding {
-	data, err := o.JSON()
+// wrong types are findings of the rule, each with the line of its field; the
+// rest of the object is read all the same.
+func (o *Object) Decode(rule string, into any) (findings []Finding) {
+	tree, err := o.Parse()
 	if err != nil {
 		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
 	}
-	strict, err := kjson.UnmarshalStrict(data, into)
-	var findings []Finding
-	if err != nil {
-		findings = append(findings, o.wrongType(rule, err))
-	}
-	for _, e := range strict {
-		path := ""
-		var field kjson.FieldError
-		if errors.As(e, &field) {
-			path = field.FieldPath()
+	for {
+		data, err := tree.MarshalJSON()
+		if err != nil {
+			return append(findings, o.Finding(Error, rule, Node{}, err.Error(), ""))
 		}
-		findings = append(findings, o.Finding(Error, rule, o.At(path),
-			fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
+		strict, err := kjson.UnmarshalStrict(data, into)
+		var wrong *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &wrong):
+			findings = append(findings, o.Finding(Error, rule, o.At(wrong.Field),
+				fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value"))
+			if !drop(tree.YNode(), wrong.Field) {
+				return findings
+			}
+			continue // it hides what else is wrong
+		case err != nil:
+			findings = append(findings, o.Finding(Error, rule, Node{}, err.Error(), ""))
+		}
+		for _, e := range strict {
+			path := ""
+			var field kjson.FieldError
+			if errors.As(e, &field) {
+				path = field.FieldPath()
+			}
+			findings = append(findings, o.Finding(Error, rule, o.At(path),
+				fmt.Sprintf("%s has no such field", o.Kind), "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake"))
+		}
+		return findings
 	}
-	return findings
+}
+
+// drop takes out the deepest value on a field path, which is the one that At
+// finds.
+func drop(n *yaml.Node, path string) bool {
+	var within *yaml.Node
+	at := 0
+	for _, step := range pathStep.FindAllString(path, -1) {
+		i := 0
+		for n.Kind == yaml.MappingNode && i < len(n.Content) && n.Content[i].Value != step {
+			i += 2
+		}
+		switch {
+		case n.Kind == yaml.MappingNode && i < len(n.Content):
+			within, at, n = n, i, n.Content[i+1]
+		case step[0] < 'A' || step[0] > 'Z': // else a Go struct that stands inline
+			n = &yaml.Node{}
+		}
+	}
+	if within != nil {
+		within.Content = slices.Delete(within.Content, at, at+2)
+	}
+	return within != nil
+}
+
+// FollowsFrom reports whether what is wrong with a field may only be so because
+// of what Decode found: the field was not read, holds one that was not, or is
+// missing and perhaps written wrong.
+func (o *Object) FollowsFrom(decoding []Finding, field string) bool {
+	within := func(inner, outer string) bool {
+		rest, ok := strings.CutPrefix(inner, outer)
+		return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	for _, f := range decoding {
+		if within(f.Field, field) || within(field, f.Field) {
+			return true
+		}
+	}
+	return len(decoding) > 0 && !o.Has(field)
 }
 
 // JSON gives the object, without its waiting edits, as JSON.
@@ -112,14 +167,6 @@ func DropHostAnnotations(value any) {
 	if len(annotations) == 0 {
 		delete(metadata, "annotations")
 	}
-}
-
-func (o *Object) wrongType(rule string, err error) Finding {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return o.Finding(Error, rule, o.At(wrong.Field), fmt.Sprintf("a %s where %s should be", wrong.Value, article(wrong.Type.String())), "correct the value")
-	}
-	return o.Finding(Error, rule, Node{}, err.Error(), "")
 }
 
 // article names a Go type the way that YAML's users do.

@@ -45,7 +45,7 @@ func (o *Object) rewrite(text []byte) error {
 	if n, line := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
 		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
 	}
-	if line, key := duplicateKey(&document); key != "" {
+	if line, key := DuplicateKey(&document); key != "" {
 		return o.parseErrorAt(line, fmt.Sprintf("the key %q stands twice in one mapping", key))
 	}
 	if line := emptyKey(&document); line > 0 {
@@ -123,7 +123,9 @@ func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bo
 	return size, n.Line
 }
 
-func duplicateKey(n *yaml.Node) (line int, key string) {
+// DuplicateKey gives the first key that stands twice in one mapping, and the line
+// of its second place; "" where there is none.
+func DuplicateKey(n *yaml.Node) (line int, key string) {
 	if n.Kind == yaml.MappingNode {
 		seen := make(map[string]bool, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -135,7 +137,7 @@ func duplicateKey(n *yaml.Node) (line int, key string) {
 		}
 	}
 	for _, c := range n.Content {
-		if line, key := duplicateKey(c); key != "" {
+		if line, key := DuplicateKey(c); key != "" {
 			return line, key
 		}
 	}

@@ -139,11 +139,12 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	ratio := func(field string, n *api.Number) (ratio Ratio) {
 		if n == nil {
 			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing", "say it; 1 leaves the requests as they are")
-			return Ratio{}
+			return Ratio{ratioParts}
 		}
 		ratio, err := ParseRatio(string(*n))
 		if err != nil {
 			fail("overcommit/bad-ratio", field, err.Error(), "write a number from 0.0001 to 1 with at most four decimals")
+			return Ratio{ratioParts}
 		}
 		return ratio
 	}
