@@ -87,6 +87,7 @@ func runInject(u *Unit) {
 	}
 	if err := u.injector.Inject(u.Object, &u.settings, annotations...); err != nil {
 		u.report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
+		return
 	}
 	if why, rewritten := u.Rewritten(); rewritten {
 		u.reportRewritten("inject/rewritten", why)

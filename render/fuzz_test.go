@@ -39,7 +39,7 @@ var nasty = []string{
 	pod("initContainers: [{name: a, image: b}]\nvolumes: [ {name: v, emptyDir: {}} ]\n"),
 	pod("initContainers:\n- name: a\n# in between\n- name: b\n\n# at the end\n"),
 	pod("restartPolicy: |\n Always\n\n\n"), pod("restartPolicy: |+\n Always\n\n\n"), pod("restartPolicy: >-\n Always"), pod("x: |+\n\n"),
-	pod("x: 'a\n\n  b'\n"), pod("x: \"a\\\n  b\\u263A\\U0001F680\"\n"), pod("x: a\n  b # c\n"), pod("? x\n: y\n"), pod("?"), pod("x: !"), pod("x: !!str 1\n"), pod("x: &a [1]\ny: *a\n"),
+	pod("x: 'a\n\n  b'\n"), pod("x: \"a\\\n  b\\u263A\\U0001F680\"\n"), pod("x: a\n  b # c\n"), pod("? x\n: y\n"), pod("?"), pod("x: !!binary aGVsbG8=\n"), pod("x: !"), pod("x: !!str 1\n"), pod("x: &a [1]\ny: *a\n"),
 	"kind: Pod\napiVersion: v1\nmetadata: {name: a, labels: {kagenti.io/inject: enabled}}\nspec: {containers: [{name: c}]}\n",
 	"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":{\"kagenti.io/inject\":\"enabled\"}},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}",
 	"apiVersion: v1\nkind: List\nitems:\n- " + "apiVersion: v1\n  kind: Pod\n  metadata: {name: a, labels: {kagenti.io/inject: enabled}}\n  spec:\n    containers:\n    - name: c\n",

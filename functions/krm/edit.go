@@ -35,6 +35,9 @@ type Insertion struct {
 // Insert adds entries to the collection that keys lead to from parent, at its
 // beginning or its end, and makes what is missing on the way.
 func (o *Object) Insert(parent Node, keys []string, entries Entries, atStart bool) (Insertion, error) {
+	if o.frozen != "" {
+		return Insertion{}, errors.New(o.frozen)
+	}
 	n, missing := parent, keys
 	for len(missing) > 0 {
 		next := n.Get(missing[0])

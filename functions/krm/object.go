@@ -39,6 +39,7 @@ type Object struct {
 	moved     bool // no line but the first is known
 	why       string
 	author    []byte // what the author wrote, where rewritten
+	frozen    string // why it can be read, but not edited; "" where it can
 
 	edits []edit
 	text  []byte // of the edits

@@ -16,7 +16,8 @@ import (
 const maxNodes = 200_000
 
 // rewrite gives the object the text that kyaml makes of it, in the block style
-// that the scanner is certain of.
+// that the scanner is certain of. Where it is not, the object can be read as
+// JSON, and leaves as it came or not at all.
 func (o *Object) rewrite(text []byte) error {
 	plain := text
 	if o.item { // a list item: its dash stands where a space may stand
@@ -63,12 +64,17 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	var again tree
 	if why, at := again.scan(canonical, 0, len(canonical), false); why != "" {
-		line := document.Line
-		if why == o.why { // in block style too
-			return o.parseErrorAt(line, "no manifest: "+why)
+		if root.YNode().Kind == yaml.ScalarNode {
+			return o.parseErrorAt(document.Line, "no manifest: "+why)
 		}
-		return o.parseErrorAt(line, fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why,
-			why+" in "+strconv.Quote(string(canonical[at:min(at+40, len(canonical))]))))
+		o.frozen = fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why,
+			why+" in "+strconv.Quote(string(canonical[at:min(at+40, len(canonical))])))
+		if canonical, err = root.MarshalJSON(); err != nil {
+			return o.parseErrorAt(document.Line, o.frozen)
+		}
+		if why, _ := again.scan(canonical, 0, len(canonical), false); why != "" {
+			return o.parseErrorAt(document.Line, o.frozen)
+		}
 	}
 	o.author, o.tree, o.start, o.end, o.rewritten = text, again, 0, len(canonical), true
 	return nil

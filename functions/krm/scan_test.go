@@ -191,3 +191,22 @@ func TestMarkerLine(t *testing.T) {
 		}
 	}
 }
+
+// TestFrozen reads what kyaml cannot write in a way that the scanner is certain
+// of: nobody may edit it, and it leaves as it came.
+func TestFrozen(t *testing.T) {
+	for _, value := range []string{"!!binary aGVsbG8=", "&a 1\n  " + strings.Repeat("k", 200) + ": *a"} {
+		text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: " + value + "\n"
+		var o Object
+		isObject, err := o.Read([]byte(text), Document{End: len(text)}, false, Origin{})
+		if err != nil || !isObject || o.Name != "a" || o.Get("data", "x").Text() == "" {
+			t.Errorf("%s: %v, %v, name %q", text, isObject, err, o.Name)
+		}
+		if got := string(o.Append(nil)); got != text {
+			t.Errorf("%s became\n%s", text, got)
+		}
+		if _, err := o.Insert(o.Root(), []string{"metadata", "labels"}, Entries{Text: []byte("a: b\n")}, false); err == nil || o.Edited() {
+			t.Errorf("%s was edited: %v", text, err)
+		}
+	}
+}

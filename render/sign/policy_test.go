@@ -75,3 +75,16 @@ func TestPolicyFile(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingKey finds a misspelt key without asking the transparency log.
+func TestMissingKey(t *testing.T) {
+	artifact, err := name.NewDigest("registry.example/a@sha256:" + strings.Repeat("0", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "missing.pub")
+	_, err = sign.Verify(t.Context(), artifact, sign.Policy{Keys: []string{key}})
+	if err == nil || !strings.Contains(err.Error(), "reading the key "+key) {
+		t.Errorf("%v", err)
+	}
+}

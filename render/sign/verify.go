@@ -57,17 +57,21 @@ type trust struct {
 }
 
 func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
+	verifiers := make([]signature.Verifier, len(p.Keys)) // before anybody is asked: a key may be misspelt
+	for i, key := range p.Keys {
+		if verifiers[i], err = publicKey(ctx, key); err != nil {
+			return nil, fmt.Errorf("reading the key %s: %w", key, err)
+		}
+	}
 	common := cosign.CheckOpts{RegistryClientOpts: registry(ctx, p.Keychain, p.PlainHTTP), IgnoreTlog: p.IgnoreTlog, IgnoreSCT: p.IgnoreSCT, Offline: true}
 	if !p.IgnoreTlog {
 		if common.RekorPubKeys, err = cosign.GetRekorPubs(ctx); err != nil {
 			return nil, fmt.Errorf("getting the transparency log's keys (signatures without it are accepted with --insecure-ignore-tlog): %w", err)
 		}
 	}
-	for _, key := range p.Keys {
+	for i, key := range p.Keys {
 		check := common
-		if check.SigVerifier, err = publicKey(ctx, key); err != nil {
-			return nil, fmt.Errorf("reading the key %s: %w", key, err)
-		}
+		check.SigVerifier = verifiers[i]
 		all = append(all, trust{"key " + key, check})
 	}
 	if len(p.Identities) > 0 {
