@@ -10,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/overcommit"
+	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // Unit is one object on its way through the functions. A Unit is used for one
@@ -157,6 +158,13 @@ func (u *Unit) identify() {
 	u.said = u.annotations(pod)
 	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.said)
 	u.Findings = append(u.Findings, findings...)
+	for _, key := range [...]string{"name", "namespace"} {
+		// What starts with a letter and is no word for yes or no is surely a text.
+		if n := u.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
+			u.report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is no text for the API server, but a number, or yes or no", key, n.Text()), "put it between quotes")
+			return
+		}
+	}
 	if u.Name == "" {
 		u.report(krm.Error, "inject/no-name", u.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
 		return

@@ -65,6 +65,9 @@ func ReadList(data []byte) (*List, error) {
 		if line, key := krm.DuplicateKey(n.YNode()); key != "" {
 			return nil, twice(line, key)
 		}
+		if line := krm.EmptyKey(n.YNode()); line > 0 {
+			return nil, fmt.Errorf("reading the ResourceList: line %d: a key without a text: remove or name it", line)
+		}
 		plainKeys(n.YNode())
 		if data, err = krm.BlockStyle(n); err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)

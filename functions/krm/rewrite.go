@@ -48,7 +48,7 @@ func (o *Object) rewrite(text []byte) error {
 	if line, key := DuplicateKey(&document); key != "" {
 		return o.parseErrorAt(line, fmt.Sprintf("the key %q stands twice in one mapping", key))
 	}
-	if line := emptyKey(&document); line > 0 {
+	if line := EmptyKey(&document); line > 0 {
 		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
 	}
 	if line := bareTag(&document, bytes.Split(plain, []byte{'\n'})); line > 0 {
@@ -147,14 +147,14 @@ func DuplicateKey(n *yaml.Node) (line int, key string) {
 	return 0, ""
 }
 
-// emptyKey gives the line of the first key that is null and has no text, which
+// EmptyKey gives the line of the first key that is null and has no text, which
 // kyaml would write as an empty string; 0 where there is none.
-func emptyKey(n *yaml.Node) (line int) {
+func EmptyKey(n *yaml.Node) (line int) {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.ScalarNode && c.Value == "" && c.Tag == yaml.NodeTagNull {
 			return c.Line
 		}
-		if line := emptyKey(c); line > 0 {
+		if line := EmptyKey(c); line > 0 {
 			return line
 		}
 	}
