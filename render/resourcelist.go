@@ -100,7 +100,22 @@ func ReadList(data []byte) (*List, error) {
 		l.data = withoutResults(data)
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
+	if err == nil && krm.Failed(l.Findings) { // nobody looks at the items then, which go back as they are
+		err = checkItems(l.data)
+	}
 	return l, err
+}
+
+// checkItems finds what keeps a host from reading a list.
+func checkItems(data []byte) error {
+	n, err := yaml.Parse(string(data))
+	if err != nil {
+		return fmt.Errorf("reading the ResourceList: %w", err)
+	}
+	if line, key := krm.DuplicateKey(n.YNode()); key != "" {
+		return twice(line, key)
+	}
+	return nil
 }
 
 func twice(line int, key string) error {
