@@ -44,6 +44,9 @@ type List struct {
 	Findings []krm.Finding
 }
 
+// listFields are those of a ResourceList.
+var listFields = []string{"apiVersion", "kind", "metadata", "items", "functionConfig", "results"}
+
 // ReadList reads a ResourceList. Its functionConfig is a RenderConfig, or a
 // ConfigMap whose data holds the RenderConfig's plain settings.
 func ReadList(data []byte) (*List, error) {
@@ -86,6 +89,15 @@ func ReadList(data []byte) (*List, error) {
 	}
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
 		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
+	}
+	fields, err := frame.Fields()
+	if err != nil {
+		return nil, fmt.Errorf("reading the ResourceList: %w", err)
+	}
+	for _, field := range fields {
+		if !slices.Contains(listFields, field) {
+			return nil, fmt.Errorf("reading the ResourceList: it has no field %q: known are %s", field, strings.Join(listFields, ", "))
+		}
 	}
 	if line, key := krm.DuplicateKey(frame.YNode()); key != "" {
 		if line > bytes.Count(data[:from], []byte{'\n'}) {
