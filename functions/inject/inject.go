@@ -35,8 +35,7 @@ type parts struct {
 	// author's containers.
 	initContainers, sidecars, volumes, mount krm.Entries
 
-	initNames, sidecarNames, volumeNames []string
-	names                                []byte // those, as the record has them
+	names []byte // of containers and volumes, as the record has them
 }
 
 // placeholder stands for the name of the workload in common parts.
@@ -70,21 +69,22 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 }
 
 func (in *Injector) compose(s *identity.Settings) *parts {
-	p := &parts{volumeNames: VolumeNames(s)}
+	p := &parts{}
+	var initNames, sidecarNames []string
 	for _, name := range identity.Components() {
 		switch {
 		case !s.Component(name).Enabled:
 		case !in.Classic || name == identity.ProxyInit:
 			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, name, !in.Classic)
-			p.initNames = append(p.initNames, name)
+			initNames = append(initNames, name)
 		default:
 			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, name, false)
-			p.sidecarNames = append(p.sidecarNames, name)
+			sidecarNames = append(sidecarNames, name)
 		}
 	}
 	p.volumes.Text = AppendVolumes(nil, s)
 	p.mount.Text = AppendTraceMount(nil, s)
-	p.names = appendNames(nil, p.initNames, p.sidecarNames, p.volumeNames)
+	p.names = appendNames(nil, initNames, sidecarNames, VolumeNames(s))
 	return p
 }
 
@@ -123,8 +123,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	p := in.parts(s)
 	r := &in.record
 	*r = record{
-		Version: in.Version, Original: original, Unended: o.Unended(),
-		InitContainers: p.initNames, Containers: p.sidecarNames, Volumes: p.volumeNames, names: p.names,
+		Version: in.Version, Original: original, Unended: o.Unended(), names: p.names,
 		Mounts: r.Mounts[:0], Created: r.Created[:0],
 	}
 	spec := pod.Spec()

@@ -39,7 +39,7 @@ type record struct {
 	// rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
 
-	names []byte // InitContainers, Containers and Volumes as they are written
+	names []byte // InitContainers, Containers and Volumes as appendNames wrote them
 }
 
 // note records what an insert did under a name of the record's own, which may
