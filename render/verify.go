@@ -136,19 +136,13 @@ func (v *verification) judge(have, want found) {
 func (v *verification) finish() error {
 	elsewhere := make(map[krm.Ref]found)
 	if len(v.missing) > 0 && len(v.src.Files) > 1 {
-		for _, f := range v.src.Files {
-			if f.AsIs || !manifest(f.Path) {
-				continue
-			}
-			data, err := content(v.src, f.Path)
-			if err != nil {
-				return err
-			}
-			all, err := objects(f.Path, data)
-			if err != nil {
-				return err
-			}
+		err := v.manifests(func(file string, data []byte) (more bool, err error) {
+			all, err := objects(file, data)
 			maps.Copy(elsewhere, all)
+			return true, err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	for _, want := range v.missing {
@@ -166,10 +160,8 @@ func (v *verification) finish() error {
 	return nil
 }
 
-// nothing reports a source without any object for a cluster: to pass it would
-// hide that the step before made nothing.
-func (v *verification) nothing() error {
-	seen := false
+// manifests visits the source's manifests, as long as visit asks for more.
+func (v *verification) manifests(visit func(file string, data []byte) (more bool, err error)) error {
 	for _, f := range v.src.Files {
 		if f.AsIs || !manifest(f.Path) {
 			continue
@@ -178,14 +170,27 @@ func (v *verification) nothing() error {
 		if err != nil {
 			return err
 		}
+		if more, err := visit(f.Path, data); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// nothing reports a source without any object for a cluster: to pass it would
+// hide that the step before made nothing.
+func (v *verification) nothing() error {
+	seen := false
+	err := v.manifests(func(_ string, data []byte) (more bool, err error) {
 		walk(data, func(d krm.Document, item bool, _ int) {
 			var o krm.Object
 			isObject, err := o.Read(data, d, item, krm.Origin{})
 			seen = seen || err == nil && isObject && !localKind(&o)
 		})
-		if seen {
-			return nil
-		}
+		return !seen, nil
+	})
+	if err != nil || seen {
+		return err
 	}
 	v.report("nothing", found{}, "", "there is no Kubernetes object to verify",
 		"most likely the step before failed, or wrote elsewhere: look at its output, and at the path given here")
