@@ -41,7 +41,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	case errors.Is(err, os.ErrNotExist):
 		f.fresh = true
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("%w: name a folder that is there or can be made", err)
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is a file: name a folder to write to", path)
 	default:
