@@ -2,9 +2,9 @@ package agent
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // servicePorts are the author's, or one for what the containers declare.
@@ -14,7 +14,7 @@ func (e *expander) servicePorts() []api.ServicePort {
 		port := defaultPort
 		for _, c := range elements(e.spec, "containers") {
 			if declared := elements(c, "ports"); len(declared) > 0 {
-				if n, err := strconv.Atoi(text(declared[0], "containerPort")); err == nil {
+				if n, ok := scalar.Int(text(declared[0], "containerPort")); ok {
 					port = n
 				}
 				break

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
@@ -442,6 +443,10 @@ type Listener struct {
 	Port int
 	// Name says what listens: "Envoy's outbound listener".
 	Name string
+	// Annotation moves it to another port, with the label prefix. It is empty
+	// where the port is built into the program.
+	Annotation string
+
 	// field is where the port is set.
 	field string
 }
@@ -455,23 +460,39 @@ func (s *Settings) InjectedPorts() []Listener {
 	return slices.DeleteFunc(s.listeners(), func(l Listener) bool { return l.field == agentPort })
 }
 
+// TargetPortAnnotation says where the agent listens.
+func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + targetPort }
+
 // listeners are all that listens in the pod. s has been settled.
 func (s *Settings) listeners() []Listener {
 	ports := make([]Listener, 0, 7)
-	listens := func(on bool, port int, field, name string) {
+	listens := func(on bool, port int, name, field, annotation string) {
+		if on && annotation != "" {
+			annotation = s.Prefix + "/" + annotation
+		}
 		if on {
-			ports = append(ports, Listener{port, name, field})
+			ports = append(ports, Listener{port, name, annotation, field})
 		}
 	}
 	envoy := s.EnvoyProxy.Enabled
-	listens(envoy, EnvoyAdminPort, interception+"proxyPort", "Envoy's administration")
-	listens(envoy, ExtProcPort, interception+"proxyPort", "the token processor beside Envoy")
-	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe", "spiffe-helper's health check")
-	listens(s.AuthProxy.Enabled, s.Inbound.Port, "inbound.port", "auth-proxy")
-	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, agentPort, "the agent")
-	listens(envoy, s.Outbound.ProxyPort, interception+"proxyPort", "Envoy's outbound listener")
-	listens(envoy, s.Outbound.InboundProxyPort, interception+"inboundProxyPort", "Envoy's inbound listener")
+	listens(envoy, EnvoyAdminPort, "Envoy's administration", interception+"proxyPort", "")
+	listens(envoy, ExtProcPort, "the token processor beside Envoy", interception+"proxyPort", "")
+	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe-helper's health check", "spiffe", "")
+	listens(s.AuthProxy.Enabled, s.Inbound.Port, AuthProxy, "inbound.port", inboundPort)
+	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, "the agent", agentPort, targetPort)
+	listens(envoy, s.Outbound.ProxyPort, "Envoy's outbound listener", interception+"proxyPort", proxyPort)
+	listens(envoy, s.Outbound.InboundProxyPort, "Envoy's inbound listener", interception+"inboundProxyPort", inboundProxyPort)
 	return ports
+}
+
+// FreePort gives the first port from a given one on that nothing in the pod has.
+func (s *Settings) FreePort(from int, declared []int) int {
+	taken := s.listeners()
+	for port := from; ; port = port%65535 + 1 {
+		if !slices.Contains(declared, port) && !slices.ContainsFunc(taken, func(l Listener) bool { return l.Port == port }) {
+			return port
+		}
+	}
 }
 
 const interception = "outbound.trafficInterception."
@@ -503,9 +524,13 @@ func (c *checker) contradictions(s *Settings) {
 	for i, a := range ports {
 		for _, b := range ports[:i] {
 			if a.Port == b.Port {
+				hint := "give one of them another port"
+				if annotation := cmp.Or(a.Annotation, b.Annotation); annotation != "" {
+					hint += fmt.Sprintf(", for one workload with the annotation %s: %q", annotation, strconv.Itoa(s.FreePort(a.Port, nil)))
+				}
 				c.error("identity/port-clash", a.field,
 					fmt.Sprintf("port %d is for %s and for %s", a.Port, b.Name, a.Name),
-					"give one of them another port; containers of a pod share their ports")
+					hint+"; containers of a pod share their ports")
 			}
 		}
 	}

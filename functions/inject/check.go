@@ -78,33 +78,47 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 // checkPorts compares the author's containers with the ports that the
 // sidecars listen on, all of which share the pod's network.
 func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	declared, served := false, false
-	taken := s.InjectedPorts()
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range spec.Get(list).Items() {
-			for p := range c.Get("ports").Items() {
-				n := p.Get("containerPort")
-				port, ok := n.Int()
-				if !ok {
-					continue
-				}
-				declared = true
-				served = served || port == s.Inbound.TargetPort
-				if i := slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port }); i >= 0 {
-					owner, hint := taken[i].Name, "move the application to another port"
-					if owner == identity.AuthProxy {
-						hint = fmt.Sprintf("let the application listen on %d, or annotate %s/inbound-port with a free port", s.Inbound.TargetPort, s.Prefix)
+	var few [8]int // most pods have no more ports
+	declared := few[:0]
+	ports := func(visit func(at krm.Node, port int)) {
+		for _, list := range [...]string{"initContainers", "containers"} {
+			for c := range spec.Get(list).Items() {
+				for p := range c.Get("ports").Items() {
+					n := p.Get("containerPort")
+					if port, ok := n.Int(); ok {
+						visit(n, port)
 					}
-					findings = append(findings, o.Finding(krm.Error, "inject/port-clash", n,
-						fmt.Sprintf("port %d belongs to %s", port, owner), hint))
 				}
 			}
 		}
 	}
-	if s.AuthProxy.Enabled && declared && !served && !krm.Failed(findings) {
+	ports(func(_ krm.Node, port int) { declared = append(declared, port) })
+	taken := s.InjectedPorts()
+	ports(func(at krm.Node, port int) {
+		if i := slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port }); i >= 0 {
+			findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
+				fmt.Sprintf("port %d belongs to %s", port, taken[i].Name), portRemedy(s, taken[i], &declared)))
+		}
+	})
+	if s.AuthProxy.Enabled && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
 			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
-			fmt.Sprintf("annotate %s/target-port with the application's port", s.Prefix)))
+			fmt.Sprintf("annotate %s: \"%d\"", s.TargetPortAnnotation(), declared[0])))
 	}
 	return findings
+}
+
+// portRemedy says how an application keeps a port that it declares. A port that
+// it gives away counts as declared from then on.
+func portRemedy(s *identity.Settings, l identity.Listener, declared *[]int) string {
+	switch {
+	case l.Annotation == "":
+		return "move the application to another port: this one is built into the injected program"
+	case l.Name == identity.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
+		*declared = append(*declared, s.Inbound.TargetPort)
+		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation, s.Inbound.TargetPort)
+	}
+	free := s.FreePort(l.Port, *declared)
+	*declared = append(*declared, free)
+	return fmt.Sprintf("annotate %s: \"%d\"", l.Annotation, free)
 }

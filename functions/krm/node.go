@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // Node is a value inside an object. The zero Node stands for a value that is
@@ -256,13 +258,12 @@ func decode(raw []byte) string {
 	return v.V.Value
 }
 
-// Int gives a plain decimal number.
+// Int gives a whole number, as the API server reads a plain scalar.
 func (n Node) Int() (int, bool) {
 	if !n.IsScalar() || n.node().style != plainStyle {
 		return 0, false
 	}
-	i, err := strconv.Atoi(n.Text())
-	return i, err == nil
+	return scalar.Int(n.Text())
 }
 
 // Line is the line of the value's entry in its file, counting from 1.

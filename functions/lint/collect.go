@@ -37,7 +37,7 @@ func (p *Package) Collect(o *krm.Object) {
 	case "Service":
 		for port := range o.Get("spec", "ports").Items() {
 			if n := port.Get("nodePort"); n.IsScalar() && !n.Is("0") {
-				key := n.Text() + "/" + protocol(port)
+				key := number(n) + "/" + protocol(port)
 				p.nodePorts[key] = append(p.nodePorts[key], o.Ref)
 			}
 		}

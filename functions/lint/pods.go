@@ -20,6 +20,14 @@ func plural(n int, what string) string {
 	return what + "s"
 }
 
+// number is a port as the API server reads it; what is not a number stays a text.
+func number(n krm.Node) string {
+	if i, ok := n.Int(); ok {
+		return itoa(i)
+	}
+	return n.Text()
+}
+
 func portClash(c *checker) {
 	type use struct{ number, protocol string }
 	owner := make(map[use]string)
@@ -27,14 +35,14 @@ func portClash(c *checker) {
 	if c.isPod {
 		for _, x := range c.facts.containers {
 			for p := range x.node.Get("ports").Items() {
-				key := use{p.Get("containerPort").Text(), protocol(p)}
+				key := use{number(p.Get("containerPort")), protocol(p)}
 				if other, taken := owner[key]; taken && x.runs {
 					c.report(p.Get("containerPort"), fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other), "give one of the two another port: the containers of a pod share its network")
 				} else if x.runs {
 					owner[key] = x.name
 				}
 				if h := p.Get("hostPort"); h.IsScalar() && !h.Is("0") {
-					key := use{h.Text(), protocol(p)}
+					key := use{number(h), protocol(p)}
 					if other, taken := host[key]; taken {
 						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s", x.name, key.number, other), "give one of the two another hostPort")
 					}
@@ -47,13 +55,13 @@ func portClash(c *checker) {
 		return
 	}
 	for p := range c.Get("spec", "ports").Items() {
-		key := use{p.Get("port").Text(), protocol(p)}
+		key := use{number(p.Get("port")), protocol(p)}
 		if _, taken := owner[key]; taken {
 			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number, key.protocol), "remove one of the two")
 		}
 		owner[key] = c.Name
 		if n := p.Get("nodePort"); n.IsScalar() {
-			for _, other := range c.nodePorts[n.Text()+"/"+protocol(p)] {
+			for _, other := range c.nodePorts[number(n)+"/"+protocol(p)] {
 				if other != c.Ref {
 					c.report(n, fmt.Sprintf("%s has this nodePort too", other), "give one of the two another nodePort, or leave it to the cluster")
 				}

@@ -4,6 +4,7 @@
 package scalar
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -261,3 +262,24 @@ func digit(c byte) bool { return c >= '0' && c <= '9' }
 
 // AppendInt appends n in decimal.
 func AppendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }
+
+// Int gives the whole number that a plain YAML scalar is to the API server:
+// decimal, octal, hexadecimal or binary, with underscores between the digits, or
+// a float that is whole.
+func Int(s string) (int, bool) {
+	if s == "" || strings.IndexByte("+-.0123456789", s[0]) < 0 {
+		return 0, false
+	}
+	digits := strings.ReplaceAll(s, "_", "")
+	if n, err := strconv.ParseInt(digits, 0, 0); err == nil {
+		return int(n), true
+	}
+	if strings.Trim(digits, "+-.eE0123456789") != "" {
+		return 0, false // no infinity, and no float in hexadecimal
+	}
+	f, err := strconv.ParseFloat(digits, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > math.MaxInt32 {
+		return 0, false
+	}
+	return int(f), true
+}

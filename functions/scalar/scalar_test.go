@@ -176,3 +176,22 @@ func FuzzScalars(f *testing.F) {
 		checkEnv(t, s)
 	})
 }
+
+// TestInt compares with what the API server's clients read.
+func TestInt(t *testing.T) {
+	for _, s := range append(awkward(), "8080", "0x1F90", "0X1f90", "017620", "0o17620", "0b1111", "8_080", "+8080", "-1", "0", "8080.0", "8.08e3", "8080.5",
+		"0x", "0x1p4", ".inf", "inf", "nan", "_1", "1_", "08", "8080a", "99999999999") {
+		var read struct {
+			Port *int32 `json:"port"`
+		}
+		err := kyaml.Unmarshal([]byte("port: "+s), &read)
+		want := err == nil && read.Port != nil
+		got, ok := scalar.Int(s)
+		if ok && (got < -1<<31 || got > 1<<31-1) {
+			ok = false // a number, which no port can be
+		}
+		if ok != want || want && got != int(*read.Port) {
+			t.Errorf("%q is %d, %t to us, and %v, %v to Kubernetes", s, got, ok, read.Port, err)
+		}
+	}
+}
