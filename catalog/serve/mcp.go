@@ -2,8 +2,10 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -34,13 +36,15 @@ type GetInput struct {
 
 // EntryOutput is one entry with all that it offers.
 type EntryOutput struct {
-	Entry any `json:"entry"`
+	Notice string `json:"notice"`
+	Entry  any    `json:"entry"`
 }
 
 // ListOutput is a list of entries or hits.
 type ListOutput struct {
-	Items []any  `json:"items"`
-	Next  string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
+	Notice string `json:"notice"`
+	Items  []any  `json:"items"`
+	Next   string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
 }
 
 // mcp is the catalog as an MCP server, so that an agent can look for agents and
@@ -48,10 +52,11 @@ type ListOutput struct {
 // its caller's token.
 func (s *Server) mcp() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "armature-catalog", Version: "v1"}, &mcp.ServerOptions{
-		Instructions: "Find agents and tools that run in this cluster, what they can do and how to reach them.",
+		Instructions: "Find agents and tools that run in this cluster, what they can do and how to reach them. " + notice,
 		Logger:       slog.New(slog.DiscardHandler),
 	})
-	mcp.AddTool(server, &mcp.Tool{Name: "search_catalog", Description: "Search agents, tool servers, skills, tools, resources and prompts by words"},
+	server.AddReceivingMiddleware(s.survive)
+	mcp.AddTool(server, &mcp.Tool{Name: "search_catalog", Description: "Search agents, tool servers, skills, tools, resources and prompts by words. " + warning},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in SearchInput) (*mcp.CallToolResult, ListOutput, error) {
 			limit := in.Limit
 			if limit < 1 || limit > 100 {
@@ -62,7 +67,11 @@ func (s *Server) mcp() http.Handler {
 				return nil, ListOutput{}, err
 			}
 			hits, err := s.Store.Search(ctx, q)
-			return nil, ListOutput{Items: anys(hits)}, s.mcpError(err)
+			if err != nil {
+				return nil, ListOutput{}, s.mcpError(ctx, err)
+			}
+			items, err := each(hits, markHit)
+			return nil, ListOutput{Notice: notice, Items: items}, s.mcpError(ctx, err)
 		})
 	for name, one := range map[string]struct {
 		kind store.Type
@@ -71,7 +80,7 @@ func (s *Server) mcp() http.Handler {
 		"list_agents":       {store.Agent, "List the agents that run here, how they are and how to reach them"},
 		"list_tool_servers": {store.Server, "List the MCP servers that run here, how they are and how to reach them"},
 	} {
-		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what},
+		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what + ". " + warning},
 			func(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
 				q := store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
 				var err error
@@ -82,16 +91,24 @@ func (s *Server) mcp() http.Handler {
 					return nil, ListOutput{}, err
 				}
 				entries, err := s.Store.List(ctx, q)
+				if err != nil {
+					return nil, ListOutput{}, s.mcpError(ctx, err)
+				}
 				for i := range entries {
 					entries[i].Document, entries[i].Instances = nil, nil
 				}
-				return nil, ListOutput{anys(entries), nextPage(entries, q)}, s.mcpError(err)
+				items, err := each(entries, markEntry)
+				return nil, ListOutput{notice, items, nextPage(entries, q)}, s.mcpError(ctx, err)
 			})
 	}
-	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas"},
+	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas. " + warning},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in GetInput) (*mcp.CallToolResult, EntryOutput, error) {
 			e, err := s.entry(ctx, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
-			return nil, EntryOutput{e}, s.mcpError(err)
+			if err != nil {
+				return nil, EntryOutput{}, s.mcpError(ctx, err)
+			}
+			marked, err := markEntry(e)
+			return nil, EntryOutput{notice, marked}, s.mcpError(ctx, err)
 		})
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler), DisableLocalhostProtection: true, // each caller has a token
@@ -99,17 +116,24 @@ func (s *Server) mcp() http.Handler {
 }
 
 // mcpError tells a caller what it may know.
-func (s *Server) mcpError(err error) error {
+func (s *Server) mcpError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	return s.problem(&http.Request{}, err)
+	return s.problem(ctx, "/mcp", err)
 }
 
-func anys[T any](list []T) []any {
-	out := make([]any, 0, len(list))
-	for _, v := range list {
-		out = append(out, v)
+// survive answers a request whose handler panics with an error. The SDK calls
+// handlers from goroutines of its own, where a panic would end the process, and
+// the controllers in it.
+func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (result mcp.Result, err error) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				s.Log.Error(fmt.Errorf("panic: %v", cause), "answering a request", "path", "/mcp", "method", method, "stack", string(debug.Stack()))
+				result, err = nil, &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
+			}
+		}()
+		return next(ctx, method, request)
 	}
-	return out
 }

@@ -52,7 +52,7 @@ type problemPage struct {
 
 // refusePage sends who is not known to the login form.
 func (s *Server) refusePage(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.problem(r, err)
+	p := s.problem(r.Context(), r.URL.Path, err)
 	if p.status == http.StatusUnauthorized {
 		s.page(w, p.status, "login.html", loginPage{})
 		return

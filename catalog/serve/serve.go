@@ -164,14 +164,15 @@ func (s *Server) api(answer func(r *http.Request) (any, error)) http.Handler {
 
 // refuseAPI tells an error as JSON. What went wrong inside is logged, not told.
 func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.problem(r, err)
+	p := s.problem(r.Context(), r.URL.Path, err)
 	if p.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	s.write(w, p.status, map[string]string{"error": p.message})
 }
 
-func (s *Server) problem(r *http.Request, err error) *problem {
+// problem is what the caller is told of an error; where is what was asked for.
+func (s *Server) problem(ctx context.Context, where string, err error) *problem {
 	var p *problem
 	switch {
 	case errors.As(err, &p):
@@ -180,8 +181,8 @@ func (s *Server) problem(r *http.Request, err error) *problem {
 	case errors.Is(err, store.ErrExpired):
 		p = &problem{http.StatusGone, store.ErrExpired.Error()}
 	default:
-		if r.Context().Err() == nil {
-			s.Log.Error(err, "answering a request", "path", r.URL.Path)
+		if ctx.Err() == nil {
+			s.Log.Error(err, "answering a request", "path", where)
 		}
 		p = &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
 	}

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,8 +46,11 @@ type world struct {
 	kube   *kubernetes.Clientset
 	store  *store.Store
 	url    string
-	logged *strings.Builder
-	prefix string // of this test's namespaces
+	file   string // of the store
+	logged *journal
+	// onError is called when an error is logged.
+	onError func()
+	prefix  string // of this test's namespaces
 }
 
 var worlds atomic.Int32
@@ -59,16 +63,17 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	plane := shared.Get(t)
-	w := &world{TB: t, prefix: fmt.Sprintf("t%d-", worlds.Add(1)), logged: &strings.Builder{}}
+	w := &world{TB: t, prefix: fmt.Sprintf("t%d-", worlds.Add(1)), logged: &journal{}}
 	kube, err := kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.kube = kube
-	w.store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"))
+	w.file = filepath.Join(t.TempDir(), "catalog.db")
+	w.store, err = store.Open(t.Context(), w.file)
 	w.must(err)
 	access, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
 	s := &serve.Server{Store: w.store, Access: access, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
-	s.Log = logr.New(sink{w.logged})
+	s.Log = logr.New(sink{w})
 	server := httptest.NewServer(s.Handler())
 	w.url = server.URL
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close(); w.must(w.store.Close()) })
@@ -98,6 +103,15 @@ func (w *world) must(err error) {
 	if err != nil {
 		w.Fatal(err)
 	}
+}
+
+// sql runs a statement on the store's file.
+func (w *world) sql(statement string) (_ sql.Result, err error) {
+	w.Helper()
+	db, err := sql.Open("sqlite", "file:"+w.file)
+	w.must(err)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.ExecContext(w.Context(), statement)
 }
 
 func (w *world) must2(_ any, err error) { w.Helper(); w.must(err) }
@@ -436,6 +450,22 @@ func (w *world) watch(token string) string {
 // mcp calls a tool with MCP's own client.
 func (w *world) mcp(token, tool string, arguments map[string]any) string {
 	w.Helper()
+	if arguments == nil {
+		arguments = map[string]any{}
+	}
+	var text string
+	result, err := w.session(token).CallTool(w.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		text = err.Error()
+	}
+	answer, err := json.Marshal(result)
+	w.must(err)
+	return string(answer) + text
+}
+
+// session of MCP's own client; it ends with the test.
+func (w *world) session(token string) *mcp.ClientSession {
+	w.Helper()
 	web := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -443,29 +473,43 @@ func (w *world) mcp(token, tool string, arguments map[string]any) string {
 	})}
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).Connect(w.Context(), &mcp.StreamableClientTransport{Endpoint: w.url + "/mcp", HTTPClient: web, DisableStandaloneSSE: true}, nil)
 	w.must(err)
-	defer func() { _ = session.Close() }()
-	if arguments == nil {
-		arguments = map[string]any{}
-	}
-	result, err := session.CallTool(w.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
-	w.must(err)
-	text, err := json.Marshal(result)
-	w.must(err)
-	return string(text)
+	w.Cleanup(func() { _ = session.Close() })
+	return session
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// journal keeps lines that several goroutines write.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) add(line ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fmt.Fprintln(&j.text, line...)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // sink keeps what is logged.
-type sink struct{ to *strings.Builder }
+type sink struct{ to *world }
 
 func (sink) Init(logr.RuntimeInfo)             {}
 func (sink) Enabled(int) bool                  { return true }
-func (s sink) Info(_ int, m string, kv ...any) { fmt.Fprintln(s.to, m, kv) }
+func (s sink) Info(_ int, m string, kv ...any) { s.to.logged.add(m, kv) }
 func (s sink) Error(err error, m string, kv ...any) {
-	fmt.Fprintln(s.to, err, m, kv)
+	s.to.logged.add(err, m, kv)
+	if s.to.onError != nil {
+		s.to.onError()
+	}
 }
 func (s sink) WithValues(...any) logr.LogSink { return s }
 func (s sink) WithName(string) logr.LogSink   { return s }
