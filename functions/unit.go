@@ -115,9 +115,12 @@ func (u *Unit) identify() {
 	pod, ok := u.PodTemplate()
 	if !ok {
 		if strings.HasSuffix(u.Kind, "List") && u.Get("items").IsList() && u.Contains(u.Prefix()+"/inject") {
-			why, _ := u.Rewritten()
+			reason := "because it is in a list itself"
+			if why, _ := u.Rewritten(); why != "" {
+				reason = "because of " + why
+			}
 			u.report(krm.Error, "package/list-layout", u.Get("items"),
-				fmt.Sprintf("the items of this %s cannot be rendered one by one, because of %s", u.Kind, why), "write its items as documents of their own")
+				fmt.Sprintf("the items of this %s cannot be rendered one by one, %s", u.Kind, reason), "write its items as documents of their own")
 		}
 		return
 	}

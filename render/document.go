@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 
@@ -57,6 +58,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 
 // appendDocument renders one document of a file, and behind it what it generates.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
+	w.inline = path.Ext(origin.File) == ".json" && bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
 	o, drop := w.process(src, d, item, origin)
 	switch {
 	case o == nil && drop:
@@ -73,12 +75,12 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	switch {
 	case u.Consumed && w.json: // has no place for comments
 		w.localOnly(o)
-		dst = o.Append(dst)
+		dst = w.appendObject(dst, o)
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
 	case w.replaced:
 	default:
-		dst = o.Append(dst)
+		dst = w.appendObject(dst, o)
 	}
 	eol := lineEnding(src)
 	first := w.replaced
@@ -95,6 +97,26 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = u.Generated[i].Append(dst, 0, eol)
 	}
 	return dst
+}
+
+// appendObject writes an object with its edits, and holds back what no parser
+// would read.
+func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
+	from := len(dst)
+	dst = o.Append(dst)
+	if err := o.Check(dst[from:]); err != nil {
+		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
+	}
+	return dst
+}
+
+// readObject reads an object's text for an edit.
+func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (isObject bool, err error) {
+	isObject, err = o.Read(src, d, item, origin)
+	if w.inline {
+		o.Inline()
+	}
+	return isObject, err
 }
 
 // trimEnd takes away the line ending at the end of a text.
@@ -125,11 +147,11 @@ func localKind(o *krm.Object) bool {
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
 	w.replaced = false
 	o = &w.object
-	isObject, err := o.Read(src, d, item, origin)
+	isObject, err := w.readObject(o, src, d, item, origin)
 	if err == nil && isObject {
 		if text, ok := restoreLocal(o); ok {
 			src, d = text, krm.Document{End: len(text)}
-			isObject, err = o.Read(src, d, item, origin)
+			isObject, err = w.readObject(o, src, d, item, origin)
 		}
 	}
 	if err != nil {
@@ -179,6 +201,11 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 // somebody meant it to be an object. Where only objects are kept it would be
 // lost.
 func (w *worker) incomplete(o *krm.Object) {
+	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && o.Contains(w.pkg.Prefix()+"/inject") {
+		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", o.Get("items"),
+			"the items of this List, which has no apiVersion, cannot be rendered one by one", "write its items as documents of their own"))
+		return
+	}
 	if w.undo || o.Name == "" || (o.Kind == "") == (o.APIVersion == "") {
 		return
 	}
@@ -269,9 +296,12 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 		}
 		w.text[i] = text
 		again := &w.again[i]
-		isObject, err := again.Read(text, krm.Document{End: len(text)}, o.Item(), o.Origin)
-		if err != nil || !isObject {
-			return nil, fmt.Errorf("what is left without what was rendered is no object: %w", err)
+		isObject, err := w.readObject(again, text, krm.Document{End: len(text)}, o.Item(), o.Origin)
+		if err == nil && !isObject {
+			err = errors.New("it has no apiVersion or no kind")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("what is left without what was rendered is not an object: %w", err)
 		}
 		again.MapLines(o)
 		o = again
@@ -299,7 +329,10 @@ func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err er
 	// The original holds only as long as nobody has edited what it became.
 	var author krm.Object
 	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
-		return nil, true, errors.Join(errors.New("the original kept in the record is no object"), err)
+		return nil, true, errors.Join(errors.New("the original kept in the record is not an object"), err)
+	}
+	if o.IsInline() {
+		author.Inline()
 	}
 	same, err := author.SameAs(dst[from:])
 	if err != nil {

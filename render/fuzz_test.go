@@ -22,6 +22,9 @@ func FuzzRender(f *testing.F) {
 	for _, text := range nasty {
 		f.Add([]byte(text))
 	}
+	for _, l := range layouts(10) {
+		f.Add([]byte(l.text))
+	}
 	c := config(f, small)
 	f.Fuzz(func(t *testing.T, src []byte) {
 		if len(src) > 16<<10 {

@@ -2,6 +2,8 @@ package render
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,8 +20,9 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 	if len(items) == 0 {
 		return append(dst, data[d.Start:d.End]...)
 	}
+	start := len(dst)
 	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor, from := items[0].Start, len(dst)
+	cursor, from, findings := items[0].Start, len(dst), len(w.findings)
 	for _, item := range items {
 		w.stats.Documents++
 		if done := cursor - items[0].Start; done > (d.End-items[0].Start)/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
@@ -31,6 +34,9 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 		cursor = item.End
 		origin := krm.Origin{File: file, Line: lineOf(item.Start)}
 		if flow {
+			if len(dst) == from { // all before it were dropped, and their commas with them
+				between = nil
+			}
 			dst = w.appendFlowItem(dst, data, between, item, origin)
 		} else {
 			before := len(dst)
@@ -46,7 +52,28 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 	} else {
 		dst = append(dst, tail...)
 	}
+	if flow && !krm.Failed(w.findings[findings:]) {
+		w.checkFlowList(dst[start:], data, d, file)
+	}
 	return dst
+}
+
+// checkFlowList holds back a list between brackets that no parser would read.
+func (w *worker) checkFlowList(text, data []byte, d krm.Document, file string) {
+	if bytes.Equal(text, data[d.Start:d.End]) {
+		return
+	}
+	var o krm.Object
+	_, err := o.Read(text, krm.Document{End: len(text)}, false, krm.Origin{File: file, Line: 1})
+	if why, rewritten := o.Rewritten(); err == nil && rewritten {
+		err = errors.New("it has " + why)
+	} else if err == nil && json.Valid(data[d.Start:d.End]) && !json.Valid(text) {
+		err = errors.New("it is not JSON")
+	}
+	if err != nil {
+		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, File: file, Line: 1 + bytes.Count(data[:d.Start], []byte{'\n'}),
+			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
+	}
 }
 
 // endLine ends the last line of a text.
@@ -60,8 +87,9 @@ func endLine(text []byte, eol string) []byte {
 // appendFlowItem renders an item between brackets, where the comma before it
 // goes with an item that is dropped.
 func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin) []byte {
+	w.inline = true
 	o, drop := w.process(data, item, false, origin)
-	if drop {
+	if drop || w.replaced && len(w.unit.Generated) == 0 {
 		return dst
 	}
 	dst = append(dst, between...)
@@ -74,7 +102,7 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 	}
 	first := w.replaced
 	if !first {
-		dst = o.Append(dst)
+		dst = w.appendObject(dst, o)
 	}
 	for i := range u.Generated {
 		w.stats.Generated++
@@ -97,6 +125,7 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 }
 
 func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Origin) []byte {
+	w.inline = false
 	o, drop := w.process(data, item, true, origin)
 	switch {
 	case drop:
@@ -109,7 +138,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 		w.localOnly(o)
 	}
 	if !w.replaced {
-		dst = o.Append(dst)
+		dst = w.appendObject(dst, o)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	eol := lineEnding(data)

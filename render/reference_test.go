@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +31,14 @@ import (
 // they are, and the meaning is the reference's. It gives what the render found.
 func checkRender(t *testing.T, src []byte, config *api.RenderConfig) (render.Result, string) {
 	t.Helper()
+	return checkRenderAs(t, "x.yaml", src, config)
+}
+
+// checkRenderAs is checkRender of a file with a name. What is JSON stays JSON.
+func checkRenderAs(t *testing.T, file string, src []byte, config *api.RenderConfig) (render.Result, string) {
+	t.Helper()
 	source := func(data []byte) render.Source {
-		return render.Source{Files: []render.File{{Path: "x.yaml", Data: data}}}
+		return render.Source{Files: []render.File{{Path: file, Data: data}}}
 	}
 	first, err := render.Run(source(src), render.Options{Config: config})
 	if err != nil {
@@ -43,18 +50,18 @@ func checkRender(t *testing.T, src []byte, config *api.RenderConfig) (render.Res
 		}
 		return first, ""
 	}
-	out := []byte(nil)
-	if len(first.Files) > 0 {
-		out = first.Files[0].Data
+	out := rendered(first, file)
+	if strings.HasSuffix(file, ".json") && json.Valid(src) && !json.Valid(out) {
+		return first, "JSON does not stay JSON:\n" + string(out)
 	}
 	second, err := render.Run(source(out), render.Options{Config: config})
 	if err != nil || krm.Failed(second.Findings) {
 		return first, fmt.Sprintf("the second render fails: %v %v\n%s", err, second.Findings, out)
 	}
-	if len(second.Files) > 0 && !bytes.Equal(second.Files[0].Data, out) {
-		return first, "the second render changes something (-first +second):\n" + cmp.Diff(string(out), string(second.Files[0].Data))
+	if again := rendered(second, file); again != nil && !bytes.Equal(again, out) {
+		return first, "the second render changes something (-first +second):\n" + cmp.Diff(string(out), string(again))
 	}
-	undone, problem := uninject(out, config)
+	undone, problem := uninject(file, out, config)
 	if problem != "" {
 		return first, problem
 	}
@@ -70,9 +77,9 @@ func checkRender(t *testing.T, src []byte, config *api.RenderConfig) (render.Res
 	return first, sameMeaning(src, out, config)
 }
 
-func uninject(data []byte, config *api.RenderConfig) (undone []byte, problem string) {
+func uninject(file string, data []byte, config *api.RenderConfig) (undone []byte, problem string) {
 	findings, _, err := render.Uninject(
-		render.Source{Files: []render.File{{Path: "x.yaml", Data: data}}},
+		render.Source{Files: []render.File{{Path: file, Data: data}}},
 		render.Options{Config: config, Workers: 1},
 		func(_ string, data []byte) error { undone = bytes.Clone(data); return nil })
 	if err != nil || krm.Failed(findings) {

@@ -482,6 +482,7 @@ type worker struct {
 	made     krm.Object    // from a custom resource
 	text     [2][]byte
 	json     bool // what is generated goes aside
+	inline   bool // the object is between brackets, or in a JSON file
 	aside    []byte
 	unit     functions.Unit
 	madeUnit functions.Unit

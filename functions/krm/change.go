@@ -250,6 +250,15 @@ func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 		return "", ErrUncertain
 	case was == "":
 		value = " " + value
+	case o.tree.nodes[d.parent].style == flowStyle:
+		o.inFlow = true
+		if d.keyEnd > d.keyStart && o.tree.src[d.keyStart] == '"' && !json.Valid([]byte(value)) { // JSON stays JSON
+			quoted, err := json.Marshal(scalarText(value))
+			if err != nil {
+				return "", err
+			}
+			value = string(quoted)
+		}
 	}
 	o.replace(int(d.start), len(was), value)
 	return was, nil
@@ -397,7 +406,7 @@ func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
 	if err != nil {
 		return buf, fmt.Errorf("reading %s with its edits: %w", from.Ref, err)
 	}
-	o.moved, o.unlined = from.rewritten, from.unlined
+	o.moved, o.unlined, o.inline = from.rewritten, from.unlined, from.inline
 	o.MapLines(from)
 	return buf, nil
 }

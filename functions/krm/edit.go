@@ -17,6 +17,9 @@ type edit struct {
 	// depth orders inserts at one place: what stands deeper comes first, and the
 	// items of a compact list before the field that follows it in their column.
 	depth int
+	// within is one more than the node of the flow collection that an entry is
+	// removed from, 0 for none.
+	within int32
 }
 
 // ErrUncertain is an edit that the text's layout leaves no safe place for. The
@@ -46,11 +49,14 @@ func (o *Object) Insert(parent Node, keys []string, entries Entries, atStart boo
 		}
 		n, missing = next, missing[1:]
 	}
-	return o.Plan(parent, keys), o.insert(n, missing, &entries, atStart && len(missing) == 0)
+	note := o.plan(parent, keys, len(missing) == 0 && entries.items())
+	return note, o.insert(n, missing, &entries, atStart && len(missing) == 0)
 }
 
-// Plan tells what Insert would note for the same place.
-func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
+// Plan gives what Insert notes for fields at the same place.
+func (o *Object) Plan(parent Node, keys []string) Insertion { return o.plan(parent, keys, false) }
+
+func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
 	n := parent
 	for _, key := range keys {
 		next := n.Get(key)
@@ -60,15 +66,27 @@ func (o *Object) Plan(parent Node, keys []string) (note Insertion) {
 		n = next
 	}
 	if d := n.node(); d.first == 0 && n.i != 0 {
-		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && p.style == blockStyle {
+		// Between brackets, what an empty collection of the right kind gets stands
+		// inside it.
+		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && (p.style == blockStyle || !d.holds(items)) {
 			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
 	}
 	return note
 }
 
+// holds reports whether the value is a collection of items, or else of fields.
+func (d *node) holds(items bool) bool {
+	if items {
+		return d.kind == sequenceNode
+	}
+	return d.kind == mappingNode
+}
+
 // Reset drops all edits that wait to be applied.
-func (o *Object) Reset() { o.edits, o.text = o.edits[:0], o.text[:0] }
+func (o *Object) Reset() {
+	o.edits, o.text, o.inFlow, o.removed = o.edits[:0], o.text[:0], false, nil
+}
 
 // listIndent is how far the author indents lists below their key: 0 or more.
 func (o *Object) listIndent() int {
@@ -103,7 +121,8 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		if err != nil {
 			return err
 		}
-		if atStart {
+		o.inFlow = true
+		if json = json[1 : len(json)-1]; atStart {
 			o.replace(int(o.tree.nodes[d.first].keyStart), 0, json+", ")
 		} else {
 			o.replace(int(o.tree.nodes[d.last].end), 0, ", "+json)
@@ -114,15 +133,21 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 	}
 	// Empty: null, {} or [].
 	p := &o.tree.nodes[d.parent]
-	if n.i == 0 || p.kind != mappingNode {
+	fits := d.holds(len(missing) == 0 && entries.items())
+	switch {
+	case n.i == 0, p.kind != mappingNode && !(p.style == flowStyle && fits):
 		return ErrUncertain
-	}
-	if p.style == flowStyle {
+	case p.style == flowStyle:
 		json, err := o.flowEntries(missing, entries)
-		if err != nil || d.kind == nullNode || d.kind == scalarNode {
-			return errors.Join(err, ErrUncertain)
+		if err != nil {
+			return err
 		}
-		o.replace(int(d.start)+1, 0, json)
+		o.inFlow = true
+		if fits {
+			o.replace(int(d.start)+1, 0, json[1:len(json)-1])
+		} else { // null, or [] where fields come
+			o.replace(int(d.start), int(d.end-d.start), json)
+		}
 		return nil
 	}
 	colon := int(d.keyEnd) + 1
@@ -189,7 +214,7 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 	return dst
 }
 
-// flowEntries writes entries the way they stand inside brackets.
+// flowEntries writes entries as one collection between brackets.
 func (o *Object) flowEntries(missing []string, entries *Entries) (string, error) {
 	n, err := yaml.Parse(string(entries.appendWrapped(nil, &Object{eol: "\n"}, missing, 0)))
 	if err != nil {
@@ -199,8 +224,7 @@ func (o *Object) flowEntries(missing []string, entries *Entries) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("writing entries as JSON: %w", err)
 	}
-	json = bytes.TrimSpace(json)
-	return string(json[1 : len(json)-1]), nil
+	return string(bytes.TrimSpace(json)), nil
 }
 
 // Remove deletes the entries of a collection that doomed names. It says
@@ -214,8 +238,24 @@ func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, er
 	head := true // no entry has survived yet
 	d := collection.node()
 	previous := int32(0)
+	flow := d.style == flowStyle
+	if flow {
+		// A comma goes with one of its neighbours: with entries that an earlier
+		// call has removed, all cuts are made again.
+		o.inFlow = true
+		o.edits = slices.DeleteFunc(o.edits, func(e edit) bool { return e.within == collection.i+1 })
+	}
+	cut := func(from, to int) {
+		if o.cut(from, to); flow {
+			o.edits[len(o.edits)-1].within = collection.i + 1
+		}
+	}
 	for c := d.first; c != 0; c = t.nodes[c].next {
-		if !doomed(Node{o, c, true}) {
+		gone := doomed(Node{o, c, true})
+		if flow && gone {
+			o.removed = append(o.removed, c)
+		}
+		if !gone && !slices.Contains(o.removed, c) {
 			live = append(live, c)
 			head = false
 			previous = c
@@ -229,16 +269,14 @@ func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, er
 			if len(bytes.TrimLeft(t.src[from:n.keyStart], " ")) > 0 {
 				return false, ErrUncertain
 			}
-			o.cut(from, t.lineEnd(int(max(n.end, n.keyEnd))))
+			cut(from, t.lineEnd(int(max(n.end, n.keyEnd))))
 		case !head:
-			o.cut(int(t.nodes[previous].end), int(n.end))
+			cut(int(t.nodes[previous].end), int(n.end))
 			previous = c
 		case n.next != 0:
-			o.cut(int(n.keyStart), int(t.nodes[n.next].keyStart))
-		case len(dead) == 1:
-			o.cut(int(n.keyStart), int(n.end))
+			cut(int(n.keyStart), int(t.nodes[n.next].keyStart))
 		default: // the last of a run that nothing survives
-			o.cut(int(n.keyStart), int(n.end))
+			cut(int(n.keyStart), int(n.end))
 		}
 	}
 	return len(live) == 0, nil
@@ -255,7 +293,14 @@ func (o *Object) RemoveField(n Node) error {
 }
 
 // Restore puts back the text that an emptied collection had after its colon.
-func (o *Object) Restore(n Node, was string) { o.replace(int(n.node().keyEnd)+1, 0, was) }
+func (o *Object) Restore(n Node, was string) {
+	d := n.node()
+	at, length := int(d.keyEnd)+1, 0
+	if d.style == flowStyle && d.kind != scalarNode {
+		length = int(d.end) - at
+	}
+	o.replace(at, length, was)
+}
 
 func (o *Object) cut(from, to int) { o.edits = append(o.edits, edit{at: from, end: to}) }
 
@@ -290,6 +335,9 @@ func (o *Object) Append(dst []byte) []byte {
 		return o.splice(dst)
 	}
 	text, eol := o.splice(nil), lineEnding(o.author)
+	if o.inline {
+		return o.appendInline(dst, text)
+	}
 	if o.item {
 		indent := bytes.IndexByte(o.author, '-')
 		from := len(dst)

@@ -41,10 +41,13 @@ type Object struct {
 	author    []byte // what the author wrote, where rewritten
 	frozen    string // why it can be read, but not edited; "" where it can
 
-	edits []edit
-	text  []byte // of the edits
-	eol   string
-	cuts  []lineCut
+	edits   []edit
+	text    []byte  // of the edits
+	inFlow  bool    // some of them are between brackets
+	removed []int32 // entries of flow collections
+	inline  bool
+	eol     string
+	cuts    []lineCut
 }
 
 // lineCut says how many lines of the author's file, from a line on, are not in

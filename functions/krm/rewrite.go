@@ -210,6 +210,9 @@ func (o *Object) SameAs(text []byte) (bool, error) {
 			return false, err
 		}
 	}
+	if o.inline {
+		return sameValue(o.tree.src[o.start:o.end], text)
+	}
 	// kyaml moves some comments and blank lines only when it writes its own text
 	// anew, so both texts go through it a last time.
 	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}

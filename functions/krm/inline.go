@@ -1,0 +1,107 @@
+package krm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Inline says that the object, which was just read, is between brackets or in a
+// JSON file, where block style has no place: text that kyaml had to make leaves
+// as JSON.
+func (o *Object) Inline() { o.inline = true }
+
+// IsInline reports whether Inline was called since the object was read.
+func (o *Object) IsInline() bool { return o.inline }
+
+// Check reads what Append made of edits between brackets, where one comma too
+// many leaves a text that no parser reads. An error says that the text must not
+// leave.
+func (o *Object) Check(text []byte) error {
+	if !o.inFlow && !(o.inline && o.rewritten && len(o.edits) > 0) {
+		return nil
+	}
+	again := Object{}
+	isObject, err := again.Read(text, Document{End: len(text)}, o.item, o.Origin)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the edited text cannot be read: %w", err)
+	case !isObject || again.Ref != o.Ref:
+		return fmt.Errorf("the edited text is not %s", o.Ref)
+	case again.rewritten && !o.rewritten:
+		return fmt.Errorf("the edited text has %s", again.why)
+	case json.Valid(o.Bytes()) && !json.Valid(text):
+		return fmt.Errorf("the edited text is not JSON")
+	}
+	return nil
+}
+
+// appendInline writes block-style text as JSON, with the author's line ending.
+func (o *Object) appendInline(dst, text []byte) []byte {
+	n, err := yaml.Parse(string(text))
+	if err != nil {
+		return append(dst, text...) // which Check refuses
+	}
+	dst = appendJSON(dst, n.YNode())
+	return append(dst, o.author[len(bytes.TrimRight(o.author, " \t\r\n")):]...)
+}
+
+// appendJSON writes a value as JSON, in the order of its keys. A plain scalar
+// that JSON does not have is left as it is: YAML's readers disagree on what some
+// of them mean.
+func appendJSON(dst []byte, n *yaml.Node) []byte {
+	text := func(s string) {
+		quoted, err := json.Marshal(s)
+		if err != nil {
+			panic(err) // a string always marshals
+		}
+		dst = append(dst, quoted...)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		dst = append(dst, '{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if i > 0 {
+				dst = append(dst, ", "...)
+			}
+			text(n.Content[i].Value)
+			dst = appendJSON(append(dst, ": "...), n.Content[i+1])
+		}
+		return append(dst, '}')
+	case yaml.SequenceNode:
+		dst = append(dst, '[')
+		for i, item := range n.Content {
+			if i > 0 {
+				dst = append(dst, ", "...)
+			}
+			dst = appendJSON(dst, item)
+		}
+		return append(dst, ']')
+	}
+	plain := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	switch {
+	case plain && (n.Value == "" || n.Value == "~"):
+		return append(dst, "null"...)
+	case plain && looksTyped(n.Value):
+		return append(dst, n.Value...)
+	}
+	text(n.Value)
+	return dst
+}
+
+// sameValue reports whether two texts, whatever their style, have one value.
+func sameValue(a, b []byte) (bool, error) {
+	var values [2][]byte
+	for i, text := range [...][]byte{a, b} {
+		n, err := yaml.Parse(string(text))
+		if err == nil {
+			values[i], err = n.MarshalJSON()
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return bytes.Equal(values[0], values[1]), nil
+}
