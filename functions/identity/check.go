@@ -535,6 +535,7 @@ func (c *checker) contradictions(s *Settings) {
 		}
 	}
 	c.provider(s)
+	c.issuer(s)
 	if s.AuthProxy.Enabled && slices.Contains(s.Outbound.ExcludeInboundPorts, s.Inbound.TargetPort) {
 		c.warning("identity/inbound-bypass", interception+"excludeInboundPorts",
 			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
@@ -568,6 +569,34 @@ func (c *checker) contradictions(s *Settings) {
 		c.add(severity, "identity/idp-port-excluded", interception+"excludePorts",
 			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak there before Envoy is up%s", s.Registration.Port, why),
 			fmt.Sprintf("list %d in excludePorts to say that you know", s.Registration.Port))
+	}
+}
+
+// issuer finds an issuer without its keys, or keys without their issuer: the one
+// that nobody set stays the cluster's Keycloak's.
+func (c *checker) issuer(s *Settings) {
+	sound := func(raw string) bool {
+		u, err := url.Parse(raw)
+		return err == nil && u.Host != "" && u.User == nil
+	}
+	if !s.AuthProxy.Enabled && !s.EnvoyProxy.Enabled || !s.Inbound.Enabled || !s.Inbound.Validate ||
+		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // which is a finding of its own
+		return
+	}
+	const validation = "inbound.validation."
+	switch {
+	case s.derive.jwks && !s.derive.issuer:
+		field := validation + "issuer"
+		if at := "tokenExchange.issuer"; c.origin.Has != nil && !c.origin.Has(c.prefix+field) && c.origin.Has(c.prefix+at) {
+			field = at
+		}
+		c.warning("identity/jwks-of-keycloak", field,
+			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", s.Inbound.Issuer, s.Inbound.JWKSURL),
+			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL where the issuer is another name of this Keycloak")
+	case s.derive.issuer && !s.derive.jwks:
+		c.warning("identity/issuer-of-keycloak", validation+"jwksUrl",
+			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", s.Inbound.JWKSURL, s.Inbound.Issuer),
+			"set "+validation+"issuer to what the tokens' iss says")
 	}
 }
 

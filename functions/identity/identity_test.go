@@ -171,6 +171,14 @@ func TestComponents(t *testing.T) {
 	}
 }
 
+// has stands for the author's text: it knows the first key of a specification.
+func has(spec string) func(string) bool {
+	first, _, _ := strings.Cut(spec, ":")
+	return func(field string) bool {
+		return strings.Contains(field, "."+first+".") && (first != "inbound" || strings.Contains(spec, field[strings.LastIndexByte(field, '.')+1:]))
+	}
+}
+
 func TestIdentityFindings(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec string
@@ -216,11 +224,17 @@ func TestIdentityFindings(t *testing.T) {
 		"unused proxy":          {"outbound: {trafficInterception: {enabled: false}}", []string{"warning identity/proxy-unused spec.outbound.trafficInterception.enabled"}},
 		"https provider":        {"clientRegistration: {keycloak: {url: 'https://kc'}}", []string{"info identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
 		"http provider":         {"clientRegistration: {keycloak: {url: 'http://kc'}}", []string{"warning identity/idp-port-excluded spec.outbound.trafficInterception.excludePorts"}},
+		"issuer alone":          {"inbound: {validation: {issuer: 'https://sso.example.com/realms/a'}}", []string{"warning identity/jwks-of-keycloak spec.inbound.validation.issuer"}},
+		"001's issuer alone":    {"tokenExchange: {issuer: 'https://sso.example.com/realms/a'}", []string{"warning identity/jwks-of-keycloak spec.tokenExchange.issuer"}},
+		"keys alone":            {"inbound: {validation: {jwksUrl: 'https://sso.example.com/keys'}}", []string{"warning identity/issuer-of-keycloak spec.inbound.validation.jwksUrl"}},
+		"issuer and keys":       {"tokenExchange: {issuer: 'https://a'}, inbound: {validation: {jwksUrl: 'https://a/keys'}}", nil},
+		"issuer of nobody":      {"tokenExchange: {issuer: 'https://a'}, inbound: {validation: {enabled: false}}", nil},
+		"issuer with password":  {"tokenExchange: {issuer: 'https://u:p@a'}", []string{"error identity/secret-in-url spec.tokenExchange.issuer"}},
 		"fine":                  {"inbound: {port: 8088, targetPort: 9000}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			te := decode[api.TokenExchange](t, "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
-			te.Origin = api.Origin{File: "cr.yaml", Line: 1, LineOf: func(field string) int { return len(field) }}
+			te.Origin = api.Origin{File: "cr.yaml", Line: 1, LineOf: func(field string) int { return len(field) }, Has: has(test.spec)}
 			base, _ := identity.Base(nil)
 			_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
@@ -235,7 +249,9 @@ func TestIdentityFindings(t *testing.T) {
 				}
 			}
 			// The same in RenderConfig, whose paths lie deeper.
-			_, findings = identity.Base(decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}"))
+			config := decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}")
+			config.Origin.Has = has(test.spec)
+			_, findings = identity.Base(config)
 			deeper := make([]string, 0, len(test.want))
 			for _, want := range test.want {
 				deeper = append(deeper, strings.Replace(want, " spec.", " spec.identity.", 1))
