@@ -147,6 +147,7 @@ func (u *Unit) identify() {
 		ServiceAccount: pod.Spec().Get("serviceAccountName").Text(),
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
+		Volumes:        inject.AuthorVolumes(pod),
 		File:           u.Origin.File, Line: u.Origin.Line,
 		Alter: u.Alter,
 	}

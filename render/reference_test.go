@@ -277,7 +277,16 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 		}
 	}
 	spec := child(template, "spec")
+	var volumes identity.Volumes
+	declared, _ := spec["volumes"].([]any)
+	for _, v := range declared {
+		v, _ := v.(map[string]any)
+		_, emptyDir := v["emptyDir"]
+		volumes.Shared = volumes.Shared || v["name"] == "shared-data" && (emptyDir || len(v) == 1)
+		volumes.SVID = volumes.SVID || v["name"] == "svid-output" && (emptyDir || len(v) == 1)
+	}
 	s, _ := identity.Resolve(base, identity.Workload{
+		Volumes:    volumes,
 		APIVersion: text(m["apiVersion"]), Kind: text(m["kind"]), Namespace: text(metadata["namespace"]), Name: text(metadata["name"]),
 		ServiceAccount: text(spec["serviceAccountName"]), SPIFFE: label("spiffe", "spire") != "disabled",
 	}, nil, nil, annotations)

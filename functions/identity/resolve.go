@@ -19,6 +19,8 @@ type Workload struct {
 	SPIFFE bool
 	// ProbePaths are the paths of the HTTP probes in the author's containers.
 	ProbePaths []string
+	// Volumes are those of the author that the sidecars use.
+	Volumes Volumes
 	// File and Line are where the author wrote the workload.
 	File string
 	Line int
@@ -113,7 +115,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	if s.ServiceAccount == "" {
 		s.ServiceAccount = "default"
 	}
-	s.ProbePaths = w.ProbePaths
+	s.ProbePaths, s.Volumes = w.ProbePaths, w.Volumes
 	var findings []krm.Finding
 	if te != nil || at != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.resolve(w, te, at, annotations)

@@ -43,6 +43,9 @@ type Settings struct {
 	Outbound     Outbound
 	Trace        Trace
 
+	// Volumes are those of the author that the sidecars use.
+	Volumes Volumes
+
 	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
 	// containers. Those that OpenProbe lets through need no token.
 	ProbePaths []string
@@ -56,6 +59,14 @@ type Settings struct {
 }
 
 type derivation struct{ issuer, jwks, tokenURL bool }
+
+// Volumes says which volumes of their published names the author declares as the
+// emptyDirs that they are. An application that mounts them finds in them what the
+// sidecars write.
+type Volumes struct {
+	// Shared is shared-data, and SVID svid-output.
+	Shared, SVID bool
+}
 
 // Component is one of the five injected containers.
 type Component struct {

@@ -52,13 +52,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 			}
 		}
 	}
-	volumes := ReservedVolumes()
-	for v := range spec.Get("volumes").Items() {
-		if name := v.Get("name"); slices.Contains(volumes, name.Text()) {
-			report(krm.Error, "reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
-				"rename it; if another tool injected it, take that out first (armature migrate)")
-		}
-	}
+	findings = append(findings, checkVolumes(o, spec, s)...)
 	findings = append(findings, checkPorts(o, spec, s)...)
 	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
 	for c := range spec.Get("containers").Items() {
@@ -70,6 +64,28 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		if uid := c.Get("securityContext", "runAsUser"); s.EnvoyProxy.Enabled && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
+		}
+	}
+	return findings
+}
+
+// checkVolumes finds the author's volumes that have the name of an injected one.
+// Those that the sidecars can use they share.
+func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+	reserved := ReservedVolumes()
+	for v := range spec.Get("volumes").Items() {
+		name := v.Get("name")
+		shared := needsShared(s) && (name.Is(sharedName(s)) || ownSVIDVolume(s) && name.Is(publishedSVIDVolume))
+		switch {
+		case slices.Contains(reserved, name.Text()):
+			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
+				"rename it; if another tool injected it, take that out first (armature migrate)"))
+		case shared && !isEmptyDir(v):
+			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
+				"make it an emptyDir, or rename it"))
+		case shared && !v.Get("emptyDir", "medium").Is("Memory"):
+			findings = append(findings, o.Finding(krm.Info, "inject/shared-volume", name, fmt.Sprintf("the sidecars write the client's ID, its secret and tokens to your volume %q, which is on the node's disk", name.Text()),
+				"set emptyDir.medium: Memory, so that they stay in memory"))
 		}
 	}
 	return findings

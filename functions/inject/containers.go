@@ -6,12 +6,13 @@ import (
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/scalar"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
 // Names of the injected volumes. They have a prefix of their own, because an
-// author may well call a volume "shared-data" or "envoy-config".
+// author may well call a volume "spire-agent-socket" or "envoy-config".
 const (
 	configVolume = "armature-identity"
 	sharedVolume = "armature-shared"
@@ -28,9 +29,35 @@ const (
 // ReservedContainers are the names that no container of the author may have.
 func ReservedContainers() [5]string { return identity.Components() }
 
-// ReservedVolumes are the names that no volume of the author may have.
+// ReservedVolumes are the names that no volume of the author may have. Those that
+// were published are shared with the author instead.
 func ReservedVolumes() []string {
-	return []string{configVolume, sharedVolume, socketVolume, traceVolume, publishedSharedVolume, publishedSVIDVolume}
+	return []string{configVolume, sharedVolume, socketVolume, traceVolume}
+}
+
+// AuthorVolumes finds the author's volumes that the sidecars use: published
+// applications declare shared-data themselves, to read the client's ID from it.
+func AuthorVolumes(pod krm.PodTemplate) (found identity.Volumes) {
+	for v := range pod.Spec().Get("volumes").Items() {
+		switch name := v.Get("name"); {
+		case name.Is(publishedSharedVolume):
+			found.Shared = isEmptyDir(v)
+		case name.Is(publishedSVIDVolume):
+			found.SVID = isEmptyDir(v)
+		}
+	}
+	return found
+}
+
+// isEmptyDir reports whether a volume is an emptyDir, which one without a source
+// is too.
+func isEmptyDir(volume krm.Node) bool {
+	for key, source := range volume.Fields() {
+		if key != "name" && key != "emptyDir" && !source.IsNull() {
+			return false
+		}
+	}
+	return true
 }
 
 // VolumeNames are the volumes that AppendVolumes appends, in its order.
@@ -39,16 +66,26 @@ func VolumeNames(s *identity.Settings) []string {
 	if needsConfig(s) {
 		names = append(names, configVolume)
 	}
-	if needsShared(s) {
-		names = append(names, sharedName(s))
-		if ownSVIDVolume(s) {
-			names = append(names, publishedSVIDVolume)
-		}
-	}
+	names = append(names, memoryVolumes(s)...)
 	if s.SpiffeHelper.Enabled {
 		names = append(names, socketVolume)
 	}
 	return append(names, traceVolume)
+}
+
+// memoryVolumes are the emptyDirs that the sidecars need and the author did not
+// declare.
+func memoryVolumes(s *identity.Settings) (names []string) {
+	if !needsShared(s) {
+		return nil
+	}
+	if !s.Volumes.Shared {
+		names = append(names, sharedName(s))
+	}
+	if ownSVIDVolume(s) && !s.Volumes.SVID {
+		names = append(names, publishedSVIDVolume)
+	}
+	return names
 }
 
 func needsConfig(s *identity.Settings) bool {
@@ -60,7 +97,7 @@ func needsShared(s *identity.Settings) bool {
 }
 
 func sharedName(s *identity.Settings) string {
-	if s.Profile == identity.ProfilePublished {
+	if s.Profile == identity.ProfilePublished || s.Volumes.Shared {
 		return publishedSharedVolume
 	}
 	return sharedVolume
@@ -84,15 +121,9 @@ func AppendVolumes(dst []byte, s *identity.Settings) []byte {
 		dst = append(dst, "- name: "+configVolume+"\n  configMap:\n    name: "...)
 		dst = append(s.AppendName(dst, identity.TokenExchangeConfigMap), '\n')
 	}
-	memory := func(name string) {
+	for _, name := range memoryVolumes(s) {
 		// Credentials stay in memory and go with the pod.
 		dst = append(append(append(dst, "- name: "...), name...), "\n  emptyDir:\n    medium: Memory\n    sizeLimit: 4Mi\n"...)
-	}
-	if needsShared(s) {
-		memory(sharedName(s))
-		if ownSVIDVolume(s) {
-			memory(publishedSVIDVolume)
-		}
 	}
 	if s.SpiffeHelper.Enabled {
 		dst = append(dst, "- name: "+socketVolume+"\n"...)

@@ -472,7 +472,7 @@ func TestExcludedPorts(t *testing.T) {
 }
 
 func TestReservedNames(t *testing.T) {
-	reserved := ReservedVolumes()
+	reserved := append(ReservedVolumes(), publishedSharedVolume, publishedSVIDVolume)
 	for _, profile := range []string{"kagenti", "rossoctl", "kagenti-published"} {
 		for _, name := range VolumeNames(settings(t, config(t, "  profile: "+profile+"\n"), nil)) {
 			if !slices.Contains(reserved, name) {

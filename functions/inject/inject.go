@@ -24,9 +24,15 @@ type Injector struct {
 	// host's, which writes it anew each time, so that none is kept as original.
 	Hosted bool
 
-	common  map[bool]*parts // by whether SPIFFE is on
+	common  map[shape]*parts
 	scratch []byte
 	record  record
+}
+
+// shape tells common parts apart.
+type shape struct {
+	spiffe  bool
+	volumes identity.Volumes
 }
 
 // parts is what an injected pod gets.
@@ -47,7 +53,8 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 	if !s.Common {
 		return in.compose(s)
 	}
-	p := in.common[s.SPIFFE.Enabled]
+	k := shape{s.SPIFFE.Enabled, s.Volumes}
+	p := in.common[k]
 	if p == nil {
 		model := *s
 		model.Name = placeholder
@@ -58,9 +65,9 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 			}
 		}
 		if in.common == nil {
-			in.common = make(map[bool]*parts)
+			in.common = make(map[shape]*parts)
 		}
-		in.common[s.SPIFFE.Enabled] = p
+		in.common[k] = p
 	}
 	for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
 		e.Name = s.Name
