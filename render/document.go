@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
@@ -32,7 +33,9 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 		if start > from {
 			dst = endLine(dst, lineEnding(data))
 		}
-		dst = append(dst, data[d.Lead:d.Start]...)
+		if lead := data[d.Lead:d.Start]; d.Lead > 0 || !bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
+			dst = append(dst, lead...)
+		}
 		body := len(dst)
 		if source, ok := restoreConsumed(text); ok && (w.undo || w.pkg.KeepCustomResources()) {
 			dst = append(dst, source...)
@@ -53,7 +56,35 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			dst = dst[:start]
 		}
 	}
+	if !w.spilled && !w.undo {
+		dst = leadJSON(dst, data)
+	}
 	return dst
+}
+
+// jsonLead leads a stream that would begin with a JSON object and goes on with
+// other documents. kubectl reads all of a stream that begins with a brace as
+// JSON, and stops at the first "---".
+const jsonLead = "--- # armature.dev/stream: YAML, although JSON comes first"
+
+// leadJSON puts jsonLead before a rendered stream that needs it, unless the
+// stream is still as its author wrote it.
+func leadJSON(out, data []byte) []byte {
+	if !beginsJSON(out) || bytes.Equal(out, data) {
+		return out
+	}
+	several := 0
+	for range krm.Documents(out) {
+		if several++; several > 1 {
+			return slices.Insert(out, 0, []byte(jsonLead+lineEnding(data))...)
+		}
+	}
+	return out
+}
+
+// beginsJSON reports whether kubectl would read a stream as JSON.
+func beginsJSON(stream []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(stream, " \t\r\n"), []byte{'{'})
 }
 
 // appendDocument renders one document of a file, and behind it what it generates.

@@ -491,6 +491,7 @@ type worker struct {
 	stats    Stats
 	placed   map[string]int // generated items of lists, by their file
 	failure  error          // of the sink, at a piece
+	spilled  bool           // a piece of the file has left
 }
 
 func (w *worker) done() {
@@ -541,6 +542,7 @@ func (w *worker) file(i int) error {
 	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
+	w.spilled = false
 	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
 	w.out = w.appendFile(w.out[:0], data, f.Path, w.forms[i])
 	if w.failure != nil {
@@ -569,6 +571,10 @@ func (w *worker) spill(dst []byte, file string) []byte {
 	if !w.opt.Pieces || len(dst) < pieceSize || w.failure != nil {
 		return dst
 	}
+	if !w.spilled && !w.undo && beginsJSON(dst) { // another document is about to follow
+		dst = slices.Insert(dst, 0, []byte(jsonLead+lineEnding(dst))...)
+	}
+	w.spilled = true
 	kept := len(dst) - len("\r\n")
 	w.failure = w.sink(file, dst[:kept])
 	return append(dst[:0], dst[kept:]...)

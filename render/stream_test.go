@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/iotest"
 
+	kubeyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -62,5 +65,81 @@ func TestReadStream(t *testing.T) {
 	broken := errors.New("the pipe broke")
 	if _, err := render.ReadStream(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the reader's error", err)
+	}
+}
+
+// TestKubectlReadsStreams: a stream that begins with a JSON object is read by
+// kubectl's own decoder, every object of it, and is given back by uninject.
+func TestKubectlReadsStreams(t *testing.T) {
+	pod := func(name, more string) string {
+		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "` + name + `", "labels": {"kagenti.io/inject": "enabled"}}, "spec": {"containers": [{"name": "c", "image": "d"}]` + more + `}}` + "\n"
+	}
+	const plain = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}` + "\n"
+	const config = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\n"
+	for name, c := range map[string]struct {
+		files   []string
+		objects int
+	}{
+		"one object":              {[]string{plain}, 1},
+		"one workload":            {[]string{pod("a", "")}, 3},
+		"on lines of its own":     {[]string{"\n  " + strings.ReplaceAll(pod("a", ""), ", ", ",\n\t")}, 3},
+		"with CRLF":               {[]string{"{\r\n" + pod("a", "")[1:]}, 3},
+		"workload and others":     {[]string{pod("a", "") + "---\n" + plain + "---\n" + config}, 5},
+		"others first":            {[]string{plain + "---\n" + pod("a", "")}, 4},
+		"two files":               {[]string{plain, config}, 2},
+		"JSON files only":         {[]string{plain, strings.Replace(plain, "\"s\"", "\"t\"", 1)}, 2},
+		"workloads in JSON files": {[]string{pod("a", ""), plain, pod("b", "")}, 7},
+		"in pieces":               {[]string{pod("a", `, "hostname": "`+strings.Repeat("x", 3<<20)+`"`) + "---\n" + config}, 4},
+	} {
+		var src render.Source
+		for i, text := range c.files {
+			file := "-"
+			if len(c.files) > 1 {
+				file = fmt.Sprintf("%d.json", i)
+			}
+			src.Files = append(src.Files, render.File{Path: file, Data: []byte(text)})
+		}
+		stream := func(src render.Source, do func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)) []byte {
+			var spool render.Spool
+			findings, _, err := do(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
+			if err != nil || krm.Failed(findings) {
+				t.Fatalf("%s: %v %v", name, err, findings)
+			}
+			var b bytes.Buffer
+			if n, err := spool.WriteTo(&b); err != nil || n != int64(b.Len()) {
+				t.Fatalf("%s: %d bytes of %d, %v", name, n, b.Len(), err)
+			}
+			return b.Bytes()
+		}
+		out := stream(src, render.Stream)
+		if begin := out[:min(len(out), 80)]; c.objects > 1 && !bytes.HasPrefix(out, []byte("---")) {
+			t.Errorf("%s: kubectl before 1.33 reads it as JSON: %s", name, begin)
+		}
+		decoder := kubeyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+		objects := 0
+		for {
+			var object struct{ Kind string }
+			if err := decoder.Decode(&object); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v\n%.300s", name, err, out)
+				break
+			}
+			if object.Kind != "" {
+				objects++
+			}
+		}
+		if objects != c.objects {
+			t.Errorf("%s: kubectl reads %d objects, want %d", name, objects, c.objects)
+		}
+		one := func(data []byte) render.Source {
+			return render.Source{Files: []render.File{{Path: "-", Data: data}}}
+		}
+		if again := stream(one(out), render.Stream); !bytes.Equal(again, out) {
+			t.Errorf("%s: the second render differs:\n%.300s\n%.300s", name, out, again)
+		}
+		if undone := stream(one(out), render.Uninject); len(c.files) == 1 && string(undone) != c.files[0] {
+			t.Errorf("%s: uninject gives\n%.300s", name, undone)
+		}
 	}
 }

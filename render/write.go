@@ -252,6 +252,8 @@ type Spool struct {
 	last   byte   // the last that was written, 0 before the first
 	name   string // of the file that the last was of
 	size   int    // of what was written
+	json   bool   // it begins as JSON
+	joined bool   // it is of more than one file
 	held   int    // that and what joins it
 }
 
@@ -267,7 +269,11 @@ func (s *Spool) Write(file string, data []byte) error {
 		return nil
 	}
 	join := ""
+	if s.last == 0 {
+		s.json = beginsJSON(data)
+	}
 	if s.last != 0 && s.name != file {
+		s.joined = true
 		if s.last != '\n' {
 			join = "\n"
 		}
@@ -342,7 +348,18 @@ func (s *Spool) writeBlocks(w io.Writer) (written int64, err error) {
 func (s *Spool) Len() int { return s.size }
 
 // WriteTo lets the stream leave.
-func (s *Spool) WriteTo(w io.Writer) (int64, error) {
+func (s *Spool) WriteTo(w io.Writer) (written int64, err error) {
+	if s.json && s.joined { // see jsonLead
+		n, err := io.WriteString(w, "---\n")
+		if written = int64(n); err != nil {
+			return written, err
+		}
+	}
+	n, err := s.writeTo(w)
+	return written + n, err
+}
+
+func (s *Spool) writeTo(w io.Writer) (int64, error) {
 	if s.file == nil {
 		return s.writeBlocks(w)
 	}
