@@ -132,7 +132,7 @@ func toFolder(b *testing.B, in, out, memoryFile string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	memory.Match(in, src, nil, nil)
+	memory.Match("build", in, src, nil, nil)
 	if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
 		b.Fatal(err)
 	}

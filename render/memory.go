@@ -74,13 +74,14 @@ func OpenMemory(file, folder string) *Memory {
 	return m
 }
 
-// Match stamps the files of the source and finds those that are as the render
-// with the same configuration and lock, from the same root, left them. It gives
-// how many are not.
-func (m *Memory) Match(root string, src Source, config *api.RenderConfig, lock *api.ImageLock) (changed int) {
+// Match stamps the files of the source and finds those that are as a render by
+// the same build with the same configuration and lock, from the same root, left
+// them. It gives how many are not. Build is whatever tells one build of the
+// program from another.
+func (m *Memory) Match(build, root string, src Source, config *api.RenderConfig, lock *api.ImageLock) (changed int) {
 	absolute, err1 := filepath.Abs(root)
 	to, err2 := filepath.Abs(m.folder)
-	decides, err3 := json.Marshal([]any{functions.Version, absolute, to, config, lock})
+	decides, err3 := json.Marshal([]any{functions.Version, build, absolute, to, config, lock})
 	<-m.read
 	if fingerprint := string(decides); errors.Join(err1, err2, err3) != nil || fingerprint != m.fingerprint {
 		m.notes, m.fingerprint = nil, fingerprint

@@ -15,6 +15,12 @@ import (
 // folderOf renders a folder into another as the command does.
 func folderOf(t *testing.T, from, to, remember string) (written int) {
 	t.Helper()
+	return folderBy(t, "build", "", from, to, remember)
+}
+
+// folderBy is folderOf by a build that records a version of its own.
+func folderBy(t *testing.T, build, version, from, to, remember string) (written int) {
+	t.Helper()
 	src, _, err := render.Tree(from, to)
 	if err != nil {
 		t.Fatal(err)
@@ -27,11 +33,11 @@ func folderOf(t *testing.T, from, to, remember string) (written int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := render.Options{Config: config}
+	opt := render.Options{Config: config, Version: version}
 	var memory *render.Memory
 	if remember != "" {
 		memory = render.OpenMemory(remember, to)
-		memory.Match(from, src, config, nil)
+		memory.Match(build, from, src, config, nil)
 		opt.Memory, opt.Keep = memory, folder.Keep
 	}
 	findings, _, err := render.Stream(src, opt, folder.Write)
@@ -89,6 +95,22 @@ spec:
   targetRef: {kind: Deployment, name: two}
   inbound: {port: %d}
 `
+
+// TestMemoryOfAnotherBuild: what one build left is not up to date for another,
+// whose defaults may differ.
+func TestMemoryOfAnotherBuild(t *testing.T) {
+	from, to, memory := t.TempDir(), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "memory")
+	if err := os.WriteFile(filepath.Join(from, "one.yaml"), fmt.Appendf(nil, remembered, "one", "one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, build := range []string{"one", "two", "two", "one"} {
+		time.Sleep(60 * time.Millisecond) // longer than what counts as just now
+		folderBy(t, build, "v-"+build, from, to, memory)
+		if text := tree(t, to)["one.yaml"]; !strings.Contains(text, "v-"+build) {
+			t.Errorf("build %s leaves what another one rendered:\n%s", build, text)
+		}
+	}
+}
 
 // TestMemory changes a package step by step, and holds each render that
 // remembers to one that knows nothing.

@@ -331,8 +331,9 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	percent := debug.SetGCPercent(400)
 	defer debug.SetGCPercent(percent)
 	var memory *render.Memory
+	var build func() (string, error)
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
-		memory = render.OpenMemory(file, folder)
+		memory, build = render.OpenMemory(file, folder), thisBuild()
 	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
@@ -352,8 +353,12 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	opt.Beside = true
 	changed := len(src.Files)
 	if memory != nil {
-		changed = memory.Match(path, src, opt.Config, opt.Lock)
-		opt.Memory, opt.Keep = memory, to.Keep
+		if this, err := build(); err == nil {
+			changed = memory.Match(this, path, src, opt.Config, opt.Lock)
+			opt.Memory, opt.Keep = memory, to.Keep
+		} else {
+			memory = nil // which may be another build's
+		}
 	}
 	if changed > 1000 {
 		debug.SetGCPercent(percent)

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// TestFingerprint: builds that may render differently have other fingerprints.
+func TestFingerprint(t *testing.T) {
+	vcs := func(revision, modified string) []debug.BuildSetting {
+		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: revision}, {Key: "vcs.modified", Value: modified}}
+	}
+	dep := func(m debug.Module) []*debug.Module { return []*debug.Module{&m} }
+	builds := []struct {
+		name       string
+		info       *debug.BuildInfo
+		executable string
+	}{
+		{"no information", nil, "one"},
+		{"another executable without information", nil, "two"},
+		{"a clean checkout", &debug.BuildInfo{Settings: vcs("a", "false")}, ""},
+		{"the next commit", &debug.BuildInfo{Settings: vcs("b", "false")}, ""},
+		{"a changed checkout", &debug.BuildInfo{Settings: vcs("a", "true")}, "three"},
+		{"a checkout that changed again", &debug.BuildInfo{Settings: vcs("a", "true")}, "four"},
+		{"a release", &debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.0", Sum: "h1:a"}}, ""},
+		{"the next release", &debug.BuildInfo{Main: debug.Module{Path: "armature", Version: "v1.0.1", Sum: "h1:b"}}, ""},
+		{"another Go", &debug.BuildInfo{GoVersion: "go1.99", Settings: vcs("a", "false")}, ""},
+		{"another library", &debug.BuildInfo{Settings: vcs("a", "false"), Deps: dep(debug.Module{Path: "yaml", Version: "v3", Sum: "h1:c"})}, ""},
+		{"a library from a folder", &debug.BuildInfo{Settings: vcs("a", "false"), Deps: dep(debug.Module{Path: "yaml", Replace: &debug.Module{Path: "../yaml"}})}, "five"},
+	}
+	seen := make(map[string]string)
+	for _, b := range builds {
+		open := func() (io.ReadCloser, error) {
+			if b.executable == "" {
+				return nil, errors.New("the executable is not needed")
+			}
+			return io.NopCloser(strings.NewReader(b.executable)), nil
+		}
+		first, err := fingerprint(b.info, open)
+		if err != nil {
+			t.Errorf("%s: %v", b.name, err)
+		}
+		if second, _ := fingerprint(b.info, open); second != first {
+			t.Errorf("%s: two fingerprints: %s, %s", b.name, first, second)
+		}
+		if other, ok := seen[first]; ok {
+			t.Errorf("%s has the fingerprint of %s", b.name, other)
+		}
+		seen[first] = b.name
+	}
+	if _, err := fingerprint(nil, func() (io.ReadCloser, error) { return nil, errors.New("gone") }); err == nil {
+		t.Error("a build that nothing tells apart has a fingerprint")
+	}
+	if this, err := thisBuild()(); err != nil || this == "" {
+		t.Errorf("this build: %q, %v", this, err)
+	}
+}
