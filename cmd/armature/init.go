@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -69,6 +70,7 @@ that you name. It never overwrites a file.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)
 			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "The image of %s in the profile %s was never published: %s.\n", identity.AuthProxy, identity.ProfileKagenti, identity.UnpublishedRemedy)
 			return nil
 		},
 	}

@@ -1,5 +1,7 @@
 package identity
 
+import "strings"
+
 // Profiles pick the defaults that everything else changes.
 const (
 	// ProfileKagenti is source 001.
@@ -32,7 +34,19 @@ const (
 	// client-registration and envoy-with-processor are separate images.
 	imageTag   = ":v0.4.0-alpha.10"
 	repository = "ghcr.io/kagenti/kagenti-extensions/"
+
+	authProxyRepository = repository + "auth-proxy"
 )
+
+// Unpublished reports whether an image is the default profile's auth-proxy, of
+// which no version was ever published under any tag.
+func Unpublished(image string) bool {
+	rest, ok := strings.CutPrefix(image, authProxyRepository)
+	return ok && (rest == "" || rest[0] == ':' || rest[0] == '@')
+}
+
+// UnpublishedRemedy says what to do about an Unpublished image.
+const UnpublishedRemedy = "set spec.profile: " + ProfilePublished + ", whose images exist, or build one and set spec.components." + AuthProxy + ".image"
 
 // defaults are those of 001, "Default Configuration", as the profile changes
 // them; what 001 leaves open is as published.
@@ -53,7 +67,7 @@ func defaults(profile string) Settings {
 			CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "100m", MemoryLimit: "128Mi",
 		},
 		AuthProxy: Component{
-			Enabled: true, Image: repository + "auth-proxy" + imageTag, ImagePullPolicy: "IfNotPresent",
+			Enabled: true, Image: authProxyRepository + imageTag, ImagePullPolicy: "IfNotPresent",
 			CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "200m", MemoryLimit: "256Mi",
 		},
 		EnvoyProxy: Component{

@@ -48,6 +48,7 @@ func Rules() []Rule {
 		{"bypass-auth-proxy", krm.Warning, "a Service that leads to the application past auth-proxy", bypassAuthProxy},
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
+		{"unpublished-image", krm.Warning, "the default image of auth-proxy, which was never published", unpublishedImage},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
 		{ContestedField, krm.Info, "a field that two functions set to different values", nil},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -195,6 +196,14 @@ func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
 			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", image, more(c.images[image], "container")), "name a version, and run `armature pin` for its digest")
+		}
+	})
+}
+
+func unpublishedImage(c *checker) {
+	c.eachImage(func(at krm.Node, image string) {
+		if identity.Unpublished(image) {
+			c.once(image, at, fmt.Sprintf("%q was never published%s", image, more(c.images[image], "container")), identity.UnpublishedRemedy)
 		}
 	})
 }
