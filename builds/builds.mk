@@ -2,7 +2,7 @@
 
 .PHONY: test-builds
 test-builds: controlplane ## Test AgentBuilds against a real API server
-	go test ./builds/... ./cmd/armature-controller/... ./cmd/armature-remote/...
+	go test ./builds/... ./cmd/armature-controller/... ./cmd/armature/...
 
 .PHONY: bench-builds
 bench-builds: controlplane ## Print what the build controller costs, as one table

@@ -29,7 +29,7 @@ func TestShippedRBAC(t *testing.T) {
 			tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 			w.must(err)
 			w.must(plane.InstallCRDs(tekton + "/config/300-crds"))
-			args := []string{"run", "../../cmd/armature-remote", "install", "--mode", mode}
+			args := []string{"run", "../../cmd/armature", "install", "--mode", mode}
 			if mode == "namespaced" {
 				args = append(args, "--watch", w.namespace)
 			}

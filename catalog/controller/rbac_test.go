@@ -42,7 +42,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
 			w.must(err)
 			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
-			args := []string{"run", "../../cmd/armature-remote", "install", "--catalog", "--mode", mode}
+			args := []string{"run", "../../cmd/armature", "install", "--catalog", "--mode", mode}
 			if mode == "namespaced" {
 				args = append(args, "--watch", w.namespace)
 			}

@@ -144,7 +144,7 @@ func confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 			return fmt.Errorf("nothing was done: %d objects would be deleted, and there is no terminal to ask on\n  hint: pass --yes", len(doomed))
 		}
 		fmt.Fprintf(w, "Delete these %d objects? [y/N] ", len(doomed))
-		answer, err := bufio.NewReader(interruptible{cmd.Context(), in}).ReadString('\n')
+		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), in}).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("nothing was done: %w", err)
 		}
@@ -242,12 +242,12 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 		if dryRun {
 			name += " (dry run)"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, summary(counts))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, actionSummary(counts))
 	}
 	return err
 }
 
-func summary(counts map[apply.Action]int) string {
+func actionSummary(counts map[apply.Action]int) string {
 	var parts []string
 	for _, a := range []apply.Action{apply.Create, apply.Change, apply.Recreate, apply.Unchanged, apply.Prune, apply.Skip, apply.Conflict, apply.Refused} {
 		if counts[a] > 0 {

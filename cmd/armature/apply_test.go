@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -219,8 +218,6 @@ func content(t *testing.T, name string) []byte {
 func renderTo(t *testing.T, folder string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "rendered")
-	if out, err := exec.Command("go", "run", "../armature", "render", folder, "-o", to).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	buildArmature(t).run(t, 0, "render", folder, "-o", to)
 	return to
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,11 +20,9 @@ func buildCommand() *cobra.Command {
 		Example: `  armature build plan build.yaml --graph     what would run, without a cluster
   armature build run build.yaml --wait       build it and wait for the image
   armature build describe weather -n team1   why it failed`,
-		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return usageError{errors.New("name a subcommand")} },
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
-	cmd.AddCommand(buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
+	group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
 		buildLogsCommand(), buildCancelCommand(), buildRerunCommand())
 	return cmd
 }

@@ -38,15 +38,14 @@ type armature struct {
 	env  []string
 }
 
-// program is built once for all tests, in a folder that lives as long as they do.
+// program is built once for all tests, with armature-fn beside it, in a folder that lives as long as they do.
 var (
 	programs string
 	program  = sync.OnceValues(func() (string, error) {
-		file := filepath.Join(programs, "armature")
-		if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building armature: %w\n%s", err, out)
+		if out, err := exec.Command("go", "build", "-o", programs, ".", "../armature-fn").CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building armature and armature-fn: %w\n%s", err, out)
 		}
-		return file, nil
+		return filepath.Join(programs, "armature"), nil
 	})
 )
 

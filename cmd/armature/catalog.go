@@ -36,10 +36,6 @@ status tells what was discovered: nothing is asked then.`,
   armature catalog search "weather forecast" -o wide
   armature catalog get team1/weather -o yaml
   kubectl get agentcards,remotemcpservers -A -o yaml | armature catalog list -f -`,
-		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError{errors.New("name a subcommand: list, get or search")}
-		},
 	}
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.server, "server", os.Getenv("ARMATURE_CATALOG"), "address of the catalog, such as https://localhost:8443")
@@ -49,7 +45,7 @@ status tells what was discovered: nothing is asked then.`,
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig; empty is its current one")
 	f.StringSliceVarP(&c.files, "filename", "f", nil, "manifests to read instead: files, folders, or - for standard input")
 	f.StringVarP(&c.query.Namespace, "namespace", "n", "", "namespace; empty is all")
-	cmd.AddCommand(c.listCommand(), c.getCommand(), c.searchCommand())
+	group(cmd, c.listCommand(), c.getCommand(), c.searchCommand())
 	return cmd
 }
 
@@ -332,7 +328,7 @@ func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end
 		}
 	}()
 	c.query.Scope = store.Everything
-	stdin = interruptible{ctx, stdin}
+	stdin = interruptibleReader{ctx, stdin}
 	for _, name := range c.files {
 		files, err := manifestFiles(name)
 		if err != nil {

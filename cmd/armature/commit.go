@@ -21,7 +21,7 @@ import (
 // main@sha1:…. Where a file is not as the commit has it, "-dirty" follows; more
 // are files of the render that may lie elsewhere, "" for none. A package outside
 // of Git is from nowhere.
-func commit(root string, inputs []input, more ...string) (oci.Metadata, error) {
+func commit(root string, inputs []inputFile, more ...string) (oci.Metadata, error) {
 	full, err := filepath.Abs(root)
 	if err != nil {
 		return oci.Metadata{}, err
@@ -82,7 +82,7 @@ func withoutLogin(given string) string {
 }
 
 // changed reports whether a file differs from the commit's, or is missing.
-func changed(repo *git.Repository, at *object.Commit, full string, inputs []input, more []string) (bool, error) {
+func changed(repo *git.Repository, at *object.Commit, full string, inputs []inputFile, more []string) (bool, error) {
 	tree, err := at.Tree()
 	if err != nil {
 		return false, err
@@ -105,9 +105,9 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []inpu
 	} else if gone, err := missing(tree, top, below); gone || err != nil {
 		return gone, err
 	}
-	var files []input // by their path in the working tree
+	var files []inputFile // by their path in the working tree
 	for _, in := range inputs {
-		files = append(files, input{path.Join(below, in.path), in.data})
+		files = append(files, inputFile{path.Join(below, in.path), in.data})
 	}
 	for _, name := range more {
 		if name == "" {
@@ -127,7 +127,7 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []inpu
 		if at, err = filepath.Rel(top, at); err != nil || strings.HasPrefix(at, "..") {
 			return true, nil // no commit has it
 		}
-		files = append(files, input{filepath.ToSlash(at), data})
+		files = append(files, inputFile{filepath.ToSlash(at), data})
 	}
 	for _, f := range files {
 		entry, err := tree.FindEntry(f.path)

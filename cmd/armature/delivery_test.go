@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,11 +27,7 @@ import (
 //	cut               makes the registry refuse everything from now on, in words
 //	                  that would steer a terminal
 func TestDelivery(t *testing.T) {
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin, "github.com/armature-dev/armature/cmd/armature", "github.com/armature-dev/armature/cmd/armature-remote")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := filepath.Dir(buildArmature(t).file)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/delivery",
 		Setup: func(env *testscript.Env) error {

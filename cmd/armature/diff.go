@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,130 +21,122 @@ const (
 	statusFailed  = exitStatus(3)
 )
 
-// diffCommand compares with a Git revision here, and with a cluster in
-// armature-remote.
+// diffCommand is `armature diff`: what a change means against a Git revision, or
+// what an apply would change in a cluster.
 func diffCommand() *cobra.Command {
-	cmd := companion("diff", "Show what changes against a Git revision (--against) or in a cluster")
-	remote, complete := cmd.RunE, cmd.ValidArgsFunction
-	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		local := compareCommand()
-		local.SetArgs(given)
-		local.SetIn(cmd.InOrStdin())
-		local.SetOut(cmd.OutOrStdout())
-		local.SetErr(cmd.ErrOrStderr())
-		if againstRevision(given) {
-			return diffStatus(cmd, local.ExecuteContext(cmd.Context()))
-		}
-		if len(given) > 0 && (given[0] == "--help" || given[0] == "-h") {
-			if err := local.Help(); err != nil {
-				return err
-			}
-			if _, err := companionProgram(); err != nil {
-				return nil // what there is without it has been said
-			}
-			fmt.Fprint(cmd.OutOrStdout(), "\nWithout --against:\n\n")
-		}
-		return diffStatus(cmd, remote(cmd, given))
-	}
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, partial string) ([]string, cobra.ShellCompDirective) {
-		switch {
-		case strings.HasPrefix(partial, "--a"):
-			return []string{"--against"}, cobra.ShellCompDirectiveNoFileComp
-		case againstRevision(given):
-			local, out := compareCommand(), new(strings.Builder)
-			local.SetArgs(append(append([]string{cobra.ShellCompRequestCmd}, given...), partial))
-			local.SetOut(out)
-			local.SetErr(io.Discard)
-			if local.ExecuteContext(cmd.Context()) != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			return completions(out.String())
-		}
-		return complete(cmd, given, partial)
-	}
-	return cmd
-}
-
-// diffStatus tells a failure from a difference.
-func diffStatus(cmd *cobra.Command, err error) error {
-	var status exitStatus
-	if err == nil || errors.As(err, &status) || errors.As(err, &usageError{}) {
-		return err
-	}
-	if !errors.Is(err, errFindings) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "armature: %v\n", err)
-	}
-	return statusFailed
-}
-
-func againstRevision(given []string) bool {
-	return slices.ContainsFunc(given, func(arg string) bool { return arg == "--against" || strings.HasPrefix(arg, "--against=") })
-}
-
-func compareCommand() *cobra.Command {
-	in := input{format: "text"}
-	var against, to, format string
+	var revision revisionDiff
+	var live clusterDiff
+	var format string
 	var exitCode bool
 	cmd := &cobra.Command{
-		Use:   "armature diff PATH --against REF", // it has no parent that would say so
-		Short: "Say what a change means for what runs",
-		Long: `Diff renders a package as it was in a Git revision and as it is, and says what the
-difference means: which workloads roll, which need a restart, which only reload
-their files, and which identities, permissions and images change. Nothing is
-written; the working tree is not touched.
+		Use:   "diff PATH [--against REVISION] | PATH|-|oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Show what changes against a Git revision (--against) or in a cluster",
+		Long: `With --against, diff renders a package as it was in a Git revision and as it is,
+and says what the difference means: which workloads roll, which need a restart,
+which only reload their files, and which identities, permissions and images change.
+It needs no cluster, and the working tree is not touched. To compare with the point
+at which a branch left main: --against "$(git merge-base main HEAD)".
 
-To compare with the point at which a branch left main:
---against "$(git merge-base main HEAD)".
+Without --against, diff renders a package and shows what apply would change in a
+cluster: a unified diff of each object that would be created, changed or pruned. The
+API server computes it by dry runs, so that its defaults do not show as differences.
+The values of Secrets are masked.
 
-The exit status is 0 whatever differs, as git diff's; with --exit-code it is 1
-where something does. It is 2 for a wrong call, and 3 where diff fails, for one
-because one of the two does not render.`,
+Nothing is written in either case. With --exit-code the exit status is 1 where
+something differs and 0 where nothing does, as kubectl diff's, which is the default
+in a cluster; with --exit-code=false it is 0 whatever differs, as git diff's, which
+is the default with --against. It is 2 for a wrong call, and 3 where diff fails, for
+example because one of the two does not render or the cluster does not answer.`,
 		Example: `  armature diff apps/ --against main
   armature diff apps/ --against v1.2.0 --to v1.3.0
   armature diff apps/ --against origin/main -o markdown >> "$GITHUB_STEP_SUMMARY"
-  armature diff apps/ --against HEAD --exit-code`,
-		Args:          args(cobra.ExactArgs(1)),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(compare.Formats(), format) {
-				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(compare.Formats(), ", "))}
-			}
-			if args[0] == "-" {
-				return usageError{errors.New("standard input has no revisions: name a file or folder of a repository")}
-			}
-			before, was, err := in.renderRevision(cmd, args[0], against)
-			if err != nil {
-				return err
-			}
-			after, is, err := in.renderRevision(cmd, args[0], to)
-			if err != nil {
-				return err
-			}
-			if !was && !is {
-				return fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", args[0], against, side(to))
-			}
-			report := compare.Packages(before, after)
-			if err := report.Write(cmd.OutOrStdout(), format); err != nil {
-				return err
-			}
-			if format == "text" {
-				fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
-			}
-			if exitCode && !report.Empty() {
-				return statusDiffers
-			}
-			return nil
-		},
+  armature diff apps/ --against HEAD --exit-code
+
+  armature diff apps/weather -n team1
+  armature diff apps/weather -n team1 -o json
+  armature diff oci://registry.example/fleet/weather:v1 -n team1 --exit-code=false`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
-	cmd.Flags().StringVar(&against, "against", "", "Git revision to compare with")
-	cmd.Flags().StringVar(&to, "to", "", "Git revision to compare (default: the working tree)")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where something differs")
-	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use, as each revision has it (default: armature.yaml at the root of PATH)")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", strings.Join(compare.Formats(), ", "))
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	complete(cmd, "output", compare.Formats())
+	cmd.Flags().StringVar(&revision.against, "against", "", "Git revision to compare with, instead of a cluster")
+	cmd.Flags().StringVar(&revision.to, "to", "", "with --against, Git revision to compare (default: the working tree)")
+	ofRevision := flagNames(cmd)
+	live.flags(cmd)
+	ofCluster := slices.DeleteFunc(flagNames(cmd), func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where something differs (default: true in a cluster, false with --against)")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json; with --against markdown, in a cluster yaml")
+	formats := func() []string {
+		if revision.against != "" {
+			return compare.Formats()
+		}
+		return []string{"text", "json", "yaml"}
+	}
+	if err := cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return formats(), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err) // the flag was added above
+	}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		other, reason, diff := ofRevision, "goes with --against", live.run
+		if cmd.Flags().Changed("against") {
+			other, reason, diff = ofCluster, "is for a cluster and not for --against", revision.run
+		} else if !cmd.Flags().Changed("exit-code") {
+			exitCode = true
+		}
+		if cmd.Flags().Changed("against") && revision.against == "" {
+			return usageError{errors.New("--against: name a Git revision")}
+		}
+		if err := flagsAmong(cmd, func(name string) bool { return !slices.Contains(other, name) }, reason); err != nil {
+			return err
+		}
+		if !slices.Contains(formats(), format) {
+			return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(formats(), ", "))}
+		}
+		revision.config = live.pkg.config
+		differs, err := diff(cmd, given[0], format)
+		switch {
+		case err == nil && differs && exitCode:
+			return statusDiffers
+		case err == nil, errors.As(err, &usageError{}):
+			return err
+		case !errors.Is(err, errFindings):
+			explain(err)
+		}
+		return statusFailed
+	}
 	return cmd
+}
+
+// revisionDiff compares a package with itself in another revision.
+type revisionDiff struct {
+	input
+	against, to string
+}
+
+func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
+	if path == "-" {
+		return false, usageError{errors.New("standard input has no revisions: name a file or folder of a repository")}
+	}
+	d.format = "text"
+	before, was, err := d.renderRevision(cmd, path, d.against)
+	if err != nil {
+		return false, err
+	}
+	after, is, err := d.renderRevision(cmd, path, d.to)
+	if err != nil {
+		return false, err
+	}
+	if !was && !is {
+		return false, fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
+	}
+	report := compare.Packages(before, after)
+	if err := report.Write(cmd.OutOrStdout(), format); err != nil {
+		return false, err
+	}
+	if format == "text" {
+		fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
+	}
+	return !report.Empty(), nil
 }
 
 // side names one of the two that are compared.

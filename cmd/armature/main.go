@@ -1,4 +1,5 @@
-// Command armature renders AI-agent platforms at GitOps time.
+// Command armature is the whole tool: it renders AI-agent platforms at GitOps
+// time, plans and runs their builds, and delivers and watches what was rendered.
 package main
 
 import (
@@ -7,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -36,12 +37,18 @@ func run(ctx context.Context, root *cobra.Command) int {
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(os.Stderr, "armature: %v\n", err)
+	explain(err)
 	return 1
 }
 
 // errFindings is a failure that the findings on standard error have explained.
 var errFindings = errors.New("findings of severity error")
+
+// exitStatus is that of a command for which 1 does not mean failure, or which
+// distinguishes more than success and failure.
+type exitStatus int
+
+func (s exitStatus) Error() string { return "exit status " + strconv.Itoa(int(s)) }
 
 // usageError is a command line that makes no sense: exit status 2.
 type usageError struct{ error }
@@ -56,9 +63,32 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// artifacts reports whether a command line is about an artifact in a registry.
-func artifacts(given []string) bool {
-	return slices.ContainsFunc(given, func(a string) bool { return strings.HasPrefix(a, "oci://") })
+// group makes cmd a command that only has subcommands. Without one, or with a
+// misspelt one, it is a wrong call that names what there is.
+func group(cmd *cobra.Command, subcommands ...*cobra.Command) {
+	cmd.AddCommand(subcommands...)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if len(given) > 0 {
+			return unknownCommand(cmd, given[0])
+		}
+		var names []string
+		for _, c := range subcommands {
+			names = append(names, c.Name())
+		}
+		return usageError{fmt.Errorf("%s: name a subcommand: %s", cmd.CommandPath(), strings.Join(names, ", "))}
+	}
+}
+
+// unknownCommand names the commands that were perhaps meant.
+func unknownCommand(cmd *cobra.Command, given string) error {
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	problem := fmt.Sprintf("unknown command %q for %q", given, cmd.CommandPath())
+	if meant := cmd.SuggestionsFor(given); len(meant) > 0 {
+		problem += fmt.Sprintf(", did you mean %s?", strings.Join(meant, ", "))
+	}
+	return usageError{errors.New(problem)}
 }
 
 func root() *cobra.Command {
@@ -74,27 +104,28 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	verify := verifyCommand()
-	if artifacts(os.Args[1:]) {
-		verify = companion("verify", verify.Short) // with flags of its own
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
+		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), explainCommand(), diffCommand()}},
+		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
+			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
+		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), catalogCommand()}},
+	} {
+		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+		}
+		cmd.AddCommand(g.commands...)
 	}
-	cmd.AddCommand(renderCommand(), uninjectCommand(), verify, lintCommand(), explainCommand(), diffCommand(), migrateCommand(), functionsCommand(), initCommand(), versionCommand(),
-		companion("build", "Plan, run and watch AgentBuilds"), companion("install", "Print the manifests of the build controller"),
-		companion("apply", "Render a package and apply it to a cluster, with inventory and pruning"),
-		companion("delete", "Delete the objects of an applied package, by its inventory"),
-		companion("inventory", "List the packages that were applied, or the objects of one and their health"),
-		companion("status", "Show how actors, agents and injected workloads fare in a cluster"),
-		companion("push", "Render a package and store it in a registry, as an artifact that Flux takes"),
-		companion("pull", "Fetch a rendered package from a registry into a new folder"),
-		companion("tag", "Give a rendered package in a registry another tag"),
-		companion("list", "List the rendered packages of a repository in a registry"),
-		companion("pin", "Resolve the images of a package to digests, in armature.lock"),
-		companion("catalog", "List and search the agents and tools that run"))
+	cmd.AddCommand(versionCommand())
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usageError{fmt.Errorf("unknown command %q", args[0])}
+			return unknownCommand(c, args[0])
 		}
 		return nil
 	}

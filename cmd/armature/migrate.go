@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -21,7 +20,8 @@ import (
 func migrateCommand() *cobra.Command {
 	var in input
 	var folder, format string
-	var write, cluster bool
+	var write, live bool
+	var k cluster
 	cmd := &cobra.Command{
 		Use:   "migrate PATH|-",
 		Short: "Take Agents, kagent's resources and injected workloads to plain manifests",
@@ -39,10 +39,10 @@ stay as they run. Delete the custom resources afterwards with
   armature migrate apps/ -o migrated/ --write     write to another folder
   armature migrate apps/ --report markdown > migration.md
   kubectl get agents,deploy,svc -o yaml | armature migrate - --write > migrated.yaml
-  armature migrate --from-cluster -- -n team1     read a namespace of the cluster`,
+  armature migrate --from-cluster -n team1        read a namespace of the cluster`,
 		Args: func(cmd *cobra.Command, given []string) error {
-			if cluster {
-				return nil
+			if live {
+				return args(cobra.NoArgs)(cmd, given)
 			}
 			return args(cobra.ExactArgs(1))(cmd, given)
 		},
@@ -55,13 +55,21 @@ stay as they run. Delete the custom resources afterwards with
 				return usageError{errors.New("--output writes, so it needs --write; without both, only the report is made")}
 			}
 			path := "-"
-			if cluster {
-				exported, err := export(cmd, given)
+			if live {
+				exported, err := k.export(cmd.Context())
 				if err != nil {
 					return err
 				}
+				if len(exported) == 0 {
+					return errors.New("the cluster has nothing to migrate there")
+				}
 				cmd.SetIn(bytes.NewReader(exported))
 			} else {
+				for _, name := range [...]string{"kubeconfig", "context", "namespace"} {
+					if cmd.Flags().Changed(name) {
+						return usageError{fmt.Errorf("--%s goes with --from-cluster", name)}
+					}
+				}
 				path = given[0]
 			}
 			return runMigration(cmd, path, &in, folder, format, write)
@@ -71,29 +79,12 @@ stay as they run. Delete the custom resources afterwards with
 	cmd.Flags().StringVarP(&folder, "output", "o", "", "folder to write to (default: PATH itself)")
 	cmd.Flags().StringVar(&format, "report", "text", "write the report as "+strings.Join(migrate.Formats(), ", "))
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the migrated manifests, and not only the report")
-	cmd.Flags().BoolVar(&cluster, "from-cluster", false, "read a cluster; what follows -- goes to kubectl's flags (-n, --context, --kubeconfig)")
+	cmd.Flags().BoolVar(&live, "from-cluster", false, "read a namespace of a cluster instead of PATH")
+	k.flags(cmd)
 	if err := cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(migrate.Formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag was defined four lines above
 	}
 	return cmd
-}
-
-// export reads what can be migrated from a cluster, through the companion.
-func export(cmd *cobra.Command, flags []string) ([]byte, error) {
-	program, err := companionProgram()
-	if err != nil {
-		return nil, err
-	}
-	run := exec.CommandContext(cmd.Context(), program, append([]string{"export"}, flags...)...)
-	run.Stderr = cmd.ErrOrStderr()
-	out, err := run.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return nil, exitStatus(max(exit.ExitCode(), 1))
-	}
-	if err == nil && len(bytes.TrimSpace(out)) == 0 {
-		return nil, errors.New("the cluster has nothing to migrate there")
-	}
-	return out, err
 }
 
 func runMigration(cmd *cobra.Command, path string, in *input, folder, format string, write bool) error {

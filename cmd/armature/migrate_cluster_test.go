@@ -32,9 +32,9 @@ import (
 // resources are there, and its controllers have made their objects.
 type leaving struct {
 	client.Client
-	plane    *controlplane.ControlPlane
-	programs string // folder of armature and armature-remote
-	kubectl  string
+	plane   *controlplane.ControlPlane
+	program string // armature
+	kubectl string
 }
 
 // platform starts a cluster with the old platform's definitions. Where kubectl
@@ -55,9 +55,7 @@ func platform(t *testing.T) *leaving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &leaving{c, plane, t.TempDir(), kubectl}
-	l.command(t, "", "go", "build", "-o", l.programs, ".", "../armature")
-	return l
+	return &leaving{c, plane, buildArmature(t).file, kubectl}
 }
 
 // command runs a program that has to succeed, and gives its standard output.
@@ -76,7 +74,7 @@ func (l *leaving) command(t *testing.T, stdin, program string, args ...string) s
 
 func (l *leaving) armature(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	return l.command(t, stdin, filepath.Join(l.programs, "armature"), args...)
+	return l.command(t, stdin, l.program, args...)
 }
 
 // applies are the ways in which people apply manifests.
@@ -249,7 +247,7 @@ func TestMigrateFromCluster(t *testing.T) {
 			l.populate(t, how, namespace)
 
 			var reports []migrate.Report
-			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster", "--report", "json", "--", "-n", namespace)), &reports); err != nil {
+			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster", "--report", "json", "-n", namespace)), &reports); err != nil {
 				t.Fatal(err)
 			}
 			said, before := make(map[string]bool), make(map[krm.Ref]map[string]any)
@@ -264,7 +262,7 @@ func TestMigrateFromCluster(t *testing.T) {
 			}
 
 			folder := t.TempDir()
-			migrated := l.armature(t, "", "migrate", "--from-cluster", "--write", "--", "-n", namespace)
+			migrated := l.armature(t, "", "migrate", "--from-cluster", "--write", "-n", namespace)
 			for file, text := range map[string]string{"migrated.yaml": migrated, "classes.yaml": classes} {
 				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -275,8 +273,8 @@ func TestMigrateFromCluster(t *testing.T) {
 					t.Errorf("%s is in what was migrated:\n%s", unwanted, migrated)
 				}
 			}
-			l.apply(t, how, namespace, workloads(migrated))
-			rendered := workloads(l.armature(t, "", "render", "-q", folder))
+			l.apply(t, how, namespace, withoutPlatform(migrated))
+			rendered := withoutPlatform(l.armature(t, "", "render", "-q", folder))
 			if out := l.refused(t, rendered, append(slices.Clone(how), "-n", namespace)...); !strings.Contains(out, `initContainers[1].name: Duplicate value: "spiffe-helper"`) {
 				t.Errorf("applying over what a webhook injected is as docs/migration.md says no more: %s", out)
 			}
@@ -329,7 +327,7 @@ func only(manifests, line string) string {
 }
 
 // workloads leaves out what needs definitions that this cluster does not have.
-func workloads(manifests string) string {
+func withoutPlatform(manifests string) string {
 	var kept []string
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		if !strings.Contains(document, "kind: AgentCard") {

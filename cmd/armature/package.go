@@ -215,17 +215,17 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 
 // readStream reads standard input until its end, or until the user loses patience.
 func readStream(ctx context.Context, in io.Reader) (render.Source, error) {
-	return render.ReadStream(interruptible{ctx, in})
+	return render.ReadStream(interruptibleReader{ctx, in})
 }
 
-// interruptible reads until the user loses patience: nothing ends a read of a
+// interruptibleReader reads until the user loses patience: nothing ends a read of a
 // terminal or a pipe but its other end.
-type interruptible struct {
+type interruptibleReader struct {
 	ctx context.Context
 	in  io.Reader
 }
 
-func (r interruptible) Read(p []byte) (int, error) {
+func (r interruptibleReader) Read(p []byte) (int, error) {
 	type result struct {
 		text []byte
 		err  error

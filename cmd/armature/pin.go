@@ -118,7 +118,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 	if after.Images, err = p.resolve(cmd, images, before.Images); err != nil {
 		return err
 	}
-	changes := compare(before, after)
+	changes := lockChanges(before, after)
 	if err := p.print(cmd.OutOrStdout(), changes); err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ type change struct {
 	Is  string `json:"is,omitempty"`
 }
 
-func compare(before, after api.ImageLockSpec) (changes []change) {
+func lockChanges(before, after api.ImageLockSpec) (changes []change) {
 	was, is := entries(before), entries(after)
 	both := maps.Clone(was)
 	maps.Copy(both, is)

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"text/tabwriter"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/render/oci"
-	"github.com/armature-dev/armature/render/sign"
 )
 
 func pullCommand() *cobra.Command {
@@ -113,56 +110,4 @@ func listCommand() *cobra.Command {
 	r.flags(cmd)
 	outputFlag(cmd, &format, "table", "table", "yaml", "json")
 	return cmd
-}
-
-func verifyCommand() *cobra.Command {
-	var r registryFlags
-	var t trustFlags
-	var format string
-	cmd := &cobra.Command{
-		Use:   "verify oci://REGISTRY/REPOSITORY:TAG",
-		Short: "Fail where an artifact does not carry the signature that is demanded",
-		Long: `Verify checks the signature of an artifact or image, made by armature push --sign
-or by cosign sign. A key or an identity has to be demanded, by flags or in a policy
-file.`,
-		Example: `  armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
-  armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml`,
-		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := artifact(given[0]); err != nil {
-				return err
-			}
-			policy, err := t.read(&r)
-			if err != nil {
-				return err
-			}
-			opt := r.options(cmd, "verifying")
-			ref, err := opt.Parse(given[0])
-			if err != nil {
-				return usageError{err}
-			}
-			found, err := remote.Get(ref, opt.Remote(cmd.Context())...)
-			if err != nil {
-				return fmt.Errorf("verifying %s: %w", ref, err)
-			}
-			return showVerified(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
-		},
-	}
-	r.flags(cmd)
-	t.flags(cmd)
-	outputFlag(cmd, &format, "text", "text", "yaml", "json")
-	return cmd
-}
-
-func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
-	verified, err := sign.Verify(cmd.Context(), artifact, policy)
-	if err != nil {
-		return err
-	}
-	if format != "text" {
-		return printObjects(cmd.OutOrStdout(), format, verified)
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
-	return err
 }

@@ -175,13 +175,13 @@ func load(src render.Source) (files []render.File, err error) {
 	return files, nil
 }
 
-// input is a file that a package was rendered from.
-type input struct {
+// inputFile is a file that a package was rendered from.
+type inputFile struct {
 	path string
 	data []byte
 }
 
-func inputs(src render.Source) (all []input, err error) {
+func inputs(src render.Source) (all []inputFile, err error) {
 	for _, f := range src.Files {
 		data := f.Data
 		if data == nil {
@@ -189,13 +189,13 @@ func inputs(src render.Source) (all []input, err error) {
 				return nil, fmt.Errorf("reading %s: %w", f.Path, err)
 			}
 		}
-		all = append(all, input{f.Path, data})
+		all = append(all, inputFile{f.Path, data})
 	}
 	return all, nil
 }
 
 // metadata is what the flags say, and for the rest what Git says.
-func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta oci.Metadata, err error) {
+func (p *push) metadata(cmd *cobra.Command, path string, inputs []inputFile) (meta oci.Metadata, err error) {
 	if path != "-" {
 		if meta, err = commit(path, inputs, p.config, p.lock); err != nil {
 			return meta, err
@@ -219,7 +219,7 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []input) (meta o
 }
 
 // attach signs, and says what was rendered.
-func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []input) (func(context.Context, name.Digest) error, error) {
+func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []inputFile) (func(context.Context, name.Digest) error, error) {
 	signer := p.signer
 	signer.PlainHTTP, signer.Password = p.plainHTTP, func() ([]byte, error) { return password(ctx) }
 	if !p.tlog {

@@ -86,61 +86,6 @@ brings back the custom resources that the render consumed.`,
 	return cmd
 }
 
-func verifyCommand() *cobra.Command {
-	var in input
-	cmd := &cobra.Command{
-		Use:   "verify PATH|-|oci://REFERENCE",
-		Short: "Fail where a workload opted in and is not as a fresh render makes it",
-		Long: `Verify renders afresh and compares. It is the last step of a pipeline: kustomize,
-for one, skips exec functions silently when --enable-exec is missing.
-
-For an artifact in a registry it checks the signature: its flags are shown by
-"armature verify oci:// --help".`,
-		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
-  armature verify rendered/ --findings github
-  armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub`,
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			src, opt, early, err := in.open(cmd, args[0], "")
-			if err != nil {
-				return err
-			}
-			findings := early
-			var stats render.Stats
-			if !krm.Failed(early) {
-				var found []krm.Finding
-				if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
-					return err
-				}
-				findings = append(findings, found...)
-			}
-			if err := in.report(cmd, findings); err != nil {
-				return err
-			}
-			if in.talks() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
-			}
-			return nil
-		},
-	}
-	in.flags(cmd)
-	return cmd
-}
-
-// verify compares with a fresh render, of a ResourceList by its own configuration.
-func verify(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
-	list, err := resourceList(src, opt)
-	if err != nil {
-		return nil, render.Stats{}, err
-	}
-	if list == nil {
-		return render.Verify(src, opt)
-	}
-	_, findings, stats, err := list.Verify(opt)
-	return findings, stats, err
-}
-
 // resourceList gives standard input as what a host passes, nil where it is
 // something else. A configuration that was named wins over the list's.
 func resourceList(src render.Source, opt render.Options) (*render.List, error) {

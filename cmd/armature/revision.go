@@ -32,11 +32,11 @@ func findRevision(ctx context.Context, at, ref string) (revision, error) {
 		return revision{}, err
 	}
 	folder := existing(absolute)
-	root, err := git(ctx, folder, nil, "rev-parse", "--show-toplevel")
+	root, err := runGit(ctx, folder, nil, "rev-parse", "--show-toplevel")
 	if err != nil {
 		return revision{}, err
 	}
-	commit, err := git(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	commit, err := runGit(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
 		return revision{}, fmt.Errorf("%q is no revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
 	}
@@ -71,8 +71,8 @@ func existing(at string) string {
 
 func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
 
-// git runs the git program, whose complaint becomes the error.
-func git(ctx context.Context, folder string, stdin io.Reader, args ...string) ([]byte, error) {
+// runGit runs the git program, whose complaint becomes the error.
+func runGit(ctx context.Context, folder string, stdin io.Reader, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stdin, &stderr
@@ -128,7 +128,7 @@ func (r revision) list(ctx context.Context, wanted func(name string) bool, paths
 			args = append(args, ":(literal)"+p)
 		}
 	}
-	out, err := git(ctx, r.repository, nil, args...)
+	out, err := runGit(ctx, r.repository, nil, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (r revision) write(ctx context.Context, blobs []blob, into string) error {
 	for _, b := range blobs {
 		names.WriteString(b.object + "\n")
 	}
-	out, err := git(ctx, r.repository, strings.NewReader(names.String()), "cat-file", "--batch")
+	out, err := runGit(ctx, r.repository, strings.NewReader(names.String()), "cat-file", "--batch")
 	if err != nil {
 		return err
 	}

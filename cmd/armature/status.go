@@ -15,12 +15,6 @@ import (
 	"github.com/armature-dev/armature/render/status"
 )
 
-// exitStatus is that of a command for which 1 says something else than failure,
-// or which has more to say.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
 // statusBusy says that nothing is wrong, but not all is ready.
 const statusBusy = exitStatus(3)
 

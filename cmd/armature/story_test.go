@@ -23,11 +23,7 @@ import (
 //	                      (or at once for -), and expects it to fail
 //	mode MODE FILE        changes permissions
 func TestStories(t *testing.T) {
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin, "github.com/armature-dev/armature/cmd/armature", "github.com/armature-dev/armature/cmd/armature-fn")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := filepath.Dir(buildArmature(t).file)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/stories",
 		Setup: func(env *testscript.Env) error {

@@ -3,7 +3,7 @@ TEST_TOOLS += kubectl-alone
 
 .PHONY: test-apply
 test-apply: controlplane kubectl-alone ## Test apply, diff and delete against a real API server
-	go test ./render/apply ./cmd/armature-remote
+	go test ./render/apply ./cmd/armature
 
 .PHONY: bench-apply kubectl-alone
 bench-apply: controlplane kubectl-alone ## Print how long applying 1,000 objects takes, beside kubectl and Flux

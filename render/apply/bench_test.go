@@ -46,8 +46,8 @@ func BenchmarkApply(b *testing.B) {
 	if _, err := os.Stat(kubectl); err != nil {
 		b.Fatalf("%v: run `make bench-apply`, which builds it", err)
 	}
-	armature := filepath.Join(b.TempDir(), "armature-remote")
-	if out, err := exec.Command("go", "build", "-o", armature, filepath.Join(root, "cmd", "armature-remote")).CombinedOutput(); err != nil {
+	armature := filepath.Join(b.TempDir(), "armature")
+	if out, err := exec.Command("go", "build", "-o", armature, filepath.Join(root, "cmd", "armature")).CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	ctrl.SetLogger(logr.Discard()) // of Flux's client

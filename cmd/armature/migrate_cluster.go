@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
-	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,56 +32,40 @@ var exported = []schema.GroupVersionKind{
 	{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, {Group: "keda.sh", Version: "v1alpha1", Kind: "TriggerAuthentication"},
 }
 
-// exportCommand is what armature migrate --from-cluster asks.
-func exportCommand() *cobra.Command {
-	var k cluster
-	cmd := &cobra.Command{
-		Use:    "export",
-		Short:  "Print what armature migrate can migrate from a namespace",
-		Hidden: true,
-		Args:   args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, namespace, err := k.rest()
-			if err != nil {
-				return err
-			}
-			c, err := client.New(config, client.Options{})
-			if err != nil {
-				return fmt.Errorf("connecting to the cluster: %w", err)
-			}
-			list := &unstructured.UnstructuredList{}
-			list.SetAPIVersion("v1")
-			list.SetKind("List")
-			for _, kind := range exported {
-				found := &unstructured.UnstructuredList{}
-				found.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-				err := c.List(cmd.Context(), found, client.InNamespace(namespace))
-				if meta.IsNoMatchError(err) {
-					continue // the cluster does not have the platform
-				}
-				if err != nil {
-					return fmt.Errorf("listing %s in %s: %w", kind.Kind, namespace, err)
-				}
-				for _, o := range found.Items {
-					if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) || mutated(o) {
-						list.Items = append(list.Items, o)
-					}
-				}
-			}
-			if len(list.Items) == 0 {
-				return nil
-			}
-			value := list.UnstructuredContent()
-			data, err := yaml.Marshal(value)
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(data)
-			return err
-		},
+// export gives what armature migrate can migrate from a namespace, as a List, and
+// nothing where there is nothing.
+func (k *cluster) export(ctx context.Context) ([]byte, error) {
+	config, namespace, err := k.rest()
+	if err != nil {
+		return nil, err
 	}
-	k.flags(cmd)
-	return cmd
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("v1")
+	list.SetKind("List")
+	for _, kind := range exported {
+		found := &unstructured.UnstructuredList{}
+		found.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := c.List(ctx, found, client.InNamespace(namespace))
+		if meta.IsNoMatchError(err) {
+			continue // the cluster does not have the platform
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s in %s: %w", kind.Kind, namespace, err)
+		}
+		for _, o := range found.Items {
+			if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) || mutated(o) {
+				list.Items = append(list.Items, o)
+			}
+		}
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	return yaml.Marshal(list.UnstructuredContent())
 }
 
 // ownedByPlatform reports whether a platform's controller made an object.

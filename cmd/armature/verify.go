@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// verifyCommand is `armature verify`: manifests against a fresh render, and an
+// artifact against the signature that it must carry.
+func verifyCommand() *cobra.Command {
+	var in input
+	var r registryFlags
+	var t trustFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:   "verify PATH|-|oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Fail where manifests are not as a fresh render makes them, or an artifact is not signed",
+		Long: `Verify renders manifests again and compares. It is the last step of a pipeline:
+kustomize, for one, skips exec functions silently when --enable-exec is missing.
+
+Of an artifact or image in a registry it checks the signature, made by armature
+push --sign or by cosign sign. A key or an identity is required, by flags or in a
+policy file.`,
+		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
+  armature verify rendered/ --findings github
+  armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
+  armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	in.flags(cmd)
+	local := flagNames(cmd)
+	r.flags(cmd)
+	t.flags(cmd)
+	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if strings.HasPrefix(given[0], oci.Scheme) {
+			if err := flagsAmong(cmd, func(name string) bool { return !slices.Contains(local, name) }, "is for manifests and not for "+oci.Scheme+"…"); err != nil {
+				return err
+			}
+			return verifyArtifact(cmd, given[0], &r, &t, format)
+		}
+		if err := flagsAmong(cmd, func(name string) bool { return slices.Contains(local, name) }, "is for an artifact, "+oci.Scheme+"…"); err != nil {
+			return err
+		}
+		return verifyManifests(cmd, given[0], &in)
+	}
+	return cmd
+}
+
+// flagNames lists the flags that a command has so far.
+func flagNames(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// flagsAmong fails where a flag is set that a call does not take, for a reason.
+func flagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Name != "help" && !taken(f.Name) {
+			err = usageError{fmt.Errorf("--%s %s", f.Name, reason)}
+		}
+	})
+	return err
+}
+
+func verifyManifests(cmd *cobra.Command, path string, in *input) error {
+	src, opt, findings, err := in.open(cmd, path, "")
+	if err != nil {
+		return err
+	}
+	var stats render.Stats
+	if !krm.Failed(findings) {
+		var found []krm.Finding
+		if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
+			return err
+		}
+		findings = append(findings, found...)
+	}
+	if err := in.report(cmd, findings); err != nil {
+		return err
+	}
+	if in.talks() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+	}
+	return nil
+}
+
+// verify compares with a fresh render, of a ResourceList by its own configuration.
+func verify(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
+	list, err := resourceList(src, opt)
+	if err != nil {
+		return nil, render.Stats{}, err
+	}
+	if list == nil {
+		return render.Verify(src, opt)
+	}
+	_, findings, stats, err := list.Verify(opt)
+	return findings, stats, err
+}
+
+func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trustFlags, format string) error {
+	policy, err := t.read(r)
+	if err != nil {
+		return err
+	}
+	opt := r.options(cmd, "verifying")
+	ref, err := opt.Parse(given)
+	if err != nil {
+		return usageError{err}
+	}
+	found, err := remote.Get(ref, opt.Remote(cmd.Context())...)
+	if err != nil {
+		return fmt.Errorf("verifying %s: %w", ref, err)
+	}
+	return showVerified(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
+}
+
+func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
+	verified, err := sign.Verify(cmd.Context(), artifact, policy)
+	if err != nil {
+		return err
+	}
+	if format != "text" {
+		return printObjects(cmd.OutOrStdout(), format, verified)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
+	return err
+}
