@@ -80,7 +80,10 @@ func runInject(u *Unit) {
 	}
 	var annotations []inject.Annotation
 	if is(u.Config.Rollout, "hash") {
-		u.scratch = u.exchanges.AppendConfigMap(u.scratch[:0], &u.settings)
+		u.scratch = u.scratch[:0]
+		if !u.settings.TraceOnly {
+			u.scratch = u.exchanges.AppendConfigMap(u.scratch, &u.settings)
+		}
 		u.scratch = agenttrace.AppendConfigMap(u.scratch, &u.settings)
 		sum := sha256.Sum256(u.scratch)
 		annotations = append(annotations, inject.Annotation{Key: configHash, Value: hex.EncodeToString(sum[:16])})
@@ -95,7 +98,7 @@ func runInject(u *Unit) {
 }
 
 func runTokenExchange(u *Unit) {
-	if u.workload {
+	if u.workload && !u.settings.TraceOnly {
 		u.generate(u.settings.TokenExchangeName, u.tokenExchange)
 		if c := u.exchangeOf[u.entry]; c != nil {
 			u.keepSource(c.Object)

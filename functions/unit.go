@@ -128,19 +128,24 @@ func (u *Unit) identify() {
 	exchange, trace := u.exchangeOf[u.entry], u.traceOf[u.entry]
 	opt, findings := inject.Labels(u.Object, pod, u.Prefix(), u.Config.RequireSpiffeLabel != nil && *u.Config.RequireSpiffeLabel)
 	u.Findings = append(u.Findings, findings...)
-	if ns, out := u.optedOut(u.Object); out && opt.Inject {
+	ns, out := u.optedOut(u.Object)
+	if out && opt.Inject {
 		u.report(krm.Info, "inject/namespace-opts-out", u.Get("metadata", "namespace"),
 			fmt.Sprintf("not injected: the Namespace %s says no (%s)", ns.Name, ns.label), "")
-		opt.Inject = false
 	}
-	if !opt.Inject {
+	alone := out || !opt.Inject
+	if alone {
 		if exchange != nil {
-			u.unused("token-exchange", exchange.Object)
+			u.unused("token-exchange", exchange.Object, opt, ns, out)
+			exchange = nil
 		}
-		if trace != nil {
-			u.unused("agent-trace", trace.Object)
+		if trace == nil {
+			return
 		}
-		return
+		if out || opt.Refused {
+			u.unused("agent-trace", trace.Object, opt, ns, out)
+			return
+		}
 	}
 	workload := identity.Workload{
 		APIVersion: u.APIVersion, Kind: u.Kind, Namespace: u.Namespace, Name: u.Name,
@@ -148,8 +153,12 @@ func (u *Unit) identify() {
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		Volumes:        inject.AuthorVolumes(pod),
+		TraceOnly:      alone,
 		File:           u.Origin.File, Line: u.Origin.Line,
 		Alter: u.Alter,
+	}
+	if u.said = nil; !alone {
+		u.said = u.annotations(pod)
 	}
 	var te *api.TokenExchange
 	if exchange != nil {
@@ -159,7 +168,6 @@ func (u *Unit) identify() {
 	if trace != nil {
 		at = &trace.value
 	}
-	u.said = u.annotations(pod)
 	u.settings, findings = identity.Resolve(&u.base, workload, te, at, u.said)
 	u.Findings = append(u.Findings, findings...)
 	for _, key := range [...]string{"name", "namespace"} {
@@ -176,11 +184,23 @@ func (u *Unit) identify() {
 	u.workload = true
 }
 
-// unused warns about a custom resource whose workload is not injected.
-func (u *Unit) unused(function string, o *krm.Object) {
+// unused warns about a custom resource whose workload does not get what it
+// configures, and says what to add.
+func (u *Unit) unused(function string, o *krm.Object, opt inject.OptIn, ns namespace, out bool) {
+	what, hint := "does not opt in", fmt.Sprintf("label it %s/inject: enabled", u.Prefix())
+	if u.Config.RequireSpiffeLabel != nil && *u.Config.RequireSpiffeLabel {
+		hint += fmt.Sprintf(" and %s/spiffe: enabled", u.Prefix())
+	}
+	switch {
+	case out:
+		what, hint = fmt.Sprintf("is in the Namespace %s, which says no (%s)", ns.Name, ns.label), "change that label, or remove this"
+	case opt.Refused:
+		what, hint = "opts out", fmt.Sprintf("label it %s/inject: enabled, or remove this", u.Prefix())
+	case opt.NoSPIFFELabel:
+		what, hint = fmt.Sprintf("lacks the label %s/spiffe", u.Prefix()), fmt.Sprintf("label it %s/spiffe: enabled as well", u.Prefix())
+	}
 	u.Findings = append(u.Findings, o.Finding(krm.Warning, function+"/target-not-injected", o.Get("spec", "targetRef"),
-		fmt.Sprintf("%s (%s:%d) does not opt in, so this has no effect", u.Ref, u.Origin.File, u.Origin.Line),
-		fmt.Sprintf("label it %s/inject: enabled", u.Prefix())))
+		fmt.Sprintf("%s (%s:%d) %s, so this has no effect", u.Ref, u.Origin.File, u.Origin.Line, what), hint))
 }
 
 // annotations gathers what the workload and its pod template say under our prefix.
@@ -231,7 +251,7 @@ func (u *Unit) Settings() *identity.Settings { return &u.settings }
 func (u *Unit) Inputs() identity.Inputs {
 	settings := u.settings
 	in := identity.Inputs{Config: u.configured, Annotations: u.said, File: u.Origin.File, Settings: &settings}
-	if c := u.exchangeOf[u.entry]; c != nil {
+	if c := u.exchangeOf[u.entry]; c != nil && !settings.TraceOnly {
 		in.TokenExchange = &c.value.Origin
 	}
 	if c := u.traceOf[u.entry]; c != nil {
@@ -241,5 +261,5 @@ func (u *Unit) Inputs() identity.Inputs {
 }
 
 // Injected reports whether the object is a workload that gets the identity
-// infrastructure.
+// infrastructure, or the tracing settings alone.
 func (u *Unit) Injected() bool { return u.workload }

@@ -141,7 +141,7 @@ func (u *Unit) twins() {
 		for i := u.first[key{kind, u.Namespace, u.Name}]; i != 0; i = u.entries[i].next {
 			e := &u.entries[i]
 			same := kind == u.Kind
-			if i == u.entry || e.generated && !e.made || same && path.Dir(e.file) != path.Dir(u.Origin.File) || !u.injects(e) {
+			if i == u.entry || e.generated && !e.made || same && path.Dir(e.file) != path.Dir(u.Origin.File) || !u.injects(e) && u.traceOf[i] == nil {
 				continue
 			}
 			message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s:%d)", e.kind, e.name, e.file, e.line), "rename one of the two"

@@ -19,6 +19,8 @@ type Workload struct {
 	SPIFFE bool
 	// ProbePaths are the paths of the HTTP probes in the author's containers.
 	ProbePaths []string
+	// TraceOnly says that nothing but the tracing settings is for the workload.
+	TraceOnly bool
 	// Volumes are those of the author that the sidecars use.
 	Volumes Volumes
 	// File and Line are where the author wrote the workload.
@@ -115,7 +117,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	if s.ServiceAccount == "" {
 		s.ServiceAccount = "default"
 	}
-	s.ProbePaths, s.Volumes = w.ProbePaths, w.Volumes
+	s.ProbePaths, s.Volumes, s.TraceOnly = w.ProbePaths, w.Volumes, w.TraceOnly
 	var findings []krm.Finding
 	if te != nil || at != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.resolve(w, te, at, annotations)
@@ -214,7 +216,7 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 		here.resources(s, &before, annotations)
 	}
 	for _, suffix := range [...]string{tokenExchangeSuffix, traceSuffix} {
-		if Shortened(w.Name, suffix) {
+		if Shortened(w.Name, suffix) && (suffix == traceSuffix || !w.TraceOnly) {
 			here.add(krm.Info, "identity/name-shortened", "metadata.name",
 				"the ConfigMap of this workload is named "+ShortName(w.Name, suffix)+", because "+w.Name+suffix+" has more than 63 characters", "")
 		}
@@ -235,6 +237,12 @@ func (s *Settings) contradict(c *checker, w Workload) []krm.Finding {
 // settle works out what follows from what was asked for, so that a component
 // is on exactly where its Enabled says so.
 func (s *Settings) settle() {
+	if s.TraceOnly {
+		s.Registration.Enabled, s.Inbound.Enabled, s.Outbound.Enabled = false, false, false
+		for _, name := range Components() {
+			s.Component(name).Enabled = false
+		}
+	}
 	spiffe := s.SPIFFE.Enabled && s.SpiffeHelper.Enabled
 	s.SPIFFE.Enabled, s.SpiffeHelper.Enabled = spiffe, spiffe
 	s.ClientRegistration.Enabled = s.ClientRegistration.Enabled && s.Registration.Enabled

@@ -43,6 +43,10 @@ type Settings struct {
 	Outbound     Outbound
 	Trace        Trace
 
+	// TraceOnly says that the workload does not opt in and has an AgentTrace: it
+	// gets the tracing settings and no sidecar.
+	TraceOnly bool
+
 	// Volumes are those of the author that the sidecars use.
 	Volumes Volumes
 

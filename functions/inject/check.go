@@ -28,7 +28,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node",
 			fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix))
 	}
-	if classic && (o.Kind == "Job" || o.Kind == "CronJob") {
+	if classic && !s.TraceOnly && (o.Kind == "Job" || o.Kind == "CronJob") {
 		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",
 			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
 	}
@@ -46,7 +46,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 			default:
 				seen = append(seen, text)
 			}
-			if slices.Contains(reserved[:], name.Text()) {
+			if !s.TraceOnly && slices.Contains(reserved[:], name.Text()) {
 				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}

@@ -163,7 +163,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
 	}
-	if in.Classic && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
+	if in.Classic && !s.TraceOnly && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
 		// kubectl logs and exec go on meaning the application.
 		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
 	}

@@ -10,6 +10,10 @@ import (
 type OptIn struct {
 	// Inject says whether the workload gets the identity infrastructure.
 	Inject bool
+	// Refused says that a label says no, and not only nothing.
+	Refused bool
+	// NoSPIFFELabel says that the label that the configuration demands is missing.
+	NoSPIFFELabel bool
 	// Spiffe says whether it gets a SPIFFE identity.
 	Spiffe bool
 }
@@ -52,14 +56,14 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 	}
 	inject := read(prefix + "/inject")
 	if inject != "enabled" {
-		return OptIn{}, findings
+		return OptIn{Refused: inject == "disabled"}, findings
 	}
 	spiffe := read(prefix+"/spiffe", prefix+"/spire")
 	if requireSpiffe && spiffe == "" {
 		findings = append(findings, o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
 			fmt.Sprintf("not injected: the configuration demands the label %s/spiffe as well", prefix),
 			fmt.Sprintf("add %s/spiffe: enabled", prefix)))
-		return OptIn{}, findings
+		return OptIn{NoSPIFFELabel: true}, findings
 	}
 	return OptIn{Inject: true, Spiffe: spiffe != "disabled"}, findings
 }

@@ -93,7 +93,7 @@ func reservedName(c *checker) {
 var meshProxies = []string{"istio-proxy", "linkerd-proxy", "consul-dataplane", "kuma-sidecar"}
 
 func doubleInjection(c *checker) {
-	if !c.isPod || !c.facts.injected {
+	if !c.isPod || c.facts.inbound == 0 {
 		return
 	}
 	const hint = "leave traffic to one of them: switch the mesh off for this pod (sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled), or annotate <prefix>/proxy-init: disabled"
@@ -117,7 +117,7 @@ func doubleInjection(c *checker) {
 		}
 		off = off || istio.Is("false") || linkerd.Is("disabled")
 	}
-	if ns := c.namespaces[c.Namespace]; ns.mesh != "" && !off && c.facts.inbound > 0 {
+	if ns := c.namespaces[c.Namespace]; ns.mesh != "" && !off {
 		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", c.Namespace, ns.mesh), remedy)
 	}
 }

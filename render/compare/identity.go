@@ -17,7 +17,7 @@ func (c *comparison) identity(s *side, i *item) map[string]string {
 		return facts
 	}
 	x, injected := s.pkg.Settings[Place{i.file, i.ref}]
-	if !injected {
+	if !injected || x.TraceOnly {
 		return facts
 	}
 	if x.SPIFFE.Enabled {
