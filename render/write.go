@@ -20,10 +20,11 @@ const listFile = ".armature-files"
 // Nothing of it is to be seen before Commit, and nothing is left after Abort.
 type Folder struct {
 	path, stage string
-	fresh       bool  // the folder did not exist, or was empty
-	within      bool  // the stage is in the folder, and not beside it
-	started     int64 // when the stage was made, by the clock of its file system
-	inPlace     bool  // the files are the author's: none is ever removed
+	lock        io.Closer // of the stage
+	fresh       bool      // the folder did not exist, or was empty
+	within      bool      // the stage is in the folder, and not beside it
+	started     int64     // when the stage was made, by the clock of its file system
+	inPlace     bool      // the files are the author's: none is ever removed
 
 	mu    sync.Mutex
 	files []string        // rendered
@@ -36,6 +37,7 @@ type Folder struct {
 // content has to be one that a render wrote, or inPlace, the one it reads.
 func NewFolder(path string, inPlace bool) (*Folder, error) {
 	f := &Folder{path: filepath.Clean(path), dirs: make(map[string]bool)}
+	removeStages(f.path)
 	info, err := os.Stat(f.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -53,14 +55,14 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 		}
 	}
 	f.inPlace, f.within = inPlace, info != nil
-	parent, stage := filepath.Dir(f.path), "."+filepath.Base(f.path)+stageMark
+	parent, stage := filepath.Dir(f.path), stageBeside(f.path)
 	if f.within { // files cannot be moved into a mounted volume from outside
 		parent, stage = f.path, stageMark
 	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
-	if f.stage, err = os.MkdirTemp(parent, stage); err != nil {
+	if f.stage, f.lock, err = newStage(parent, stage); err != nil {
 		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
 	}
 	if err := os.Chmod(f.stage, 0o755); err != nil {
@@ -72,9 +74,6 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	f.started = info.ModTime().UnixNano()
 	return f, nil
 }
-
-// stageMark begins or ends the name of a stage.
-const stageMark = ".rendering-"
 
 // empty reports whether a folder holds nothing, but for what a render left that
 // was killed.
@@ -164,61 +163,135 @@ func (f *Folder) mkdir(folder string) error {
 }
 
 // Commit makes the rendered files the folder's. Files that an earlier render
-// wrote and this one did not are removed; others are left alone.
+// wrote and this one did not are removed; others are left alone. Nothing is
+// written or removed through a symbolic link below the folder. An error midway
+// says how far it came; another render goes on from there.
 func (f *Folder) Commit() (written, removed int, err error) {
 	slices.Sort(f.files)
+	written, removed, err = f.commit()
+	return written, removed, errors.Join(err, f.Abort())
+}
+
+func (f *Folder) commit() (written, removed int, err error) {
 	if f.inPlace {
+		if err := f.reachable(append(slices.Clone(f.moved), f.gone...)); err != nil {
+			return 0, 0, err
+		}
 		if written, err = f.move(f.moved); err == nil {
 			removed, err = f.remove(f.gone)
 		}
-		return written, removed, errors.Join(err, f.Abort())
+		return written, removed, err
 	}
 	before, err := os.ReadFile(filepath.Join(f.path, listFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, 0, errors.Join(err, f.Abort())
+		return 0, 0, err
 	}
 	list := strings.Join(f.files, "\n") + "\n"
+	if f.fresh {
+		if err := f.writeList(list); err != nil {
+			return 0, 0, err
+		}
+		return f.moveAll()
+	}
+	listed := strings.Split(strings.TrimSpace(string(before)), "\n")
+	if err := f.reachable(append(slices.Clone(f.moved), f.dropped(listed)...)); err != nil {
+		return 0, 0, err
+	}
 	if string(before) != list {
-		if err := os.WriteFile(filepath.Join(f.stage, listFile), []byte(list), 0o644); err != nil {
-			return 0, 0, errors.Join(err, f.Abort())
+		// As long as both are there, both are ours: whatever happens midway, the
+		// next render knows what it may take away.
+		both := slices.Concat(listed, f.files)
+		slices.Sort(both)
+		if err := f.replaceList(strings.Join(slices.Compact(both), "\n") + "\n"); err != nil {
+			return 0, 0, err
 		}
 	}
-	switch {
-	case f.fresh && f.within:
-		entries, err := os.ReadDir(f.stage)
-		for _, e := range entries {
-			err = errors.Join(err, os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())))
-		}
-		return len(f.files), 0, errors.Join(err, f.Abort())
-	case f.fresh:
+	if written, err = f.move(f.moved); err != nil {
+		return written, 0, err
+	}
+	if removed, err = f.remove(listed); err == nil && string(before) != list {
+		err = f.replaceList(list)
+	}
+	return written, removed, err
+}
+
+// moveAll makes the stage the folder, or the content of one that is empty.
+func (f *Folder) moveAll() (written, removed int, err error) {
+	if !f.within {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return 0, 0, errors.Join(err, f.Abort())
+			return 0, 0, err
 		}
 		return len(f.files), 0, os.Rename(f.stage, f.path)
 	}
-	if written, err = f.move(f.moved); err != nil {
-		return written, 0, errors.Join(err, f.Abort())
+	entries, err := os.ReadDir(f.stage) // sorted: the list is among the first
+	if err != nil {
+		return 0, 0, err
 	}
-	if string(before) != list {
-		if _, err := f.move([]string{listFile}); err != nil {
-			return written, 0, errors.Join(err, f.Abort())
+	i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return e.Name() == listFile })
+	entries[0], entries[i] = entries[i], entries[0]
+	for i, e := range entries {
+		if err := os.Rename(filepath.Join(f.stage, e.Name()), filepath.Join(f.path, e.Name())); err != nil {
+			return 0, 0, fmt.Errorf("%w: %d of %d entries of %s are in place: render again to complete it", err, i, len(entries), f.path)
 		}
 	}
-	removed, err = f.remove(strings.Split(strings.TrimSpace(string(before)), "\n"))
-	return written, removed, errors.Join(err, f.Abort())
+	return len(f.files), 0, nil
+}
+
+func (f *Folder) writeList(list string) error {
+	return os.WriteFile(filepath.Join(f.stage, listFile), []byte(list), 0o644)
+}
+
+func (f *Folder) replaceList(list string) error {
+	err := f.writeList(list)
+	if err == nil {
+		err = os.Rename(filepath.Join(f.stage, listFile), filepath.Join(f.path, listFile))
+	}
+	return err
+}
+
+// reachable makes sure that the folder of every file is below ours, and not
+// where a symbolic link leads.
+func (f *Folder) reachable(files []string) error {
+	known := make(map[string]bool)
+	for _, file := range files {
+		for at, c := range filepath.FromSlash(file) {
+			if c != filepath.Separator || known[file[:at]] {
+				continue
+			}
+			known[file[:at]] = true
+			folder := filepath.Join(f.path, file[:at])
+			info, err := os.Lstat(folder)
+			if errors.Is(err, os.ErrNotExist) {
+				break // to be made
+			} else if err != nil {
+				return err
+			}
+			if info.Mode()&os.ModeSymlink != 0 {
+				return fmt.Errorf("%s is a symbolic link, through which nothing is written: remove the link", folder)
+			}
+		}
+	}
+	return nil
+}
+
+// dropped are those files of an earlier render that this one did not write.
+func (f *Folder) dropped(files []string) (dropped []string) {
+	for _, file := range files {
+		if _, kept := slices.BinarySearch(f.files, file); !kept && file != "" && filepath.IsLocal(filepath.FromSlash(file)) {
+			dropped = append(dropped, file)
+		}
+	}
+	return dropped
 }
 
 // remove takes files away from the folder that were not rendered.
 func (f *Folder) remove(files []string) (removed int, err error) {
-	for _, file := range files {
-		if _, kept := slices.BinarySearch(f.files, file); kept || file == "" || !filepath.IsLocal(filepath.FromSlash(file)) {
-			continue
-		}
+	for _, file := range f.dropped(files) {
 		switch err := os.Remove(filepath.Join(f.path, filepath.FromSlash(file))); {
 		case err == nil:
 			removed++
 		case !errors.Is(err, os.ErrNotExist):
-			return removed, err
+			return removed, fmt.Errorf("%w: all rendered files are in place, but this one of an earlier render: remove it", err)
 		}
 	}
 	return removed, nil
@@ -226,24 +299,47 @@ func (f *Folder) remove(files []string) (removed int, err error) {
 
 // move puts files from the stage into the folder.
 func (f *Folder) move(files []string) (written int, err error) {
-	for _, relative := range files {
+	for i, relative := range files {
 		to := filepath.Join(f.path, relative)
-		if target, err := filepath.EvalSymlinks(to); f.inPlace && err == nil {
-			to = target // a link of the author's stays one
+		if f.inPlace {
+			if to, err = f.target(to); err != nil {
+				return written, err
+			}
 		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return written, err
+		if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
+			err = os.Rename(filepath.Join(f.stage, relative), to)
 		}
-		if err := os.Rename(filepath.Join(f.stage, relative), to); err != nil {
-			return written, err
+		if err != nil {
+			return written, fmt.Errorf("%w: %d of %d files are replaced, and %s and those after it are as they were: render again to complete it", err, i, len(files), relative)
 		}
 		written++
 	}
 	return written, nil
 }
 
+// target gives the file that is written in place of a link of the author's to
+// another file of the folder, which stays a link.
+func (f *Folder) target(file string) (string, error) {
+	info, err := os.Lstat(file)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return file, nil
+	}
+	target, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return "", err
+	}
+	root, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return "", err
+	}
+	if inside, err := filepath.Rel(root, target); err != nil || !filepath.IsLocal(inside) {
+		return "", fmt.Errorf("the link %s leads out of %s, where nothing is written: remove the link", file, f.path)
+	}
+	return target, nil
+}
+
 // Abort takes away what was collected.
-func (f *Folder) Abort() error { return os.RemoveAll(f.stage) }
+func (f *Folder) Abort() error { return errors.Join(os.RemoveAll(f.stage), f.lock.Close()) }
 
 // Spool collects a stream, in memory as long as it is small, until it may leave.
 type Spool struct {

@@ -1,0 +1,79 @@
+package render
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A stage is a folder in which rendered files wait until all of them are there.
+// It is locked as long as the process lives that made it, so that a later one
+// can tell, and take away, what a dead one left.
+
+// stageMark begins or ends the name of a stage; a number follows.
+const stageMark = ".rendering-"
+
+// stageBeside is how the name of a stage beside a folder begins.
+func stageBeside(folder string) string { return "." + filepath.Base(folder) + stageMark }
+
+// newStage makes a stage, and locks it where the system has locks.
+func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
+	for {
+		if stage, err = os.MkdirTemp(parent, begin); err != nil {
+			return "", nil, err
+		}
+		d, err := os.Open(stage)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // somebody took it for a dead process's, since it was not locked yet
+		} else if err != nil {
+			return "", nil, errors.Join(err, os.Remove(stage))
+		}
+		lockFolder(d)
+		if sameFolder(stage, d) {
+			return stage, d, nil
+		}
+		d.Close()
+	}
+}
+
+// removeStages takes away the stages of dead processes in a folder and beside
+// it. What cannot be removed stays.
+func removeStages(folder string) {
+	for parent, begin := range map[string]string{folder: stageMark, filepath.Dir(folder): stageBeside(folder)} {
+		d, err := os.Open(parent)
+		if err != nil {
+			continue
+		}
+		names, _ := d.Readdirnames(-1)
+		d.Close()
+		for _, name := range names {
+			number, ok := strings.CutPrefix(name, begin)
+			if ok && number != "" && strings.Trim(number, "0123456789") == "" {
+				removeStage(filepath.Join(parent, name))
+			}
+		}
+	}
+}
+
+func removeStage(stage string) {
+	if info, err := os.Lstat(stage); err != nil || !info.IsDir() {
+		return
+	}
+	d, err := os.Open(stage)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	if lockFolder(d) && sameFolder(stage, d) {
+		os.RemoveAll(stage)
+	}
+}
+
+// sameFolder reports whether a path still leads to an open file.
+func sameFolder(path string, file *os.File) bool {
+	one, err1 := os.Lstat(path)
+	two, err2 := file.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(one, two)
+}
