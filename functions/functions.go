@@ -18,8 +18,10 @@ import (
 	"github.com/armature-dev/armature/functions/scalar"
 )
 
-// Version is what renders record and the commands print.
-const Version = "v0.1.0"
+// Generation is the version that rendered files record. It changes with what
+// functions write and not with every release, so that a new release of the program
+// leaves the bytes of rendered files alone.
+const Generation = "v0.1.0"
 
 // Function is one step of rendering, which looks at one object after the other.
 type Function struct {

@@ -81,7 +81,7 @@ func OpenMemory(file, folder string) *Memory {
 func (m *Memory) Match(build, root string, src Source, config *api.RenderConfig, lock *api.ImageLock) (changed int) {
 	absolute, err1 := filepath.Abs(root)
 	to, err2 := filepath.Abs(m.folder)
-	decides, err3 := json.Marshal([]any{functions.Version, build, absolute, to, config, lock})
+	decides, err3 := json.Marshal([]any{functions.Generation, build, absolute, to, config, lock})
 	<-m.read
 	if fingerprint := string(decides); errors.Join(err1, err2, err3) != nil || fingerprint != m.fingerprint {
 		m.notes, m.fingerprint = nil, fingerprint

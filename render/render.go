@@ -155,7 +155,7 @@ func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *e
 	}
 	version := opt.Version
 	if version == "" {
-		version = functions.Version
+		version = functions.Generation
 	}
 	pkg := functions.NewPackage(version, opt.Config)
 	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })

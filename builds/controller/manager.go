@@ -39,6 +39,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // Options of a controller process.
@@ -115,7 +116,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		cfg.QPS = 500
 	}
 	cfg.Burst = int(2 * cfg.QPS)
-	cfg.UserAgent = "armature-controller"
+	cfg.UserAgent = version.UserAgent("armature-controller")
 	scheme, err := ownScheme(o.Settings.Group)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/version"
 )
 
 const usage = `armature-fn renders AI-agent workloads as a KRM function or an Argo CD plugin.
@@ -61,7 +62,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, examples)
 		return 0
 	case "--version", "version":
-		fmt.Fprintf(stdout, "armature-fn %s\n", functions.Version)
+		fmt.Fprintf(stdout, "armature-fn %s\n", version.String())
 		return 0
 	case "render":
 		if len(args) != 2 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // cluster says which one a command talks to, as kubectl's flags do.
@@ -71,6 +72,7 @@ func (k *cluster) rest() (config *rest.Config, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the cluster: %w (name a kubeconfig with --kubeconfig or KUBECONFIG)", err)
 	}
+	config.UserAgent = version.UserAgent("armature")
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	if namespace = k.namespace; namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // catalogClient reads a catalog's HTTP API.
@@ -31,7 +32,7 @@ func (c *catalog) client() (*catalogClient, error) {
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
 		return nil, usageError{fmt.Errorf("--server %q: write it as https://host:port", c.server)}
 	}
-	config := &rest.Config{Host: c.server}
+	config := &rest.Config{Host: c.server, UserAgent: version.UserAgent("armature")}
 	config.TLSClientConfig.CAFile = c.ca
 	if err := c.credentials(config); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func TestProgramAlone(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"version"}, "armature v"},
+		{[]string{"version"}, "armature "},
 		{[]string{"render", filepath.Join(examples, "weather-agent")}, "name: envoy-proxy"},
 		{[]string{"build", "plan", filepath.Join(examples, "builds", "weather.yaml")}, "kind: PipelineRun"},
 		{[]string{"install"}, "kind: CustomResourceDefinition"},

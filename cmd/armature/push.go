@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // push is `armature push`.
@@ -229,7 +229,7 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: functions.Version, Functions: render.Functions(), Inputs: make(map[string]string)}
+	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(), Functions: render.Functions(), Inputs: make(map[string]string)}
 	if opt.Config != nil {
 		made.Config = opt.Config.Spec
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/version"
 )
 
 func renderCommand() *cobra.Command {
@@ -278,7 +279,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	var memory *render.Memory
 	var build func() (string, error)
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
-		memory, build = render.OpenMemory(file, folder), thisBuild()
+		memory, build = render.OpenMemory(file, folder), version.Fingerprint()
 	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {

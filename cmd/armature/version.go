@@ -6,16 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/render/version"
 )
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  args(cobra.ExactArgs(0)),
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  armature version",
+		Args:    args(cobra.ExactArgs(0)),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "armature %s %s/%s %s\n", functions.Version, runtime.GOOS, runtime.GOARCH, runtime.Version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 			return err
 		},
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/armature-dev/armature/render/version"
 )
 
 // Media types of Flux's artifacts (fluxcd/pkg/oci, constants.go).
@@ -95,7 +97,7 @@ func (o Options) Remote(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
 		remote.WithAuthFromKeychain(keychain),
-		remote.WithUserAgent("armature"),
+		remote.WithUserAgent(version.UserAgent("armature")),
 		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1, Steps: 5}),
 		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),

@@ -39,6 +39,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 
 	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // Sigstore's public instance.
@@ -91,7 +92,7 @@ func (s Signer) Open(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	if s.Rekor != "" {
-		if key.rekor, err = rekor.GetRekorClient(s.Rekor, rekor.WithUserAgent("armature")); err != nil {
+		if key.rekor, err = rekor.GetRekorClient(s.Rekor, rekor.WithUserAgent(version.UserAgent("armature"))); err != nil {
 			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
 		}
 	}

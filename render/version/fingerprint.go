@@ -1,4 +1,4 @@
-package main
+package version
 
 import (
 	"crypto/sha256"
@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 )
 
-// thisBuild begins to work out the fingerprint of the running program, which
+// Fingerprint begins to work out what tells the running build from every other, which
 // takes tens of milliseconds where the executable has to be read.
-func thisBuild() func() (string, error) {
+func Fingerprint() func() (string, error) {
 	type result struct {
 		fingerprint string
 		err         error

@@ -1,4 +1,4 @@
-package main
+package version
 
 import (
 	"errors"
@@ -54,7 +54,7 @@ func TestFingerprint(t *testing.T) {
 	if _, err := fingerprint(nil, func() (io.ReadCloser, error) { return nil, errors.New("gone") }); err == nil {
 		t.Error("a build that nothing tells apart has a fingerprint")
 	}
-	if this, err := thisBuild()(); err != nil || this == "" {
+	if this, err := Fingerprint()(); err != nil || this == "" {
 		t.Errorf("this build: %q, %v", this, err)
 	}
 }

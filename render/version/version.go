@@ -1,0 +1,64 @@
+// Package version tells which build of Armature runs.
+package version
+
+import (
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+const module = "github.com/armature-dev/armature"
+
+// described is what `git describe` said of the source: make sets it with
+// -ldflags "-X github.com/armature-dev/armature/render/version.described=…".
+var described string
+
+// String is the version of this build, such as v0.2.0, v0.2.0-14-g1a2b3c4d5e6f or
+// v0.2.1-0.20261122100000-1a2b3c4d5e6f: what make found with git describe, else
+// what the go command recorded. It is "devel" where nothing is recorded.
+func String() string {
+	if described != "" {
+		return described
+	}
+	info, _ := debug.ReadBuildInfo()
+	return recordedVersion(info)
+}
+
+// UserAgent is how a program introduces itself to HTTP servers:
+// armature/v0.2.0 (linux/amd64).
+func UserAgent(program string) string {
+	return program + "/" + String() + " (" + runtime.GOOS + "/" + runtime.GOARCH + ")"
+}
+
+// recordedVersion is the version of Armature in a program's build information:
+// of the program itself, or of the library that another program links.
+func recordedVersion(info *debug.BuildInfo) string {
+	const unknown = "devel"
+	if info == nil {
+		return unknown
+	}
+	main := info.Main
+	for _, m := range info.Deps {
+		if m.Path == module {
+			main = *m
+		}
+	}
+	if main.Version != "" && main.Version != "(devel)" {
+		return main.Version
+	}
+	if main.Path != info.Main.Path {
+		return unknown // the commit is the other program's
+	}
+	version := unknown
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			version += "-" + s.Value[:min(12, len(s.Value))]
+		case "vcs.modified":
+			if s.Value == "true" && strings.Contains(version, "-") {
+				version += "-dirty"
+			}
+		}
+	}
+	return version
+}
