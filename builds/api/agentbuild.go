@@ -154,6 +154,7 @@ type SourceSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
 	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="must not hold spaces"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && (!self.contains('://') || self.matches('^(https?|ssh)://'))",message="must be a Git URL over https or ssh, or host/path, which means https"
 	SourceRepository string `json:"sourceRepository,omitempty"`
 
 	// SourceRevision is a branch, a tag, a full ref or a full commit SHA. It is
@@ -161,6 +162,7 @@ type SourceSpec struct {
 	// default, then main.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="must not begin with '-': write a branch, a tag, a full ref or a full commit SHA"
 	SourceRevision string `json:"sourceRevision,omitempty"`
 
 	// SourceSubfolder is the folder to build, relative to the repository's
@@ -173,6 +175,7 @@ type SourceSpec struct {
 	// RepoUser is the user name that goes with a token in sourceCredentials.
 	// Omitted, the Secret's username, then git.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
 	RepoUser string `json:"repoUser,omitempty"`
 
 	// SourceCredentials names a Secret in this namespace: kubernetes.io/basic-auth
@@ -262,6 +265,7 @@ type Step struct {
 type WhenExpression struct {
 	// Input is compared; it may refer to $(params.NAME) or
 	// $(tasks.STEP.results.NAME).
+	// +kubebuilder:validation:MaxLength=4096
 	Input string `json:"input"`
 
 	// Operator is in or notin.
@@ -270,6 +274,8 @@ type WhenExpression struct {
 
 	// Values to compare with; at least one.
 	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
 	Values []string `json:"values"`
 }
 
@@ -284,18 +290,22 @@ type Parameter struct {
 
 	// Value of a string parameter; it may refer to
 	// $(tasks.STEP.results.NAME). Omitted, the empty string, unless array or
-	// object is given.
+	// object is given. At most 32 KiB, as each text of array and object.
 	// +optional
+	// +kubebuilder:validation:MaxLength=32768
 	Value *string `json:"value,omitempty"`
 
 	// Array is the value of an array parameter. (Armature)
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=32768
 	Array []string `json:"array,omitempty"`
 
 	// Object is the value of an object parameter. (Armature)
 	// +optional
 	// +mapType=atomic
+	// +kubebuilder:validation:MaxProperties=64
 	Object map[string]string `json:"object,omitempty"`
 
 	// Required is a note of the template's author; a build's own parameters

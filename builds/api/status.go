@@ -68,11 +68,13 @@ const (
 	ReasonClaimNotFound        = "PersistentVolumeClaimNotFound"
 	ReasonClaimForeign         = "PersistentVolumeClaimNotOurs"
 	ReasonSecretInvalid        = "SecretInvalid"
+	ReasonSecretPurpose        = "SecretNotForPurpose"
 	ReasonServiceAccount       = "ServiceAccountNotFound"
 
 	ReasonRevisionNotFound  = "GitRevisionNotFound"
 	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
 	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
+	ReasonInsecureSource    = "InsecureSourceURL"
 )
 
 // Trigger says why a run was started.
@@ -206,6 +208,12 @@ type Inputs struct {
 	// Rerun is the value of the rerun annotation.
 	// +optional
 	Rerun string `json:"rerun,omitempty"`
+	// SourceHash of the repository and the revision, as they were asked for.
+	// +optional
+	SourceHash string `json:"sourceHash,omitempty"`
+	// Commit that the revision was resolved to.
+	// +optional
+	Commit string `json:"commit,omitempty"`
 }
 
 // TaskStatus is the state of one task.

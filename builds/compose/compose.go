@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,9 @@ type Settings struct {
 	// PipelineObjects makes a Pipeline object that the run refers to, for
 	// clusters that forbid embedded specs (disable-inline-spec).
 	PipelineObjects bool
+	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
+	// over http as well; all others get it over https and ssh alone.
+	PlainHTTPHosts []string
 	// CreateServiceAccount makes ServiceAccountName, without any rights, for
 	// builds that name none.
 	CreateServiceAccount bool
@@ -57,8 +61,9 @@ type Input struct {
 	Commit string
 	// Attempt from 1; zero means 1.
 	Attempt int32
-	// Trigger is the reason to start, and Number tells this run from the others
-	// of its build; both are noted on the run and do not shape it.
+	// Trigger is the reason to start; it is noted on the run. Number tells this
+	// run from the others of its build, and is a part of its name; zero where no
+	// cluster is.
 	Trigger api.Trigger
 	Number  int32
 	// SecretKeys of the Secrets that the build names, where they are known.
@@ -127,6 +132,7 @@ const (
 	AnnotationTrigger  = "armature.dev/run-reason"
 	AnnotationNumber   = "armature.dev/run-number"
 	AnnotationImage    = "armature.dev/image"
+	AnnotationSource   = "armature.dev/source-hash"
 )
 
 // composition is the state while one build is composed.
@@ -171,6 +177,7 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	c.order()
 	c.checkUserParameters()
+	c.checkLogin()
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
 	run, claim := c.run(pipeline)
@@ -248,10 +255,7 @@ func (c *composition) rows() []*plannedStep {
 	for i, s := range template.Steps {
 		inTemplate[s.Name] = i
 	}
-	complete := false
-	for _, u := range user {
-		complete = complete || u.ConfigMap != ""
-	}
+	complete := listsAll(c.in.Build)
 	var all []*plannedStep
 	if complete {
 		for i := range user {
@@ -305,6 +309,11 @@ func (c *composition) rows() []*plannedStep {
 	return enabled
 }
 
+// listsAll tells whether the build's steps are the whole pipeline.
+func listsAll(b *api.AgentBuild) bool {
+	return b.Spec.Pipeline != nil && slices.ContainsFunc(b.Spec.Pipeline.Steps, func(s api.Step) bool { return s.ConfigMap != "" })
+}
+
 func stepNames(t *Template) []string {
 	names := make([]string, len(t.Steps))
 	for i, s := range t.Steps {
@@ -331,6 +340,7 @@ func (c *composition) checkBuild() {
 	spec := c.in.Build.Spec
 	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
 	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
+	c.checkSource()
 	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
 		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
 			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
@@ -364,6 +374,19 @@ func (c *composition) checkBuild() {
 		for i, s := range p.Steps {
 			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
 		}
+	}
+}
+
+// checkSource refuses a revision or a URL that Git would take for an option, or
+// for a command or a folder; the CRD's rules see spec.source alone.
+func (c *composition) checkSource() {
+	if revision := Revision(c.in.Build, c.in.Template); strings.HasPrefix(revision, "-") {
+		c.bad(api.ReasonInvalidBuild, "spec.source.sourceRevision", fmt.Sprintf("%q begins with '-'", revision),
+			"write a branch, a tag, a full ref or a full commit SHA")
+	}
+	repository := Repository(c.in.Build, c.in.Template)
+	if scheme, _, has := strings.Cut(repository, "://"); has && scheme != "https" && scheme != "http" && scheme != "ssh" || strings.HasPrefix(repository, "-") {
+		c.bad(api.ReasonInvalidBuild, "spec.source.sourceRepository", "is not a Git URL over https or ssh", "write it like https://host/path or git@host:path")
 	}
 }
 
@@ -404,7 +427,9 @@ func imageFault(image string) error {
 
 // plan finds the file of each step.
 func (c *composition) plan() {
-	for _, s := range c.rows() {
+	rows := c.rows()
+	c.dropReferences(rows)
+	for _, s := range rows {
 		place, field := c.rowPlace(s)
 		if s.row.ConfigMap == "" && c.in.Template.broken {
 			c.broken = true
@@ -569,6 +594,12 @@ func shorten(name string, limit int) string {
 		return name
 	}
 	return strings.TrimRight(name[:limit-9], "-.") + "-" + fingerprint(name)[:8]
+}
+
+// SourceHash identifies where a build's source comes from: the repository and the
+// revision as they are asked for, whether the spec or the template says so.
+func SourceHash(b *api.AgentBuild, t *Template) string {
+	return fingerprint(Repository(b, t), Revision(b, t))[:16]
 }
 
 // NoTemplate stands where a template could not be read.

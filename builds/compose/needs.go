@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -20,6 +21,49 @@ type Need struct {
 	Field string
 	// Reason of the condition when it is missing.
 	Reason string
+	// Purpose of a Secret that is a login; empty for all else.
+	Purpose Purpose
+}
+
+// Purpose is what a login is for. Whoever may write an AgentBuild names a Secret
+// and where its content is sent, so only Secrets that are meant for it are taken.
+type Purpose string
+
+// The purposes, which are the values of LabelCredentials too.
+const (
+	PurposeGit      Purpose = "git"
+	PurposeRegistry Purpose = "registry"
+)
+
+// LabelCredentials on a Secret of another type tells the purpose that it serves.
+const LabelCredentials = "armature.dev/credentials"
+
+// types of Secrets that say by themselves what they are for.
+func (p Purpose) types() []corev1.SecretType {
+	switch p {
+	case PurposeGit:
+		return []corev1.SecretType{corev1.SecretTypeBasicAuth, corev1.SecretTypeSSHAuth}
+	case PurposeRegistry:
+		return []corev1.SecretType{corev1.SecretTypeDockerConfigJson}
+	}
+	return nil
+}
+
+// Fits tells whether a Secret may be used for the purpose.
+func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
+	return p == "" || slices.Contains(p.types(), kind) || labels[LabelCredentials] == string(p)
+}
+
+// Unfit is the problem that the Secret, of the type that it has, is not meant for
+// its purpose.
+func (n Need) Unfit(kind string) *Problem {
+	var types []string
+	for _, t := range n.Purpose.types() {
+		types = append(types, string(t))
+	}
+	return &Problem{Reason: api.ReasonSecretPurpose, Place: n.Place, Field: n.Field,
+		Message: fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose),
+		Hint:    fmt.Sprintf("use one of type %s, or label it %s=%s", strings.Join(types, " or "), LabelCredentials, n.Purpose)}
 }
 
 // Missing is the problem that the need is not met.
@@ -40,33 +84,34 @@ func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
 	var out []Need
 	seen := map[string]bool{}
 	add := func(n Need) {
-		if n.Name == "" || strings.Contains(n.Name, "$(") || seen[n.Kind+"/"+n.Name] {
+		key := n.Kind + "/" + n.Name + "/" + string(n.Purpose)
+		if n.Name == "" || strings.Contains(n.Name, "$(") || seen[key] {
 			return
 		}
-		seen[n.Kind+"/"+n.Name] = true
+		seen[key] = true
 		out = append(out, n)
 	}
 	spec := c.in.Build.Spec
 	if s := spec.Source.SourceCredentials; s != nil {
-		add(Need{"Secret", s.Name, c.buildPlace(), "spec.source.sourceCredentials.name", api.ReasonSourceSecretNotFound})
+		add(Need{"Secret", s.Name, c.buildPlace(), "spec.source.sourceCredentials.name", api.ReasonSourceSecretNotFound, PurposeGit})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound})
+		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound, PurposeRegistry})
 	}
 	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
-		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount})
+		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount, ""})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
 			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
 			if w.Secret != nil {
-				add(Need{"Secret", w.Secret.Name, c.buildPlace(), field + ".secret.name", api.ReasonSecretNotFound})
+				add(Need{"Secret", w.Secret.Name, c.buildPlace(), field + ".secret.name", api.ReasonSecretNotFound, ""})
 			}
 			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace(), field + ".configMap.name", api.ReasonConfigMapNotFound})
+				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace(), field + ".configMap.name", api.ReasonConfigMapNotFound, ""})
 			}
 			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace(), field + ".persistentVolumeClaim.name", api.ReasonClaimNotFound})
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace(), field + ".persistentVolumeClaim.name", api.ReasonClaimNotFound, ""})
 			}
 		}
 	}
@@ -82,7 +127,7 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 		if optional != nil && *optional {
 			return
 		}
-		add(Need{kind, s.fill(name), s.file.doc.place(path), path, reason})
+		add(Need{kind, s.fill(name), s.file.doc.place(path), path, reason, ""})
 	}
 	for i, v := range s.task.TaskSpec.Volumes {
 		path := fmt.Sprintf("volumes[%d]", i)

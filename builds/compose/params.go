@@ -229,6 +229,7 @@ func (c *composition) parameters(s *plannedStep) {
 			continue
 		}
 		c.checkObject(s, declared, value, place, field)
+		c.checkSize(declared.Name, value, place, field)
 		s.known[declared.Name] = value
 		name := canonical(declared.Name)
 		if from, ok := c.spec.values[name]; ok && field == c.spec.field[name] && place == c.buildPlace() {
@@ -271,6 +272,26 @@ func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, v
 			c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field,
 				Message: fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name, s.row.Name, key), Hint: "add the key"})
 		}
+	}
+}
+
+// maxValueBytes bounds each text of a parameter: values become arguments and
+// environment variables, of which Linux takes 128 KiB each.
+const maxValueBytes = 32 * 1024
+
+// checkSize refuses a value that no container could be started with.
+func (c *composition) checkSize(name string, value tektonv1.ParamValue, place, field string) {
+	longest := len(value.StringVal)
+	for _, text := range value.ArrayVal {
+		longest = max(longest, len(text))
+	}
+	for _, text := range value.ObjectVal {
+		longest = max(longest, len(text))
+	}
+	if longest > maxValueBytes {
+		c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: place, Field: field,
+			Message: fmt.Sprintf("parameter %q has a text of %d KiB, and at most %d KiB are taken", name, (longest+1023)/1024, maxValueBytes/1024),
+			Hint:    "put it into a file of the repository, or into a ConfigMap that the step mounts"})
 	}
 }
 

@@ -185,7 +185,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	}
 	run.Spec.TaskRunTemplate = tektonv1.PipelineTaskRunTemplate{
 		ServiceAccountName: firstOf(b.Spec.ServiceAccountName, c.in.Settings.ServiceAccountName),
-		PodTemplate:        podTemplate(b.Spec.Pod),
+		PodTemplate:        podTemplate(b.Spec.Pod, b.Spec.Workspace != nil && b.Spec.Workspace.Keep),
 	}
 	run.Spec.TaskRunSpecs = c.taskRunSpecs(p)
 	if t := c.timeout(); t > 0 {
@@ -210,16 +210,19 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	if c.in.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: p.Name}
 	}
-	// Everything that shapes the run is in its name, and nothing else is.
+	// Everything that shapes the run is in its name, and its number: going back to
+	// an earlier spec makes a run of its own, and no name is used twice.
 	c.texts = []string{mustJSON(run.Spec), pipelineText, mustJSON(run.Annotations), mustJSON(run.Labels)}
-	run.Name = objectName(b.Name) + "-" + fingerprint(c.texts...)[:10]
+	shape := c.texts
+	if c.in.Number > 0 {
+		run.Annotations[AnnotationNumber], run.Annotations[AnnotationSource] = strconv.Itoa(int(c.in.Number)), SourceHash(b, c.in.Template)
+		shape = append(slices.Clone(shape), run.Annotations[AnnotationNumber])
+	}
+	run.Name = objectName(b.Name) + "-" + fingerprint(shape...)[:10]
 	if !c.in.Settings.PipelineObjects {
 		run.Spec.PipelineSpec = &p.Spec
 	}
 	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
-	if c.in.Number > 0 {
-		run.Annotations[AnnotationNumber] = strconv.Itoa(int(c.in.Number))
-	}
 	return run, claim
 }
 
@@ -258,9 +261,14 @@ func firstOf(a, b string) string {
 }
 
 // podTemplate gives all pods of a run one group for the shared volume, and the
-// runtime's seccomp profile, unless the build says otherwise.
-func podTemplate(settings *api.PodSettings) *pod.PodTemplate {
+// runtime's seccomp profile, unless the build says otherwise. In a volume that is
+// kept, folders that a step made as root are given to the group again each time,
+// since the next run could not remove them.
+func podTemplate(settings *api.PodSettings, keep bool) *pod.PodTemplate {
 	group, policy := int64(buildGroup), corev1.FSGroupChangeOnRootMismatch
+	if keep {
+		policy = corev1.FSGroupChangeAlways
+	}
 	t := &pod.PodTemplate{SecurityContext: &corev1.PodSecurityContext{
 		FSGroup:             &group,
 		FSGroupChangePolicy: &policy,

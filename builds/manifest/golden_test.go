@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -203,6 +204,52 @@ func TestTwoVolumesOfAStep(t *testing.T) {
 		}
 		if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], `step "only" uses 2 volumes (cache, shared-workspace)`) {
 			t.Errorf("with Pipeline objects %v: warnings %q", objects, out.Warnings)
+		}
+	}
+}
+
+// A build that lists its own steps is told what it loses of the template's.
+func TestStepsThatAreLeftOut(t *testing.T) {
+	build := func(steps string) []byte {
+		return []byte(strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {steps: [" + steps + "]}\n")
+	}
+	const clone, kaniko = "{name: git-clone, configMap: github-clone-step}, {name: folder-check, configMap: check-subfolder-step}, ", "{name: kaniko-build, configMap: kaniko-docker-build-step}"
+	out, err := plan(t, build(clone+kaniko), fstest.MapFS{}, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings := strings.Join(out.Warnings, "\n")
+	for _, want := range []string{"defaultParameters[DOCKERFILE]", "whenExpressions[0]", `refers to step "dockerfile-check", which spec.pipeline.steps leaves out`} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("%q is not said in %q", want, warnings)
+		}
+	}
+	last := out.Pipeline.Spec.Tasks[2]
+	if last.Name != "kaniko-build" || len(last.When) > 0 || cmp.Equal(last.RunAfter, nil) {
+		t.Errorf("task %s when %v after %v", last.Name, last.When, last.RunAfter)
+	}
+	// What the author says of the step is not dropped, and what is listed is referred to.
+	out, err = plan(t, build(clone+"{name: dockerfile-check, configMap: check-dockerfile-step}, "+kaniko), fstest.MapFS{}, compose.Settings{})
+	if err != nil || len(out.Warnings) > 0 || len(out.Pipeline.Spec.Tasks[3].When) != 1 {
+		t.Errorf("%v, warnings %q", err, out.Warnings)
+	}
+	own := strings.Replace(kaniko, "}", ", whenExpressions: [{input: $(tasks.dockerfile-check.results.has-dockerfile), operator: in, values: ['true']}]}", 1)
+	if _, err = plan(t, build(clone+own), fstest.MapFS{}, compose.Settings{}); err == nil || !strings.Contains(err.Error(), `no enabled step is named "dockerfile-check"`) {
+		t.Errorf("the author's own reference: %v", err)
+	}
+}
+
+// A volume that is kept is given to the build's group each time, so that what a
+// step made as root can be removed by the next run.
+func TestKeptVolumeBelongsToTheGroup(t *testing.T) {
+	for keep, want := range map[string]corev1.PodFSGroupChangePolicy{"true": corev1.FSGroupChangeAlways, "false": corev1.FSGroupChangeOnRootMismatch} {
+		build := strings.Replace(good, "mode: own", "mode: dev\n  workspace: {keep: "+keep+"}", 1)
+		out, err := plan(t, []byte(build), fstest.MapFS{}, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := *out.Run.Spec.TaskRunTemplate.PodTemplate.SecurityContext.FSGroupChangePolicy; got != want {
+			t.Errorf("keep %s: %s", keep, got)
 		}
 	}
 }

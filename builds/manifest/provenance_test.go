@@ -3,39 +3,20 @@ package manifest_test
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
-
-	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/manifest"
 )
 
 // The provenance is JSON whatever the URL holds, and holds it unchanged. What
 // cannot be a URL of Git's is refused.
 func TestProvenanceIsJSON(t *testing.T) {
-	library, err := manifest.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	step, err := compose.ReadStep(library.ConfigMaps["slsa-provenance-step"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell := []string{"sh"}
-	if busybox, err := exec.LookPath("busybox"); err == nil { // the shell of the step's image
-		shell = []string{busybox, "sh"}
-	}
-	script := filepath.Join(t.TempDir(), "describe.sh")
-	if err := os.WriteFile(script, []byte(step.Task.Steps[0].Script), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	describe := func(url, commit string) ([]byte, error) {
 		out := filepath.Join(t.TempDir(), "provenance.json")
-		cmd := exec.CommandContext(t.Context(), shell[0], append(shell[1:], script)...)
-		cmd.Env = append(os.Environ(), "URL="+url, "COMMIT="+commit, "RUN=team1/weather", "OUT="+out)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return text, err
+		_, printed, err := runScript(t, stepContainer(t, "slsa-provenance-step", "describe").Script, "URL="+url, "COMMIT="+commit, "RUN=team1/weather", "OUT="+out,
+			"IMAGE=registry.local/weather:v1", "DIGEST=sha256:"+strings.Repeat("a", 64))
+		if err != nil {
+			return []byte(printed), err
 		}
 		return os.ReadFile(out)
 	}
@@ -43,11 +24,12 @@ func TestProvenanceIsJSON(t *testing.T) {
 		URI    string
 		Digest struct{ GitCommit string }
 	}
+	commit := strings.Repeat("0a", 20)
 	for _, c := range []struct{ url, commit string }{
-		{"https://github.com/org/weather.git", "0123abcd"},
-		{`https://host/a"b\c\\d`, `x"y`},
-		{`https://host/\u0041&$HOME$(id)` + "`id`", "main"},
-		{`https://host/%22 ü/"`, `\`},
+		{"https://github.com/org/weather.git", commit},
+		{`https://host/a"b\c\\d`, strings.Repeat("0a", 32)},
+		{`https://host/\u0041&$HOME$(id)` + "`id`", commit},
+		{`https://host/%22 ü/"`, commit},
 	} {
 		text, err := describe(c.url, c.commit)
 		if err != nil {
@@ -71,8 +53,13 @@ func TestProvenanceIsJSON(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"https://host/a\nb", "https://host/a\tb"} {
-		if text, err := describe(url, "main"); err == nil {
+		if text, err := describe(url, commit); err == nil {
 			t.Errorf("%q became\n%s", url, text)
+		}
+	}
+	for _, bad := range []string{"", "main", commit[1:], strings.ToUpper(commit), commit + "\n", `x"y`, "$(COSIGN_PASSWORD)"} {
+		if text, err := describe("https://host/x", bad); err == nil {
+			t.Errorf("commit %q became\n%s", bad, text)
 		}
 	}
 }
