@@ -54,6 +54,10 @@ func decide(s *seen) verdict {
 	known := knownInputs(s)
 	trigger := whyStart(s, known)
 	v.prune, v.after = prunable(s)
+	if trigger == api.TriggerTemplate && s.turn > 0 {
+		trigger = "" // others come first
+		v.soonest(s.turn)
+	}
 
 	switch {
 	case active != nil && (spec.Cancel || trigger != "" && spec.OnChange == api.ChangeCancel):
@@ -87,6 +91,9 @@ func decide(s *seen) verdict {
 		return v
 	case trigger != "":
 		v.start, v.attempt = trigger, 1
+		if trigger == api.TriggerTemplate {
+			v.commit = knownCommit(s, known)
+		}
 		v.phase, v.reason = api.PhasePending, api.ReasonPending
 		return v
 	}
@@ -188,6 +195,19 @@ func knownInputs(s *seen) *api.Inputs {
 		return &last.inputs
 	}
 	return s.build.Status.Inputs
+}
+
+// knownCommit is what a build was made of before; empty when the template now
+// names another source.
+func knownCommit(s *seen, known *api.Inputs) string {
+	commit := known.Commit
+	if source := s.build.Status.Source; commit == "" && source != nil {
+		commit = source.Git.CommitSHA // written before inputs told it
+	}
+	if known.SourceHash != "" && known.SourceHash != s.want.SourceHash {
+		return ""
+	}
+	return commit
 }
 
 // lastRun of a build. It is nil when status knows of a later one that is gone,

@@ -15,7 +15,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -188,8 +187,9 @@ func TestGitDoesNotAnswer(t *testing.T) {
 func TestGitRefusals(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("right-token")
+	w.options.Settings.PlainHTTPHosts = []string{"127.0.0.1"}
 	secret := func(name, token string) {
-		w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, StringData: map[string]string{"token": token}}))
+		w.login(name, compose.PurposeGit, map[string]string{"token": token})
 	}
 	secret("right", "right-token")
 	secret("wrong", "wrong-token")
@@ -207,8 +207,9 @@ func TestGitRefusals(t *testing.T) {
 		{"empty", api.ReasonSecretInvalid, "neither a password nor a token", []func(*api.AgentBuild){r.source("main"), with("empty")}},
 		{"revision", api.ReasonRevisionNotFound, `has no revision "nowhere"`, []func(*api.AgentBuild){r.source("nowhere"), with("right")}},
 		{"short", api.ReasonRevisionNotFound, "a short SHA cannot be looked up", []func(*api.AgentBuild){r.source("0123abc"), with("right")}},
-		{"scheme", api.ReasonInvalidBuild, `the protocol "file" is not supported`, []func(*api.AgentBuild){func(b *api.AgentBuild) {
-			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = "file:///etc", "main"
+		{"scheme", api.ReasonInvalidBuild, "is not a Git URL over https or ssh", []func(*api.AgentBuild){func(b *api.AgentBuild) {
+			file := "file:///etc"
+			b.Spec.Source, b.Spec.Pipeline = api.SourceSpec{SourceRevision: "main"}, &api.PipelineSpec{Parameters: []api.Parameter{{Name: "repo-url", Value: &file}}}
 		}}},
 		{"ssh", api.ReasonSecretInvalid, "lacks ssh-privatekey or known_hosts", []func(*api.AgentBuild){with("right"), func(b *api.AgentBuild) {
 			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = "git@127.0.0.1:org/agent.git", "main"

@@ -412,6 +412,13 @@ func (w *world) own(name, key, text string) {
 	w.must(w.Client.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: text}}))
 }
 
+// login makes a Secret that is labelled for its purpose.
+func (w *world) login(name string, purpose compose.Purpose, data map[string]string) {
+	w.Helper()
+	w.must(w.Client.Create(w.Context(), &corev1.Secret{StringData: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{compose.LabelCredentials: string(purpose)}}}))
+}
+
 func (w *world) rewrite(name, key, text string) {
 	w.Helper()
 	w.must(w.Update(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Data: map[string]string{key: text}}))

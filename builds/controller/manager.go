@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,9 @@ type Options struct {
 	QPS float32
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
+	// RebuildRate is how many runs a minute a changed template or step starts; zero
+	// means 10. Until a build's turn comes its result stays as it is.
+	RebuildRate int
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 	Log      logr.Logger
@@ -121,7 +125,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	options := ctrl.Options{
 		Scheme:                        scheme,
 		Logger:                        o.Log,
 		Cache:                         cacheOptions(o),
@@ -132,7 +136,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		Controller:                    config.Controller{UsePriorityQueue: ptr.To(true)},
-	})
+	}
+	if err := awaitTekton(ctx, cfg, options, o.Settings.Group); err != nil || ctx.Err() != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
@@ -149,7 +157,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: "armature.dev"}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
 		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
-		metrics: newMetrics(mgr.GetClient()),
+		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	for _, c := range r.metrics.collectors() {
 		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 )
 
 // What a run needs and is not there stops it beforehand, with every name at
@@ -35,11 +36,8 @@ func TestMissingThings(t *testing.T) {
 		t.Fatalf("%d runs", n)
 	}
 
-	secret := func(name string, data map[string]string) {
-		w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, StringData: data}))
-	}
-	secret("git-login", map[string]string{"token": "s3cret"})
-	secret("registry-login", map[string]string{"config.json": "{}"})
+	w.login("git-login", compose.PurposeGit, map[string]string{"token": "s3cret"})
+	w.login("registry-login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
 	w.must(w.Client.Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
 	run := w.run(1)
 	if got := run.Spec.TaskRunTemplate.ServiceAccountName; got != "builder" {

@@ -3,13 +3,10 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -28,6 +25,8 @@ type seen struct {
 	// want is what a run of today's spec and template would be made from.
 	// TemplateHash is empty when the template could not be read.
 	want api.Inputs
+	// turn is how long a run for a changed template has to wait.
+	turn time.Duration
 	now  time.Time
 }
 
@@ -50,7 +49,15 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*se
 		return s, nil
 	}
 	s.want.Rerun = build.Annotations[api.RerunAnnotation(s.group)]
-	return s, r.readTexts(ctx, s)
+	if err := r.readTexts(ctx, s); err != nil {
+		return s, err
+	}
+	if whyStart(s, knownInputs(s)) == api.TriggerTemplate {
+		s.turn = r.rebuilds.turn(key, s.now)
+	} else {
+		r.rebuilds.leave(key)
+	}
+	return s, nil
 }
 
 // readTexts finds the template and the steps. What a user must mend goes to
@@ -93,6 +100,7 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	}
 	s.problem = compose.Join(problems...)
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
+	s.want.SourceHash = compose.SourceHash(b, s.template)
 	if !complete || s.problem != nil {
 		// Nothing can be built from this, so it is no reason to build again: a
 		// finished build stays as it is while somebody edits its steps.
@@ -129,100 +137,3 @@ func (r *Reconciler) lookup(b *api.AgentBuild) []string {
 }
 
 func place(b *api.AgentBuild) string { return fmt.Sprintf("AgentBuild %s/%s", b.Namespace, b.Name) }
-
-// texts holds the templates and steps that were read, by what the metadata watch
-// says is their newest version, so that 3,000 builds of one template read it
-// once.
-type texts struct {
-	mu     sync.Mutex
-	read   map[types.NamespacedName]*text
-	sought map[string]bool
-}
-
-type text struct {
-	version  string
-	template *compose.Template
-	step     *compose.StepFile
-	err      error
-}
-
-// get the first ConfigMap of that name, or nil when there is none. One that may
-// not be read ends the search with a problem: another of the name further on is
-// not the one that was meant.
-func (t *texts) get(ctx context.Context, r *Reconciler, namespaces []string, name string, isTemplate bool) (*text, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.read == nil {
-		t.read, t.sought = map[types.NamespacedName]*text{}, map[string]bool{}
-	}
-	t.sought[name] = true
-	for _, namespace := range namespaces {
-		key := types.NamespacedName{Namespace: namespace, Name: name}
-		from := compose.ConfigMap{Namespace: namespace, Name: name}
-		meta := configMapMetadata()
-		if !r.watches(namespace) {
-			// A namespace outside this controller's care has no watch: ask.
-			if err := r.Live.Get(ctx, key, meta); err != nil {
-				if apierrors.IsNotFound(err) {
-					continue
-				}
-				if apierrors.IsForbidden(err) {
-					return forbidden(from, err), nil
-				}
-				return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
-			}
-		} else if err := r.Client.Get(ctx, key, meta, client.UnsafeDisableDeepCopy); err != nil {
-			if apierrors.IsNotFound(err) {
-				delete(t.read, key)
-				continue
-			}
-			return nil, fmt.Errorf("looking for ConfigMap %s: %w", key, err)
-		}
-		if have := t.read[key]; have != nil && have.version == meta.ResourceVersion {
-			return have, nil
-		}
-		var cm corev1.ConfigMap
-		if err := r.Live.Get(ctx, key, &cm); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			if apierrors.IsForbidden(err) {
-				return forbidden(from, err), nil
-			}
-			return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
-		}
-		from.Data = cm.Data
-		fresh := &text{version: cm.ResourceVersion}
-		if isTemplate {
-			fresh.template, fresh.err = compose.ReadTemplate(from)
-		} else {
-			fresh.step, fresh.err = compose.ReadStep(from)
-		}
-		t.read[key] = fresh
-		return fresh, nil
-	}
-	return nil, nil
-}
-
-// forbidden is a ConfigMap that RBAC hides.
-func forbidden(from compose.ConfigMap, err error) *text {
-	return &text{err: &compose.Problem{Reason: api.ReasonTemplateForbidden, Place: from.String(), Message: "the controller may not read it: " + err.Error(),
-		Hint: "grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build goes on by itself"}}
-}
-
-// matters tells whether a build ever asked for a ConfigMap of that name.
-func (t *texts) matters(name string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sought[name]
-}
-
-// note that a build needs the ConfigMap.
-func (t *texts) note(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.sought == nil {
-		t.sought = map[string]bool{}
-	}
-	t.sought[name] = true
-}

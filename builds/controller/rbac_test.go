@@ -16,6 +16,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -48,7 +49,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.options.Settings.PipelineObjects = true
 			w.start()
 
-			w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"config.json": "{}"}}))
+			w.login("login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
 			w.must(w.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
 			w.create("weather", func(b *api.AgentBuild) {
 				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}

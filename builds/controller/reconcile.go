@@ -62,6 +62,7 @@ type Reconciler struct {
 	texts    texts
 	git      resolver
 	verdicts compose.Verdicts
+	rebuilds rebuilds
 	waits    sync.Map // build by name -> how long the last recheck waited
 }
 
@@ -81,8 +82,9 @@ func (r *Reconciler) watches(namespace string) bool {
 // Reconcile one AgentBuild.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	s, err := r.observe(ctx, request.NamespacedName)
-	if s == nil {
+	if s == nil && err == nil {
 		r.waits.Delete(request.NamespacedName)
+		r.rebuilds.leave(request.NamespacedName)
 	}
 	if s == nil || err != nil {
 		// A build that was judged before is not doubted because a server is down.
@@ -110,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if created {
 		// The run's own event brings the status, after other builds' runs exist.
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: v.after}, nil
 	}
 	if err := r.writeStatus(ctx, s, &v); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -223,6 +225,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 	case err == nil:
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s, v.start, r.now())
+		v.after = 0
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
 		have := &PipelineRun{}
@@ -231,7 +234,8 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 		}
 		same := have.Annotations[compose.AnnotationSpec] == run.Annotations[compose.AnnotationSpec] &&
 			have.Annotations[compose.AnnotationTemplate] == run.Annotations[compose.AnnotationTemplate]
-		if metav1.IsControlledBy(have, s.build) && same {
+		if metav1.IsControlledBy(have, s.build) && same && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
+			v.after = firstRecheck // in case that its event does not come
 			return true, nil
 		}
 		v.problem = &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
@@ -342,10 +346,14 @@ func (r *Reconciler) secrets(ctx context.Context, s *seen, needs []compose.Need)
 		case "Secret":
 			var secret corev1.Secret
 			if err = r.Live.Get(ctx, key, &secret); err == nil {
+				if !n.Purpose.Fits(secret.Type, secret.Labels) {
+					missing = append(missing, n.Unfit(string(secret.Type)))
+					continue
+				}
 				for name := range secret.Data {
 					out.keys[n.Name] = append(out.keys[n.Name], name)
 				}
-				if n.Reason == api.ReasonSourceSecretNotFound {
+				if n.Purpose == compose.PurposeGit {
 					out.source = &secret
 				}
 			}
@@ -409,7 +417,7 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 		return nil
 	}
 	runs, err := r.liveRuns(ctx, s.build)
-	if err != nil {
+	if err != nil && !noTekton(err) {
 		return err
 	}
 	for _, run := range runs {
@@ -419,12 +427,7 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 			return fmt.Errorf("deleting run %s of the deleted build: %w", run.Name, err)
 		}
 	}
-	before := s.build.DeepCopy()
-	controllerutil.RemoveFinalizer(s.build, finalizer)
-	if err := r.Client.Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("releasing AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
-	}
-	return nil
+	return release(ctx, r.Client, s.build, s.group)
 }
 
 // confirmMissing asks the API server for a run that the cache lacks, since the

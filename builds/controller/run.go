@@ -95,7 +95,7 @@ func slimRun(in any) (any, error) {
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
 	for _, key := range []string{compose.AnnotationSpec, compose.AnnotationTemplate, compose.AnnotationCommit, compose.AnnotationAttempt,
-		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationNumber, compose.AnnotationImage, chainsSigned} {
+		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationNumber, compose.AnnotationImage, compose.AnnotationSource, chainsSigned} {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
@@ -126,11 +126,12 @@ func readRun(pr *PipelineRun) run {
 	}
 	return run{
 		PipelineRun: pr,
-		inputs:      api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun]},
-		attempt:     count(compose.AnnotationAttempt),
-		number:      count(compose.AnnotationNumber),
-		commit:      a[compose.AnnotationCommit],
-		trigger:     api.Trigger(a[compose.AnnotationTrigger]),
+		inputs: api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun],
+			SourceHash: a[compose.AnnotationSource], Commit: a[compose.AnnotationCommit]},
+		attempt: count(compose.AnnotationAttempt),
+		number:  count(compose.AnnotationNumber),
+		commit:  a[compose.AnnotationCommit],
+		trigger: api.Trigger(a[compose.AnnotationTrigger]),
 	}
 }
 

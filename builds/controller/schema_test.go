@@ -90,20 +90,28 @@ func (w *world) unstructured(text string) *unstructured.Unstructured {
 // say how to mend it.
 func TestSchemaRefuses(t *testing.T) {
 	w := newWorld(t)
+	long := strings.Repeat("x", 32*1024+1)
 	tests := map[string]string{
-		"source: {sourceRepository: 'https://me:secret@host/x'}":                "put it in a Secret and name that in sourceCredentials",
-		"source: {sourceSubfolder: /etc}":                                       "must be a path inside the repository",
-		"source: {sourceSubfolder: a/../b}":                                     "must be a path inside the repository",
-		"source: {sourceRepository: 'host/a b'}":                                "must not hold spaces",
-		"source: {}\nmode: Dev":                                                 "use lower-case letters, digits and '-'",
-		"source: {}\ntimeout: 0s":                                               "must be a positive duration such as 45m",
-		"source: {}\nretries: {limit: 11}":                                      "less than or equal to 10",
-		"source: {}\nretries: {backoff: -1s}":                                   "must be a duration such as 30s",
-		"source: {}\nretention: {ttlAfterFailed: -1h}":                          "must be a duration such as 72h",
-		"source: {}\nonChange: Restart":                                         "supported values",
-		"source: {}\npipeline: {steps: [{name: Bad_Name}]}":                     "must be a DNS label such as unit-tests",
-		"source: {}\npipeline: {parameters: [{name: a, value: x, array: [z]}]}": "keep the one of the parameter's type",
-		"source: {}\npipeline: {workspaces: [{name: a}]}":                       "must name exactly one of",
+		"source: {sourceRepository: 'https://me:secret@host/x'}":                                               "put it in a Secret and name that in sourceCredentials",
+		"source: {sourceSubfolder: /etc}":                                                                      "must be a path inside the repository",
+		"source: {sourceSubfolder: a/../b}":                                                                    "must be a path inside the repository",
+		"source: {sourceRepository: 'host/a b'}":                                                               "must not hold spaces",
+		"source: {sourceRepository: 'file:///etc'}":                                                            "must be a Git URL over https or ssh",
+		"source: {sourceRepository: 'git://host/x'}":                                                           "must be a Git URL over https or ssh",
+		"source: {sourceRepository: '--upload-pack=id'}":                                                       "must be a Git URL over https or ssh",
+		"source: {sourceRevision: '--upload-pack=id'}":                                                         "must not begin with '-'",
+		"source: {}\npipeline: {parameters: [{name: a, value: " + long + "}]}":                                 "may not be more than 32768 bytes",
+		"source: {}\npipeline: {parameters: [{name: a, array: [" + long + "]}]}":                               "may not be more than 32768 bytes",
+		"source: {}\nbuildArgs: [{name: a, value: " + long + "}]":                                              "may not be more than 32768 bytes",
+		"source: {}\nmode: Dev":                                                                                "use lower-case letters, digits and '-'",
+		"source: {}\ntimeout: 0s":                                                                              "must be a positive duration such as 45m",
+		"source: {}\nretries: {limit: 11}":                                                                     "less than or equal to 10",
+		"source: {}\nretries: {backoff: -1s}":                                                                  "must be a duration such as 30s",
+		"source: {}\nretention: {ttlAfterFailed: -1h}":                                                         "must be a duration such as 72h",
+		"source: {}\nonChange: Restart":                                                                        "supported values",
+		"source: {}\npipeline: {steps: [{name: Bad_Name}]}":                                                    "must be a DNS label such as unit-tests",
+		"source: {}\npipeline: {parameters: [{name: a, value: x, array: [z]}]}":                                "keep the one of the parameter's type",
+		"source: {}\npipeline: {workspaces: [{name: a}]}":                                                      "must name exactly one of",
 		"source: {}\npipeline: {steps: [{name: a, whenExpressions: [{input: x, operator: eq, values: [a]}]}]}": "supported values",
 		"source: {}\nbuildOutput: {image: a, imageTag: b}":                                                     "imageRegistry: Required value",
 		"mode: dev": "source: Required value",
@@ -115,7 +123,7 @@ func TestSchemaRefuses(t *testing.T) {
 		}
 		err := w.Client.Create(t.Context(), w.unstructured(text), client.DryRunAll)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(want)) {
-			t.Errorf("%s\n  got %v, want %q", spec, err, want)
+			t.Errorf("%.200s\n  got %v, want %q", spec, err, want)
 		}
 	}
 }

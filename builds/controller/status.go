@@ -2,11 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -152,12 +155,12 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	status.CompletionTime = &at
 	if run.succeeded() {
 		status.FailureDetails = nil
-		image, ok := builtImage(run)
-		if ok {
+		image, err := builtImage(run)
+		if err == nil {
 			status.BuiltImage = image
 			v.message = "built " + image
 		} else {
-			v.message = "the run succeeded, but no step gave the result IMAGE_DIGEST, so builtImage stays as it was"
+			v.message = "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
 		}
 		status.Message = clip(v.message)
 	}
@@ -316,7 +319,7 @@ func (r *Reconciler) logTail(ctx context.Context, namespace string, at *api.Fail
 		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
 		return nil
 	}
-	text := strings.TrimRight(strings.ToValidUTF8(string(data), "?"), "\n")
+	text := strings.TrimRight(api.Plain(string(data)), "\n")
 	if text == "" {
 		return nil
 	}
@@ -345,19 +348,28 @@ func exact(run run, name string) string {
 	return ""
 }
 
-// builtImage by digest, from the run's results.
-func builtImage(run run) (string, bool) {
+// builtImage by digest, from the run's results, which are what steps wrote. The
+// error says why they name none.
+func builtImage(run run) (string, error) {
 	digest := result(run, "IMAGE_DIGEST")
 	image := result(run, "IMAGE_URL")
 	if image == "" {
 		image = run.Annotations[compose.AnnotationImage]
 	}
-	if image == "" || !strings.HasPrefix(digest, "sha256:") {
-		return "", false
+	if image == "" || digest == "" {
+		return "", errors.New("no step gave the result IMAGE_DIGEST")
 	}
 	image, _, _ = strings.Cut(image, "@")
-	return image + "@" + digest, true
+	if _, err := name.ParseReference(image); err != nil {
+		return "", errors.New("the result IMAGE_URL is not an image reference")
+	}
+	if !imageDigest.MatchString(digest) {
+		return "", errors.New("the result IMAGE_DIGEST is not a digest")
+	}
+	return image + "@" + digest, nil
 }
+
+var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // tell users by event and metrics what changed. A build that goes well has one
 // event, when it is done.
@@ -414,7 +426,9 @@ func (r *Reconciler) retrying(ctx context.Context, s *seen, cause error) {
 	r.event(s, corev1.EventTypeWarning, api.ReasonRetrying, "Build", message)
 }
 
+// clip bounds a text and makes it plain: much of it was written by strangers.
 func clip(text string) string {
+	text = api.Plain(text)
 	if len(text) <= maxMessage {
 		return text
 	}

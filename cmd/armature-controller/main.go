@@ -99,6 +99,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
 	f.IntVar(&o.Concurrency, "concurrency", 8, "how many builds are worked on at once")
 	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
+	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "runs a minute that a changed template or step starts; as many may start at once")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
@@ -107,6 +108,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates that name none; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
+	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -128,6 +130,8 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--concurrency %d: use 1 or more", o.Concurrency)
 	case o.QPS <= 0:
 		return fmt.Errorf("--qps %v: use a positive number", o.QPS)
+	case o.RebuildRate < 1:
+		return fmt.Errorf("--rebuild-rate %d: use 1 or more", o.RebuildRate)
 	case o.LogLines < 0:
 		return fmt.Errorf("--log-lines %d: use 0 or more", o.LogLines)
 	case s.ImageMirror != "":

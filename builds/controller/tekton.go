@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until
+// they are there, nothing is built, the readiness probe says why, and builds that
+// are deleted are let go: else they, and their namespaces, would stay for ever
+// after Tekton was removed.
+
+// noTekton tells whether the API server does not know runs, so that there are
+// none.
+func noTekton(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+// tektonPoll is how often Tekton's CRDs are looked for.
+const tektonPoll = 5 * time.Second
+
+// awaitTekton returns when the CRDs are there, or ctx ends.
+func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, group string) error {
+	live, err := client.New(cfg, client.Options{Scheme: options.Scheme})
+	if err != nil {
+		return fmt.Errorf("setting up the client: %w", err)
+	}
+	missing := func() bool {
+		_, err := live.RESTMapper().RESTMapping(schema.GroupKind{Group: tektonv1.SchemeGroupVersion.Group, Kind: "PipelineRun"}, tektonv1.SchemeGroupVersion.Version)
+		return meta.IsNoMatchError(err)
+	}
+	if !missing() {
+		return nil
+	}
+	namespaces := slices.Sorted(maps.Keys(options.Cache.DefaultNamespaces))
+	// Each replica waits, and reads nothing from a cache, which could not begin.
+	options.LeaderElection, options.Cache = false, cache.Options{}
+	mgr, err := ctrl.NewManager(cfg, options)
+	if err != nil {
+		return fmt.Errorf("setting up the wait for Tekton: %w", err)
+	}
+	ctx, there := context.WithCancel(ctx)
+	defer there()
+	err = errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("tekton", func(*http.Request) error { return errors.New("Tekton's CRDs are not installed") }),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			options.Logger.Info("Tekton's CRDs are not installed: nothing is built until they are")
+			for missing() && ctx.Err() == nil {
+				if err := releaseAll(ctx, live, namespaces, group); err != nil {
+					options.Logger.Error(err, "letting deleted builds go")
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(tektonPoll):
+				}
+			}
+			there()
+			return nil
+		})),
+	)
+	if err != nil {
+		return fmt.Errorf("setting up the wait for Tekton: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// releaseAll lets go the builds that are being deleted in some namespaces; none
+// means all.
+func releaseAll(ctx context.Context, live client.Client, namespaces []string, group string) error {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	var errs []error
+	for _, n := range namespaces {
+		var list api.AgentBuildList
+		if err := live.List(ctx, &list, client.InNamespace(n)); err != nil {
+			errs = append(errs, fmt.Errorf("listing AgentBuilds: %w", err))
+			continue
+		}
+		for i := range list.Items {
+			if !list.Items[i].DeletionTimestamp.IsZero() {
+				errs = append(errs, release(ctx, live, &list.Items[i], group))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// release a build: its finalizer goes.
+func release(ctx context.Context, c client.Writer, b *api.AgentBuild, group string) error {
+	before := b.DeepCopy()
+	if !controllerutil.RemoveFinalizer(b, api.Finalizer(group)) {
+		return nil
+	}
+	if err := c.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
