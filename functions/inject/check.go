@@ -54,6 +54,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 	}
 	findings = append(findings, checkVolumes(o, spec, s)...)
 	findings = append(findings, checkPorts(o, spec, s)...)
+	findings = append(findings, checkCloud(o, spec, s)...)
 	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {

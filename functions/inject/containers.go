@@ -414,8 +414,8 @@ func (w *writer) clientRegistration() {
 		w.secret("KEYCLOAK_ADMIN_USERNAME", s.Registration.AdminSecret)
 		w.secret("KEYCLOAK_ADMIN_PASSWORD", s.Registration.AdminSecret)
 		w.env("SECRET_FILE_PATH", "/shared/client-secret.txt")
-	} else {
-		w.federation()
+	} else if variable, file := tokenexchange.CloudFile(s); variable != "" {
+		w.env(variable, file)
 	}
 	w.text("  startupProbe:\n    exec:\n      command:\n      - /bin/sh\n      - -c\n      - test -s /shared/client-id.txt")
 	if keycloak {
@@ -431,15 +431,8 @@ func (w *writer) clientRegistration() {
 		w.mount(svidName(s), "/opt", true)
 	}
 	w.mount(configVolume, tokenexchange.MountPath, true)
-}
-
-// federation names the files that the clouds' own libraries read.
-func (w *writer) federation() {
-	switch w.s.Registration.Provider {
-	case "aws":
-		w.env("AWS_CONFIG_FILE", tokenexchange.MountPath+"/"+tokenexchange.AWSConfig)
-	case "gcp":
-		w.env("GOOGLE_APPLICATION_CREDENTIALS", tokenexchange.MountPath+"/"+tokenexchange.GCPCredentials)
+	if !keycloak && s.SPIFFE.Enabled {
+		w.mount(svidName(s), tokenexchange.TokenPath, true)
 	}
 }
 

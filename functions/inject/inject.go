@@ -152,9 +152,18 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	}
 	for c := range spec.Get("containers").Items() {
 		name := c.Get("name").Text()
-		if len(p.mount.Text) > 0 || p.mount.Block != nil {
-			done, err := o.Insert(c, volumeMountsKey, p.mount, false)
-			if r.note(done, containerPath, name); err != nil {
+		mounts, env := r.cloud(c, s)
+		entries := p.mount
+		if len(mounts) > 0 {
+			entries = krm.Entries{Text: append(AppendTraceMount(nil, s), mounts...)}
+		}
+		done, err := o.Insert(c, volumeMountsKey, entries, false)
+		if r.note(done, containerPath, name); err != nil {
+			return err
+		}
+		if len(env) > 0 {
+			done, err := o.Insert(c, envKey, krm.Entries{Text: env}, false)
+			if r.note(done, envPath, name); err != nil {
 				return err
 			}
 		}
@@ -202,6 +211,7 @@ var (
 	initContainersKey = []string{"initContainers"}
 	containersKey     = []string{"containers"}
 	volumeMountsKey   = []string{"volumeMounts"}
+	envKey            = []string{"env"}
 	volumesKey        = []string{"volumes"}
 	annotationsKey    = []string{"annotations"}
 	metadataKey       = []string{"metadata"}

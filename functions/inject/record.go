@@ -25,10 +25,14 @@ type record struct {
 	Volumes        []string `json:"volumes,omitempty"`
 	// Mounts names the application's containers that got the trace mount.
 	Mounts []string `json:"mounts,omitempty"`
+	// Paths and Env are, by container, the other mounts and the variables that the
+	// application's containers got.
+	Paths map[string][]string `json:"paths,omitempty"`
+	Env   map[string][]string `json:"env,omitempty"`
 	// PodAnnotations are keys on the pod template.
 	PodAnnotations []string `json:"podAnnotations,omitempty"`
 	// Created are paths of collections that were not there before. Those of
-	// containers stand as "containers/<name>".
+	// containers stand as "containers/<name>" for mounts and "env/<name>".
 	Created []string `json:"created,omitempty"`
 	// Emptied are the paths of empty collections, with how they were written.
 	Emptied map[string]string `json:"emptied,omitempty"`
@@ -56,8 +60,12 @@ func (r *record) note(done krm.Insertion, prefix, name string) {
 	}
 }
 
-// containerPath leads to a container's mounts in Created and Emptied.
-const containerPath = "containers/"
+// containerPath leads to a container's mounts in Created and Emptied, and envPath
+// to its variables.
+const (
+	containerPath = "containers/"
+	envPath       = "env/"
+)
 
 // appendQuoted writes the record as the inside of a single-quoted YAML scalar.
 func (r *record) appendQuoted(dst []byte) []byte {
@@ -75,15 +83,11 @@ func (r *record) appendJSON(b []byte) []byte {
 	b = append(b, `{"version":`...)
 	b = append(strconv.AppendQuote(b, r.Version), r.names...)
 	b = appendList(b, "mounts", r.Mounts)
+	b = appendMap(b, "paths", r.Paths)
+	b = appendMap(b, "env", r.Env)
 	b = appendList(b, "podAnnotations", r.PodAnnotations)
 	b = appendList(b, "created", r.Created)
-	if len(r.Emptied) > 0 {
-		emptied, err := json.Marshal(r.Emptied)
-		if err != nil {
-			panic(err) // a map of strings always marshals
-		}
-		b = append(append(b, `,"emptied":`...), emptied...)
-	}
+	b = appendMap(b, "emptied", r.Emptied)
 	if r.Unended {
 		b = append(b, `,"unended":true`...)
 	}
@@ -92,6 +96,17 @@ func (r *record) appendJSON(b []byte) []byte {
 		b = appendJSONString(b, r.Original)
 	}
 	return append(b, '}')
+}
+
+func appendMap[T string | []string](b []byte, key string, values map[string]T) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // a map of strings always marshals
+	}
+	return append(append(append(append(b, `,"`...), key...), `":`...), text...)
 }
 
 // appendNames writes what all workloads of a kind have in common.
@@ -198,26 +213,36 @@ func remove(o *krm.Object, r *record) error {
 			errs = append(errs, err)
 		}
 	}
-	named := func(names []string) func(krm.Node) bool {
+	called := func(names []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(names, n.Get("name").Text()) }
 	}
 	keyed := func(keys []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(keys, n.Key()) }
 	}
-	cut(spec, "initContainers", "initContainers", named(r.InitContainers))
+	cut(spec, "initContainers", "initContainers", called(r.InitContainers))
 	for c := range spec.Get("containers").Items() {
 		name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
 		ours := func(m krm.Node) bool {
-			return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(r.Volumes, m.Get("name").Text())
+			return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(r.Volumes, m.Get("name").Text()) || r.mounted(name, m)
 		}
-		if !slices.Contains(r.Mounts, name) && mounts.Len() == 1 && ours(first(mounts)) {
+		renamed := !slices.Contains(r.Mounts, name)
+		if renamed && mounts.Len() > 0 && all(mounts, ours) {
 			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
 		} else {
 			cut(c, "volumeMounts", containerPath+name, ours)
 		}
+		if len(r.Env) == 0 {
+			continue
+		}
+		set := func(v krm.Node) bool { return r.set(name, v) }
+		if env := c.Get("env"); renamed && env.Len() > 0 && all(env, set) {
+			errs = append(errs, o.RemoveField(env))
+		} else {
+			cut(c, "env", envPath+name, set)
+		}
 	}
-	cut(spec, "containers", "containers", named(r.Containers))
-	cut(spec, "volumes", "volumes", named(r.Volumes))
+	cut(spec, "containers", "containers", called(r.Containers))
+	cut(spec, "volumes", "volumes", called(r.Volumes))
 	own := []string{RecordAnnotation}
 	if pod.Path == "" { // a Pod's annotations are the workload's own
 		own = append(own, r.PodAnnotations...)
@@ -238,11 +263,13 @@ func remove(o *krm.Object, r *record) error {
 	return errors.Join(errs...)
 }
 
-func first(list krm.Node) krm.Node {
+func all(list krm.Node, doomed func(krm.Node) bool) bool {
 	for item := range list.Items() {
-		return item
+		if !doomed(item) {
+			return false
+		}
 	}
-	return krm.Node{}
+	return true
 }
 
 // onlyHas reports whether a mapping holds nothing but doomed entries below key.

@@ -28,6 +28,26 @@ const (
 // /etc/authproxy.
 const MountPath = "/etc/armature/identity"
 
+// TokenPath is where the application and client-registration find the tokens that
+// AWSConfig and GCPCredentials refer to. It is a directory of its own, because
+// what is mounted over a directory of the application's image hides its files.
+const TokenPath = "/etc/armature/tokens"
+
+// CloudFile gives the file by which the SDKs of the provider get credentials for
+// the workload, and the variable that leads them to it. Both are empty for
+// Keycloak.
+func CloudFile(s *identity.Settings) (variable, file string) {
+	if s.ClientRegistration.Enabled {
+		switch s.Registration.Provider {
+		case "aws":
+			return "AWS_CONFIG_FILE", MountPath + "/" + AWSConfig
+		case "gcp":
+			return "GOOGLE_APPLICATION_CREDENTIALS", MountPath + "/" + GCPCredentials
+		}
+	}
+	return "", ""
+}
+
 //go:embed envoy.yaml
 var envoyTemplate string
 
@@ -274,7 +294,7 @@ func appendAWSConfig(dst []byte, s *identity.Settings, indent string) []byte {
 	}
 	dst = append(append(dst, indent...), "[default]\n"...)
 	line("role_arn", a.RoleARN)
-	line("web_identity_token_file", s.SPIFFE.TokenDir+"/aws.token")
+	line("web_identity_token_file", TokenPath+"/aws.token")
 	line("role_session_name", session)
 	line("region", a.Region)
 	if a.STSEndpoint != "" {
@@ -318,7 +338,7 @@ func appendGCPCredentials(dst []byte, s *identity.Settings, indent string) []byt
 		pair(`  "quota_project_id": `, g.ProjectID, ",\n")
 	}
 	dst = append(append(dst, indent...), "  \"credential_source\": {\"file\": "...)
-	dst = scalar.AppendJSON(dst, s.SPIFFE.TokenDir+"/gcp.token")
+	dst = scalar.AppendJSON(dst, TokenPath+"/gcp.token")
 	dst = append(dst, "}\n"...)
 	return append(append(dst, indent...), "}\n"...)
 }

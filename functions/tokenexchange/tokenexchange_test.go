@@ -442,7 +442,7 @@ func TestCloudFiles(t *testing.T) {
     aws: {roleArn: "arn:aws:iam::123456789012:role/weather", region: eu-central-1, stsEndpoint: https://sts.example.com}`))
 	want := `[default]
 role_arn = arn:aws:iam::123456789012:role/weather
-web_identity_token_file = /shared/aws.token
+web_identity_token_file = /etc/armature/tokens/aws.token
 role_session_name = weather-agent
 region = eu-central-1
 services = sts-endpoint
@@ -472,7 +472,7 @@ sts =
 		"token_url":                         "https://sts.googleapis.com/v1/token",
 		"service_account_impersonation_url": "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/weather@project.iam.gserviceaccount.com:generateAccessToken",
 		"quota_project_id":                  "project",
-		"credential_source":                 map[string]any{"file": "/shared/gcp.token"},
+		"credential_source":                 map[string]any{"file": "/etc/armature/tokens/gcp.token"},
 	}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -1,0 +1,106 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
+)
+
+// Where the identity provider is a cloud, the application itself asks it for
+// credentials: its SDK finds the rendered file by a variable, and in the file the
+// token to present.
+
+// cloudMounts are the mounts of an application container by path, with the volumes.
+func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
+	return [...]struct{ path, volume string }{
+		{tokenexchange.MountPath, configVolume},
+		{tokenexchange.TokenPath, svidName(s)},
+	}
+}
+
+// cloud adds to the record what a container gets, and gives it as entries of
+// volumeMounts and env. A variable that the author set stays.
+func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
+	variable, file := tokenexchange.CloudFile(s)
+	if variable == "" {
+		return nil, nil
+	}
+	name := c.Get("name").Text()
+	note := func(in *map[string][]string, value string) {
+		if *in == nil {
+			*in = make(map[string][]string)
+		}
+		(*in)[name] = append((*in)[name], value)
+	}
+	for _, m := range cloudMounts(s) {
+		mounts = append(mounts, "- name: "+m.volume+"\n  mountPath: "+m.path+"\n  readOnly: true\n"...)
+		note(&r.Paths, m.path)
+	}
+	if !itemNamed(c.Get("env"), variable).Exists() {
+		env = append(env, "- name: "+variable+"\n  value: "+file+"\n"...)
+		note(&r.Env, variable)
+	}
+	return mounts, env
+}
+
+// checkCloud finds what keeps an application from the credentials of the cloud.
+func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
+	variable, file := tokenexchange.CloudFile(s)
+	if variable == "" {
+		return nil
+	}
+	for c := range spec.Get("containers").Items() {
+		for m := range c.Get("volumeMounts").Items() {
+			for _, ours := range cloudMounts(s) {
+				if path := m.Get("mountPath"); path.Is(ours.path) {
+					findings = append(findings, o.Finding(krm.Error, "inject/reserved-mount", path, "the credentials of the identity provider are mounted here", "mount yours elsewhere"))
+				}
+			}
+		}
+		if own := itemNamed(c.Get("env"), variable); own.Exists() && !own.Get("value").Is(file) {
+			findings = append(findings, o.Finding(krm.Info, "inject/own-credentials", own,
+				fmt.Sprintf("the application sets %s itself, and does not use the identity of this workload", variable),
+				fmt.Sprintf("leave the variable out, or set it to %s", file)))
+		}
+	}
+	return findings
+}
+
+// itemNamed gives the item of a list that has a name.
+func itemNamed(list krm.Node, name string) krm.Node {
+	for item := range list.Items() {
+		if item.Get("name").Is(name) {
+			return item
+		}
+	}
+	return krm.Node{}
+}
+
+// mounted reports whether a mount of a container is one that the record has.
+func (r *record) mounted(container string, mount krm.Node) bool {
+	return r.has(r.Paths, container, mount.Get("mountPath").Text())
+}
+
+// set reports whether a variable of a container is one that the record has, with
+// the value that it got.
+func (r *record) set(container string, variable krm.Node) bool {
+	return r.has(r.Env, container, variable.Get("name").Text()) && strings.HasPrefix(variable.Get("value").Text(), tokenexchange.MountPath+"/")
+}
+
+// has looks a value up under its container. A container that the record does not
+// know is one that the author has renamed since.
+func (r *record) has(in map[string][]string, container, value string) bool {
+	if slices.Contains(r.Mounts, container) {
+		return slices.Contains(in[container], value)
+	}
+	for _, values := range in {
+		if slices.Contains(values, value) {
+			return true
+		}
+	}
+	return false
+}
