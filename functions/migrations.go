@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/agent"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -16,8 +17,8 @@ import (
 // Expands names the function that expands an object, "" for objects that stand
 // for themselves.
 func (p *Package) Expands(o *krm.Object) string {
-	if x := p.expansion(o.APIVersion, o.Kind); x != nil && x.run != nil {
-		return x.function
+	if kind, read := p.shared.Kinds.Find(o.APIVersion, o.Kind); read && kind.Use == contract.Expands {
+		return p.rows[kind.Row].Name
 	}
 	return ""
 }
@@ -30,11 +31,9 @@ func (p *Package) ExpandsRef(ref krm.Ref) string {
 // Plain gives the objects that a custom resource stands for, as manifests of
 // their own: nothing in them says what they were made from.
 func (p *Package) Plain(o *krm.Object) (texts [][]byte, err error) {
-	r := p.resourceAt[place{o.Origin, o.Ref}]
-	if r == nil {
-		return nil, nil
-	}
-	for _, text := range r.texts {
+	function := p.Expands(o)
+	made, _ := p.Expansions.Texts(o)
+	for _, text := range made {
 		tree, err := yaml.Parse(string(text))
 		if err != nil {
 			return nil, err
@@ -50,7 +49,7 @@ func (p *Package) Plain(o *krm.Object) (texts [][]byte, err error) {
 		if err == nil && tree.GetLabels()[identity.ManagedBy] == "armature" {
 			err = tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.Clear(identity.ManagedBy))
 		}
-		if err == nil && r.function == "agent" && tree.GetKind() == "Deployment" && tree.GetLabels()[p.Prefix()+"/inject"] == "" {
+		if err == nil && function == "agent" && tree.GetKind() == "Deployment" && tree.GetLabels()[p.Prefix()+"/inject"] == "" {
 			// 001, "Migration Example": an Agent had the platform's identity.
 			err = tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.SetField(p.Prefix()+"/inject", yaml.NewScalarRNode("enabled")))
 		}
@@ -63,7 +62,7 @@ func (p *Package) Plain(o *krm.Object) (texts [][]byte, err error) {
 		}
 		texts = append(texts, bytes.TrimLeft(plain, "\n"))
 	}
-	if r.function == "agent" {
+	if function == "agent" {
 		texts = append(texts, p.card(o))
 	}
 	return texts, nil

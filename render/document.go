@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -197,7 +197,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		if w.replace(o) {
 			return o, false
 		}
-		drop, known := w.pkg.Regenerates(o)
+		drop, known := w.pkg.Expansions.Regenerates(o)
 		if w.undo {
 			w.stats.Generated++
 			return nil, true
@@ -211,15 +211,14 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 	}
 	u := &w.unit
-	u.Remember(o)
 	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
 			return nil, false
 		}
 	}
-	u.Hosted = w.opt.hosted
-	u.Start(w.pkg, o)
+	u.NoOriginal = w.opt.hosted
+	w.pkg.Start(u, o, &w.object)
 	if w.undo {
 		return o, false
 	}
@@ -253,10 +252,13 @@ func (w *worker) incomplete(o *krm.Object) {
 }
 
 // run takes an object through the functions.
-func (w *worker) run(u *functions.Unit) {
+func (w *worker) run(u *contract.Unit) {
 	o := u.Object
 	for i := range w.rows {
 		w.rows[i].Run(u)
+	}
+	if w.opt.Observe != nil {
+		w.opt.Observe(u)
 	}
 	u.Finish()
 	w.findings = append(w.findings, u.Findings...)
@@ -278,10 +280,10 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 				fmt.Sprintf("what it stands for is no object: %v", err), ""))
 			return
 		}
-		u.Hosted = true // nobody wrote the text, so that none is kept as original
-		u.Start(w.pkg, o)
+		u.NoOriginal = true // nobody wrote the text
+		w.pkg.Start(u, o, o)
 		w.run(u)
-		w.unit.Generated = append(w.unit.Generated, functions.Document(u.Append(nil)))
+		w.unit.Generated = append(w.unit.Generated, contract.Document(u.Object.Append(nil)))
 		w.unit.Generated = append(w.unit.Generated, u.Generated...)
 	}
 }
@@ -293,17 +295,17 @@ func (w *worker) replace(o *krm.Object) (replaced bool) {
 	var texts [][]byte
 	if w.undo {
 		var err error
-		if texts, err = w.pkg.Remembered(o); err != nil || len(texts) == 0 {
+		if texts, err = w.pkg.Expansions.Remembered(o); err != nil || len(texts) == 0 {
 			return false
 		}
-	} else if texts, replaced = w.pkg.StandsIn(o); !replaced {
+	} else if texts, replaced = w.pkg.Expansions.StandsIn(o); !replaced {
 		return false
 	}
 	w.replaced = true
-	w.unit.Start(w.pkg, o)
+	w.pkg.Start(&w.unit, o, o)
 	if w.undo {
 		for _, text := range texts {
-			w.unit.Generated = append(w.unit.Generated, functions.Document(text))
+			w.unit.Generated = append(w.unit.Generated, contract.Document(text))
 		}
 		return true
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -63,10 +63,6 @@ func Explain(src Source, opt Options, file string, pick Selection) (Explanation,
 	if i < 0 || !manifest(file) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
 	}
-	rows, err := pipeline(opt.Functions)
-	if err != nil {
-		return Explanation{}, nil, err
-	}
 	s, err := newStages(src, opt)
 	if err != nil {
 		return Explanation{}, nil, err
@@ -74,7 +70,7 @@ func Explain(src Source, opt Options, file string, pick Selection) (Explanation,
 	if s.engine.asIs(&src.Files[i]) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file, ErrNotInPackage)
 	}
-	e := explainer{stages: s, index: i, rows: rows, pick: pick, all: src, opt: opt}
+	e := explainer{stages: s, index: i, pick: pick, all: src, opt: opt}
 	return e.explain()
 }
 
@@ -82,7 +78,6 @@ func Explain(src Source, opt Options, file string, pick Selection) (Explanation,
 type explainer struct {
 	*stages
 	index int
-	rows  []functions.Function
 	pick  Selection
 	all   Source // with no document blanked
 	opt   Options
@@ -107,7 +102,8 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 	if e.pick.Object != "" {
 		e.only(file)
 	}
-	stages, err := e.file(e.index, e.watched())
+	e.watch()
+	stages, err := e.file(e.index)
 	if err != nil {
 		return Explanation{}, nil, err
 	}
@@ -128,15 +124,14 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 	return Explanation{File: file, Lines: kept}, findings, err
 }
 
-// watched are the functions, with one more behind them that looks at what the
-// workloads got.
-func (e *explainer) watched() []functions.Function {
+// watch looks at what the workloads get.
+func (e *explainer) watch() {
 	e.inputs = make(map[krm.Ref]identity.Inputs)
-	return append(slices.Clone(e.rows), functions.Function{Run: func(u *functions.Unit) {
+	e.engine.opt.Observe = func(u *contract.Unit) {
 		if u.Injected() {
-			e.inputs[u.Ref] = u.Inputs()
+			e.inputs[u.Object.Ref] = u.Inputs()
 		}
-	}})
+	}
 }
 
 // only blanks all documents but one, so that a stream of thousands costs no
@@ -633,7 +628,7 @@ func (e *explainer) without(c candidate) (map[krm.Ref]map[string]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	text, err := other.render(e.index, e.rows, nil)
+	text, err := other.render(e.index, other.rows, nil)
 	return valuesOf(text), err
 }
 

@@ -137,9 +137,8 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 // pair of functions and kind of field once for the package. Only the files that
 // changed has are looked at: a function that changes what is there leaves a record.
 func contests(src Source, opt Options, severity krm.Severity, changed map[string]bool) (findings []krm.Finding, err error) {
-	rows, err := pipeline(opt.Functions)
-	if err != nil || severity == lint.Off || len(changed) == 0 {
-		return nil, err
+	if severity == lint.Off || len(changed) == 0 {
+		return nil, nil
 	}
 	s, err := newStages(src, opt)
 	if err != nil {
@@ -150,7 +149,7 @@ func contests(src Source, opt Options, severity krm.Severity, changed map[string
 		if path := src.Files[i].Path; !changed[path] && !changed[beside(path)] {
 			continue
 		}
-		f, err := s.file(i, rows)
+		f, err := s.file(i)
 		if err != nil {
 			return nil, err
 		}
@@ -158,13 +157,13 @@ func contests(src Source, opt Options, severity krm.Severity, changed map[string
 			if c.pins() {
 				continue
 			}
-			key := rows[c.first].Name + " " + rows[c.second].Name + " " + c.field
+			key := s.rows[c.first].Name + " " + s.rows[c.second].Name + " " + c.field
 			if counts[key]++; counts[key] > 1 {
 				continue
 			}
 			findings = append(findings, krm.Finding{
 				Rule: "lint/" + lint.ContestedField, Severity: severity, File: c.file, Line: c.line, Field: c.field, Object: c.ref,
-				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which stands", rows[c.first].Name, c.was, rows[c.second].Name, c.is),
+				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which stands", s.rows[c.first].Name, c.was, s.rows[c.second].Name, c.is),
 				Hint:    "nothing to do where that is meant; `armature functions` lists them in their order",
 			})
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -45,7 +46,7 @@ type note struct {
 	in, out Stamp
 	// facts are what the file told the package; own says that this is all that
 	// other files can learn from it.
-	facts    functions.Facts
+	facts    index.Facts
 	own      bool
 	always   bool // to be read by every render
 	stats    Stats
@@ -151,7 +152,7 @@ func (m *Memory) parse(state string) {
 			in:   Stamp{numbers[0], numbers[1], numbers[2]}, out: Stamp{numbers[3], numbers[4], 0},
 			stats: Stats{Files: 1, Documents: int(numbers[5]), Workloads: int(numbers[6]), Generated: int(numbers[7]), Rewritten: int(numbers[8])},
 			own:   own == "own",
-			facts: functions.Facts{Names: names, Lines: lines},
+			facts: index.Facts{Names: names, Lines: lines},
 		}
 		if findings = strings.TrimSuffix(findings, "\n"); findings != "" && json.Unmarshal([]byte(findings), &n.findings) != nil {
 			continue

@@ -18,15 +18,15 @@ import (
 // and so is what a cluster adds to an export of its objects. The reports name
 // every field of every object that changes. Files without one pass as they are.
 func Migrate(src Source, opt Options, sink Sink) ([]migrate.Report, []krm.Finding, error) {
-	rows, err := pipeline(opt.Functions)
-	if err != nil {
+	if err := checkFunctions(opt.Functions); err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: newEngine(src, opt, rows, sink).pkg, live: make(map[krm.Ref]*live)}
+	e := newEngine(src, opt, sink)
+	m := &migration{src: src, pkg: e.pkg, live: make(map[krm.Ref]*live)}
 	if err := m.each(m.collect); err != nil {
 		return nil, nil, err
 	}
-	m.findings = append(m.findings, m.pkg.Resolve(rows)...)
+	m.findings = append(m.findings, m.pkg.Resolve(e.rows)...)
 	if krm.Failed(m.findings) {
 		krm.SortFindings(m.findings)
 		return nil, m.findings, nil

@@ -1,5 +1,5 @@
 // Package render is the pure engine: it takes files or a ResourceList, runs the
-// functions of pipeline.go over every object, and gives the same text back,
+// functions of functions.Table over every object, and gives the same text back,
 // changed only where it had to change. It knows no clock, network, environment
 // or cluster.
 package render
@@ -19,6 +19,8 @@ import (
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -47,7 +49,7 @@ type Options struct {
 	Config *api.RenderConfig
 	// Lock is the ImageLock beside the package, nil for none.
 	Lock *api.ImageLock
-	// Functions are the names of the functions to run; nil is all of the pipeline.
+	// Functions are the names of the functions to run; nil is all of them.
 	Functions []string
 	// Version is recorded in what is rendered; "" is this build's.
 	Version string
@@ -66,12 +68,13 @@ type Options struct {
 	Pieces bool
 	// Observe looks at every object that the functions have been through, nil
 	// not at all. More than one worker calls it at the same time.
-	Observe func(*functions.Unit)
+	Observe func(*contract.Unit)
 	// Workers is how many files are worked on at once; 0 is one for each
 	// processor. Files reach the sink in order only with one.
 	Workers int
 
-	hosted bool // the source is a ResourceList that a host passes
+	hosted bool                // the source is a ResourceList that a host passes
+	table  []contract.Function // nil for functions.Table
 }
 
 // Stats counts what was done.
@@ -134,36 +137,37 @@ type Sink func(file string, data []byte) error
 // Stream renders a source file by file, so that memory stays bounded however
 // large the package is.
 func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
-	rows, err := pipeline(opt.Functions)
-	if err != nil {
+	if err := checkFunctions(opt.Functions); err != nil {
 		return nil, Stats{}, err
 	}
-	return newEngine(src, opt, rows, sink).run()
+	return newEngine(src, opt, sink).run()
 }
 
 // Uninject gives a rendered source back as its author wrote it: without what
 // was injected and generated, and with the custom resources that were consumed.
 func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
-	e := newEngine(src, opt, nil, sink)
+	e := newEngine(src, opt, sink)
 	e.undo = true
 	return e.run()
 }
 
-func newEngine(src Source, opt Options, rows []functions.Function, sink Sink) *engine {
-	if opt.Observe != nil {
-		rows = append(slices.Clone(rows), functions.Function{Run: opt.Observe})
-	}
+func newEngine(src Source, opt Options, sink Sink) *engine {
 	version := opt.Version
 	if version == "" {
 		version = functions.Generation
 	}
-	pkg := functions.NewPackage(version, opt.Config)
-	pkg.Pins = slices.ContainsFunc(rows, func(f functions.Function) bool { return f.Name == "pin-images" })
-	pkg.UseLock(opt.Lock)
-	pkg.Expect(len(src.Files))
-	e := &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}
-	pkg.Find = e.find
-	return e
+	pkg := functions.NewPackage(functions.Settings{Version: version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files), Functions: opt.table})
+	return &engine{src: src, opt: opt, rows: pkg.Rows(opt.Functions), sink: sink, pkg: pkg}
+}
+
+// checkFunctions finds names that no function has.
+func checkFunctions(names []string) error {
+	for _, name := range names {
+		if _, ok := functions.Lookup(name); !ok {
+			return fmt.Errorf("there is no function %q: choose from %s", name, strings.Join(functions.Names(), ", "))
+		}
+	}
+	return nil
 }
 
 func (e *engine) run() ([]krm.Finding, Stats, error) {
@@ -171,7 +175,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 		return nil, Stats{}, err
 	}
 	if !e.undo {
-		e.findings = append(e.findings, e.pkg.Resolve(e.rows)...)
+		e.findings = append(e.findings, e.resolve(e.rows)...)
 	}
 	if err := e.render(); err != nil {
 		return nil, Stats{}, err
@@ -183,11 +187,18 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 	return e.findings, e.stats, nil
 }
 
+// resolve ends the first pass for the functions that run.
+func (e *engine) resolve(rows []functions.Row) []krm.Finding {
+	findings := e.pkg.Resolve(rows)
+	e.pkg.Look(e.find)
+	return findings
+}
+
 // engine is one run.
 type engine struct {
 	src  Source
 	opt  Options
-	rows []functions.Function
+	rows []functions.Row
 	sink Sink
 	pkg  *functions.Package
 	undo bool
@@ -218,10 +229,15 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	return e.src.Read(f.Path, buf)
 }
 
-// find reads an object again.
-func (e *engine) find(at krm.Origin, ref krm.Ref) (found *krm.Object) {
+// find reads objects of the package again and visits those that it finds.
+func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, *krm.Object)) {
+	files := make(map[string]bool)
+	for place := range wanted {
+		files[place.File] = true
+	}
+	var o krm.Object
 	for i, f := range e.src.Files {
-		if f.Path != at.File && len(e.src.Files) > 1 { // items of a stream name files of their own
+		if !files[f.Path] && len(e.src.Files) > 1 { // items of a stream name files of their own
 			continue
 		}
 		data, err := e.read(i, nil)
@@ -229,16 +245,13 @@ func (e *engine) find(at krm.Origin, ref krm.Ref) (found *krm.Object) {
 			continue
 		}
 		walk(data, func(d krm.Document, item bool, line int) {
-			if line != at.Line || found != nil {
-				return
-			}
-			var o krm.Object
-			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject && o.Origin == at && o.Ref == ref {
-				found = &o
+			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
+				if id, ok := wanted[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
+					visit(id, &o)
+				}
 			}
 		})
 	}
-	return found
 }
 
 // asIs reports whether a file passes untouched: it is no manifest, holds text
@@ -325,7 +338,7 @@ func (e *engine) collect() error {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if e.pkg.Glance(&look, data, d, head, item, origin) {
+			if e.pkg.CollectHead(&look, data, d, head, item, origin) {
 				return
 			}
 			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
@@ -349,10 +362,12 @@ func (e *engine) collect() error {
 		// What others learn from this file has to be what they learnt before.
 		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
 	}
-	if err := e.runtimeScript(); err != nil {
-		return err
+	for f := range e.pkg.Files() {
+		if err := e.beside(f); err != nil {
+			return err
+		}
 	}
-	if m != nil && (!same || seen != len(m.notes) || e.pkg.Selects()) {
+	if m != nil && (!same || seen != len(m.notes) || e.pkg.Whole()) {
 		for i, n := range e.kept {
 			if n != nil && m.next[i] == nil {
 				m.next[i] = &note{facts: n.facts, own: n.own}
@@ -363,15 +378,11 @@ func (e *engine) collect() error {
 	return nil
 }
 
-// runtimeScript reads the script that the configuration names, which is in the
-// package but is no manifest. A package that is a single file has it beside
-// itself, as it has its configuration.
-func (e *engine) runtimeScript() error {
-	name := e.pkg.RuntimeScriptFile()
-	if name == "" {
-		return nil
-	}
-	file := path.Clean(name)
+// beside reads a file that a function asks for, which is in the package but is no
+// manifest. A package that is a single file has it beside itself, as it has its
+// configuration.
+func (e *engine) beside(f *contract.File) error {
+	file := path.Clean(f.Name)
 	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == file })
 	var data []byte
 	var err error
@@ -384,12 +395,12 @@ func (e *engine) runtimeScript() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", name, err)
+		return fmt.Errorf("reading %s: %w", f.Name, err)
 	}
 	if data != nil {
 		data = append([]byte{}, data...)
 	}
-	e.pkg.UseRuntimeScript(data)
+	f.Take(data)
 	return nil
 }
 
@@ -484,8 +495,8 @@ type worker struct {
 	json     bool // what is generated goes aside
 	inline   bool // the object is between brackets, or in a JSON file
 	aside    []byte
-	unit     functions.Unit
-	madeUnit functions.Unit
+	unit     contract.Unit
+	madeUnit contract.Unit
 	replaced bool // what the unit generates stands in the object's place
 	findings []krm.Finding
 	stats    Stats

@@ -18,6 +18,7 @@ import (
 type stages struct {
 	engine *engine
 	worker worker
+	rows   []functions.Row   // all of them
 	files  map[string][]byte // that the last render wrote
 }
 
@@ -25,25 +26,25 @@ type stages struct {
 func newStages(src Source, opt Options) (*stages, error) {
 	opt.Workers, opt.Memory, opt.Pieces, opt.Beside = 1, nil, false, true
 	s := &stages{}
-	s.engine = newEngine(src, opt, nil, func(file string, data []byte) error {
+	if err := checkFunctions(opt.Functions); err != nil {
+		return nil, err
+	}
+	s.engine = newEngine(src, opt, func(file string, data []byte) error {
 		s.files[file] = bytes.Clone(data)
 		return nil
 	})
 	if err := s.engine.collect(); err != nil {
 		return nil, err
 	}
-	rows, err := pipeline(opt.Functions)
-	if err != nil {
-		return nil, err
-	}
-	s.engine.findings = s.engine.pkg.Resolve(rows)
+	s.rows = s.engine.rows
+	s.engine.findings = s.engine.resolve(s.rows)
 	s.worker.engine = s.engine
 	return s, nil
 }
 
 // render gives what a file of the source becomes with some of the functions,
 // and with the settings of its workloads altered where alter is not nil.
-func (s *stages) render(i int, rows []functions.Function, alter func(identity.Settings) identity.Settings) ([]byte, error) {
+func (s *stages) render(i int, rows []functions.Row, alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	s.files = make(map[string][]byte)
 	s.engine.rows, s.worker.findings = rows, nil
 	s.worker.unit.Alter = alter
@@ -65,10 +66,10 @@ type filed struct {
 }
 
 // file renders a file of the source in stages.
-func (s *stages) file(i int, rows []functions.Function) (f filed, err error) {
+func (s *stages) file(i int) (f filed, err error) {
 	f.path = s.engine.src.Files[i].Path
-	for n := range len(rows) + 1 {
-		text, err := s.render(i, rows[:n], nil)
+	for n := range len(s.rows) + 1 {
+		text, err := s.render(i, s.rows[:n], nil)
 		if err != nil {
 			return f, err
 		}

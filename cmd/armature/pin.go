@@ -18,8 +18,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/pinimages"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
 )
@@ -141,7 +143,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 // steps on request, without those that have a digest.
 func (p *pin) images(src render.Source, opt render.Options, builds []api.LockedBuild) ([]string, []krm.Finding, error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
-	opt.Functions = slices.DeleteFunc(render.Functions(), func(name string) bool { return name == "pin-images" })
+	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || krm.Failed(result.Findings) {

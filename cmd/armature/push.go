@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
@@ -229,7 +230,7 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(), Functions: render.Functions(), Inputs: make(map[string]string)}
+	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(), Functions: functions.Names(), Inputs: make(map[string]string)}
 	if opt.Config != nil {
 		made.Config = opt.Config.Spec
 	}

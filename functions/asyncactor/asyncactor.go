@@ -35,11 +35,8 @@ const (
 )
 
 // Expand makes the objects of an AsyncActor.
-func Expand(r *expand.Resource) {
-	e := expander{Resource: r, config: &api.AsyaSpec{}}
-	if r.Config.Asya != nil {
-		e.config = r.Config.Asya
-	}
+func Expand(r *expand.Resource, config *api.AsyaSpec) {
+	e := expander{Resource: r, config: config}
 	if !r.Decode("async-actor/field", &e.actor) {
 		return
 	}

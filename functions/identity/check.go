@@ -11,7 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/overcommit"
+	"github.com/armature-dev/armature/functions/quantity"
 	"github.com/armature-dev/armature/functions/scalar"
 )
 
@@ -368,13 +368,13 @@ func (c *checker) quantity(field string, dst *string, src *api.Quantity) {
 		return
 	}
 	*dst = string(*src)
-	if *src != "" && !quantity(string(*src)) {
+	if *src != "" && !isQuantity(string(*src)) {
 		c.error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", string(*src)), "write it as 100m or 64Mi")
 	}
 }
 
-// quantity reports whether s is a positive Kubernetes quantity.
-func quantity(s string) bool {
+// isQuantity reports whether s is a positive Kubernetes quantity.
+func isQuantity(s string) bool {
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	number, suffix := s, ""
 	if end >= 0 {
@@ -409,8 +409,8 @@ func (c *checker) resources(s, than *Settings, annotations []Annotation) {
 			{"cpu", x.CPURequest, x.CPULimit, cpuRequestSuffix, cpuLimitSuffix},
 			{"memory", x.MemoryRequest, x.MemoryLimit, memoryRequestSuffix, memoryLimitSuffix},
 		} {
-			request, err1 := overcommit.ParseQuantity(r.request)
-			limit, err2 := overcommit.ParseQuantity(r.limit)
+			request, err1 := quantity.Parse(r.request)
+			limit, err2 := quantity.Parse(r.limit)
 			if err1 != nil || err2 != nil || request.Cmp(limit) <= 0 {
 				continue
 			}

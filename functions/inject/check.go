@@ -81,7 +81,7 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 		case slices.Contains(reserved, name.Text()):
 			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
 				"rename it; if another tool injected it, take that out first (armature migrate)"))
-		case shared && !isEmptyDir(v):
+		case shared && !identity.IsEmptyDir(v):
 			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
 				"make it an emptyDir, or rename it"))
 		case shared && !v.Get("emptyDir", "medium").Is("Memory"):

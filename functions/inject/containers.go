@@ -6,7 +6,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/scalar"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
@@ -22,8 +21,8 @@ const (
 	// In the published generation the shared volume has its published name, so
 	// that an application that mounts it keeps working, and the token a volume
 	// of its own.
-	publishedSharedVolume = "shared-data"
-	publishedSVIDVolume   = "svid-output"
+	publishedSharedVolume = identity.SharedVolume
+	publishedSVIDVolume   = identity.SVIDVolume
 )
 
 // ReservedContainers are the names that no container of the author may have.
@@ -33,31 +32,6 @@ func ReservedContainers() [5]string { return identity.Components() }
 // were published are shared with the author instead.
 func ReservedVolumes() []string {
 	return []string{configVolume, sharedVolume, socketVolume, traceVolume}
-}
-
-// AuthorVolumes finds the author's volumes that the sidecars use: published
-// applications declare shared-data themselves, to read the client's ID from it.
-func AuthorVolumes(pod krm.PodTemplate) (found identity.Volumes) {
-	for v := range pod.Spec().Get("volumes").Items() {
-		switch name := v.Get("name"); {
-		case name.Is(publishedSharedVolume):
-			found.Shared = isEmptyDir(v)
-		case name.Is(publishedSVIDVolume):
-			found.SVID = isEmptyDir(v)
-		}
-	}
-	return found
-}
-
-// isEmptyDir reports whether a volume is an emptyDir, which one without a source
-// is too.
-func isEmptyDir(volume krm.Node) bool {
-	for key, source := range volume.Fields() {
-		if key != "name" && key != "emptyDir" && !source.IsNull() {
-			return false
-		}
-	}
-	return true
 }
 
 // VolumeNames are the volumes that AppendVolumes appends, in its order.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/quantity"
 )
 
 // Annotations of pods whose requests follow from a class.
@@ -28,7 +29,7 @@ const Singleton = "cluster"
 // Class is an OvercommitClass that has been checked.
 type Class struct {
 	Name        string
-	CPU, Memory Ratio
+	CPU, Memory quantity.Ratio
 	// File and Line are where its author wrote it.
 	File string
 	Line int
@@ -136,15 +137,15 @@ func (r *resolver) class(c *api.OvercommitClass) {
 		r.report(krm.Error, rule, field, ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin, message, hint)
 	}
 	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
-	ratio := func(field string, n *api.Number) (ratio Ratio) {
+	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
 		if n == nil {
 			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing", "say it; 1 leaves the requests as they are")
-			return Ratio{ratioParts}
+			return quantity.Whole
 		}
-		ratio, err := ParseRatio(string(*n))
+		ratio, err := quantity.ParseRatio(string(*n))
 		if err != nil {
 			fail("overcommit/bad-ratio", field, err.Error(), "write a number from 0.0001 to 1 with at most four decimals")
-			return Ratio{ratioParts}
+			return quantity.Whole
 		}
 		return ratio
 	}
@@ -176,7 +177,7 @@ func (r *resolver) class(c *api.OvercommitClass) {
 // Remembered gives the class that an earlier render applied to an object, from
 // the annotations of its pods; nil where it applied none.
 func Remembered(o *krm.Object) *Class {
-	if !krm.ChangedBy(o, "overcommit") {
+	if !krm.ChangedBy(o, function) {
 		return nil
 	}
 	pod, _ := o.PodTemplate()
@@ -185,8 +186,8 @@ func Remembered(o *krm.Object) *Class {
 	memory, _ := pod.Annotation(MemoryAnnotation)
 	c := &Class{Name: name}
 	var err1, err2 error
-	c.CPU, err1 = ParseRatio(cpu)
-	c.Memory, err2 = ParseRatio(memory)
+	c.CPU, err1 = quantity.ParseRatio(cpu)
+	c.Memory, err2 = quantity.ParseRatio(memory)
 	if name == "" || err1 != nil || err2 != nil {
 		return nil // somebody has edited them
 	}
@@ -212,9 +213,9 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate, changes *krm.Changes) 
 				continue
 			}
 			seen[name.Text()] = true
-			cpu, found := c.request(o, container, "cpu", c.CPU, CPU, changes)
+			cpu, found := c.request(o, container, "cpu", c.CPU, quantity.CPU, changes)
 			findings = append(findings, found...)
-			memory, found := c.request(o, container, "memory", c.Memory, Memory, changes)
+			memory, found := c.request(o, container, "memory", c.Memory, quantity.Memory, changes)
 			findings = append(findings, found...)
 			limited = limited || cpu || memory
 		}
@@ -225,13 +226,13 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate, changes *krm.Changes) 
 	for _, a := range [...]struct{ key, value string }{
 		{AppliedAnnotation, c.Name}, {CPUAnnotation, c.CPU.String()}, {MemoryAnnotation, c.Memory.String()},
 	} {
-		changes.Set("overcommit", pod.Template, []string{"metadata", "annotations"}, a.key, `"`+a.value+`"`)
+		changes.Set(function, pod.Template, []string{"metadata", "annotations"}, a.key, `"`+a.value+`"`)
 	}
 	return limited, findings
 }
 
 // request notes one request of a container, where there is a limit.
-func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio Ratio, of func(string, Ratio) (string, error), changes *krm.Changes) (limited bool, findings []krm.Finding) {
+func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio quantity.Ratio, of func(string, quantity.Ratio) (string, error), changes *krm.Changes) (limited bool, findings []krm.Finding) {
 	limit := container.Get("resources", "limits", name)
 	if limit.IsNull() {
 		return false, nil
@@ -247,6 +248,6 @@ func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio Ra
 		findings = append(findings, o.Finding(krm.Warning, "overcommit/nothing-requested", limit,
 			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio, limit.Text()), "raise the limit, or choose another class"))
 	}
-	changes.Set("overcommit", container, []string{"resources", "requests"}, name, request)
+	changes.Set(function, container, []string{"resources", "requests"}, name, request)
 	return true, findings
 }

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -36,9 +36,9 @@ type Place struct {
 func Render(src render.Source, opt render.Options) (Package, []krm.Finding, error) {
 	p := Package{Settings: make(map[Place]identity.Settings)}
 	opt.ObjectsOnly = true
-	opt.Observe = func(u *functions.Unit) {
+	opt.Observe = func(u *contract.Unit) {
 		if u.Injected() {
-			p.Settings[Place{u.Origin.File, u.Ref}] = *u.Settings()
+			p.Settings[Place{u.Object.Origin.File, u.Object.Ref}] = *u.Settings()
 		}
 	}
 	r, err := render.Run(src, opt)

@@ -1,4 +1,6 @@
-package overcommit
+// Package quantity reads Kubernetes quantities, and takes the part of one that a
+// ratio says.
+package quantity
 
 import (
 	"fmt"
@@ -14,6 +16,9 @@ type Ratio struct {
 }
 
 const ratioParts = 10_000
+
+// Whole is the ratio at which requests are the limits.
+var Whole = Ratio{ratioParts}
 
 // ParseRatio reads a ratio from a decimal number.
 func ParseRatio(text string) (Ratio, error) {
@@ -43,7 +48,7 @@ func (r Ratio) Whole() bool { return r.parts == ratioParts }
 //
 // Source: 003, "Overcommit Calculation".
 func CPU(limit string, ratio Ratio) (string, error) {
-	v, err := ParseQuantity(limit)
+	v, err := Parse(limit)
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +58,7 @@ func CPU(limit string, ratio Ratio) (string, error) {
 // Memory gives limit times ratio, cut off behind whole bytes, the way Kubernetes
 // writes them with binary suffixes: "512Mi", "858993459".
 func Memory(limit string, ratio Ratio) (string, error) {
-	v, err := ParseQuantity(limit)
+	v, err := Parse(limit)
 	if err != nil {
 		return "", err
 	}
@@ -81,9 +86,9 @@ var maxQuantity = new(big.Rat).SetInt64(1<<63 - 1)
 // maxDigits bounds the work that a quantity can make.
 const maxDigits = 64
 
-// ParseQuantity reads a Kubernetes quantity that is not negative: digits with an
+// Parse reads a Kubernetes quantity that is not negative: digits with an
 // optional fraction, and a suffix or a decimal exponent.
-func ParseQuantity(text string) (*big.Rat, error) {
+func Parse(text string) (*big.Rat, error) {
 	end := strings.IndexFunc(strings.TrimPrefix(text, "+"), func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	number, suffix := strings.TrimPrefix(text, "+"), ""
 	if end >= 0 {

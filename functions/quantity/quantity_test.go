@@ -1,4 +1,4 @@
-package overcommit
+package quantity
 
 import (
 	"fmt"

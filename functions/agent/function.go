@@ -1,0 +1,27 @@
+package agent
+
+import (
+	_ "embed"
+
+	"github.com/armature-dev/armature/functions/contract"
+)
+
+//go:embed README.md
+var page string
+
+const function = "agent"
+
+// Function expands Agents.
+func Function() contract.Function {
+	groups := append(contract.Agents[:2:2], contract.Pillars...)
+	return contract.Function{
+		Name:    function,
+		Summary: "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC",
+		Page:    page,
+		Kinds: []contract.Kind{
+			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands},
+			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
+		},
+		New: func(*contract.Package) contract.Steps { return contract.Steps{Expand: Expand} },
+	}
+}

@@ -1,0 +1,118 @@
+package agentcard
+
+import (
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+//go:embed README.md
+var page string
+
+const function = "agent-card"
+
+// Function compiles AgentCards.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "compile the static part of AgentCard for discovery",
+		Page:    page,
+		Kinds: []contract.Kind{{
+			Name: "AgentCard", Groups: append(contract.Pillars[:2:2], contract.Agents...), Versions: []string{"v1alpha1"}, Own: true,
+		}},
+		New: begin,
+	}
+}
+
+// state is what is known of a package.
+type state struct {
+	pkg   *contract.Package
+	cards []*card
+
+	// selecting are the cards that find workloads by their labels. Many workloads
+	// may ask at once.
+	selecting []*card
+	mu        sync.Mutex
+	matched   map[*card]bool
+}
+
+type card struct {
+	object *krm.Object
+	value  api.AgentCard
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p, matched: make(map[*card]bool)}
+	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: s.run, Finish: s.finish, Whole: s.whole}
+}
+
+func (s *state) collect(o *krm.Object) {
+	c := &card{object: o}
+	s.pkg.Report.Decode(o, function+"/field", &c.value)
+	c.value.Origin = contract.OriginOf(o)
+	s.pkg.Report.Add(Check(&c.value)...)
+	s.cards = append(s.cards, c)
+}
+
+func (s *state) resolve() {
+	for _, c := range s.cards {
+		if ref := c.value.Spec.TargetRef; ref != nil {
+			s.pkg.Target(function, c.object, *ref)
+		} else if c.value.Spec.Selector != nil {
+			s.selecting = append(s.selecting, c)
+		}
+	}
+}
+
+func (s *state) run(u *contract.Unit) {
+	o := u.Object
+	if len(s.selecting) > 0 {
+		if pod, ok := o.PodTemplate(); ok {
+			s.match(o.Namespace, pod)
+		}
+	}
+	if o.Kind != "AgentCard" {
+		return
+	}
+	for _, c := range s.cards {
+		if c.object.Origin == o.Origin && c.object.Ref == o.Ref {
+			u.Generate(Name(c.object.Name), AppendConfigMap(nil, &c.value))
+		}
+	}
+}
+
+// match notes the cards that select pods of a template in a namespace.
+func (s *state) match(namespace string, pod krm.PodTemplate) {
+	for _, c := range s.selecting {
+		if c.object.Namespace == namespace && Matches(c.value.Spec.Selector, pod.Label) {
+			s.mu.Lock()
+			s.matched[c] = true
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *state) finish() (findings []krm.Finding) {
+	for _, c := range s.selecting {
+		if !s.matched[c] {
+			findings = append(findings, c.object.Finding(krm.Warning, function+"/no-target", c.object.Get("spec", "selector"),
+				fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has these pod labels", c.object.Name),
+				"correct the labels, unless the workload is deployed from elsewhere"))
+		}
+	}
+	return findings
+}
+
+// whole reports whether a card looks for workloads by their labels.
+func (s *state) whole() bool {
+	for _, c := range s.cards {
+		if c.value.Spec.TargetRef == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package asyncactor
+
+import (
+	_ "embed"
+	"unicode/utf8"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+//go:embed README.md
+var page string
+
+const function = "async-actor"
+
+// Function expands AsyncActors.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and scaling by KEDA",
+		Page:    page,
+		Kinds: []contract.Kind{{
+			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Own: true,
+		}},
+		New: begin,
+	}
+}
+
+// state is what is known of a package.
+type state struct {
+	pkg    *contract.Package
+	config api.AsyaSpec
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p}
+	if p.Config.Asya != nil {
+		s.config = *p.Config.Asya
+	}
+	steps := contract.Steps{Expand: func(r *expand.Resource) { Expand(r, &s.config) }}
+	if file := s.config.RuntimeScriptFile; file != nil && *file != "" {
+		steps.File = &contract.File{Name: *file, Take: s.script}
+		steps.Whole = func() bool { return true } // a script is no manifest
+	}
+	return steps
+}
+
+// maxScript is what fits a ConfigMap beside its metadata.
+const maxScript = 1<<20 - 8<<10
+
+// script takes the text of the runtime script that the configuration names.
+func (s *state) script(text []byte) {
+	problem := ""
+	switch {
+	case s.config.RuntimeScript != nil:
+		problem = "is named beside a runtimeScript: keep one of them"
+	case text == nil:
+		problem = "is no file of the package"
+	case !utf8.Valid(text):
+		problem = "is not text"
+	case len(text) > maxScript:
+		problem = "does not fit a ConfigMap"
+	}
+	if problem != "" {
+		const field = "spec.asya.runtimeScriptFile"
+		at := s.pkg.Place
+		line := at.Line
+		if at.LineOf != nil {
+			line = at.LineOf(field)
+		}
+		s.pkg.Report.Add(krm.Finding{
+			Rule: "config/runtime-script", Severity: krm.Error, File: at.File, Line: line, Field: field,
+			Message: *s.config.RuntimeScriptFile + " " + problem,
+			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
+		})
+	}
+	script := string(text)
+	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil
+}

@@ -1,0 +1,124 @@
+// Package contract is what a function of the render is: what it says of itself,
+// when it is called, and what it may touch. A function lives in a folder of its
+// own below functions, and has a row in functions/table.go.
+package contract
+
+import (
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Function is one step of rendering.
+type Function struct {
+	// Name is its name on the command line and in findings.
+	Name string
+	// Summary says in a line what it does.
+	Summary string
+	// Page is its manual page, in Markdown.
+	Page string
+	// Kinds are the custom resources that it reads.
+	Kinds []Kind
+	// Reasons says what decides the values that the function writes.
+	Reasons Reasons
+	// New begins the work on a package.
+	New func(*Package) Steps
+}
+
+// Reasons says what decides the values that a function writes, for those who
+// explain a rendered file.
+type Reasons int
+
+// Reasons of values.
+const (
+	// Resources are custom resources of the package.
+	Resources Reasons = iota
+	// Settings are the identity settings of the workload.
+	Settings
+	// Lock is the lock beside the package, and ImageLocks in it.
+	Lock
+)
+
+// Steps are what a function does with one package, in the order in which they
+// are called. The fields that a function does not need are nil.
+//
+// In the first pass, which is sequential, come Collect and Rendered. Between the
+// passes come File, Expand, Resolve, and Look. In the second pass Run is called
+// for many objects at once, and Finish after the last of them.
+type Steps struct {
+	// Collect takes a custom resource of the function's kinds, which it may keep.
+	Collect func(*krm.Object)
+	// Rendered takes an object that an earlier render generated, of which it may
+	// keep copies only. It reports whether it did.
+	Rendered func(*krm.Object) (kept bool)
+	// File is a file of the package that the function reads, nil for none.
+	File *File
+	// Expand makes the objects that a custom resource stands for; see expand.
+	Expand func(*expand.Resource)
+	// Resolve settles references, defaults and conflicts.
+	Resolve func()
+	// Unsure gives the objects that the function has to see although they are
+	// none of its kinds, and Look takes them: the index knows no more than names.
+	Unsure func() []index.ID
+	Look   func(index.ID, *krm.Object)
+	// Run takes an object of the package.
+	Run func(*Unit)
+	// Finish gives the findings that only the whole package shows.
+	Finish func() []krm.Finding
+	// Whole reports whether Run has to see every object, also those of files that
+	// have not changed since the last render.
+	Whole func() bool
+	// BuiltImage gives the image of a finished AgentBuild, with its digest. One
+	// function at most knows them.
+	BuiltImage func(namespace, name string) (image string, found bool)
+}
+
+// File is a file of the package that is no manifest.
+type File struct {
+	// Name is its path, relative to the root of the package.
+	Name string
+	// Take takes its content; nil where the package does not have the file.
+	Take func([]byte)
+}
+
+// Package is what every function may know of a package.
+type Package struct {
+	// Version is recorded in what is rendered.
+	Version string
+	// Config is the configuration, which nobody changes, and Place where it
+	// stands; nil for the defaults.
+	Config *api.RenderConfigSpec
+	Place  *api.Origin
+	// Lock is the lock beside the package, nil for none.
+	Lock *api.ImageLock
+	// Kinds are the custom resources that the functions read.
+	Kinds *Kinds
+	// Index is what the package contains.
+	Index *index.Index
+	// Identity computes the settings of workloads.
+	Identity *identity.Workloads
+	// Report takes findings, until the second pass begins.
+	Report *krm.Report
+}
+
+// Prefix is the prefix of labels and annotations: "kagenti.io".
+func (p *Package) Prefix() string { return p.Identity.Prefix() }
+
+// Classic reports whether sidecars are ordinary containers.
+func (p *Package) Classic() bool { return is(p.Config.Sidecars, "classic") }
+
+// KeepCustomResources reports whether custom resources that were input stay in
+// the output.
+func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResources, "keep") }
+
+func is(p *string, value string) bool { return p != nil && *p == value }
+
+// OriginOf is where an object stands, as the API types keep it.
+func OriginOf(o *krm.Object) api.Origin {
+	return api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
+}
+
+// RollsByHash reports whether pods roll when their configuration changes.
+func (p *Package) RollsByHash() bool { return is(p.Config.Rollout, "hash") }

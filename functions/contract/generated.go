@@ -1,0 +1,148 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
+)
+
+// Generated is a YAML document that belongs behind an object. Most of them are
+// alike but for two names, and are not written before they have their place.
+type Generated struct {
+	text            []byte
+	block           *krm.Block
+	name, namespace string
+}
+
+// Document is a generated document of its own.
+func Document(text []byte) Generated { return Generated{text: text} }
+
+// Append writes the document's lines with n more spaces before each, and with
+// a line ending of the caller's.
+func (g *Generated) Append(dst []byte, n int, eol string) []byte {
+	if g.block != nil {
+		return g.block.Append(dst, n, eol, g.name, g.namespace)
+	}
+	return krm.AppendIndented(dst, g.text, n, eol)
+}
+
+// Text is the document alone.
+func (g *Generated) Text() []byte { return g.Append(nil, 0, "\n") }
+
+// ConfigMap is how a function writes the ConfigMap of a workload.
+type ConfigMap struct {
+	// Of is the function's name.
+	Of string
+	// Sidecars says that it is for the sidecars, so that a workload that gets the
+	// tracing settings alone has none.
+	Sidecars bool
+	// Name gives the name of the ConfigMap, Append its text.
+	Name   func(*identity.Settings) string
+	Append func([]byte, *identity.Settings) []byte
+}
+
+// GenerateConfigMap generates the ConfigMap of an injected workload. from is the
+// custom resource that it was made from, nil for none: the ConfigMap remembers it,
+// so that another render of what a host kept comes to the same.
+func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
+	s := u.Settings()
+	if u.taken(func() string { return c.Name(s) }) {
+		return
+	}
+	g := u.configMap(c)
+	if from != nil {
+		source, err := sourceJSON(from, u.Object.Name)
+		if err != nil {
+			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
+		} else {
+			annotation := "  annotations:\n    " + expand.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+			g = Document(bytes.Replace(g.Text(), []byte("  annotations:\n"), []byte(annotation), 1))
+		}
+	}
+	u.Generated = append(u.Generated, g)
+}
+
+// Generate adds a ConfigMap, unless an author's has its name.
+func (u *Unit) Generate(name string, text []byte) {
+	if !u.taken(func() string { return name }) {
+		u.Generated = append(u.Generated, Document(text))
+	}
+}
+
+// taken reports whether a ConfigMap of an author's has a name.
+func (u *Unit) taken(name func() string) bool {
+	if !u.pkg.Index.HasAuthoredConfigMaps() {
+		return false
+	}
+	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace, Name: name()}, u.Object.Origin.File)
+	if taken {
+		u.Report(krm.Error, "package/name-taken", u.Object.Get("metadata", "name"),
+			fmt.Sprintf("the ConfigMap %s that belongs to it is somebody else's in %s", name(), place), "rename that one")
+	}
+	return taken
+}
+
+// common is what tells the ConfigMaps of workloads without settings of their own
+// apart, besides their name and namespace.
+type common struct {
+	of, kind, probes   string
+	namespaced, spiffe bool
+}
+
+// maxCommon bounds the memory for them.
+const maxCommon = 256
+
+const (
+	namePlaceholder      = "armature0name0placeholder"
+	namespacePlaceholder = "armature0namespace0placeholder"
+)
+
+// configMap composes a ConfigMap, of which only the names are filled in where the
+// rest has been written before.
+func (u *Unit) configMap(c *ConfigMap) Generated {
+	s := u.Settings()
+	namespaced := s.Namespace != ""
+	if !s.Common || namespaced && !scalar.Plain(s.Namespace) {
+		return Document(c.Append(nil, s))
+	}
+	k := common{c.Of, s.Kind, strings.Join(s.ProbePaths, " "), namespaced, s.SPIFFE.Enabled}
+	block := u.common[k]
+	if block == nil {
+		model := *s
+		model.Name = namePlaceholder
+		if namespaced {
+			model.Namespace = namespacePlaceholder
+		}
+		block = krm.NewBlock(c.Append(nil, &model), namePlaceholder, namespacePlaceholder)
+		if u.common == nil || len(u.common) >= maxCommon {
+			u.common = make(map[common]*krm.Block)
+		}
+		u.common[k] = block
+	}
+	return Generated{block: block, name: s.Name, namespace: s.Namespace}
+}
+
+// sourceJSON is the resource with the name that its workload has by now, and
+// without what a host says about the item that it came as.
+func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
+	value, err := c.Value()
+	if err != nil {
+		return nil, err
+	}
+	krm.DropHostAnnotations(value)
+	if object, ok := value.(map[string]any); ok {
+		if spec, ok := object["spec"].(map[string]any); ok {
+			if ref, ok := spec["targetRef"].(map[string]any); ok {
+				ref["name"] = workload
+			}
+		}
+	}
+	return json.Marshal(value)
+}

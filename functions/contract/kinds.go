@@ -1,0 +1,164 @@
+package contract
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Kind is a kind of custom resource that a function reads.
+type Kind struct {
+	Name string
+	// Groups are the API groups in which it is read.
+	Groups []Group
+	// Versions are the known ones.
+	Versions []string
+	Use      Use
+	// Own says that no other project has a kind of the name, so that one of
+	// another group is a mistake.
+	Own bool
+}
+
+// Use says what becomes of a custom resource.
+type Use int
+
+// Uses of custom resources.
+const (
+	// Input is collected, and leaves the output.
+	Input Use = iota
+	// Stays is collected, and stays in the output.
+	Stays
+	// Expands stands for other objects, which take its place.
+	Expands
+	// Refers is what those that expand refer to. It stays in the output.
+	Refers
+	// Elsewhere is known, but read by another program.
+	Elsewhere
+)
+
+// Group is an API group.
+type Group struct {
+	// Name is the group, "" for the one that is named after the label prefix.
+	Name string
+	// Open says that others define kinds in the group as well, so that one which
+	// no function reads is no mistake.
+	Open bool
+}
+
+// Groups of 001, of which one is named after the label prefix, and of the
+// published agents.
+var (
+	Pillars = []Group{{Name: "kagenti.io"}, {}}
+	Agents  = []Group{{Name: "agent.kagenti.dev"}, {Name: "agent.rossoctl.dev"}}
+)
+
+// is reports whether an apiVersion is of the group.
+func (g Group) is(apiVersion, prefix string) bool {
+	name := g.Name
+	if name == "" {
+		name = prefix
+	}
+	have, _, _ := strings.Cut(apiVersion, "/")
+	return have == name
+}
+
+// Owned is a kind with the function whose it is.
+type Owned struct {
+	*Kind
+	// Row is that of the function in the table.
+	Row int
+}
+
+// Kinds are those of all functions.
+type Kinds struct {
+	byName map[string][]Owned
+	all    []Owned
+	prefix string
+}
+
+// NewKinds gathers the kinds of functions for a label prefix.
+func NewKinds(table []Function, prefix string) *Kinds {
+	k := &Kinds{byName: make(map[string][]Owned), prefix: prefix}
+	for row := range table {
+		for i := range table[row].Kinds {
+			kind := Owned{&table[row].Kinds[i], row}
+			k.all = append(k.all, kind)
+			if kind.Use != Elsewhere {
+				k.byName[kind.Name] = append(k.byName[kind.Name], kind)
+			}
+		}
+	}
+	return k
+}
+
+// Find gives the kind that a function reads. Its version may be unknown.
+func (k *Kinds) Find(apiVersion, name string) (Owned, bool) {
+	for _, kind := range k.byName[name] {
+		for _, g := range kind.Groups {
+			if g.is(apiVersion, k.prefix) {
+				return kind, true
+			}
+		}
+	}
+	return Owned{}, false
+}
+
+// Read reports whether a function reads the kind.
+func (k *Kinds) Read(apiVersion, name string) bool {
+	if k.byName[name] == nil {
+		return false
+	}
+	_, read := k.Find(apiVersion, name)
+	return read
+}
+
+// Expand reports whether objects of the kind stand for others.
+func (k *Kinds) Expand(apiVersion, name string) bool {
+	kind, read := k.Find(apiVersion, name)
+	return read && kind.Use.Resource()
+}
+
+// Resource reports whether a custom resource stands for other objects, or is what
+// such a resource refers to.
+func (u Use) Resource() bool { return u == Expands || u == Refers }
+
+// Own says how to write the apiVersion of a kind that no other project has.
+func (k *Kinds) Own(name string) (hint string, own bool) {
+	for _, kind := range k.byName[name] {
+		if !kind.Own {
+			continue
+		}
+		for _, g := range kind.Groups {
+			if g.Name == "" {
+				return "write apiVersion: " + k.prefix + "/" + kind.Versions[0] + ", or set spec.profile or spec.labelPrefix in the configuration", true
+			}
+		}
+		return "write apiVersion: " + kind.Groups[0].Name + "/" + kind.Versions[0], true
+	}
+	return "", false
+}
+
+// InGroup gives the kinds of an apiVersion's group, if nobody else defines kinds
+// in it.
+func (k *Kinds) InGroup(apiVersion string) (names []string) {
+	for _, kind := range k.all {
+		for _, g := range kind.Groups {
+			if !g.Open && g.is(apiVersion, k.prefix) && !slices.Contains(names, kind.Name) {
+				names = append(names, kind.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// CheckVersion finds an unknown version of a kind.
+func (k *Kind) CheckVersion(o *krm.Object) (f krm.Finding, known bool) {
+	if _, version, _ := strings.Cut(o.APIVersion, "/"); !slices.Contains(k.Versions, version) {
+		return o.Finding(krm.Error, "package/unknown-version", o.Get("apiVersion"),
+			fmt.Sprintf("%s has no version %q", k.Name, version), "write "+strings.Join(k.Versions, " or ")), false
+	}
+	return krm.Finding{}, true
+}

@@ -1,0 +1,230 @@
+package expand
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Set is the custom resources of a package that stand for other objects. The
+// first pass reads them whole. Resolve expands them, so that functions know their
+// objects as if an author had written them. The second pass consumes the resource
+// and takes its objects through the functions, behind it.
+type Set struct {
+	builder *index.Builder
+	index   *index.Index
+	report  *krm.Report
+
+	resources []*resource
+	at        map[place]*resource     // those that are expanded
+	expanded  map[index.Key]bool      // their names
+	madeBy    map[index.Key]*resource // whose objects these are
+	claimed   map[string]*resource    // whose things outside of the cluster
+	sources   []source                // of generated objects
+}
+
+// Maker expands the resources of a function.
+type Maker struct {
+	// Function is its name.
+	Function string
+	// Expand expands a resource.
+	Expand func(*Resource)
+}
+
+// NewSet prepares a set that enters objects into an index.
+func NewSet(builder *index.Builder, report *krm.Report) *Set {
+	return &Set{
+		builder: builder, index: builder.Index(), report: report,
+		at: make(map[place]*resource), expanded: make(map[index.Key]bool),
+		madeBy: make(map[index.Key]*resource), claimed: make(map[string]*resource),
+	}
+}
+
+// resource is a custom resource of the package that stands for others, or that
+// those refer to.
+type resource struct {
+	*krm.Object
+	maker *Maker // nil for one that others refer to
+	// at is where the second pass meets it: itself or, where a host dropped it,
+	// the object that remembers it.
+	at         place
+	remembered bool
+	was        string   // the name of a remembered resource as its objects were made
+	texts      [][]byte // of its objects
+}
+
+// place tells an object of the package from all others.
+type place struct {
+	krm.Origin
+	krm.Ref
+}
+
+func placeOf(o *krm.Object) place { return place{o.Origin, o.Ref} }
+
+// Collect takes a resource. maker is nil for one that others only refer to.
+func (s *Set) Collect(o *krm.Object, maker *Maker) {
+	s.resources = append(s.resources, &resource{Object: o, maker: maker, at: placeOf(o)})
+}
+
+// Resolve makes the objects of all resources whose functions run, and enters them
+// into the index.
+func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Maker) bool, built func(namespace, name string) (string, bool)) {
+	for _, r := range slices.SortedStableFunc(slices.Values(s.resources), byName) {
+		if r.maker == nil || !runs(r.maker) {
+			continue
+		}
+		s.expanded[index.KeyOf(r.Ref)] = true
+		if r.remembered {
+			s.expanded[index.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.was}] = true
+		}
+		s.at[r.at] = r
+		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), BuiltImage: built}
+		if r.Name == "" {
+			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
+		} else {
+			r.maker.Expand(in)
+		}
+		s.claim(r, in)
+		if !in.Failed() {
+			s.enter(r, in)
+		}
+		if in.Failed() {
+			s.builder.Break(r.Namespace, r.Name)
+		}
+		s.report.Add(in.Findings...)
+		if len(in.Misread) > 0 {
+			s.report.Misread(r.Object, in.Misread)
+		}
+	}
+}
+
+// byName orders resources, so that no object depends on the order of files.
+func byName(a, b *resource) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// claim gives a resource what it claims, unless another has it.
+func (s *Set) claim(r *resource, in *Resource) {
+	for _, what := range in.Claims {
+		other := s.claimed[what]
+		switch {
+		case other == nil:
+			s.claimed[what] = r
+		case other.Ref != r.Ref:
+			in.Report(krm.Error, "package/claimed", "metadata.name",
+				fmt.Sprintf("the %s is that of %s (%s:%d) too", what, other.Ref, other.Origin.File, other.Origin.Line), "rename one of the two")
+		}
+	}
+}
+
+// lookup finds the resources that another one refers to, also under a name that
+// kustomize has changed since.
+func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *krm.Object {
+	return func(group, kind, namespace, name string) (found *krm.Object) {
+		best := -1
+		for _, r := range s.resources {
+			if r.Kind != kind || r.Group() != group || r.Namespace != namespace {
+				continue
+			}
+			if r.Name != name && !(slices.Contains(index.PreviousNames(r.Object), name) && index.Affixes(r.Object) == index.Affixes(from.Object)) {
+				continue
+			}
+			if depth := index.SharedFolders(r.Origin.File, from.Origin.File); depth > best {
+				best, found = depth, r.Object
+			}
+		}
+		return found
+	}
+}
+
+// enter enters what a resource stands for, unless somebody else has an object of
+// that name.
+func (s *Set) enter(r *resource, in *Resource) {
+	texts, err := in.Text()
+	if err != nil {
+		in.Report(krm.Error, "package/source", "", err.Error(), "")
+		return
+	}
+	for i, o := range in.Objects {
+		k := index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: o.Name}
+		owner, taken := s.index.Authored(k, r.Origin.File)
+		if other := s.madeBy[k]; o.Shared && other != nil && other.Kind == r.Kind && other.Ref != r.Ref {
+			continue // has it
+		}
+		r.texts = append(r.texts, texts[i])
+		if other := s.madeBy[k]; other != nil && (other.APIVersion != r.APIVersion || other.Kind != r.Kind || other.Name != r.Name) {
+			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File, other.Origin.Line), true
+		}
+		if taken {
+			in.Report(krm.Error, "package/name-taken", "metadata.name",
+				fmt.Sprintf("the %s %s that the %s stands for is somebody else's in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
+			continue
+		}
+		s.madeBy[k] = r
+		if o.Shared {
+			s.expanded[k] = true
+		}
+		id := s.builder.Enter(index.Entry{Key: k, APIVersion: o.APIVersion, File: r.Origin.File, Line: int32(r.Origin.Line), Generated: true, Made: true})
+		rest, named := strings.CutPrefix(o.Name, r.Name)
+		if named && r.remembered {
+			s.expanded[index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: r.was + rest}] = true
+		}
+		for _, was := range index.PreviousNames(r.Object) {
+			if named {
+				s.builder.Rename(index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: was + rest}, id, r.Object)
+			}
+		}
+	}
+}
+
+// Made reads an object that this render makes from a custom resource; nil where
+// none of that name is made.
+func (s *Set) Made(k index.Key) *krm.Object {
+	r := s.madeBy[k]
+	if r == nil {
+		return nil
+	}
+	for _, text := range r.texts {
+		o := new(krm.Object)
+		if isObject, err := o.ReadMade(text, r.Object); err == nil && isObject && o.Kind == k.Kind && o.Name == k.Name {
+			return o
+		}
+	}
+	return nil
+}
+
+// Texts gives the texts of the objects that a custom resource, or one that an
+// object remembers, stands for. expanded is false where its function does not run.
+func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
+	if r := s.at[placeOf(o)]; r != nil {
+		return r.texts, true
+	}
+	return nil, false
+}
+
+// Regenerates reports whether a generated object belongs to one of the package,
+// which makes it again, or is gone with it. known is false where the package
+// does not have the other.
+func (s *Set) Regenerates(o *krm.Object) (drop, known bool) {
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	k := index.Key{Kind: kind, Namespace: o.Namespace, Name: name}
+	shared := index.KeyOf(o.Ref) // by several, whoever it was rendered for
+	if again := s.expanded[k] || s.expanded[shared]; kind == "" || again {
+		return again, again
+	}
+	for _, r := range s.resources {
+		if index.KeyOf(r.Ref) == k {
+			return false, true // its function does not run
+		}
+	}
+	known = s.index.Has(k)
+	for range s.index.Renamed(k, o) {
+		known = true
+	}
+	return known, known
+}

@@ -1,0 +1,239 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/scalar"
+)
+
+// Workloads decides which workloads of a package get the identity
+// infrastructure, and computes the settings of each. Functions add the custom
+// resources that they read while the package is resolved; after that many
+// goroutines may call Identify.
+type Workloads struct {
+	base          Settings
+	config        *api.Origin // nil for the defaults
+	requireSpiffe bool
+	index         *index.Index
+
+	optOuts   map[*krm.Object]string // Namespaces, with the place of the label
+	exchanges map[index.ID]*api.TokenExchange
+	traces    map[index.ID]*api.AgentTrace
+}
+
+// NewWorkloads prepares the workloads of a package. config may be nil.
+func NewWorkloads(config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.Finding) {
+	w := &Workloads{
+		index: ix, optOuts: make(map[*krm.Object]string),
+		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
+	}
+	if config != nil {
+		w.config = &config.Origin
+		w.requireSpiffe = config.Spec.RequireSpiffeLabel != nil && *config.Spec.RequireSpiffeLabel
+	}
+	var findings []krm.Finding
+	w.base, findings = Base(config)
+	return w, findings
+}
+
+// Prefix is the prefix of labels and annotations: "kagenti.io".
+func (w *Workloads) Prefix() string { return w.base.Prefix }
+
+// ReadNamespaces learns which Namespaces keep their workloads from being
+// injected, once the index knows all of them.
+func (w *Workloads) ReadNamespaces() (findings []krm.Finding) {
+	for ns := range w.index.Namespaces() {
+		out, at, found := NamespaceOptsOut(ns, w.base.Prefix)
+		findings = append(findings, found...)
+		if out {
+			w.optOuts[ns] = fmt.Sprintf("%s:%d", ns.Origin.File, at.Line())
+		}
+	}
+	return findings
+}
+
+// UseTokenExchange gives a workload its TokenExchange.
+func (w *Workloads) UseTokenExchange(id index.ID, te *api.TokenExchange) { w.exchanges[id] = te }
+
+// UseAgentTrace gives a workload its AgentTrace.
+func (w *Workloads) UseAgentTrace(id index.ID, at *api.AgentTrace) { w.traces[id] = at }
+
+// Judge finds what is wrong with the values of a custom resource whose workload,
+// with which it is judged otherwise, was not found. One of te and at is nil.
+func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []krm.Finding {
+	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true}, te, at, nil)
+	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
+}
+
+// Concerns reports whether an object may be a workload that opts in, or one that
+// has a custom resource. It costs next to nothing.
+func (w *Workloads) Concerns(o *krm.Object) bool {
+	return len(w.exchanges)+len(w.traces) > 0 || o.Contains(w.base.Prefix+"/")
+}
+
+// OptsIn reports whether an object is a workload that gets the identity
+// infrastructure.
+func (w *Workloads) OptsIn(o *krm.Object) bool {
+	pod, ok := o.PodTemplate()
+	if !ok {
+		return false
+	}
+	opt, _ := Labels(o, pod, w.base.Prefix, w.requireSpiffe)
+	_, out := w.optOuts[w.index.Namespace(o)]
+	return opt.Inject && !out
+}
+
+// Effective is what a workload gets, and from what it was merged.
+type Effective struct {
+	// ID is the workload in the index.
+	ID index.ID
+	// Injected says that the workload gets the identity infrastructure, or the
+	// tracing settings alone.
+	Injected bool
+	// Settings are those of an injected workload.
+	Settings Settings
+
+	annotations []Annotation // of the workload
+	alone       bool         // it gets no sidecars
+	labels      OptIn
+	namespace   *krm.Object // that keeps it from being injected, or nil
+}
+
+// Identify works out what a workload gets. alter changes what was asked for; see
+// Workload.Alter. The findings are appended to those given.
+func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, alter func(Settings) Settings, findings []krm.Finding) []krm.Finding {
+	report := func(severity krm.Severity, rule string, at krm.Node, message, hint string) {
+		findings = append(findings, o.Finding(severity, rule, at, message, hint))
+	}
+	e.ID = w.index.Find(o)
+	opt, found := Labels(o, pod, w.base.Prefix, w.requireSpiffe)
+	findings = append(findings, found...)
+	ns := w.index.Namespace(o)
+	label, out := w.optOuts[ns]
+	if out && opt.Inject {
+		report(krm.Info, "inject/namespace-opts-out", o.Get("metadata", "namespace"),
+			fmt.Sprintf("not injected: the Namespace %s says no (%s)", ns.Name, label), "")
+	}
+	e.labels, e.alone, e.namespace = opt, out || !opt.Inject, nil
+	if out {
+		e.namespace = ns
+	}
+	te, at := w.exchanges[e.ID], w.traces[e.ID]
+	if e.alone {
+		if te = nil; at == nil || out || opt.Refused {
+			return findings
+		}
+	}
+	workload := Workload{
+		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name,
+		ServiceAccount: pod.Spec().Get("serviceAccountName").Text(),
+		SPIFFE:         opt.Spiffe,
+		ProbePaths:     probePaths(pod),
+		Volumes:        authorVolumes(pod),
+		TraceOnly:      e.alone,
+		File:           o.Origin.File, Line: o.Origin.Line,
+		Alter: alter,
+	}
+	if e.annotations = nil; !e.alone {
+		e.annotations = annotationsOf(o, pod, w.base.Prefix+"/")
+	}
+	e.Settings, found = Resolve(&w.base, workload, te, at, e.annotations)
+	findings = append(findings, found...)
+	for _, key := range [...]string{"name", "namespace"} {
+		// What starts with a letter and is no word for yes or no is surely a text.
+		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
+			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is no text for the API server, but a number, or yes or no", key, n.Text()), "put it between quotes")
+			return findings
+		}
+	}
+	if o.Name == "" {
+		report(krm.Error, "inject/no-name", o.Get("metadata"), "the workload has no metadata.name, after which its ConfigMaps are named", "name it")
+		return findings
+	}
+	e.Injected = true
+	return findings
+}
+
+// Inputs gives what the settings of a workload, which is in a file, were merged
+// from.
+func (w *Workloads) Inputs(e *Effective, file string) Inputs {
+	settings := e.Settings
+	in := Inputs{Config: w.config, Annotations: e.annotations, File: file, Settings: &settings}
+	if te := w.exchanges[e.ID]; te != nil && !settings.TraceOnly {
+		in.TokenExchange = &te.Origin
+	}
+	if at := w.traces[e.ID]; at != nil {
+		in.AgentTrace = &at.Origin
+	}
+	return in
+}
+
+// Refuses says what keeps a workload from what its custom resource configures,
+// and what to do about it. trace is for an AgentTrace, which a workload without a
+// label may have alone.
+func (w *Workloads) Refuses(e *Effective, trace bool) (what, hint string, refuses bool) {
+	if !e.alone || trace && e.namespace == nil && !e.labels.Refused {
+		return "", "", false
+	}
+	prefix := w.base.Prefix
+	switch {
+	case e.namespace != nil:
+		return fmt.Sprintf("is in the Namespace %s, which says no (%s)", e.namespace.Name, w.optOuts[e.namespace]), "change that label, or remove this", true
+	case e.labels.Refused:
+		return "opts out", fmt.Sprintf("label it %s/inject: enabled, or remove this", prefix), true
+	case e.labels.NoSPIFFELabel:
+		return fmt.Sprintf("lacks the label %s/spiffe", prefix), fmt.Sprintf("label it %s/spiffe: enabled as well", prefix), true
+	}
+	hint = fmt.Sprintf("label it %s/inject: enabled", prefix)
+	if w.requireSpiffe {
+		hint += fmt.Sprintf(" and %s/spiffe: enabled", prefix)
+	}
+	return "does not opt in", hint, true
+}
+
+// Traced reports whether a workload has an AgentTrace.
+func (w *Workloads) Traced(id index.ID) bool { return w.traces[id] != nil }
+
+// annotationsOf gathers what a workload and its pod template say under a prefix.
+func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []Annotation) {
+	own, template := o.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")
+	for _, at := range [...]krm.Node{own, template} {
+		for v := range at.Prefixed(prefix) {
+			found = append(found, Annotation{Key: v.Key(), Value: v.Text(), Field: at.Path(), Line: v.Line()})
+		}
+		if pod.Path == "" {
+			break // a Pod is its own template
+		}
+	}
+	return found
+}
+
+// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
+// Protocol".
+const grpcHealth = "/grpc.health.v1.Health/Check"
+
+// probePaths gathers what the kubelet asks for without a token.
+func probePaths(pod krm.PodTemplate) (paths []string) {
+	for c := range pod.Spec().Get("containers").Items() {
+		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
+			p := c.Get(probe)
+			if !p.Exists() {
+				continue
+			}
+			http, grpc := p.Get("httpGet"), p.Get("grpc")
+			if path := http.Get("path"); path.IsScalar() {
+				paths = append(paths, path.Text())
+			} else if http.IsMap() {
+				paths = append(paths, "/")
+			}
+			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
+				paths = append(paths, grpcHealth)
+			}
+		}
+	}
+	return paths
+}

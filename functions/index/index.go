@@ -1,0 +1,245 @@
+// Package index holds what a package of manifests contains: its objects by
+// name, its Namespaces, and the names that kustomize has changed. A Builder
+// fills an Index in the first pass; functions get the Index, which they can only
+// read.
+package index
+
+import (
+	"fmt"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Key is the name of an object in the package.
+type Key struct{ Kind, Namespace, Name string }
+
+// KeyOf gives the key of a reference.
+func KeyOf(r krm.Ref) Key { return Key{r.Kind, r.Namespace, r.Name} }
+
+// ID is the number of an entry. The zero ID is no entry.
+type ID int32
+
+// Entry is one object of the package.
+type Entry struct {
+	Key
+	APIVersion, File string
+	Line             int32
+	// Generated says that an earlier render wrote the object, or that this one
+	// makes it.
+	Generated bool
+	// Made says that this render makes the object from a custom resource.
+	Made bool
+
+	next ID // the next entry of the same key
+}
+
+// Group is the API group of the object, "" for the core group.
+func (e *Entry) Group() string { return group(e.APIVersion) }
+
+func group(apiVersion string) string {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return group
+}
+
+// Ref names the object.
+func (e *Entry) Ref() krm.Ref {
+	return krm.Ref{APIVersion: e.APIVersion, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
+}
+
+// Place is "file:line".
+func (e *Entry) Place() string { return fmt.Sprintf("%s:%d", e.File, e.Line) }
+
+// renamed is an object under a name that kustomize has changed since.
+type renamed struct {
+	id      ID
+	affixes string
+}
+
+// Index is what a package contains.
+type Index struct {
+	entries    []Entry // entries[0] is none
+	first      map[Key]ID
+	workloads  map[string]int // how many there are of each kind
+	configMaps int            // that an author wrote
+	namespaces map[string][]*krm.Object
+	renamed    map[Key][]renamed
+	broken     map[Key]bool // by namespace and name only
+}
+
+// Has reports whether the package has an object of the key.
+func (x *Index) Has(k Key) bool { return x.first[k] != 0 }
+
+// Entry gives an entry, which must not be changed.
+func (x *Index) Entry(id ID) *Entry { return &x.entries[id] }
+
+// Named gives the entries of a key, the one that was entered last first.
+func (x *Index) Named(k Key) iter.Seq2[ID, *Entry] {
+	return func(yield func(ID, *Entry) bool) {
+		for id := x.first[k]; id != 0; id = x.entries[id].next {
+			if !yield(id, &x.entries[id]) {
+				return
+			}
+		}
+	}
+}
+
+// Find gives the entry of an object by its name and place.
+func (x *Index) Find(o *krm.Object) ID {
+	for id := x.first[KeyOf(o.Ref)]; id != 0; id = x.entries[id].next {
+		if e := &x.entries[id]; int(e.Line) == o.Origin.Line && e.File == o.Origin.File {
+			return id
+		}
+	}
+	return 0
+}
+
+// Nearest gives the entries of a key that share the longest path with a file.
+// matches chooses among them; nil takes all.
+func (x *Index) Nearest(k Key, file string, matches func(*Entry) bool) (found []ID) {
+	best := -1
+	for id, e := range x.Named(k) {
+		if matches != nil && !matches(e) {
+			continue
+		}
+		depth := SharedFolders(e.File, file)
+		if depth > best {
+			best, found = depth, found[:0]
+		}
+		if depth == best {
+			found = append(found, id)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// Renamed gives the entries that had the key before kustomize changed their
+// names in the overlay that o is of.
+func (x *Index) Renamed(k Key, o *krm.Object) iter.Seq2[ID, *Entry] {
+	return func(yield func(ID, *Entry) bool) {
+		for _, r := range x.renamed[k] {
+			if r.affixes == Affixes(o) && !yield(r.id, &x.entries[r.id]) {
+				return
+			}
+		}
+	}
+}
+
+// Authored gives the place, "file:line", of an object that an author wrote under
+// a name that a generated one needs; of several, the one nearest to file.
+func (x *Index) Authored(k Key, file string) (place string, found bool) {
+	for _, id := range x.Nearest(k, file, func(e *Entry) bool { return !e.Generated }) {
+		return x.entries[id].Place(), true
+	}
+	return "", false
+}
+
+// HasAuthoredConfigMaps reports whether an author wrote any ConfigMap.
+func (x *Index) HasAuthoredConfigMaps() bool { return x.configMaps > 0 }
+
+// Broken reports whether a custom resource of a name could not be expanded, so
+// that the objects that it stands for are missing.
+func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", namespace, name}] }
+
+// Namespace gives the Namespace of an object, the one in the nearest file; nil
+// where the package has none.
+func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
+	best := -1
+	for _, ns := range x.namespaces[o.Namespace] {
+		if depth := SharedFolders(ns.Origin.File, o.Origin.File); depth > best {
+			best, nearest = depth, ns
+		}
+	}
+	return nearest
+}
+
+// Namespaces gives all Namespaces of the package, in no order.
+func (x *Index) Namespaces() iter.Seq[*krm.Object] {
+	return func(yield func(*krm.Object) bool) {
+		for _, all := range x.namespaces {
+			for _, ns := range all {
+				if !yield(ns) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// All gives all entries.
+func (x *Index) All() iter.Seq2[ID, *Entry] {
+	return func(yield func(ID, *Entry) bool) {
+		for id := 1; id < len(x.entries); id++ {
+			if !yield(ID(id), &x.entries[id]) {
+				return
+			}
+		}
+	}
+}
+
+// Shares reports whether other workloads may have the namespace and name of an
+// entry.
+func (x *Index) Shares(id ID) bool {
+	e := &x.entries[id]
+	if e.next != 0 || x.first[e.Key] != id {
+		return true
+	}
+	for kind := range x.workloads {
+		if kind != e.Kind && x.first[Key{kind, e.Namespace, e.Name}] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// WorkloadKinds gives the kinds of workloads that the package has.
+func (x *Index) WorkloadKinds() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for kind := range x.workloads {
+			if !yield(kind) {
+				return
+			}
+		}
+	}
+}
+
+// IsWorkload reports whether Kubernetes runs pods for objects of a kind.
+func IsWorkload(kind string) bool {
+	switch kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicaSet", "Pod":
+		return true
+	}
+	return false
+}
+
+// SharedFolders counts the folders that two files have in common, from the root.
+func SharedFolders(a, b string) (depth int) {
+	as, bs := strings.Split(path.Dir(a), "/"), strings.Split(path.Dir(b), "/")
+	for depth < len(as) && depth < len(bs) && as[depth] == bs[depth] {
+		depth++
+	}
+	return depth
+}
+
+// PreviousNames gives the names that an item had before kustomize changed them.
+// kustomize changes references only after its transformers, of which we are one.
+func PreviousNames(o *krm.Object) []string {
+	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")
+	if !ok || names == "" {
+		return nil
+	}
+	list := strings.Split(names, ",")
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == o.Name })
+}
+
+// Affixes tells apart what two overlays made of one base, as kustomize does it.
+func Affixes(o *krm.Object) string {
+	prefixes, _ := o.Annotation("internal.config.kubernetes.io/prefixes")
+	suffixes, _ := o.Annotation("internal.config.kubernetes.io/suffixes")
+	return prefixes + "/" + suffixes
+}

@@ -1,0 +1,68 @@
+package index
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Targets gives the objects that a reference of o may mean: those of the name in
+// the namespace of o whose files are nearest, or those that had the name before
+// kustomize changed it. What an earlier render made of a custom resource that
+// this render expands again does not count.
+func (x *Index) Targets(o *krm.Object, ref api.TargetRef) (found []ID) {
+	k := Key{ref.Kind, o.Namespace, ref.Name}
+	matches := func(e *Entry) bool {
+		return (ref.APIVersion == "" || e.Group() == group(ref.APIVersion)) && !x.outdated(e)
+	}
+	if found = x.Nearest(k, o.Origin.File, matches); len(found) > 0 {
+		return found
+	}
+	for id, e := range x.Renamed(k, o) {
+		if matches(e) {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
+// outdated reports whether this render makes the object of an earlier one again.
+func (x *Index) outdated(old *Entry) bool {
+	if !old.Generated || old.Made {
+		return false
+	}
+	for _, e := range x.Named(old.Key) {
+		if e.Made {
+			return true
+		}
+	}
+	return false
+}
+
+// Suggest says what the author may have meant by a reference to which no object
+// answers.
+func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
+	var near []string
+	for k, id := range x.first {
+		e := &x.entries[id]
+		switch {
+		case k.Name == ref.Name && k.Kind == ref.Kind && k.Namespace != namespace:
+			where := "namespace " + k.Namespace
+			if k.Namespace == "" {
+				where = "no namespace"
+			}
+			near = append(near, fmt.Sprintf("%s has it in %s: give both the same", e.Place(), where))
+		case k.Name == ref.Name && k.Kind == ref.Kind:
+			near = append(near, fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
+		case k.Name == ref.Name && IsWorkload(k.Kind):
+			near = append(near, fmt.Sprintf("%s is a %s of that name", e.Place(), k.Kind))
+		}
+	}
+	if len(near) == 0 {
+		return "correct the name, or add the workload to the package"
+	}
+	slices.Sort(near)
+	return near[0]
+}

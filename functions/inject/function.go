@@ -1,0 +1,149 @@
+package inject
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"sync"
+
+	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
+)
+
+//go:embed README.md
+var page string
+
+const function = "inject"
+
+// Function injects workloads.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "put the identity sidecars, volumes and mounts into workloads that opted in",
+		Page:    page,
+		Reasons: contract.Settings,
+		New:     begin,
+	}
+}
+
+// configHash is the pod annotation that rolls the pods when the configuration
+// changes, on request.
+const configHash = "armature.dev/config-hash"
+
+// state is what is known of a package.
+type state struct {
+	pkg       *contract.Package
+	exchanges *tokenexchange.Renderer // where pods roll by a hash
+	injectors sync.Pool               // of *Injector: one for each worker
+	namesakes map[index.ID]bool       // workloads that share a name, by whether they are injected
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p, namesakes: make(map[index.ID]bool)}
+	s.injectors.New = func() any { return &Injector{Version: p.Version, Classic: p.Classic()} }
+	if p.RollsByHash() {
+		s.exchanges = tokenexchange.New()
+	}
+	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run}
+}
+
+func (s *state) run(u *contract.Unit) {
+	if !u.Injected() {
+		return
+	}
+	s.reportNamesakes(u)
+	settings := u.Settings()
+	findings := Check(u.Object, settings, s.pkg.Classic())
+	u.Findings = append(u.Findings, findings...)
+	if krm.Failed(findings) {
+		return
+	}
+	var annotations []Annotation
+	if s.exchanges != nil {
+		annotations = append(annotations, Annotation{Key: configHash, Value: s.hash(settings)})
+	}
+	injector := s.injectors.Get().(*Injector)
+	defer s.injectors.Put(injector)
+	injector.Hosted = u.NoOriginal
+	if err := injector.Inject(u.Object, settings, annotations...); err != nil {
+		u.Report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
+		return
+	}
+	if why, rewritten := u.Object.Rewritten(); rewritten {
+		u.ReportRewritten("inject/rewritten", why)
+	}
+}
+
+// hash is that of the ConfigMaps of a workload.
+func (s *state) hash(settings *identity.Settings) string {
+	var text []byte
+	if !settings.TraceOnly {
+		text = s.exchanges.AppendConfigMap(text, settings)
+	}
+	text = agenttrace.AppendConfigMap(text, settings)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// unsure gives the workloads whose ConfigMaps would have the names of another
+// workload's: of another kind, or of the same one in the same folder. Folders side
+// by side may hold one workload for several clusters.
+func (s *state) unsure() (unsure []index.ID) {
+	x := s.pkg.Index
+	for id, e := range x.All() {
+		if index.IsWorkload(e.Kind) && x.Shares(id) {
+			for range s.others(id) {
+				unsure = append(unsure, id)
+				break
+			}
+		}
+	}
+	return unsure
+}
+
+// others gives the workloads that share the names of a workload's ConfigMaps.
+func (s *state) others(id index.ID) func(yield func(index.ID, *index.Entry) bool) {
+	x := s.pkg.Index
+	e := x.Entry(id)
+	return func(yield func(index.ID, *index.Entry) bool) {
+		for kind := range x.WorkloadKinds() {
+			for other, o := range x.Named(index.Key{Kind: kind, Namespace: e.Namespace, Name: e.Name}) {
+				if other == id || o.Generated && !o.Made || kind == e.Kind && path.Dir(o.File) != path.Dir(e.File) {
+					continue
+				}
+				if !yield(other, o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *state) look(id index.ID, o *krm.Object) {
+	s.namesakes[id] = s.pkg.Identity.OptsIn(o) || s.pkg.Identity.Traced(id)
+}
+
+// reportNamesakes finds the other injected workloads whose ConfigMaps have the
+// names of this one's.
+func (s *state) reportNamesakes(u *contract.Unit) {
+	id := u.ID()
+	if _, shares := s.namesakes[id]; !shares {
+		return
+	}
+	for other, e := range s.others(id) {
+		if !s.namesakes[other] {
+			continue
+		}
+		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)", e.Kind, e.Name, e.Place()), "rename one of the two"
+		if e.Kind == u.Object.Kind {
+			message, hint = fmt.Sprintf("%s stands in %s as well", u.Object.Ref, e.Place()), "remove one of the two"
+		}
+		u.Report(krm.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
+	}
+}

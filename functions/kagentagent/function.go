@@ -1,0 +1,44 @@
+package kagentagent
+
+import (
+	_ "embed"
+
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
+)
+
+//go:embed README.md
+var page string
+
+const function = "kagent-agent"
+
+// Function expands kagent's resources.
+func Function() contract.Function {
+	groups := []contract.Group{{Name: group, Open: true}}
+	kind := func(name, version string, use contract.Use) contract.Kind {
+		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use}
+	}
+	return contract.Function{
+		Name:    function,
+		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the values of Secrets",
+		Page:    page,
+		Kinds: []contract.Kind{
+			kind("Agent", "v1alpha2", contract.Expands),
+			kind("ModelConfig", "v1alpha2", contract.Expands),
+			kind("MCPServer", "v1alpha1", contract.Expands),
+			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
+		},
+		New: func(*contract.Package) contract.Steps { return contract.Steps{Expand: expandKind} },
+	}
+}
+
+func expandKind(r *expand.Resource) {
+	switch r.Kind {
+	case "Agent":
+		Agent(r)
+	case "ModelConfig":
+		ModelConfig(r)
+	case "MCPServer":
+		MCPServer(r)
+	}
+}

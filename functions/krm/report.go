@@ -1,0 +1,46 @@
+package krm
+
+import "slices"
+
+// Report gathers what is found in a package as a whole. The zero Report is empty.
+type Report struct {
+	findings []Finding
+	misread  []misread
+}
+
+// misread is a custom resource, and what its decoding found.
+type misread struct {
+	*Object
+	findings []Finding
+}
+
+// Add adds findings.
+func (r *Report) Add(findings ...Finding) { r.findings = append(r.findings, findings...) }
+
+// Findings are those that were added.
+func (r *Report) Findings() []Finding { return r.findings }
+
+// Decode reads an object into a Go value with JSON tags. What is wrong with it
+// is added under a rule.
+func (r *Report) Decode(o *Object, rule string, into any) {
+	if findings := o.Decode(rule, into); len(findings) > 0 {
+		r.Add(findings...)
+		r.Misread(o, findings)
+	}
+}
+
+// Misread notes what the decoding of an object found, so that WithoutEchoes
+// knows it.
+func (r *Report) Misread(o *Object, findings []Finding) {
+	r.misread = append(r.misread, misread{o, findings})
+}
+
+// WithoutEchoes drops the findings about custom resources that may only follow
+// from what is wrong with the same resource's fields.
+func (r *Report) WithoutEchoes(findings []Finding) []Finding {
+	return slices.DeleteFunc(findings, func(f Finding) bool {
+		return slices.ContainsFunc(r.misread, func(m misread) bool {
+			return f.Object == m.Ref && f.File == m.Origin.File && !slices.Contains(m.findings, f) && m.FollowsFrom(m.findings, f.Field)
+		})
+	})
+}

@@ -1,0 +1,71 @@
+package pinimages
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+//go:embed README.md
+var page string
+
+const function = "pin-images"
+
+// Function pins images.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "pin the images of all containers to the digests of the lock",
+		Page:    page,
+		Kinds: []contract.Kind{{
+			Name: "ImageLock", Groups: []contract.Group{{Name: "armature.dev", Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays,
+		}},
+		Reasons: contract.Lock,
+		New:     begin,
+	}
+}
+
+// state is what is known of a package.
+type state struct {
+	pkg  *contract.Package
+	lock Lock
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p}
+	if p.Lock != nil {
+		p.Report.Add(s.lock.Add(p.Lock)...)
+	}
+	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built}
+}
+
+func (s *state) collect(o *krm.Object) {
+	lock := api.ImageLock{Origin: contract.OriginOf(o)}
+	if findings := o.Decode(function+"/field", &lock); krm.Failed(findings) {
+		s.pkg.Report.Add(findings...)
+		return
+	}
+	s.pkg.Report.Add(s.lock.Add(&lock)...)
+}
+
+// run writes the digests of the lock behind the images of all containers. Nothing
+// is looked up in packages without a lock.
+func (s *state) run(u *contract.Unit) {
+	if s.lock.Empty() || !u.Settle() {
+		return
+	}
+	pod, ok := u.Object.PodTemplate()
+	if !ok {
+		return
+	}
+	pins, unknown := s.lock.Find(pod)
+	for _, pin := range pins {
+		u.Changes.Set(function, pin.Container, nil, "image", pin.Container.Get("image").Dress(pin.Image))
+	}
+	for _, image := range unknown {
+		u.Report(krm.Warning, function+"/not-locked", image, fmt.Sprintf("the lock has no digest of %s", image.Text()), "run `armature pin`")
+	}
+}

@@ -1,0 +1,127 @@
+package functions
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Files gives the files of the package that functions read beside manifests.
+func (p *Package) Files() iter.Seq[*contract.File] {
+	return func(yield func(*contract.File) bool) {
+		for i := range p.rows {
+			if f := p.rows[i].steps.File; f != nil && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// Resolve ends the first pass: it expands the custom resources of the functions
+// that run, and settles what each function collected. Its findings are those of
+// the configuration and of all custom resources.
+func (p *Package) Resolve(run []Row) []krm.Finding {
+	p.Expansions.ResolveSources(p.collectKind)
+	runs := func(m *expand.Maker) bool {
+		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
+	}
+	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, p.builtImage)
+	p.report.Add(p.shared.Identity.ReadNamespaces()...)
+	for i := range p.rows {
+		if resolve := p.rows[i].steps.Resolve; resolve != nil {
+			resolve()
+		}
+	}
+	return p.report.Findings()
+}
+
+// builtImage gives the image of a finished AgentBuild, with its digest.
+func (p *Package) builtImage(namespace, name string) (image string, found bool) {
+	for i := range p.rows {
+		if built := p.rows[i].steps.BuiltImage; built != nil && !found {
+			image, found = built(namespace, name)
+		}
+	}
+	return image, found
+}
+
+// Look gives functions the objects that they have to see before the second pass,
+// though the index knows their names only. read reads objects of the package
+// again and visits those that are found.
+func (p *Package) Look(read func(wanted map[Place]index.ID, visit func(index.ID, *krm.Object))) {
+	for i := range p.rows {
+		steps := &p.rows[i].steps
+		if steps.Unsure == nil {
+			continue
+		}
+		wanted := make(map[Place]index.ID)
+		for _, id := range steps.Unsure() {
+			e := p.shared.Index.Entry(id)
+			if !e.Made {
+				wanted[Place{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}] = id
+			} else if o := p.Expansions.Made(e.Key); o != nil {
+				steps.Look(id, o)
+			}
+		}
+		if len(wanted) > 0 {
+			read(wanted, steps.Look)
+		}
+	}
+}
+
+// Place tells an object of the package from all others.
+type Place struct {
+	krm.Origin
+	krm.Ref
+}
+
+// Whole reports whether functions have to see every object, also those of files
+// that have not changed since the last render.
+func (p *Package) Whole() bool {
+	return slices.ContainsFunc(p.rows, func(r Row) bool { return r.steps.Whole != nil && r.steps.Whole() })
+}
+
+// Start begins the second pass of an object. before is the object with what an
+// earlier render did to it.
+func (p *Package) Start(u *contract.Unit, o, before *krm.Object) { u.Start(&p.shared, o, before) }
+
+// Run takes an object through the function.
+func (r *Row) Run(u *contract.Unit) {
+	o := u.Object
+	if len(r.Kinds) > 0 {
+		if kind, read := r.kinds.Find(o.APIVersion, o.Kind); read && kind.Row == r.place {
+			switch kind.Use {
+			case contract.Expands:
+				if texts, expanded := r.set.Texts(o); expanded {
+					u.Expansion, u.Consumed = texts, !r.keep
+				}
+			case contract.Input:
+				u.Consumed = u.Consumed || !r.keep
+			}
+		}
+	}
+	if r.steps.Run != nil {
+		r.steps.Run(u)
+	}
+}
+
+// Finish gives the findings that only the whole package shows, after its last
+// object.
+func (p *Package) Finish() (findings []krm.Finding) {
+	for i := range p.rows {
+		if finish := p.rows[i].steps.Finish; finish != nil {
+			findings = append(findings, finish()...)
+		}
+	}
+	return findings
+}
+
+// WithoutEchoes drops the findings about custom resources that may only follow
+// from what is wrong with the same resource's fields.
+func (p *Package) WithoutEchoes(findings []krm.Finding) []krm.Finding {
+	return p.report.WithoutEchoes(findings)
+}

@@ -1,0 +1,58 @@
+package functions
+
+import (
+	"slices"
+
+	"github.com/armature-dev/armature/functions/agent"
+	"github.com/armature-dev/armature/functions/agentcard"
+	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/kagentagent"
+	"github.com/armature-dev/armature/functions/overcommit"
+	"github.com/armature-dev/armature/functions/pinimages"
+	"github.com/armature-dev/armature/functions/tokenexchange"
+	"github.com/armature-dev/armature/functions/validate"
+)
+
+// Generation is the version that rendered files record. It changes with what
+// functions write and not with every release, so that a new release of the program
+// leaves the bytes of rendered files alone.
+const Generation = "v0.1.0"
+
+// Table gives all functions in the order of the render: expansion first; policy
+// once every container exists; pinning after it; judgement last, on what will
+// leave. It is the only list of functions.
+func Table() []contract.Function {
+	return []contract.Function{
+		agent.Function(),
+		kagentagent.Function(),
+		asyncactor.Function(),
+		inject.Function(),
+		tokenexchange.Function(),
+		agenttrace.Function(),
+		agentcard.Function(),
+		overcommit.Function(),
+		pinimages.Function(),
+		validate.Function(),
+	}
+}
+
+// Names gives the names of all functions in the order of the render.
+func Names() (names []string) {
+	for _, f := range Table() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Lookup gives the function of a name.
+func Lookup(name string) (contract.Function, bool) {
+	table := Table()
+	i := slices.IndexFunc(table, func(f contract.Function) bool { return f.Name == name })
+	if i < 0 {
+		return contract.Function{}, false
+	}
+	return table[i], true
+}

@@ -1,0 +1,122 @@
+// Package validate judges what leaves the render by what nobody would read in it:
+// labels and kinds that look like those that are read, and are not.
+package validate
+
+import (
+	_ "embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+//go:embed README.md
+var page string
+
+const function = "validate"
+
+// Function judges objects.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "judge the result: labels and kinds that nothing reads",
+		Page:    page,
+		New:     begin,
+	}
+}
+
+// state is what is known of a package.
+type state struct{ pkg *contract.Package }
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p}
+	return contract.Steps{Run: func(u *contract.Unit) {
+		s.unreadKind(u)
+		if u.Object.Contains("/inj") {
+			s.unreadLabels(u)
+		}
+	}}
+}
+
+// unreadLabels finds labels that are meant to opt in or out, and do not.
+func (s *state) unreadLabels(u *contract.Unit) {
+	o := u.Object
+	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
+	if n := o.Get("metadata", "annotations", opt); n.Exists() {
+		u.Report(krm.Warning, "validate/not-a-label", n, "opting in takes a label; this annotation does nothing", "move it to metadata.labels")
+	}
+	own := o.Get("metadata", "labels")
+	unread := func(n krm.Node, hint string) {
+		u.Report(krm.Warning, "validate/unread-label", n, "nothing reads this label here", hint)
+	}
+	if n := own.Get(opt); n.Exists() && o.Kind == "Namespace" {
+		u.Report(krm.Error, "validate/namespace-label", n, "this label is for workloads, and not for Namespaces",
+			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from being injected", prefix))
+		return
+	}
+	if n := o.Get("spec", "jobTemplate", "metadata", "labels", opt); n.Exists() {
+		unread(n, "move it to metadata.labels of the CronJob, or of the pod template")
+	}
+	pod, workload := o.PodTemplate()
+	for _, labels := range [...]krm.Node{own, pod.Template.Get("metadata", "labels")} {
+		for n := range labels.Prefixed(prefix) {
+			name := strings.TrimPrefix(n.Key(), prefix)
+			switch {
+			case workload && (identity.Near(name, "inject") || name == "injection"):
+				unread(n, "did you mean "+opt+"?")
+			case o.Kind == "Namespace" && identity.Near(name, "injection"):
+				unread(n, "did you mean "+prefix+"injection?")
+			}
+		}
+		for _, label := range profileLabels {
+			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
+				unread(n, fmt.Sprintf("write %s%s, or set spec.profile or spec.labelPrefix in the configuration", prefix, path.Base(label)))
+			}
+		}
+		if pod.Path == "" {
+			break // a Pod is its own template
+		}
+	}
+	if n := own.Get(opt); !workload && !s.pkg.Kinds.Expand(o.APIVersion, o.Kind) && n.Is("enabled") {
+		hint := "remove the label"
+		if index.IsWorkload(o.Kind) {
+			hint = "give it a pod template with containers, or remove the label"
+		}
+		u.Report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), hint)
+	}
+}
+
+// profileLabels are the labels of the profiles that opt in or out.
+var profileLabels = [...]string{"kagenti.io/inject", "kagenti.io/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
+
+// unreadKind finds custom resources that look like those that are read, and are not.
+func (s *state) unreadKind(u *contract.Unit) {
+	o, kinds := u.Object, s.pkg.Kinds
+	unread := func(hint string) {
+		u.Report(krm.Warning, "validate/unread-kind", o.Get("kind"), fmt.Sprintf("nothing reads %s of %s", o.Kind, o.APIVersion), hint)
+	}
+	if o.Kind == "RenderConfig" {
+		if folder := path.Dir(o.Origin.File); path.Base(o.Origin.File) == "armature.yaml" && folder != "." {
+			u.Report(krm.Info, "validate/inner-config", krm.Node{}, "this is the configuration of another package, and not of this one",
+				"render "+folder+" by itself, or keep one configuration at the root")
+		}
+		return
+	}
+	if kinds.Read(o.APIVersion, o.Kind) {
+		return
+	}
+	if hint, own := kinds.Own(o.Kind); own {
+		unread(hint)
+		return
+	}
+	known := kinds.InGroup(o.APIVersion)
+	if len(known) == 0 || slices.Contains(known, o.Kind) || slices.Contains(known, strings.TrimSuffix(o.Kind, "List")) {
+		return
+	}
+	unread("known are " + strings.Join(known, ", "))
+}
