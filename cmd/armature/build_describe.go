@@ -72,8 +72,10 @@ func (c *connection) taskRuns(cmd *cobra.Command, b *api.AgentBuild) ([]tektonv1
 	return out, nil
 }
 
+// describe a build in plain text: much of its status was written by strangers.
 func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error {
-	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 4, 2, ' ', 0)
 	row := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(table, "%s:\t%s\n", key, value)
@@ -143,9 +145,10 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error 
 		return err
 	}
 	if d := s.FailureDetails; d != nil && len(d.LogTail) > 0 {
-		fmt.Fprintf(out, "\nLast lines of the log:\n  %s\n", strings.Join(d.LogTail, "\n  "))
+		fmt.Fprintf(&text, "\nLast lines of the log:\n  %s\n", strings.Join(d.LogTail, "\n  "))
 	}
-	return nil
+	_, err := io.WriteString(out, api.Plain(text.String()))
+	return err
 }
 
 func at(t *metav1.Time) string {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -44,13 +46,18 @@ func buildListCommand() *cobra.Command {
 				}
 				return printObjects(cmd.OutOrStdout(), format, list)
 			}
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			var text strings.Builder
+			table := tabwriter.NewWriter(&text, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(table, "NAMESPACE\tNAME\tMODE\tPHASE\tRUN\tIMAGE\tAGE")
 			for _, b := range list.Items {
 				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Namespace, b.Name, b.Spec.Mode, b.Status.Phase,
 					b.Status.PipelineRunName, b.Status.BuiltImage, duration.HumanDuration(time.Since(b.CreationTimestamp.Time)))
 			}
-			return table.Flush()
+			if err := table.Flush(); err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), api.Plain(text.String()))
+			return err
 		},
 	}
 	k.flags(cmd)

@@ -30,6 +30,8 @@ func buildLogsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print the logs of an AgentBuild's last run, task by task",
+		Long: `Print the logs of an AgentBuild's last run, task by task. What would steer the
+terminal, such as a colour, is shown as an escape.`,
 		Example: `  armature build logs weather -n team1
   armature build logs weather --follow`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -63,7 +65,7 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 			over = false // that is said of the spec before
 		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
-			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, b.Status.Message)
+			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, api.Plain(b.Status.Message))
 		}
 		tasks, err := c.taskRuns(cmd, b)
 		if err != nil {
@@ -169,7 +171,7 @@ func (p *stepLogs) print(title string, logs *rest.Request) {
 		for err == nil {
 			var line string
 			if line, err = lines.ReadString('\n'); line != "" {
-				p.say(p.cmd.OutOrStdout(), title, strings.TrimSuffix(line, "\n"))
+				p.say(p.cmd.OutOrStdout(), title, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -184,10 +186,11 @@ func (p *stepLogs) print(title string, logs *rest.Request) {
 	}
 }
 
+// say a line in plain text: a build's author wrote it, not the one who reads it.
 func (p *stepLogs) say(out io.Writer, title, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(out, "[%s] %s\n", title, line)
+	fmt.Fprintf(out, "[%s] %s\n", title, api.Plain(line))
 }
 
 // end waits for the steps that are followed, and tells which logs went with

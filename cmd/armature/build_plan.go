@@ -96,6 +96,7 @@ cluster, a registry or a Git server: the revision is passed on as written.`,
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
+	f.StringSliceVar(&settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
 	outputFlag(cmd, &format, "yaml", "yaml", "json")
 	return cmd

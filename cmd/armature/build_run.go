@@ -113,7 +113,7 @@ func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild
 			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
 				return false, nil
 			}
-			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, now.Status.Message); line != said {
+			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, api.Plain(now.Status.Message)); line != said {
 				said = line
 				fmt.Fprintln(out, line)
 			}

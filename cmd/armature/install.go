@@ -29,6 +29,7 @@ type installation struct {
 	watch     []string
 	image     string
 	mirror    string
+	plainHTTP []string
 	group     string
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
@@ -68,6 +69,7 @@ kubectl apply --server-side -f -.`,
 	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
 	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
+	f.StringSliceVar(&i.plainHTTP, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -167,6 +169,9 @@ func (i installation) overlay() map[string]any {
 	}
 	if i.mirror != "" {
 		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--image-mirror="+i.mirror)
+	}
+	if len(i.plainHTTP) > 0 {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--plain-http-hosts="+strings.Join(i.plainHTTP, ","))
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -179,7 +179,8 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 // installation is what `armature install` prints.
 func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror}, mode...)
+	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
+		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")}, mode...)
 	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
 	must(t, err)
 	return objects

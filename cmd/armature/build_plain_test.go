@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// hostile clears the screen, sets the title, and overwrites the line that it is on.
+const hostile = "\x1b[2J\x1b]0;x\x07fail\rpass"
+
+func plain(t *testing.T, text string) {
+	t.Helper()
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+		t.Errorf("a control character is in %q", text)
+	}
+	if !strings.Contains(text, `\x1b[2J\x1b]0;x\afail\rpass`) {
+		t.Errorf("the words are lost: %q", text)
+	}
+}
+
+// What a build's author wrote does not steer the terminal of who reads it.
+func TestBuildLogsArePlain(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(hostile + "\r\n"))
+	}))
+	defer server.Close()
+	pods, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	task := &tektonv1.TaskRun{}
+	task.Status.PodName = "pod"
+	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	p := &stepLogs{cmd: cmd, pods: pods, printed: map[string]bool{}}
+	p.task("run", "only", task)
+	if p.failed != nil {
+		t.Fatal(p.failed)
+	}
+	plain(t, out.String())
+	if !strings.HasSuffix(out.String(), "pass\n") {
+		t.Errorf("the end of the line is shown: %q", out.String())
+	}
+}
+
+func TestBuildDescribeIsPlain(t *testing.T) {
+	for name, edit := range map[string]func(*api.AgentBuild){
+		"message":  func(b *api.AgentBuild) { b.Status.Message = hostile },
+		"log":      func(b *api.AgentBuild) { b.Status.FailureDetails = &api.FailureDetails{LogTail: []string{hostile}} },
+		"revision": func(b *api.AgentBuild) { b.Spec.Source.SourceRevision = hostile },
+		"reason":   func(b *api.AgentBuild) { b.Status.Tasks = []api.TaskStatus{{Name: "only", Reason: hostile}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
+			edit(b)
+			var out bytes.Buffer
+			if err := describe(&out, b, nil); err != nil {
+				t.Fatal(err)
+			}
+			plain(t, out.String())
+		})
+	}
+}
+
+// install and plan hand the operator's hosts on.
+func TestPlainHTTPHosts(t *testing.T) {
+	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, plainHTTP: []string{"git.local:3000", "other"}}.manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "- --plain-http-hosts=git.local:3000,other\n") {
+		t.Error("the controller is not told")
+	}
+	a := buildArmature(t)
+	file := filepath.Join(t.TempDir(), "build.yaml")
+	const build = `apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: weather}
+spec:
+  source: {sourceRepository: "http://git.local:3000/x", sourceCredentials: {name: login}}
+  buildOutput: {imageRegistry: registry.local, image: weather, imageTag: v1}
+`
+	if err := os.WriteFile(file, []byte(build), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := a.run(t, 1, "build", "plan", file); !strings.Contains(errs, "a login is not sent to git.local:3000 over plain http\n  hint: use https or ssh") {
+		t.Error(errs)
+	}
+	a.run(t, 0, "build", "plan", file, "--plain-http-hosts", "git.local")
+}
