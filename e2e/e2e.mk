@@ -11,6 +11,12 @@ TEST_TOOLS += signing
 signing: ## Build cosign and Fulcio for the tests that sign and verify
 	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
 
+TEST_TOOLS += clouds
+
+.PHONY: clouds
+clouds: ## Build the application with the SDKs of AWS and Google for the test of their credentials
+	@e2e/build.sh clouds clouds .
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache
