@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -35,33 +34,6 @@ type statusError int
 
 func (e statusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", int(e), http.StatusText(int(e))))
-}
-
-// Dial opens connections to agents and servers.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
-
-// GuardedDial refuses loopback, link-local (where clouds keep their metadata
-// service), multicast and unspecified addresses, unless they lie in allowed. The
-// address is checked as it is connected to, so no name can resolve to another
-// one in between.
-func GuardedDial(allowed []netip.Prefix) Dial {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return errForbidden
-		}
-		ip := at.Addr().Unmap()
-		for _, prefix := range allowed {
-			if prefix.Contains(ip) {
-				return nil
-			}
-		}
-		if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-			return errForbidden
-		}
-		return nil
-	}}
-	return dialer.DialContext
 }
 
 // newTransport asks servers that nobody vouches for: no proxy, no compression

@@ -1,0 +1,74 @@
+package controller
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Dial opens connections to agents and servers.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// GuardedDial refuses the addresses of the node itself and of the services that
+// clouds offer to their machines, in each of the forms that lead there, unless
+// they are in allowed. The address is checked as it is connected to, so no name
+// can resolve to another one in between.
+func GuardedDial(allowed []netip.Prefix) Dial {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !mayAsk(at.Addr(), allowed) {
+			return errForbidden
+		}
+		return nil
+	}}
+	return dialer.DialContext
+}
+
+// forbidden networks, beside loopback, link-local, multicast and unspecified
+// addresses. The NetworkPolicy of the installation has the same.
+var forbidden = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),          // this host
+	netip.MustParsePrefix("255.255.255.255/32"), // broadcast
+	// Metadata and agents of clouds that are not link-local.
+	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
+	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba
+	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS
+	netip.MustParsePrefix("fd20:ce::254/128"),       // Google
+	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle
+	netip.MustParsePrefix("64:ff9b:1::/48"),         // NAT64 in a form that only its operator knows
+	netip.MustParsePrefix("2001::/32"),              // Teredo
+}
+
+// embedded are the networks whose addresses contain an IPv4 address, and the
+// byte that it begins at.
+var embedded = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64, RFC 6052
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // IPv4-translated, RFC 2765
+	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, RFC 4291
+	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4, RFC 3056
+}
+
+// mayAsk tells whether a server at ip may be asked.
+func mayAsk(ip netip.Addr, allowed []netip.Prefix) bool {
+	ip = ip.Unmap().WithZone("")
+	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if slices.ContainsFunc(allowed, contains) {
+		return true
+	}
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || slices.ContainsFunc(forbidden, contains) {
+		return false
+	}
+	for _, e := range embedded {
+		if e.prefix.Contains(ip) {
+			bytes := ip.As16()
+			return mayAsk(netip.AddrFrom4([4]byte(bytes[e.at:e.at+4])), allowed)
+		}
+	}
+	return true
+}

@@ -1,0 +1,4 @@
+package controller
+
+// MayAsk tells whether the guard lets an address pass.
+var MayAsk = mayAsk
