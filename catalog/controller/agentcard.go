@@ -43,7 +43,7 @@ const (
 )
 
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
-func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry) (answer, error) {
+func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
 	spec, status := cardOf(o)
 	a := answer{entry: newEntry(o, before), next: period(spec)}
 	pods, err := r.pods(ctx, o.GetNamespace(), spec)
@@ -55,7 +55,7 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 	if err != nil {
 		return a, err
 	}
-	got := r.fetchAll(ctx, spec, pods, before)
+	got := r.fetchAll(ctx, spec, pods, before, memory)
 	a.entry.Instances, a.entry.Images = nil, images(pods)
 	good := -1
 	for i, f := range got {
@@ -115,13 +115,13 @@ type fetched struct {
 }
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
-func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry) []fetched {
+func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *share) []fetched {
 	out := make([]fetched, len(pods))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range pods {
 		group.Go(func() error {
-			out[i] = r.fetch(ctx, spec, &pods[i])
+			out[i] = r.fetch(ctx, spec, &pods[i], memory)
 			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool { return o.Pod == pods[i].Name }); old >= 0 && out[i].card == nil {
 				out[i].Version = before.Instances[old].Version
 				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status == api.FetchSuccess {
@@ -135,7 +135,7 @@ func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods
 	return out
 }
 
-func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod) fetched {
+func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *share) fetched {
 	ctx, cancel := context.WithTimeout(ctx, r.CardTimeout)
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
@@ -154,7 +154,7 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	defer transport.CloseIdleConnections()
 	for _, path := range paths {
 		var data []byte
-		if data, f.err = get(ctx, transport, base+path, maxCard); f.err == nil {
+		if data, f.err = get(ctx, transport, base+path, maxCard, memory); f.err == nil {
 			f.card, f.err = readCard(data)
 		}
 		var status statusError

@@ -17,7 +17,7 @@ import (
 // Limits of what a server may do to us. The servers belong to others.
 const (
 	maxCard      = 1 << 20  // bytes of a card
-	maxDiscovery = 32 << 20 // bytes that one MCP discovery reads in all
+	maxDiscovery = 16 << 20 // bytes that one MCP discovery reads in all
 	maxRedirects = 3
 	maxHeader    = 64 << 10
 )
@@ -27,6 +27,7 @@ var (
 	errTooLarge  = errors.New("the answer is too large")
 	errOtherHost = errors.New("it sends us to another host")
 	errForbidden = errors.New("the address is not one that the catalog may ask")
+	errBusy      = errors.New("the catalog holds too many large answers at the moment")
 )
 
 // statusError is an HTTP status that is no success.
@@ -62,7 +63,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 }
 
 // get reads at most limit bytes of a URL.
-func get(ctx context.Context, transport http.RoundTripper, url string, limit int64) (data []byte, err error) {
+func get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *share) (data []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
@@ -77,7 +78,7 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	if response.StatusCode != http.StatusOK {
 		return nil, statusError(response.StatusCode)
 	}
-	data, err = io.ReadAll(io.LimitReader(response.Body, limit+1))
+	data, err = io.ReadAll(io.LimitReader(metered{response.Body, ctx, memory}, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = errTooLarge
 	}
@@ -96,6 +97,11 @@ func reason(err error) string {
 	var card *cardError
 	var dns *net.DNSError
 	var missing *missingError
+	for _, known := range []error{errTooLarge, errOtherHost, errForbidden, errBusy} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
 	switch {
 	case errors.As(err, &missing):
 		return missing.Error()
@@ -103,12 +109,6 @@ func reason(err error) string {
 		return card.Error()
 	case errors.As(err, &status):
 		return status.Error()
-	case errors.Is(err, errTooLarge), errors.Is(err, errOtherHost), errors.Is(err, errForbidden):
-		for _, known := range []error{errTooLarge, errOtherHost, errForbidden} {
-			if errors.Is(err, known) {
-				return known.Error()
-			}
-		}
 	case errors.As(err, &certificate):
 		return "its TLS certificate is not trusted: " + certificateReason(certificate.Err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

@@ -128,14 +128,20 @@ func (w *world) must(err error) {
 // start the whole controller; it ends with the test.
 func (w *world) start() (stop func()) {
 	w.Helper()
+	return w.startWith(controller.Options{})
+}
+
+// startWith the options that are not a world's own.
+func (w *world) startWith(o controller.Options) (stop func()) {
+	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- controller.Run(ctx, w.config, controller.Options{
-			Store: w.store, Namespace: w.namespace, Namespaces: []string{w.namespace}, MetricsAddress: "0", HealthAddress: "0",
-			Dial: w.network.dial, ServerPeriod: time.Second, Log: w.logTo,
-		})
-	}()
+	o.Store, o.Namespace, o.MetricsAddress, o.HealthAddress = w.store, w.namespace, "0", "0"
+	o.Dial, o.ServerPeriod, o.Log = w.network.dial, time.Second, w.logTo
+	if o.Namespaces == nil {
+		o.Namespaces = []string{w.namespace}
+	}
+	go func() { done <- controller.Run(ctx, w.config, o) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

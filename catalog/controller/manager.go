@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -144,7 +143,6 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		LeaderElectionID:              "armature-catalog",
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
-		Controller:                    config.Controller{UsePriorityQueue: ptr.To(true)},
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
@@ -263,14 +261,15 @@ func (r *Reconciler) listAll(ctx context.Context, namespaces []string, l client.
 // setup says what wakes a reconcile: the object itself, and for cards the pods
 // that they select.
 func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
+	turns := newTurns(concurrency)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, SkipNameValidation: ptr.To(true)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, SkipNameValidation: ptr.To(true)})
 	if k.watchesPods() {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
-	return b.Complete(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	return b.Complete(turns.share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		return r.Reconcile(ctx, k, request)
 	}))
 }

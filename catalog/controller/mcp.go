@@ -50,14 +50,15 @@ type discovery struct {
 }
 
 // discover asks an MCP server for its tools, resources and prompts.
-func discover(ctx context.Context, dial Dial, at endpoint) (found *discovery, err error) {
+// memory is held for what it answers.
+func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found *discovery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, at.timeout)
 	defer cancel()
 	base, err := url.Parse(at.url)
 	if err != nil {
 		return nil, &missingError{"its URL cannot be read"}
 	}
-	guard := &guard{next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence}
+	guard := &guard{next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence, memory: memory}
 	guard.left.Store(maxDiscovery)
 	defer func() { err = guard.explain(ctx, err) }()
 	web := &http.Client{Transport: guard, CheckRedirect: func(r *http.Request, via []*http.Request) error { return guard.note(sameHost(r, via)) }}
@@ -178,6 +179,7 @@ type guard struct {
 	headers http.Header
 	keep    bool // leave the session to the server
 	silence time.Duration
+	memory  *share
 	left    atomic.Int64
 	problem atomic.Pointer[error]
 }
@@ -201,7 +203,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode >= 400 && request.Method == http.MethodPost {
 		_ = g.note(statusError(response.StatusCode))
 	}
-	response.Body = &body{ReadCloser: response.Body, guard: g}
+	response.Body = &body{ReadCloser: response.Body, ctx: request.Context(), guard: g}
 	return response, nil
 }
 
@@ -232,6 +234,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 // body counts what is read of a response, and gives up on silence.
 type body struct {
 	io.ReadCloser
+	ctx   context.Context
 	guard *guard
 }
 
@@ -246,6 +249,9 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.guard.left.Add(-int64(n)) < 0 {
 		return 0, b.guard.note(errTooLarge)
+	}
+	if short := b.guard.memory.add(b.ctx, int64(n)); short != nil {
+		return 0, b.guard.note(short)
 	}
 	return n, err
 }
@@ -298,7 +304,7 @@ func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (en
 }
 
 // maxTimeout bounds what a RemoteMCPServer may ask for: a worker waits for it.
-const maxTimeout = 5 * time.Minute
+const maxTimeout = time.Minute
 
 // parts of a Secret's value that must not show up anywhere: the whole, and what
 // follows a scheme such as Bearer.

@@ -50,6 +50,7 @@ type Reconciler struct {
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 
+	memory  *budget
 	backoff workqueue.TypedRateLimiter[store.Key]
 	metrics *metrics
 }
@@ -78,6 +79,7 @@ func (r *Reconciler) Init() *Reconciler {
 	if r.ServerPeriod == 0 {
 		r.ServerPeriod = 2 * time.Minute
 	}
+	r.memory = newBudget()
 	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[store.Key](firstRetry, lastRetry)
 	r.metrics = newMetrics(r.Store)
 	return r
@@ -103,8 +105,9 @@ func (a *answer) fail(err error) {
 	a.entry.Health, a.entry.Message = store.Failing, reason(err)
 }
 
-// ask one kind of object. before is what the catalog knows.
-type ask func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry) (answer, error)
+// ask one kind of object. before is what the catalog knows, without items; memory
+// is held for what is answered, until it is stored.
+type ask func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error)
 
 // Reconcile one object of a kind.
 func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Request) (reconcile.Result, error) {
@@ -122,7 +125,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 		return reconcile.Result{}, err
 	}
 	began := time.Now()
-	a, err := k.ask(r, ctx, o, before)
+	memory := r.memory.share(request.Namespace)
+	defer memory.release()
+	a, err := k.ask(r, ctx, o, before, memory)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("%s %s: %w", k.Resource, request, err)
 	}
@@ -142,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 // before is what the catalog knows of an object: what is stored, else what its
 // status tells, which is stored at once.
 func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object) (store.Entry, error) {
-	stored, err := r.Store.Get(ctx, key)
+	stored, err := r.Store.Summary(ctx, key)
 	if err == nil && stored.UID == string(o.GetUID()) {
 		return stored, nil
 	}
@@ -240,7 +245,7 @@ func condition(list *[]metav1.Condition, kind string, generation int64, a answer
 }
 
 // askServer lists what an MCP server offers.
-func (r *Reconciler) askServer(ctx context.Context, o client.Object, before store.Entry) (answer, error) {
+func (r *Reconciler) askServer(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
 	a := answer{entry: newEntry(o, before), next: r.ServerPeriod}
 	var at endpoint
 	var err error
@@ -254,7 +259,7 @@ func (r *Reconciler) askServer(ctx context.Context, o client.Object, before stor
 	}
 	var found *discovery
 	if err == nil {
-		found, err = discover(ctx, r.Dial, at)
+		found, err = discover(ctx, r.Dial, at, memory)
 	}
 	if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return a, err // the API server's, not the MCP server's
@@ -336,6 +341,6 @@ func clip(text string, limit int) string {
 }
 
 // askAgentObject stores what kagent's Agent says: its own controller runs it.
-func (r *Reconciler) askAgentObject(_ context.Context, o client.Object, _ store.Entry) (answer, error) {
+func (r *Reconciler) askAgentObject(_ context.Context, o client.Object, _ store.Entry, _ *share) (answer, error) {
 	return answer{entry: newEntry(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
 }

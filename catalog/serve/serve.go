@@ -165,8 +165,11 @@ func (s *Server) api(answer func(r *http.Request) (any, error)) http.Handler {
 // refuseAPI tells an error as JSON. What went wrong inside is logged, not told.
 func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problem(r.Context(), r.URL.Path, err)
-	if p.status == http.StatusUnauthorized {
+	switch p.status {
+	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "5")
 	}
 	s.write(w, p.status, map[string]string{"error": p.message})
 }
@@ -178,13 +181,11 @@ func (s *Server) problem(ctx context.Context, where string, err error) *problem 
 	case errors.As(err, &p):
 	case errors.Is(err, store.ErrNotFound):
 		p = &problem{http.StatusNotFound, store.ErrNotFound.Error()}
-	case errors.Is(err, store.ErrExpired):
-		p = &problem{http.StatusGone, store.ErrExpired.Error()}
 	default:
 		if ctx.Err() == nil {
 			s.Log.Error(err, "answering a request", "path", where)
 		}
-		p = &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
+		p = &problem{http.StatusServiceUnavailable, "the catalog cannot answer now"}
 	}
 	return p
 }
@@ -343,12 +344,13 @@ func parseCursor(text string) (store.Key, error) {
 }
 
 // watch streams changes as server-sent events: first all that is there, unless
-// the caller says after which revision (or Last-Event-ID) to go on, then each
-// change. The id of an event is the revision to go on from.
+// the caller says after which event (Last-Event-ID) to go on, then each change.
+// Where what changed since is not known, such as when the store was lost, the
+// event resync says to forget what was told before, and all follows again.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, after, err := watchQuery(r)
 	if err == nil {
-		_, _, err = s.Store.Changes(r.Context(), after, q)
+		_, err = s.Store.Position(r.Context())
 	}
 	if err != nil {
 		s.refuseAPI(w, r, err)
@@ -356,28 +358,32 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
+	// A caller that is gone is no error of ours.
 	if err := s.stream(w, r, q, after); err != nil && r.Context().Err() == nil {
 		s.Log.Error(err, "streaming changes")
 	}
 }
 
-func watchQuery(r *http.Request) (store.Query, int64, error) {
-	q, err := query(r, "revision")
+func watchQuery(r *http.Request) (q store.Query, after store.Position, err error) {
+	if q, err = query(r, "revision"); err != nil {
+		return q, after, err
+	}
 	text := r.URL.Query().Get("revision")
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		text = id
 	}
-	if text == "" || err != nil {
-		return q, 0, err
+	if text == "" {
+		return q, after, nil
 	}
-	after, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || after < 0 {
-		return q, 0, &problem{http.StatusBadRequest, "revision: use the id of an event"}
+	if after, err = store.ParsePosition(text); err != nil {
+		return q, after, &problem{http.StatusBadRequest, "revision: use the id of an event"}
 	}
 	return q, after, nil
 }
 
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after int64) error {
+// stream until the caller is gone or no longer let in. A store, or a Kubernetes,
+// that does not answer is waited for.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after store.Position) error {
 	flush := http.NewResponseController(w)
 	poll := s.Poll
 	if poll == 0 {
@@ -389,26 +395,37 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 	}
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	quiet, allowed := time.Now(), time.Now()
+	quiet, allowed, down := time.Now(), time.Now(), false
 	for {
-		if time.Since(allowed) > beat {
-			var err error
-			if q.Scope, err = s.scope(r); err != nil {
-				return nil // no longer let in
+		var refused *problem
+		changes, latest, err := s.news(r, &q, after, beat, &allowed)
+		switch {
+		case errors.As(err, &refused):
+			return nil
+		case errors.Is(err, store.ErrExpired):
+			if _, err := fmt.Fprint(w, "event: resync\ndata: {}\n\n"); err != nil {
+				return err
 			}
-			allowed = time.Now()
+			after = store.Position{}
+			continue
+		case err != nil:
+			if !down && r.Context().Err() == nil {
+				s.Log.Error(err, "streaming changes: waiting for the store")
+			}
+			latest = after
 		}
-		changes, latest, err := s.Store.Changes(r.Context(), after, q)
-		if err != nil {
-			return err
-		}
+		down = err != nil
 		for _, c := range changes {
-			if err := event(w, c); err != nil {
+			if err := event(w, latest.Store, c); err != nil {
 				return err
 			}
 		}
 		if latest != after || time.Since(quiet) > beat {
-			if _, err := fmt.Fprintf(w, "id: %d\nevent: synced\ndata: {}\n\n", latest); err != nil {
+			text := fmt.Sprintf("id: %s\nevent: synced\ndata: {}\n\n", latest)
+			if down {
+				text = ": the store does not answer now\n\n"
+			}
+			if _, err := fmt.Fprint(w, text); err != nil {
 				return err
 			}
 			if err := flush.Flush(); err != nil {
@@ -424,7 +441,19 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 	}
 }
 
-func event(w http.ResponseWriter, c store.Change) error {
+// news after a position; after each beat the caller's rights are asked for again.
+func (s *Server) news(r *http.Request, q *store.Query, after store.Position, beat time.Duration, allowed *time.Time) ([]store.Change, store.Position, error) {
+	if time.Since(*allowed) > beat {
+		scope, err := s.scope(r)
+		if err != nil {
+			return nil, after, err
+		}
+		q.Scope, *allowed = scope, time.Now()
+	}
+	return s.Store.Changes(r.Context(), after, *q)
+}
+
+func event(w http.ResponseWriter, in string, c store.Change) error {
 	name := "updated"
 	if c.Deleted {
 		name = "deleted"
@@ -433,6 +462,6 @@ func event(w http.ResponseWriter, c store.Change) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, name, data)
+	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", store.Position{Store: in, Revision: c.Revision}, name, data)
 	return err
 }

@@ -377,6 +377,45 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A watcher that goes on from an event of a store that was lost, or of a future
+// that never came, is told to begin again.
+func TestWatchAfterALostStore(t *testing.T) {
+	w := newWorld(t)
+	token := w.token("all", "*")
+	at, err := w.store.Position(t.Context())
+	w.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, id := range []string{"lost-1", fmt.Sprintf("lost-%d", at.Revision), fmt.Sprintf("%s-%d", at.Store, at.Revision+1), fmt.Sprint(at.Revision + 100)} {
+		got := until(t, w.stream(ctx, token, "?type=agent", id), "event: synced")
+		if !strings.HasPrefix(got, "event: resync\n") || strings.Count(got, "event: updated") != 2 || !strings.Contains(got, "id: "+at.String()) {
+			t.Errorf("after %s: %s", id, got)
+		}
+	}
+}
+
+// A stream outlives a store that does not answer for a while.
+func TestWatchWaitsForTheStore(t *testing.T) {
+	w := newWorld(t)
+	token := w.token("all", "*")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lines := w.stream(ctx, token, "?type=agent", "")
+	until(t, lines, "event: synced")
+	w.must2(w.sql("ALTER TABLE identity RENAME TO lost"))
+	if got := until(t, lines, ": the store"); strings.Contains(got, "resync") {
+		t.Errorf("meanwhile: %s", got)
+	}
+	if status, body := w.ask(token, "/api/v1/watch"); status != http.StatusServiceUnavailable {
+		t.Errorf("who begins to watch meanwhile is told %d %s", status, body)
+	}
+	w.must2(w.sql("ALTER TABLE lost RENAME TO identity"))
+	w.put("team1", "travel", cards, store.Agent)
+	if got := until(t, lines, "event: updated"); !strings.Contains(got, "travel") {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
 // A watcher's rights are asked for again however much happens meanwhile.
 func TestWatchAsksForRightsAgain(t *testing.T) {
 	w := newWorld(t)

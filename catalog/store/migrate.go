@@ -39,6 +39,16 @@ var migrations = []struct{ sqlite, postgres []string }{
 			`CREATE INDEX gone_revision ON gone (revision)`,
 		},
 	},
+	{ // a store that was lost is told apart from the next
+		sqlite: []string{
+			`CREATE TABLE identity (id TEXT NOT NULL)`,
+			`INSERT INTO identity VALUES (lower(hex(randomblob(8))))`,
+		},
+		postgres: []string{
+			`CREATE TABLE identity (id TEXT NOT NULL)`,
+			`INSERT INTO identity VALUES (left(md5(random()::text || clock_timestamp()::text), 16))`,
+		},
+	},
 }
 
 // migrate brings the schema to this version in one transaction, so that several

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -121,15 +122,22 @@ func (s *Store) List(ctx context.Context, q Query) ([]Entry, error) {
 }
 
 // Get one entry with its items, or ErrNotFound.
-func (s *Store) Get(ctx context.Context, key Key) (Entry, error) {
-	e, err := s.get(ctx, key)
+func (s *Store) Get(ctx context.Context, key Key) (Entry, error) { return s.entry(ctx, key, true) }
+
+// Summary gives one entry without its items, or ErrNotFound.
+func (s *Store) Summary(ctx context.Context, key Key) (Entry, error) {
+	return s.entry(ctx, key, false)
+}
+
+func (s *Store) entry(ctx context.Context, key Key, items bool) (Entry, error) {
+	e, err := s.get(ctx, key, items)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
 	}
 	return e, err
 }
 
-func (s *Store) get(ctx context.Context, key Key) (e Entry, err error) {
+func (s *Store) get(ctx context.Context, key Key, items bool) (e Entry, err error) {
 	// One transaction, so that an entry is never shown with another one's items.
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: s.postgres, Isolation: map[bool]sql.IsolationLevel{true: sql.LevelRepeatableRead}[s.postgres]})
 	if err != nil {
@@ -151,7 +159,9 @@ func (s *Store) get(ctx context.Context, key Key) (e Entry, err error) {
 	if len(found) == 0 {
 		return e, ErrNotFound
 	}
-	e = found[0]
+	if e = found[0]; !items {
+		return e, nil
+	}
 	if rows, err = tx.QueryContext(ctx, s.bind("SELECT body FROM item WHERE uid = ? AND position >= 0 ORDER BY position"), e.UID); err != nil {
 		return e, err
 	}
@@ -314,17 +324,47 @@ type Change struct {
 	Entry *Entry `json:"entry,omitempty"`
 }
 
-// Changes after a revision, oldest first, as far as a query picks them. latest
-// is the revision to go on from. An entry that changed twice is there once.
-func (s *Store) Changes(ctx context.Context, after int64, q Query) (changes []Change, latest int64, err error) {
-	if latest, err = s.Revision(ctx); err != nil || latest == after {
+// Position is a place in the history of one store. Its zero value is the beginning.
+type Position struct {
+	// Store is made up by each store when it is created, so that no position of
+	// one that was lost means anything to the next; empty is any store's.
+	Store    string
+	Revision int64
+}
+
+// String is the position as ParsePosition reads it.
+func (p Position) String() string {
+	if p.Store == "" {
+		return strconv.FormatInt(p.Revision, 10)
+	}
+	return p.Store + "-" + strconv.FormatInt(p.Revision, 10)
+}
+
+// ParsePosition reads what String wrote.
+func ParsePosition(text string) (p Position, err error) {
+	number := text
+	if at := strings.LastIndexByte(text, '-'); at > 0 {
+		p.Store, number = text[:at], text[at+1:]
+	}
+	if p.Revision, err = strconv.ParseInt(number, 10, 64); err != nil || p.Revision < 0 {
+		return Position{}, fmt.Errorf("%q is not a position in the catalog", text)
+	}
+	return p, nil
+}
+
+// Changes after a position, oldest first, as far as a query picks them. latest
+// is the position to go on from. An entry that changed twice is there once.
+// After a position that is too old, or another store's, it is ErrExpired.
+func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes []Change, latest Position, err error) {
+	if latest, err = s.Position(ctx); err != nil || latest == after {
 		return nil, latest, err
 	}
-	if after > 0 && after < latest-keptTombs {
+	switch {
+	case after.Store != "" && after.Store != latest.Store, after.Revision > latest.Revision, after.Revision > 0 && after.Revision < latest.Revision-keptTombs:
 		return nil, latest, ErrExpired
 	}
 	where, args := q.where()
-	rows, err := s.read.QueryContext(ctx, s.bind("SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision"), append([]any{after, latest}, args...)...)
+	rows, err := s.read.QueryContext(ctx, s.bind("SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision"), append([]any{after.Revision, latest.Revision}, args...)...)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading changes: %w", err)
 	}
@@ -335,7 +375,7 @@ func (s *Store) Changes(ctx context.Context, after int64, q Query) (changes []Ch
 	for i := range entries {
 		changes = append(changes, Change{Revision: entries[i].Revision, Key: entries[i].Key, Type: entries[i].Type, Entry: &entries[i]})
 	}
-	rows, err = s.read.QueryContext(ctx, s.bind("SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ?"), after, latest)
+	rows, err = s.read.QueryContext(ctx, s.bind("SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ?"), after.Revision, latest.Revision)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading deletions: %w", err)
 	}
@@ -355,9 +395,9 @@ func (s *Store) Changes(ctx context.Context, after int64, q Query) (changes []Ch
 	return changes, latest, nil
 }
 
-// Revision of the catalog: it grows with every change.
-func (s *Store) Revision(ctx context.Context) (latest int64, err error) {
-	if err = s.read.QueryRowContext(ctx, "SELECT latest FROM revision").Scan(&latest); err != nil {
+// Position of the store's latest change.
+func (s *Store) Position(ctx context.Context) (latest Position, err error) {
+	if err = s.read.QueryRowContext(ctx, "SELECT identity.id, revision.latest FROM identity, revision").Scan(&latest.Store, &latest.Revision); err != nil {
 		err = fmt.Errorf("reading the catalog's revision: %w", err)
 	}
 	return latest, err

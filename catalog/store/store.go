@@ -32,9 +32,9 @@ const Memory = ":memory:"
 // ErrNotFound says that there is no such entry.
 var ErrNotFound = errors.New("not in the catalog")
 
-// ErrExpired says that deletions after the given revision are no longer known,
-// so that a watcher has to list again.
-var ErrExpired = errors.New("this revision is too old: list again")
+// ErrExpired says that what changed after the given position is not known, so
+// that a watcher has to begin again.
+var ErrExpired = errors.New("this position is too old, or another store's: list again")
 
 // Open the store at address: postgres://…, a file's path for SQLite, or Memory.
 // It is brought to this version's schema; a newer schema is an error.

@@ -297,7 +297,7 @@ func TestScope(t *testing.T) {
 			q := store.Query{Scope: c.scope, Text: "intelligence"}
 			listed := must[[]store.Entry](t)(s.List(t.Context(), q))
 			found := must[[]store.Hit](t)(s.Search(t.Context(), q))
-			changes, _, err := s.Changes(t.Context(), 0, q)
+			changes, _, err := s.Changes(t.Context(), store.Position{}, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestChanges(t *testing.T) {
 		a, b := agent("team1", "a", 1), agent("team1", "b", 1)
 		must[bool](t)(s.Replace(t.Context(), a))
 		must[bool](t)(s.Replace(t.Context(), b))
-		_, latest, err := s.Changes(t.Context(), 0, q)
+		_, latest, err := s.Changes(t.Context(), store.Position{}, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,6 +386,36 @@ func TestChanges(t *testing.T) {
 			t.Errorf("then %v, %v", more, err)
 		}
 	})
+}
+
+// A position is one store's alone: of a store that was lost, or in a future that
+// never came, it is expired.
+func TestPositionOfAnotherStore(t *testing.T) {
+	each(t, func(t *testing.T, open func() *store.Store) {
+		s := open()
+		q := store.Query{Scope: store.Everything}
+		must[bool](t)(s.Replace(t.Context(), agent("team1", "a", 1)))
+		at := must[store.Position](t)(s.Position(t.Context()))
+		if again := must[store.Position](t)(open().Position(t.Context())); again != at || at.Store == "" {
+			t.Errorf("the store is at %s, opened again at %s", at, again)
+		}
+		if parsed, err := store.ParsePosition(at.String()); err != nil || parsed != at {
+			t.Errorf("%s is read as %s, %v", at, parsed, err)
+		}
+		for _, other := range []store.Position{{Store: "lost", Revision: at.Revision}, {Store: "lost"}, {Store: at.Store, Revision: at.Revision + 1}, {Revision: at.Revision + 1}} {
+			if _, _, err := s.Changes(t.Context(), other, q); !errors.Is(err, store.ErrExpired) {
+				t.Errorf("after %s: %v", other, err)
+			}
+		}
+		if _, _, err := s.Changes(t.Context(), store.Position{Revision: at.Revision}, q); err != nil {
+			t.Errorf("after a position of an older program: %v", err)
+		}
+	})
+	for _, text := range []string{"", "-1", "x", "a-", "a-b"} {
+		if p, err := store.ParsePosition(text); err == nil {
+			t.Errorf("%q is read as %v", text, p)
+		}
+	}
 }
 
 // A store of a newer program is refused, not damaged.

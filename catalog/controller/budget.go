@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Bytes of answers that are held at once, from the first byte until what they
+// say is stored. Decoding multiplies them by about four, and the installation
+// gives the catalog 256 MiB.
+const (
+	maxAnswers   = 32 << 20         // of all that are asked at the same time
+	maxNamespace = maxDiscovery     // of those of one namespace
+	freeAnswer   = 64 << 10         // of one, before it counts: nearly all are smaller
+	answerStep   = 256 << 10        // what one takes at a time
+	maxPatience  = 10 * time.Second // for others to end
+)
+
+// budget bounds what all agents and servers together may send us at once.
+type budget struct {
+	all *semaphore.Weighted
+
+	mu sync.Mutex
+	by map[string]int64 // bytes taken, by namespace
+}
+
+func newBudget() *budget {
+	return &budget{all: semaphore.NewWeighted(maxAnswers), by: map[string]int64{}}
+}
+
+// share is what one reconcile takes of the budget.
+type share struct {
+	*budget
+	namespace string
+
+	mu           sync.Mutex
+	read         int64
+	wanted, held int64 // what is taken or being taken, and what is taken
+	ended        bool
+}
+
+func (b *budget) share(namespace string) *share {
+	return &share{budget: b, namespace: namespace, read: -freeAnswer}
+}
+
+// add notes bytes that were read. It waits for memory, and fails with errBusy
+// when others hold too much of it for too long, or the namespace holds its part.
+func (s *share) add(ctx context.Context, n int64) error {
+	s.mu.Lock()
+	s.read += n
+	missing := max(0, (s.read-s.wanted+answerStep-1)/answerStep*answerStep)
+	s.wanted += missing // nobody else takes it for the same bytes
+	ended := s.ended
+	s.mu.Unlock()
+	if missing == 0 && !ended {
+		return nil
+	}
+	if ended {
+		return context.Canceled
+	}
+	err := s.take(ctx, missing)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.wanted -= missing
+	case s.ended: // while it waited
+		s.give(missing)
+		s.all.Release(missing)
+		err = context.Canceled
+	default:
+		s.held += missing
+	}
+	return err
+}
+
+func (s *share) take(ctx context.Context, n int64) error {
+	s.budget.mu.Lock()
+	if s.by[s.namespace]+n > maxNamespace+answerStep {
+		s.budget.mu.Unlock()
+		return errBusy
+	}
+	s.by[s.namespace] += n
+	s.budget.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, maxPatience)
+	defer cancel()
+	if s.all.Acquire(ctx, n) != nil {
+		s.give(n)
+		return errBusy
+	}
+	return nil
+}
+
+// give takes bytes off the namespace's account.
+func (s *share) give(n int64) {
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	if s.by[s.namespace] -= n; s.by[s.namespace] == 0 {
+		delete(s.by, s.namespace)
+	}
+}
+
+// release gives everything back, when nothing of what was read is needed any more.
+// What is read later, by a connection that is about to close, is refused.
+func (s *share) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.held > 0 {
+		s.give(s.held)
+		s.all.Release(s.held)
+		s.held = 0
+	}
+}
+
+// metered counts what is read of an answer.
+type metered struct {
+	io.Reader
+	ctx   context.Context
+	share *share
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	if short := m.share.add(m.ctx, int64(n)); short != nil {
+		return 0, short
+	}
+	return n, err
+}

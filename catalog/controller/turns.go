@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// turns shares the workers of one kind between namespaces. Namespaces with work
+// take turns, and one of them has at most a quarter of the workers at once: with
+// servers that never answer it delays itself, not others.
+type turns struct {
+	most int
+
+	mu      sync.Mutex
+	again   func(reconcile.Request) // adds to the queue
+	working map[string]int
+	waiting map[string][]reconcile.Request
+}
+
+func newTurns(workers int) *turns {
+	return &turns{most: max(1, workers/4), working: map[string]int{}, waiting: map[string][]reconcile.Request{}}
+}
+
+// queue of the requests of one controller.
+func (t *turns) queue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	type config = workqueue.TypedRateLimitingQueueConfig[reconcile.Request]
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: &roundRobin{}})
+	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: inner})
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config{Name: name, DelayingQueue: delayed})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.again = q.Add
+	return q
+}
+
+// share gives a reconciler whose requests wait while their namespace has as many
+// workers as it may have.
+func (t *turns) share(next reconcile.Func) reconcile.Func {
+	return func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		if !t.begin(request) {
+			return reconcile.Result{}, nil // end adds it again
+		}
+		defer t.end(request)
+		return next(ctx, request)
+	}
+}
+
+func (t *turns) begin(request reconcile.Request) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := request.Namespace
+	at := slices.Index(t.waiting[n], request)
+	if t.working[n] >= t.most {
+		if at < 0 {
+			t.waiting[n] = append(t.waiting[n], request)
+		}
+		return false
+	}
+	if at >= 0 {
+		t.waiting[n] = slices.Delete(t.waiting[n], at, at+1)
+	}
+	t.working[n]++
+	return true
+}
+
+func (t *turns) end(request reconcile.Request) {
+	n := request.Namespace
+	t.mu.Lock()
+	if t.working[n]--; t.working[n] == 0 {
+		delete(t.working, n)
+	}
+	var next []reconcile.Request
+	if w := t.waiting[n]; len(w) > 0 {
+		next, t.waiting[n] = w[:1:1], w[1:]
+	}
+	if len(t.waiting[n]) == 0 {
+		delete(t.waiting, n)
+	}
+	again := t.again
+	t.mu.Unlock()
+	for _, r := range next {
+		again(r)
+	}
+}
+
+// roundRobin is a workqueue.Queue in which namespaces take turns.
+type roundRobin struct {
+	ring     []string // namespaces with requests, next first
+	requests map[string][]reconcile.Request
+	length   int
+}
+
+// Touch leaves a request where it is.
+func (q *roundRobin) Touch(reconcile.Request) {}
+
+// Len is how many requests there are.
+func (q *roundRobin) Len() int { return q.length }
+
+// Push adds a request behind those of its namespace.
+func (q *roundRobin) Push(request reconcile.Request) {
+	n := request.Namespace
+	if q.requests == nil {
+		q.requests = map[string][]reconcile.Request{}
+	}
+	if len(q.requests[n]) == 0 {
+		q.ring = append(q.ring, n)
+	}
+	q.requests[n] = append(q.requests[n], request)
+	q.length++
+}
+
+// Pop gives the oldest request of the namespace whose turn it is.
+func (q *roundRobin) Pop() reconcile.Request {
+	n := q.ring[0]
+	q.ring = q.ring[1:]
+	list := q.requests[n]
+	request := list[0]
+	q.length--
+	if list = list[1:]; len(list) == 0 {
+		delete(q.requests, n)
+		return request
+	}
+	q.requests[n] = list
+	q.ring = append(q.ring, n)
+	return request
+}
