@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -69,7 +71,7 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("User-Agent", userAgent)
+	request.Header.Set("User-Agent", UserAgent())
 	response, err := (&http.Client{Transport: transport, CheckRedirect: sameHost}).Do(request)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,19 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	return data, err
 }
 
-const userAgent = "armature-catalog"
+// program is the catalog's name before others.
+const program = "armature-catalog"
+
+// UserAgent names the program and its version in every request.
+var UserAgent = sync.OnceValue(func() string { return program + "/" + version() })
+
+// version that the program was built as; devel where that is not known.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
+		return info.Main.Version
+	}
+	return "devel"
+}
 
 // reason says in words that are the same each time why a server could not be
 // asked. What the server itself wrote is not among them: it may hold anything,

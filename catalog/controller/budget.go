@@ -86,7 +86,11 @@ func (s *share) take(ctx context.Context, n int64) error {
 	}
 	s.by[s.namespace] += n
 	s.budget.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, maxPatience)
+	patience := maxPatience
+	if end, ok := ctx.Deadline(); ok { // so that the reason is ours, and not that it took too long
+		patience = min(patience, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if s.all.Acquire(ctx, n) != nil {
 		s.give(n)

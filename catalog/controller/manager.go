@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -127,7 +129,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		cfg.QPS = 200
 	}
 	cfg.Burst = int(2 * cfg.QPS)
-	cfg.UserAgent = userAgent
+	cfg.UserAgent = UserAgent()
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -148,7 +150,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
 	r := (&Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(userAgent),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(program),
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod,
 	}).Init()
 	for _, c := range r.metrics.collectors() {
@@ -166,57 +168,92 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// crdPeriod is how often a CRD that is missing is looked for.
-const crdPeriod = 30 * time.Second
+// How often a CRD that is missing is looked for, and how soon a kind that cannot
+// be followed is tried again: doubled each time.
+const (
+	crdPeriod   = 30 * time.Second
+	firstFollow = time.Second
+	lastFollow  = 30 * time.Second
+)
 
-// follow sweeps and starts each kind, as soon as its CRD is there.
+// follow each kind as soon as its CRD is there, until ctx ends. One that cannot
+// be listed or swept keeps no other from being followed, and is tried again.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	pending := slices.Clone(Kinds)
-	for {
-		var missing []Kind
-		for _, k := range pending {
-			_, err := mgr.GetRESTMapper().RESTMapping(k.gvk.GroupKind(), k.gvk.Version)
-			if err == nil {
-				err = r.start(ctx, mgr, k, o)
-			} else if meta.IsNoMatchError(err) {
-				// Where there is no kind there are no objects.
-				missing = append(missing, k)
-				_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
-			}
-			if ctx.Err() != nil {
-				return nil // it ends, and a cache that was filling with it
-			}
-			if err != nil {
-				return fmt.Errorf("starting to follow %s: %w", k.Resource, err)
-			}
+	var group sync.WaitGroup
+	for _, k := range Kinds {
+		group.Go(func() { r.followKind(ctx, mgr, k, o) })
+	}
+	group.Wait()
+	return nil
+}
+
+func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) {
+	log := ctrl.LoggerFrom(ctx).WithValues("resource", k.Resource)
+	started, patience := false, firstFollow
+	for ctx.Err() == nil { // it ends, and a cache that was filling with it
+		found, err := r.followOnce(ctx, mgr, k, o, &started)
+		if ctx.Err() != nil || err == nil && found {
+			return
 		}
-		if pending = missing; len(pending) == 0 {
-			return nil
+		wait := crdPeriod
+		if err != nil {
+			wait, patience = patience, min(2*patience, lastFollow)
+			log.Error(err, "this kind is not followed as it should be; what the catalog has of it is served", "again", wait.String())
+		} else {
+			patience = firstFollow
 		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(crdPeriod):
+		case <-time.After(wait):
 		}
 	}
 }
 
-// start the controller of a kind, then sweep what vanished while nobody watched.
-// The caches come first: a controller that ends while it waits for them logs that
-// as an error.
+// followOnce starts the controller of a kind, then sweeps what vanished while
+// nobody watched. found is whether there is such a kind.
+func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o Options, started *bool) (found bool, err error) {
+	defer func() { r.metrics.followed(k.Resource, found, err) }()
+	_, err = mgr.GetRESTMapper().RESTMapping(k.gvk.GroupKind(), k.gvk.Version)
+	if meta.IsNoMatchError(err) {
+		// Where there is no kind there are no objects.
+		_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
+		return false, err
+	}
+	if err == nil && !*started {
+		if err = r.start(ctx, mgr, k, o); err == nil {
+			*started = true
+		}
+	}
+	if err == nil {
+		err = r.sweep(ctx, k, o)
+	}
+	return true, err
+}
+
+// start the controller of a kind. The caches come first: a controller that ends
+// while it waits for them logs that as an error. Before them comes a look at what
+// they will list: controller-runtime's caches wait for each other, so one that
+// cannot fill would keep every other controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
-	watched := []client.Object{k.object()}
+	watched, lists := []client.Object{k.object()}, []client.ObjectList{k.list()}
 	if k.watchesPods() {
-		watched = append(watched, &corev1.Pod{})
+		watched, lists = append(watched, &corev1.Pod{}), append(lists, &corev1.PodList{})
+	}
+	for _, l := range lists {
+		if err := r.listAll(ctx, o.Namespaces, l, client.Limit(1)); err != nil {
+			return err
+		}
 	}
 	for _, object := range watched {
 		if _, err := mgr.GetCache().GetInformer(ctx, object); err != nil {
 			return err
 		}
 	}
-	if err := r.setup(mgr, k, o.Concurrency); err != nil {
-		return err
-	}
+	return r.setup(mgr, k, o.Concurrency)
+}
+
+// sweep the entries of objects that are gone.
+func (r *Reconciler) sweep(ctx context.Context, k Kind, o Options) error {
 	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
 		// Metadata alone, from the API server: the cache may be a moment behind.
 		l := k.list()
@@ -240,13 +277,13 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Opti
 }
 
 // listAll of the namespaces that are looked after.
-func (r *Reconciler) listAll(ctx context.Context, namespaces []string, l client.ObjectList) error {
+func (r *Reconciler) listAll(ctx context.Context, namespaces []string, l client.ObjectList, how ...client.ListOption) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
 	var items []runtime.Object
 	for _, n := range namespaces {
-		if err := r.Live.List(ctx, l, client.InNamespace(n)); err != nil {
+		if err := r.Live.List(ctx, l, append(how, client.InNamespace(n))...); err != nil {
 			return fmt.Errorf("listing what there is: %w", err)
 		}
 		some, err := meta.ExtractList(l)
@@ -265,13 +302,19 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, SkipNameValidation: ptr.To(true)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
 	if k.watchesPods() {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(turns.share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		return r.Reconcile(ctx, k, request)
 	}))
+}
+
+// retries of what could not be reconciled, such as while the store does not
+// answer: soon enough after it is back.
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, lastFollow)
 }
 
 // specChanged lets updates pass that changed generation or labels (002, "Event

@@ -68,7 +68,7 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	}
 	// The SDK would log what servers write.
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: userAgent, Version: "v1"}, options).Connect(ctx, transport, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: program, Version: version()}, options).Connect(ctx, transport, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: request}, nil
 	}
 	request = request.Clone(request.Context())
-	request.Header.Set("User-Agent", userAgent)
+	request.Header.Set("User-Agent", UserAgent())
 	for name, values := range g.headers {
 		request.Header[name] = values
 	}

@@ -9,4 +9,4 @@ func (s *Store) SetSchemaVersion(ctx context.Context, version int) error {
 }
 
 // Migrate as Open does.
-func (s *Store) Migrate(ctx context.Context) error { return s.migrate(ctx) }
+func (s *Store) Migrate(ctx context.Context) error { return s.migrate(ctx, s.write) }

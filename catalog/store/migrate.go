@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // migrations bring a store from one version of the schema to the next. What has
@@ -53,8 +55,8 @@ var migrations = []struct{ sqlite, postgres []string }{
 
 // migrate brings the schema to this version in one transaction, so that several
 // replicas may start at once.
-func (s *Store) migrate(ctx context.Context) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+func (s *Store) migrate(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
@@ -62,6 +64,26 @@ func (s *Store) migrate(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("migrating the store: %w", err), tx.Rollback())
 	}
 	return tx.Commit()
+}
+
+// migrating connects to a database that has this version's schema: whoever
+// connects first brings it there, however late it can be reached.
+type migrating struct {
+	driver.Connector
+	migrate func(context.Context, *sql.DB) error
+	done    atomic.Bool
+}
+
+// Connect and migrate where nobody has yet. Two at once do no harm.
+func (m *migrating) Connect(ctx context.Context) (_ driver.Conn, err error) {
+	if !m.done.Load() {
+		db := sql.OpenDB(m.Connector)
+		if err := errors.Join(m.migrate(ctx, db), db.Close()); err != nil {
+			return nil, err
+		}
+		m.done.Store(true)
+	}
+	return m.Connector.Connect(ctx)
 }
 
 func (s *Store) migrateIn(ctx context.Context, tx *sql.Tx) error {

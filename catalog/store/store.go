@@ -16,8 +16,10 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	_ "modernc.org/sqlite"             // the driver "sqlite"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
 // Store is safe for concurrent use. Several processes may share one.
@@ -37,26 +39,48 @@ var ErrNotFound = errors.New("not in the catalog")
 var ErrExpired = errors.New("this position is too old, or another store's: list again")
 
 // Open the store at address: postgres://…, a file's path for SQLite, or Memory.
-// It is brought to this version's schema; a newer schema is an error.
+// It is brought to this version's schema; a newer schema is an error. A PostgreSQL
+// that cannot be reached is none: each call fails until it can be, and Ping tells.
 func Open(ctx context.Context, address string) (*Store, error) {
 	s, err := connect(address)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.migrate(ctx); err != nil {
+	if s.postgres {
+		err = s.Ping(ctx) // the first connection migrates
+		if unreachable(err) {
+			err = nil
+		}
+	} else {
+		err = s.migrate(ctx, s.write)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// unreachable tells that no PostgreSQL answered, or one that is about to: not
+// that it refused a login.
+func unreachable(err error) bool {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return answer.Code == "57P03" // cannot_connect_now
+	}
+	return errors.As(err, new(*pgconn.ConnectError))
+}
+
 func connect(address string) (*Store, error) {
 	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
-		db, err := sql.Open("pgx", address)
+		config, err := pgx.ParseConfig(address)
 		if err != nil {
 			return nil, errors.New("opening PostgreSQL: the connection string cannot be read") // it may hold a password
 		}
+		s := &Store{postgres: true}
+		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config), migrate: s.migrate})
 		db.SetMaxOpenConns(8)
-		return &Store{read: db, write: db, postgres: true}, nil
+		s.read, s.write = db, db
+		return s, nil
 	}
 	// The write-ahead log lets readers go on beside the one writer; FULL waits for
 	// the disk, so what was acknowledged survives a power cut.

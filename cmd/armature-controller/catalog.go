@@ -69,6 +69,8 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	o.Store = s
 	tasks := []func(context.Context) error{func(ctx context.Context) error { return controller.Run(ctx, cfg, o) }}
 	if c.serve.Address != "0" {
+		cfg = rest.CopyConfig(cfg)
+		cfg.UserAgent = controller.UserAgent()
 		access, err := serve.Kubernetes(cfg)
 		if err != nil {
 			return err

@@ -78,7 +78,7 @@ type RemoteMCPServerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	HeadersFrom []ValueRef `json:"headersFrom,omitempty"`
-	// Timeout of one discovery. Default 30s, at most 1m: a longer one counts as 1m.
+	// Timeout of one discovery. Default 30s, at most 1m; a longer one counts as 1m.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// SseReadTimeout bounds how long nothing may come over an event stream.

@@ -1,0 +1,206 @@
+// Package postgres runs Debian's PostgreSQL for tests of the catalog's store.
+package postgres
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+)
+
+// ErrNone says how to get a PostgreSQL.
+var ErrNone = errors.New("no PostgreSQL to run\n  hint: `make postgres` installs Debian's package")
+
+// Server is one PostgreSQL that listens on a socket in a folder of its own.
+type Server struct {
+	bin, dir, owner string
+	as              *syscall.SysProcAttr
+	process         *exec.Cmd
+	log             output
+	databases       atomic.Int32
+}
+
+// New makes a server and starts it.
+func New() (*Server, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin}
+	if s.dir, err = os.MkdirTemp("", "postgres-"); err != nil {
+		return nil, err
+	}
+	if err := s.init(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return s, nil
+}
+
+func (s *Server) init() (err error) {
+	if s.as, s.owner, err = notRoot(s.dir); err != nil {
+		return err
+	}
+	if out, err := s.command("initdb", "-D", s.data(), "-A", "trust", "-U", s.owner, "--no-sync").CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return s.Start()
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.as
+	return cmd
+}
+
+// Start the server, again after Stop with the same data, and wait until it answers.
+func (s *Server) Start() error {
+	s.process = s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	s.process.Stdout, s.process.Stderr = &s.log, &s.log
+	if err := s.process.Start(); err != nil {
+		return fmt.Errorf("starting PostgreSQL: %w", err)
+	}
+	for started := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		err := ping(s.Address("postgres"))
+		if err == nil {
+			return nil
+		}
+		if time.Since(started) > time.Minute {
+			return errors.Join(fmt.Errorf("waiting for PostgreSQL: %w\n%s", err, s.log.String()), s.Stop())
+		}
+	}
+}
+
+// Stop the server at once, as a crash would.
+func (s *Server) Stop() error {
+	if s.process == nil {
+		return nil
+	}
+	err := s.process.Process.Signal(syscall.SIGQUIT)
+	_ = s.process.Wait() // SIGQUIT is no clean exit
+	s.process = nil
+	return err
+}
+
+// Close stops the server and removes its data.
+func (s *Server) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
+
+// Address of a database.
+func (s *Server) Address(database string) string {
+	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {s.owner}}.Encode()
+}
+
+// Database makes a new one and gives its address.
+func (s *Server) Database() (address string, err error) {
+	db, err := sql.Open("pgx", s.Address("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	name := fmt.Sprintf("catalog%d", s.databases.Add(1))
+	_, err = db.Exec("CREATE DATABASE " + name)
+	return s.Address(name), err
+}
+
+// Need skips a test, loudly, where there is no PostgreSQL; with CI set it fails.
+func Need(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, ErrNone) && os.Getenv("CI") == "" {
+		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Own gives a test a server of its own, which it may stop.
+func Own(t testing.TB) *Server {
+	t.Helper()
+	s, err := New()
+	Need(t, err)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// programs of the newest PostgreSQL that is installed.
+func programs() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err != nil || len(found) == 0 {
+		return "", errors.Join(ErrNone, err)
+	}
+	slices.SortFunc(found, func(a, b string) int { return version(a) - version(b) })
+	return filepath.Dir(found[len(found)-1]), nil
+}
+
+func version(initdb string) int {
+	n, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(initdb))))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func ping(address string) error {
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Ping(), db.Close())
+}
+
+// notRoot is how to run PostgreSQL, which refuses to be root: as the user that
+// Debian made for it.
+func notRoot(dir string) (*syscall.SysProcAttr, string, error) {
+	me, err := user.Current()
+	if err != nil || me.Uid != "0" {
+		return nil, me.Username, err
+	}
+	other, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, "", err
+	}
+	uid, err1 := strconv.Atoi(other.Uid)
+	gid, err2 := strconv.Atoi(other.Gid)
+	if err := errors.Join(err1, err2, os.Chown(dir, uid, gid)); err != nil {
+		return nil, "", err
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, "postgres", nil
+}
+
+// output keeps what the server writes.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
