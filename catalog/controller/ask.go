@@ -9,11 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/armature-dev/armature/render/version"
 )
 
 // Limits of what a server may do to us. The servers belong to others.
@@ -91,15 +91,7 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 const program = "armature-catalog"
 
 // UserAgent names the program and its version in every request.
-var UserAgent = sync.OnceValue(func() string { return program + "/" + version() })
-
-// version that the program was built as; devel where that is not known.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
-		return info.Main.Version
-	}
-	return "devel"
-}
+func UserAgent() string { return version.UserAgent(program) }
 
 // reason says in words that are the same each time why a server could not be
 // asked. What the server itself wrote is not among them: it may hold anything,

@@ -25,6 +25,7 @@ import (
 
 	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // maxItems of each kind that one server may list.
@@ -68,7 +69,7 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	}
 	// The SDK would log what servers write.
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: program, Version: version()}, options).Connect(ctx, transport, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: program, Version: version.String()}, options).Connect(ctx, transport, nil)
 	if err != nil {
 		return nil, err
 	}

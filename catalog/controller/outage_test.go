@@ -147,7 +147,7 @@ func TestUserAgent(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, who := range []string{"Kubernetes", "server", "agent"} {
-		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+$`).MatchString(got) || got != controller.UserAgent() {
+		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) || got != controller.UserAgent() {
 			t.Errorf("%s is told %q", who, got)
 		}
 	}
