@@ -23,6 +23,13 @@ const (
 	GCPCredentials = "gcp-credentials.json"
 )
 
+// ReadAtStart reports whether the program that reads a key as a file does so when
+// it starts, and keeps what it read: Envoy its configuration, the token processor
+// its routes, spiffe-helper its own. (Source: their documentation.)
+func ReadAtStart(key string) bool {
+	return key == HelperConf || key == EnvoyYAML || key == RoutesYAML
+}
+
 // MountPath is where the sidecars that look nowhere else find the ConfigMap's
 // files. The paths of the others are theirs: /etc/envoy, /etc/spiffe-helper,
 // /etc/authproxy.

@@ -223,7 +223,7 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 		c.inPlace(&w, was, is, pod.Path)
 	}
 	if w.Effect != Added && w.Effect != Removed {
-		c.files(&w, pod)
+		c.files(&w, either.read(), pod)
 	}
 	w.Identity = differences(c.identity(c.before, was), c.identity(c.after, is))
 	w.Images = differences(images(was), images(is))

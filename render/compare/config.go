@@ -6,7 +6,10 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
 // config finds the keys of ConfigMaps and Secrets whose values differ.
@@ -45,16 +48,18 @@ func values(object any, field string) map[string]any {
 
 // files finds what changes under the pods of a workload: keys that are mounted
 // reach running pods, keys that are read as variables or mounted by subPath do
-// not until the pod starts again.
-func (c *comparison) files(w *Workload, pod krm.PodTemplate) {
+// not until the pod starts again. Neither does what an injected program reads once.
+func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	if len(c.changedKeys) == 0 {
 		return
 	}
 	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool), mounted: make(map[string]bool)}
 	spec := pod.Spec()
+	components, injected := identity.Components(), inject.Injected(o)
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for container := range spec.Get(list).Items() {
 			u.environment(container)
+			u.component = injected && slices.Contains(components[:], container.Get("name").Text())
 			u.mounts(container, spec.Get("volumes"))
 		}
 	}
@@ -76,14 +81,19 @@ type usage struct {
 	c                *comparison
 	namespace        string
 	atStart, mounted map[string]bool
+	component        bool // the container at hand is an injected one
 }
 
 // changed adds keys of an object to a set; only is the one key that counts, ""
 // for all.
 func (u *usage) changed(to map[string]bool, kind, name, only string) {
 	for k := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
-		if only == "" || only == k {
-			to[kind+" "+name+": "+k] = true
+		switch name := kind + " " + name + ": " + k; {
+		case only != "" && only != k:
+		case u.component && tokenexchange.ReadAtStart(k):
+			u.atStart[name] = true
+		default:
+			to[name] = true
 		}
 	}
 }
