@@ -10,6 +10,8 @@
 package api
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +99,8 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a positive duration such as 45m; leave it out for the template's timeout"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Retries says how often a failed run is tried again. Omitted, it is not.
+	// Retries says how often a failed run is tried again, and after which
+	// failures. Omitted, it is not.
 	// (Armature)
 	// +optional
 	Retries *Retries `json:"retries,omitempty"`
@@ -366,6 +369,32 @@ type Retries struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 30s"
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
+
+	// On lists the failures after which a run is tried again: Infrastructure is
+	// an eviction, a lost node, a pod or an image that could not be had, or a
+	// registry or Git server that answered 429 or 5xx (see
+	// status.failureDetails.cause); Any is every failure, a compiler's or a test's
+	// too. Omitted, Infrastructure.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=Infrastructure;Any
+	On []RetryOn `json:"on,omitempty"`
+}
+
+// RetryOn is a kind of failure.
+type RetryOn string
+
+// The values of spec.retries.on.
+const (
+	RetryInfrastructure RetryOn = "Infrastructure"
+	RetryAny            RetryOn = "Any"
+)
+
+// Covers tells whether a failure of an attempt is to be followed by another
+// attempt. Nil covers nothing.
+func (r *Retries) Covers(attempt int32, failure *FailureDetails) bool {
+	return r != nil && attempt <= r.Limit && (slices.Contains(r.On, RetryAny) || failure != nil && failure.Cause != "")
 }
 
 // Retention bounds the finished runs of one build.

@@ -179,7 +179,7 @@ func (b *AgentBuild) Over() bool {
 		return true
 	case PhaseFailed:
 		ran := s.LastRunPhase == PhaseFailed && meta.IsStatusConditionTrue(s.Conditions, ConditionRunExists)
-		return !ran || b.Spec.Cancel || b.Spec.Retries == nil || s.Attempt > b.Spec.Retries.Limit
+		return !ran || b.Spec.Cancel || !b.Spec.Retries.Covers(s.Attempt, s.FailureDetails)
 	}
 	return false
 }
@@ -234,6 +234,10 @@ type TaskStatus struct {
 type FailureDetails struct {
 	// Reason in one word, such as StepOutOfMemory.
 	Reason string `json:"reason"`
+	// Cause where it is not the build itself: Evicted, NodeLost, PodFailed,
+	// ImagePull or ServerError. Retries go by it.
+	// +optional
+	Cause FailureCause `json:"cause,omitempty"`
 	// Message for people.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -252,6 +256,19 @@ type FailureDetails struct {
 	// +optional
 	LogTail []string `json:"logTail,omitempty"`
 }
+
+// FailureCause is a failure that the build is not to blame for, so that another
+// attempt may do better.
+type FailureCause string
+
+// The causes.
+const (
+	CauseEvicted     FailureCause = "Evicted"
+	CauseNodeLost    FailureCause = "NodeLost"
+	CausePodFailed   FailureCause = "PodFailed"
+	CauseImagePull   FailureCause = "ImagePull"
+	CauseServerError FailureCause = "ServerError"
+)
 
 // FailureLocation names a container.
 type FailureLocation struct {

@@ -120,28 +120,31 @@ func decide(s *seen) verdict {
 	return v
 }
 
-// retry a failed run while the bound allows it, after a wait that doubles.
+// retry a failed run while the bound allows it, after a wait that doubles. What
+// the run failed of is in status first, which wakes the build again.
 func (v *verdict) retry(s *seen, last run) {
-	limit := int32(0)
-	wait := defaultBackoff
-	if r := s.build.Spec.Retries; r != nil {
-		limit = r.Limit
-		if r.Backoff != nil {
-			wait = r.Backoff.Duration
-		}
-	}
-	if last.attempt > limit {
-		if limit > 0 {
-			v.message = fmt.Sprintf("%s (attempt %d of %d, no more retries)", v.message, last.attempt, limit+1)
-		}
+	retries, failure := s.build.Spec.Retries, s.build.Status.FailureDetails
+	if retries == nil || retries.Limit == 0 || !recorded(s, last) {
 		return
+	}
+	switch {
+	case last.attempt > retries.Limit:
+		v.message = fmt.Sprintf("%s (attempt %d of %d, no more retries)", v.message, last.attempt, retries.Limit+1)
+		return
+	case !retries.Covers(last.attempt, failure):
+		v.message = fmt.Sprintf("%s (attempt %d of %d, not tried again: spec.retries.on does not list Any)", v.message, last.attempt, retries.Limit+1)
+		return
+	}
+	wait := defaultBackoff
+	if retries.Backoff != nil {
+		wait = retries.Backoff.Duration
 	}
 	for range last.attempt - 1 {
 		wait = min(2*wait, maxBackoff)
 	}
 	due := last.finished().Add(min(wait, maxBackoff)).Sub(s.now)
 	if due > 0 {
-		v.message = fmt.Sprintf("%s (attempt %d of %d, tried again after %s)", v.message, last.attempt, limit+1, wait)
+		v.message = fmt.Sprintf("%s (attempt %d of %d, tried again after %s)", v.message, last.attempt, retries.Limit+1, wait)
 		v.soonest(due)
 		return
 	}
@@ -287,7 +290,7 @@ func prunable(s *seen) (out []run, after time.Duration) {
 		case i == 0 && !recorded(s, r) && lastRun(s) != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
 			// A failed run that is still to be retried tells the attempt.
-			if i == 0 && lastRun(s) != nil && !r.succeeded() && !r.cancelled() && s.build.Spec.Retries != nil && r.attempt <= s.build.Spec.Retries.Limit {
+			if i == 0 && lastRun(s) != nil && !r.succeeded() && !r.cancelled() && spec.Retries.Covers(r.attempt, s.build.Status.FailureDetails) {
 				continue
 			}
 			out = append(out, r)

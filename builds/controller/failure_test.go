@@ -17,7 +17,7 @@ import (
 )
 
 // failAt ends a run with a step that failed, as Tekton would report it.
-func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32, reason string) {
+func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32, reason string, edit ...func(*tektonv1.TaskRun)) {
 	w.Helper()
 	tr := &tektonv1.TaskRun{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-" + task},
@@ -33,6 +33,9 @@ func (w *world) failAt(run *tektonv1.PipelineRun, task, step string, code int32,
 		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}},
 		Name:           step, Container: "step-" + step,
 	}}
+	for _, e := range edit {
+		e(tr)
+	}
 	w.must(w.Status().Update(w.Context(), tr))
 	w.finish(run, corev1.ConditionFalse, "Failed", "Tasks Completed: 1 (Failed: 1, Cancelled 0), Skipped: 3", func(s *tektonv1.PipelineRunStatus) {
 		s.ChildReferences = []tektonv1.ChildStatusReference{{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "TaskRun"}, Name: tr.Name, PipelineTaskName: task}}
@@ -101,7 +104,7 @@ func TestRetryBound(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}}
+		b.Spec.Retries = &api.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}, On: []api.RetryOn{api.RetryAny}}
 	})
 	for attempt := 1; attempt <= 3; attempt++ {
 		run := w.run(attempt)

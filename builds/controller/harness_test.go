@@ -217,8 +217,14 @@ func (w *world) runs() []tektonv1.PipelineRun {
 // eventually waits for check to answer "".
 func (w *world) eventually(what string, check func() string) {
 	w.Helper()
+	w.within(time.Minute, what, check)
+}
+
+// within waits that long for check to answer "".
+func (w *world) within(limit time.Duration, what string, check func() string) {
+	w.Helper()
 	var last string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if last = check(); last == "" {
 			return
 		}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -276,8 +277,10 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 	switch {
 	case tc.Reason == tektonv1.TaskRunReasonTimedOut.String():
 		d.Reason = api.ReasonTimeout
-	case strings.Contains(strings.ToLower(tc.Message), "evicted"):
-		d.Reason = api.ReasonEvicted
+	default:
+		if d.Cause = podCause(tc.Reason, tc.Message); d.Cause == api.CauseEvicted {
+			d.Reason = api.ReasonEvicted
+		}
 	}
 	for _, step := range task.Status.Steps {
 		if step.Terminated == nil || step.Terminated.ExitCode == 0 {
@@ -292,7 +295,12 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 		case step.Name == scanStep && code == scanFoundCode:
 			d.Reason = api.ReasonVulnerable
 		}
-		d.LogTail = r.logTail(ctx, task.Namespace, d.Location)
+		log := r.logTail(ctx, task.Namespace, d.Location)
+		d.Cause = cmp.Or(d.Cause, stepCause(step.Terminated, log))
+		d.LogTail = log[max(0, len(log)-int(r.LogLines)):]
+		if len(d.LogTail) == 0 {
+			d.LogTail = nil
+		}
 		break
 	}
 	return d
@@ -305,16 +313,19 @@ const (
 	scanFoundCode = 2
 )
 
+// causeLines are read of a log at least, to see what a step ended with.
+const causeLines = 5
+
 // logTail reads the last lines of a container's log. A log that is gone is no
 // error: the failure itself is known.
 func (r *Reconciler) logTail(ctx context.Context, namespace string, at *api.FailureLocation) []string {
-	if r.Logs == nil || r.LogLines == 0 || at.Pod == "" {
+	if r.Logs == nil || at.Pod == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	limit := int64(maxMessage)
-	data, err := r.Logs.CoreV1().Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &r.LogLines, LimitBytes: &limit}).DoRaw(ctx)
+	limit, lines := int64(maxMessage), max(r.LogLines, causeLines)
+	data, err := r.Logs.CoreV1().Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod, "error", err.Error())
 		return nil

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,7 +79,7 @@ func (w *world) removeTekton() {
 	for _, crd := range crds() {
 		w.must(c.Delete(w.Context(), &crd))
 	}
-	w.eventually("Tekton's CRDs are gone", func() string {
+	w.within(5*time.Minute, "Tekton's CRDs are gone", func() string {
 		if len(crds()) > 0 {
 			return "some are there"
 		}

@@ -100,6 +100,7 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error 
 	row("Completed", at(s.CompletionTime))
 	if d := s.FailureDetails; d != nil {
 		row("Failure", d.Reason)
+		row("Cause", string(d.Cause))
 		row("Task", d.Task)
 		row("Step", d.Step)
 		if d.ExitCode != nil {

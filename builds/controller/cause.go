@@ -1,0 +1,72 @@
+package controller
+
+import (
+	"regexp"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// A failure has a cause when the build is not to blame for it: what the cluster
+// did to the pod, as Tekton tells it, or what a registry or a Git server answered,
+// as the failed step's last line tells it. Everything else, first of all a
+// compiler's or a test's failure, would fail again.
+
+// podCause is what became of the task's pod; empty when it is not at fault.
+func podCause(reason, message string) api.FailureCause {
+	text := strings.ToLower(message)
+	switch tektonv1.TaskRunReason(reason) {
+	case tektonv1.TaskRunReasonPodEvicted:
+		return api.CauseEvicted
+	case tektonv1.TaskRunReasonPodCreationFailed, tektonv1.TaskRunReasonInitContainerFailed, tektonv1.TaskRunReasonInitContainerOOM:
+		return api.CausePodFailed
+	case tektonv1.TaskRunReasonImagePullFailed:
+		if imageIsRefused.MatchString(text) {
+			return "" // it would be again
+		}
+		return api.CauseImagePull
+	case tektonv1.TaskRunReasonTimedOut, tektonv1.TaskRunReasonCancelled:
+		return ""
+	}
+	switch {
+	case strings.Contains(text, "evicted") || strings.Contains(text, "the node was low on resource"):
+		return api.CauseEvicted
+	case nodeIsLost.MatchString(text):
+		return api.CauseNodeLost
+	}
+	return ""
+}
+
+// stepCause is why a step ended: its container vanished with the node, or its
+// last line tells of a server.
+func stepCause(ended *corev1.ContainerStateTerminated, log []string) api.FailureCause {
+	if ended.Reason == "ContainerStatusUnknown" {
+		return api.CauseNodeLost
+	}
+	for i := len(log) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(log[i])
+		if line == "" {
+			continue
+		}
+		if serverFailed.MatchString(line) {
+			return api.CauseServerError
+		}
+		return ""
+	}
+	return ""
+}
+
+var (
+	imageIsRefused = regexp.MustCompile(`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
+	nodeIsLost     = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
+	// serverFailed are the last words of git, of the libraries that steps speak to
+	// registries with, and of buildah. A program that an author wrote does not end
+	// like that: a registry's address has /v2/ in it.
+	serverFailed = regexp.MustCompile(`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
+		`|^error: RPC failed; HTTP (429|5\d\d)` +
+		`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
+		`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
+)

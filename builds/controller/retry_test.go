@@ -1,0 +1,103 @@
+package controller_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"knative.dev/pkg/apis"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// logsSay makes the API server answer a question for any log with a text.
+func (w *world) logsSay(text string) {
+	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/log") {
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+			}
+			return next.RoundTrip(r)
+		})
+	})
+}
+
+// By default a run is tried again where the build is not to blame, and the cause
+// is in status, whether or not status keeps the log; a build's own failure is
+// tried again by choice.
+func TestRetryByCause(t *testing.T) {
+	const unavailable = "error pushing image: PUT https://registry.local/v2/weather/manifests/v1: unexpected status code 503 Service Unavailable\n"
+	for name, test := range map[string]struct {
+		reason, message, log string
+		on                   []api.RetryOn
+		lines                int64
+		cause                api.FailureCause
+		again                bool
+	}{
+		"evicted":   {reason: "PodEvicted", message: "The node was low on resource: memory.", cause: api.CauseEvicted, again: true},
+		"named":     {reason: "PodEvicted", on: []api.RetryOn{api.RetryInfrastructure}, cause: api.CauseEvicted, again: true},
+		"registry":  {reason: "StepFailed", log: unavailable, lines: 20, cause: api.CauseServerError, again: true},
+		"no lines":  {reason: "StepFailed", log: unavailable, cause: api.CauseServerError, again: true},
+		"compiler":  {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20},
+		"by choice": {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20, on: []api.RetryOn{api.RetryAny}, again: true},
+		"timeout":   {reason: "TaskRunTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.logsSay(test.log)
+			w.options.LogLines = test.lines
+			w.start()
+			w.create("weather", func(b *api.AgentBuild) {
+				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, On: test.on}
+			})
+			run := w.run(1)
+			w.failFor(run, test.reason, test.message)
+			w.eventually("the cause is told", func() string {
+				b := w.build("weather")
+				d := b.Status.FailureDetails
+				switch {
+				case test.again && len(w.runs()) == 2:
+				case d == nil || d.Cause != test.cause || (len(d.LogTail) > 0) != (test.lines > 0):
+					return fmt.Sprintf("%+v", d)
+				case b.Over() == test.again:
+					return fmt.Sprintf("over is %v", b.Over())
+				case !test.again && !strings.Contains(b.Status.Message, "attempt 1 of 2, not tried again"):
+					return b.Status.Message
+				}
+				return ""
+			})
+			if test.again {
+				if got := w.run(2); got.Annotations["armature.dev/attempt"] != "2" {
+					t.Errorf("the second run is attempt %s", got.Annotations["armature.dev/attempt"])
+				}
+				return
+			}
+			w.never("another attempt", func() string {
+				if n := len(w.runs()); n != 1 {
+					return fmt.Sprintf("%d runs", n)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// failFor ends a run with a task that failed for a reason, as Tekton tells it.
+func (w *world) failFor(run *tektonv1.PipelineRun, reason, message string) {
+	w.Helper()
+	w.failAt(run, "kaniko-build", "build-and-push", 1, "Error", func(tr *tektonv1.TaskRun) {
+		c := tr.Status.GetCondition(apis.ConditionSucceeded)
+		c.Reason = reason
+		if message != "" {
+			c.Message = message
+		}
+		tr.Status.SetCondition(c)
+	})
+	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), run))
+}
