@@ -39,6 +39,19 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	return p.report.Findings()
 }
 
+// Expands gives the function that expands an object of a kind.
+func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
+	kind, read := p.shared.Kinds.Find(ref.APIVersion, ref.Kind)
+	if !read || kind.Use != contract.Expands {
+		return contract.Function{}, false
+	}
+	return p.rows[kind.Row].Function, true
+}
+
+// SharedKinds gives the kinds of custom resources that decide about objects of
+// other files.
+func (p *Package) SharedKinds() []string { return p.shared.Kinds.Shared() }
+
 // builtImage gives the image of a finished AgentBuild, with its digest.
 func (p *Package) builtImage(namespace, name string) (image string, found bool) {
 	for i := range p.rows {

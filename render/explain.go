@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -516,10 +517,6 @@ func (e *explainer) causes(objects []*explained) error {
 	return nil
 }
 
-// sharedKinds are the kinds of custom resources that functions read for objects of
-// other files.
-var sharedKinds = []string{"Overcommit", "OvercommitClass", "ImageLock", "ModelConfig", "MCPServer", "RemoteMCPServer"}
-
 // maxResources bounds how many custom resources are tried.
 const maxResources = 64
 
@@ -527,7 +524,7 @@ const maxResources = 64
 // after the other, those of the file itself and those that others share, and
 // notes where the render differs.
 func (e *explainer) resources(objects []*explained) error {
-	if !slices.ContainsFunc(e.lines, unexplained) {
+	if !slices.ContainsFunc(e.lines, e.unexplained) {
 		return nil
 	}
 	e.lock()
@@ -541,7 +538,7 @@ func (e *explainer) resources(objects []*explained) error {
 	}
 	open := make([]bool, len(e.lines))
 	for i, l := range e.lines {
-		open[i] = unexplained(l)
+		open[i] = e.unexplained(l)
 	}
 	for _, c := range candidates {
 		without, err := e.without(c)
@@ -558,12 +555,14 @@ func (e *explainer) resources(objects []*explained) error {
 
 // unexplained reports whether a function wrote a line for a reason that is not
 // known yet. What the identity functions write without a reason has none.
-func unexplained(l ExplainedLine) bool {
-	switch l.Function {
-	case Author, "inject", "token-exchange", "agent-trace":
-		return false
-	}
-	return len(l.Because) == 0
+func (e *explainer) unexplained(l ExplainedLine) bool {
+	return len(l.Because) == 0 && l.Function != Author && e.reasons(l) != contract.Settings
+}
+
+// reasons says what decides the values of the function that wrote a line.
+func (e *explainer) reasons(l ExplainedLine) contract.Reasons {
+	i := slices.IndexFunc(e.rows, func(r functions.Row) bool { return r.Name == l.Function })
+	return e.rows[i].Reasons
 }
 
 // lock explains digests by the lock beside the package.
@@ -572,7 +571,7 @@ func (e *explainer) lock() {
 		return
 	}
 	for i := range e.lines {
-		if l := &e.lines[i]; l.Function == "pin-images" && unexplained(*l) {
+		if l := &e.lines[i]; e.unexplained(*l) && e.reasons(*l) == contract.Lock {
 			l.Because = []identity.Provenance{{Setting: "images", By: "ImageLock", File: e.opt.Lock.Origin.File, Line: e.opt.Lock.Origin.Line}}
 		}
 	}
@@ -595,13 +594,13 @@ func (e *explainer) candidates(rendered map[krm.Ref]map[string]string) (found []
 			return nil, err
 		}
 		own := i == e.index
-		if !own && !slices.ContainsFunc(sharedKinds, func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
+		if !own && !slices.ContainsFunc(e.engine.pkg.SharedKinds(), func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
 			continue
 		}
 		walk(data, func(d krm.Document, item bool, line int) {
 			ref, ok := refOf(data, d, item)
 			_, stays := rendered[ref]
-			if ok && !item && len(found) < maxResources && (own && !stays || slices.Contains(sharedKinds, ref.Kind)) {
+			if ok && !item && len(found) < maxResources && (own && !stays || slices.Contains(e.engine.pkg.SharedKinds(), ref.Kind)) {
 				found = append(found, candidate{i, line, ref, d.Start, d.End})
 			}
 		})

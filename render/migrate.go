@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/migrate"
 )
@@ -95,11 +98,11 @@ func (m *migration) read(f File) ([]byte, error) {
 
 // collect is the first pass.
 func (m *migration) collect(o *krm.Object) error {
-	if owner, owned := migrate.Owner(o); owned && m.pkg.ExpandsRef(owner) != "" {
+	if owner, owned := migrate.Owner(o); owned && m.expands(owner) {
 		m.live[o.Ref] = &live{o, owner}
 		return nil
 	}
-	if m.pkg.Expands(o) != "" {
+	if m.expands(o.Ref) {
 		m.owners = append(m.owners, o.Ref)
 	}
 	m.pkg.CollectObject(o)
@@ -165,14 +168,15 @@ func appendDocument(dst, text []byte) []byte {
 // object gives what becomes of an object.
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
 	report := migrate.Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
-	function := m.pkg.Expands(o)
+	function, expands := m.pkg.Expands(o.Ref)
 	owner, owned := migrate.Owner(o)
+	maker, made := m.pkg.Expands(owner)
 	switch {
-	case function != "":
+	case expands:
 		return m.custom(o, function, report)
-	case owned && m.pkg.ExpandsRef(owner) == "" && (owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" || owner.Kind == "Job" && o.Kind == "Pod"):
+	case owned && !made && (owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" || owner.Kind == "Job" && o.Kind == "Pod"):
 		return nil, true, m.dropped(o, report, "made by "+owner.String()+", which makes it anew")
-	case owned && m.pkg.ExpandsRef(owner) == "kagent-agent", owned && m.pkg.ExpandsRef(owner) != "" && o.Kind == "Secret":
+	case owned && made && (maker.Migration.Replaces || o.Kind == "Secret"):
 		if !slices.Contains(m.owners, owner) {
 			return nil, true, fmt.Errorf("it belongs to %s, which the input does not have: export that as well", owner)
 		}
@@ -194,10 +198,10 @@ func (m *migration) dropped(o *krm.Object, report migrate.Report, reason string)
 
 // custom gives the objects that a custom resource stands for. Where the input
 // has what its controller made of it, those stay, as they run.
-func (m *migration) custom(o *krm.Object, function string, report migrate.Report) (texts [][]byte, different bool, err error) {
+func (m *migration) custom(o *krm.Object, function contract.Function, report migrate.Report) (texts [][]byte, different bool, err error) {
 	running := false
 	for ref, l := range m.live {
-		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace && function != "kagent-agent" && ref.Kind != "Secret" {
+		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace && !function.Migration.Replaces && ref.Kind != "Secret" {
 			report.Becomes = append(report.Becomes, ref)
 			_, workload := l.PodTemplate()
 			running = running || workload
@@ -206,12 +210,11 @@ func (m *migration) custom(o *krm.Object, function string, report migrate.Report
 	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
 	var notes []migrate.Field
 	if !running {
-		notes = m.pkg.PlainNotes(o)
-		if texts, err = m.pkg.Plain(o); err != nil {
+		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
 			return nil, false, err
 		}
 	}
-	if report.Fields, err = migrate.Fields(o, function, notes); err != nil {
+	if report.Fields, err = migrate.Fields(o, function.Name, notes); err != nil {
 		return nil, false, err
 	}
 	for _, text := range texts {
@@ -226,6 +229,34 @@ func (m *migration) custom(o *krm.Object, function string, report migrate.Report
 	}
 	m.reports = append(m.reports, report)
 	return texts, true, nil
+}
+
+// expands reports whether a function expands objects of a kind.
+func (m *migration) expands(ref krm.Ref) bool {
+	_, expands := m.pkg.Expands(ref)
+	return expands
+}
+
+// manifests makes manifests of their own from the objects that a custom resource
+// stands for.
+func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []migrate.Field, err error) {
+	prefix := m.pkg.Prefix()
+	finish := func(tree *yaml.RNode) error {
+		if with.Finish == nil {
+			return nil
+		}
+		return with.Finish(tree, prefix)
+	}
+	if texts, err = m.pkg.Expansions.Plain(o, finish); err != nil {
+		return nil, nil, err
+	}
+	if with.Beside != nil && len(texts) > 0 {
+		texts = append(texts, with.Beside(o, prefix))
+	}
+	if with.Notes != nil {
+		notes = with.Notes(o, prefix)
+	}
+	return texts, notes, nil
 }
 
 // roll compares a workload with the one that runs under its name.

@@ -22,6 +22,7 @@ func Function() contract.Function {
 			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands},
 			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
 		},
-		New: func(*contract.Package) contract.Steps { return contract.Steps{Expand: Expand} },
+		Migration: contract.Migration{Finish: finish, Notes: notes, Beside: card},
+		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: Expand} },
 	}
 }

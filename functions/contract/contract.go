@@ -4,11 +4,14 @@
 package contract
 
 import (
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/migrate"
 )
 
 // Function is one step of rendering.
@@ -23,8 +26,25 @@ type Function struct {
 	Kinds []Kind
 	// Reasons says what decides the values that the function writes.
 	Reasons Reasons
+	// Migration says how `armature migrate` makes manifests of its own from the
+	// objects of those that expand.
+	Migration Migration
 	// New begins the work on a package.
 	New func(*Package) Steps
+}
+
+// Migration makes manifests of what a custom resource stands for. Its functions
+// may be nil.
+type Migration struct {
+	// Finish makes last changes to a manifest.
+	Finish func(manifest *yaml.RNode, prefix string) error
+	// Beside gives one more manifest for a resource.
+	Beside func(o *krm.Object, prefix string) []byte
+	// Notes says what happens to a resource beside moving fields.
+	Notes func(o *krm.Object, prefix string) []migrate.Field
+	// Replaces says that the manifests take the place of what the controller made
+	// of the resource. By default that stays, as it runs.
+	Replaces bool
 }
 
 // Reasons says what decides the values that a function writes, for those who

@@ -16,6 +16,9 @@ type Kind struct {
 	// Versions are the known ones.
 	Versions []string
 	Use      Use
+	// Shared says that a resource may decide about objects of other files that do
+	// not name it, and that it does not name.
+	Shared bool
 	// Own says that no other project has a kind of the name, so that one of
 	// another group is a mistake.
 	Own bool
@@ -151,6 +154,16 @@ func (k *Kinds) InGroup(apiVersion string) (names []string) {
 		}
 	}
 	slices.Sort(names)
+	return names
+}
+
+// Shared gives the names of the shared kinds.
+func (k *Kinds) Shared() (names []string) {
+	for _, kind := range k.all {
+		if kind.Shared {
+			names = append(names, kind.Name)
+		}
+	}
 	return names
 }
 

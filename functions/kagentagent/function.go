@@ -16,7 +16,7 @@ const function = "kagent-agent"
 func Function() contract.Function {
 	groups := []contract.Group{{Name: group, Open: true}}
 	kind := func(name, version string, use contract.Use) contract.Kind {
-		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use}
+		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use, Shared: name != "Agent"}
 	}
 	return contract.Function{
 		Name:    function,
@@ -28,7 +28,8 @@ func Function() contract.Function {
 			kind("MCPServer", "v1alpha1", contract.Expands),
 			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
 		},
-		New: func(*contract.Package) contract.Steps { return contract.Steps{Expand: expandKind} },
+		Migration: contract.Migration{Replaces: true},
+		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: expandKind} },
 	}
 }
 

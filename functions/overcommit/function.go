@@ -27,7 +27,7 @@ func Function() contract.Function {
 		Name:    function,
 		Summary: "lower requests to a part of the limits, by OvercommitClasses",
 		Page:    page,
-		Kinds:   []contract.Kind{{Name: "Overcommit", Groups: group, Versions: versions, Own: true}, {Name: "OvercommitClass", Groups: group, Versions: versions, Own: true}},
+		Kinds:   []contract.Kind{{Name: "Overcommit", Groups: group, Versions: versions, Own: true, Shared: true}, {Name: "OvercommitClass", Groups: group, Versions: versions, Own: true, Shared: true}},
 		New:     begin,
 	}
 }

@@ -21,7 +21,7 @@ func Function() contract.Function {
 		Summary: "pin the images of all containers to the digests of the lock",
 		Page:    page,
 		Kinds: []contract.Kind{{
-			Name: "ImageLock", Groups: []contract.Group{{Name: "armature.dev", Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays,
+			Name: "ImageLock", Groups: []contract.Group{{Name: "armature.dev", Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
 		}},
 		Reasons: contract.Lock,
 		New:     begin,

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/migrate"
+)
+
+// finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
+// had the platform's identity.
+func finish(tree *yaml.RNode, prefix string) error {
+	if tree.GetKind() != "Deployment" || tree.GetLabels()[prefix+"/inject"] != "" {
+		return nil
+	}
+	return tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.SetField(prefix+"/inject", yaml.NewScalarRNode("enabled")))
+}
+
+// notes says what the migration of an Agent does beside moving fields.
+func notes(o *krm.Object, prefix string) (notes []migrate.Field) {
+	spec := o.Get("spec", "podTemplateSpec")
+	if short := spec.Get("containers"); !short.Exists() {
+		spec = spec.Get("spec")
+	}
+	first := true
+	for c := range spec.Get("containers").Items() {
+		image := c.Get("image")
+		if image.Exists() && o.Get("spec", "imageSource").Exists() && (first || Placeholder(image.Text())) {
+			notes = append(notes, migrate.Field{Path: image.Path(), Fate: migrate.Dropped, Reason: "spec.imageSource says the image"})
+		}
+		first = false
+	}
+	label := prefix + "/inject"
+	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
+		notes = append(notes, migrate.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: migrate.Added, Reason: "an Agent has the platform's identity; remove it where it should not"})
+	}
+	return append(notes, migrate.Field{Path: "AgentCard " + o.Name + "-card", Fate: migrate.Added, Reason: "keeps the agent known to discovery"})
+}
+
+// card is an AgentCard, by which the agent stays known to discovery.
+func card(o *krm.Object, prefix string) []byte {
+	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name + "-card\n"
+	if o.Namespace != "" {
+		text += "  namespace: " + o.Namespace + "\n"
+	}
+	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " + o.Name + "\n  syncPeriod: 30s\n")
+}

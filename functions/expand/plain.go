@@ -1,0 +1,46 @@
+package expand
+
+import (
+	"bytes"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Plain gives the objects that a custom resource stands for, as manifests of
+// their own: nothing in them says what they were made from. finish makes last
+// changes to each; nil makes none.
+func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]byte, err error) {
+	made, _ := s.Texts(o)
+	for _, text := range made {
+		tree, err := yaml.Parse(string(text))
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range []string{krm.RenderedFor, Source} {
+			if err == nil {
+				err = tree.PipeE(yaml.ClearAnnotation(key))
+			}
+		}
+		if err == nil {
+			err = yaml.ClearEmptyAnnotations(tree)
+		}
+		if err == nil && tree.GetLabels()[identity.ManagedBy] == "armature" {
+			err = tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.Clear(identity.ManagedBy))
+		}
+		if err == nil && finish != nil {
+			err = finish(tree)
+		}
+		if err != nil {
+			return nil, err
+		}
+		plain, err := krm.BlockStyle(tree)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, bytes.TrimLeft(plain, "\n"))
+	}
+	return texts, nil
+}
