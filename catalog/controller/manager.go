@@ -109,15 +109,17 @@ func (k Kind) list() client.ObjectList {
 }
 
 // Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
-// kagent's own.
-func Scheme() (*runtime.Scheme, error) {
+// kagent's own. It is built once and shared: do not add to it.
+func Scheme() (*runtime.Scheme, error) { return buildScheme() }
+
+var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent1.AddToScheme(scheme), kagent2.AddToScheme(scheme))
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 	return scheme, nil
-}
+})
 
 // Run the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
