@@ -34,9 +34,12 @@ namespaces and CRDs first, then the rest. What the package had before and has no
 more is pruned. The inventory that says what it had is the ConfigMap
 armature-NAME.
 
-A plan is made first. A conflict with another field manager, an immutable field or
-an object that the API server refuses ends it before anything is written. When it
-is interrupted, the next apply finishes the work.`,
+A plan is made first, for which the API server checks every object that would be
+created or changed. A conflict with another field manager, an immutable field or an
+object that the API server refuses ends it before anything is written. Only what
+needs something that the package itself brings, such as its CRD, is checked when
+that is there. Nobody else applies or deletes the package at the same time: who
+comes second waits. When it is interrupted, the next apply finishes the work.`,
 		Example: `  armature apply apps/weather -n team1
   armature apply apps/weather -n team1 --dry-run
   kustomize build . | armature apply - --name weather -n team1 --yes
@@ -78,10 +81,15 @@ is interrupted, the next apply finishes the work.`,
 	f.StringSliceVar(&adopt, "adopt", nil, "take objects over from these packages, as NAMESPACE/NAME")
 	f.BoolVar(&opt.Recreate, "recreate", false, "delete and create again what an immutable field keeps from changing")
 	f.BoolVar(&opt.Replace, "replace", false, "allow that all objects of the package are pruned and others take their place")
+	pruneSharedFlag(cmd, &opt)
 	f.BoolVar(&opt.Nudge, "nudge", true, "annotate pods that mount a changed ConfigMap, so that they see it at once")
 	waitFlags(cmd, &opt)
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned or recreated")
 	return cmd
+}
+
+func pruneSharedFlag(cmd *cobra.Command, opt *apply.Options) {
+	cmd.Flags().BoolVar(&opt.PruneShared, "prune-shared", false, "prune namespaces and CRDs that hold objects of other packages, and these with them")
 }
 
 func waitFlags(cmd *cobra.Command, opt *apply.Options) {

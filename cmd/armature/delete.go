@@ -37,7 +37,7 @@ same name, or that are annotated to be kept, stay.`,
 			}
 			id := apply.Package{Namespace: namespace, Name: a[0]}
 			if dryRun {
-				plan, err := c.PlanDelete(cmd.Context(), id)
+				plan, err := c.PlanDelete(cmd.Context(), id, opt)
 				return r.print(cmd, plan, true, err)
 			}
 			tell := newProgress(cmd.ErrOrStderr())
@@ -50,6 +50,7 @@ same name, or that are annotated to be kept, stay.`,
 	k.flags(cmd)
 	r.flags(cmd)
 	waitFlags(cmd, &opt)
+	pruneSharedFlag(cmd, &opt)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd

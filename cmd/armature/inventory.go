@@ -55,6 +55,7 @@ type applied struct {
 	apply.Package `json:",inline"`
 	Objects       int          `json:"objects"`
 	Complete      bool         `json:"complete"`
+	Deleting      bool         `json:"deleting,omitempty"`
 	Items         []apply.Item `json:"items,omitempty"`
 }
 
@@ -65,7 +66,7 @@ func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format strin
 	}
 	rows := []applied{}
 	for _, v := range inventories {
-		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries), Complete: v.Complete})
+		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries), Complete: v.Complete, Deleting: v.Deleting})
 	}
 	if format != "table" {
 		return printObjects(cmd.OutOrStdout(), format, rows)
@@ -73,16 +74,19 @@ func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format strin
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "NAMESPACE\tNAME\tOBJECTS\tSTATE")
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", r.Namespace, r.Name, r.Objects, state(r.Complete))
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", r.Namespace, r.Name, r.Objects, state(r))
 	}
 	return table.Flush()
 }
 
-func state(complete bool) string {
-	if complete {
+func state(a applied) string {
+	switch {
+	case a.Deleting:
+		return "being deleted, or interrupted: delete again"
+	case a.Complete:
 		return "applied"
 	}
-	return "interrupted: apply again"
+	return "being applied, or interrupted: apply again"
 }
 
 func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format string) error {
@@ -98,7 +102,7 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 		return err
 	}
 	if format != "table" {
-		return printObjects(cmd.OutOrStdout(), format, applied{Package: p, Objects: len(items), Complete: v.Complete, Items: items})
+		return printObjects(cmd.OutOrStdout(), format, applied{Package: p, Objects: len(items), Complete: v.Complete, Deleting: v.Deleting, Items: items})
 	}
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tNAMESPACE\tNAME\tHEALTH\tMESSAGE")

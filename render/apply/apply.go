@@ -5,6 +5,7 @@
 //	look     one LIST for each kind; a dry run for each object that may change
 //	plan     create, change, unchanged, prune, conflict, skip; any conflict or
 //	         refusal ends it here, with nothing written
+//	lease    nobody else applies the package until the second save
 //	save     the inventory, as the union of what was and what is to be
 //	stages   namespaces and CRDs, then the rest, each stage at once
 //	prune    in the reverse order, guarded by owner label and UID
@@ -17,7 +18,6 @@ package apply
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,12 +30,12 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -60,6 +60,9 @@ type Options struct {
 	// Replace allows a plan that prunes all that the package had, which is most
 	// likely another package under the same name.
 	Replace bool
+	// PruneShared allows to prune namespaces and CRDs in which other packages have
+	// objects, which go with them.
+	PruneShared bool
 	// Wait until all objects are healthy, and pruned ones gone.
 	Wait bool
 	// Timeout of each wait; 0 is five minutes.
@@ -70,8 +73,6 @@ type Options struct {
 	Confirm func(*Plan) error
 	// Tell is told about progress, by several goroutines; nil is told nothing.
 	Tell func(string)
-	// Trials asks the API server about objects that are created, too.
-	Trials bool
 }
 
 func (o Options) tell(format string, args ...any) {
@@ -101,7 +102,15 @@ type application struct {
 	mappings map[ID]*meta.RESTMapping
 	seen     map[ID]liveObject
 	scaled   map[ID]string // by which autoscaler
+	unscaled map[ID]string // by one that is pruned
+	held     map[ID]string // what others have in a namespace or CRD
 	last     ID            // of a delete: the namespace of the inventory
+
+	before      *coordinationv1.Lease // as it was before anything was read
+	beforeKnown bool
+	made        bool        // the namespace of the inventory was made in this run
+	gone        bool        // of a delete: nothing is left
+	uncertain   atomic.Bool // a write may have been carried out or not
 }
 
 // ErrRefused says that a plan cannot be carried out; its steps say why. Nothing
@@ -111,7 +120,6 @@ var ErrRefused = errors.New("nothing was applied")
 // Plan says what Apply would do. The API server is asked about every object that
 // would be created or changed.
 func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
-	opt.Trials = true
 	a, err := c.begin(ctx, p, objects, opt)
 	if err != nil {
 		return nil, err
@@ -122,26 +130,30 @@ func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Opt
 // Apply a package. The plan comes back with what was done, or with what was
 // meant to be done where the error is ErrRefused.
 func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
-	a, err := c.begin(ctx, p, objects, opt)
+	c, err := c.session(opt.Tell, nil)
 	if err != nil {
 		return nil, err
 	}
-	plan := a.plan()
-	if err := a.check(plan); err != nil {
-		return plan, err
+	propose := func() (*application, *Plan, error) {
+		before, known := c.leaseBefore(ctx, p)
+		a, err := c.begin(ctx, p, objects, opt)
+		if err != nil {
+			return nil, nil, err
+		}
+		a.before, a.beforeKnown = before, known
+		plan := a.plan()
+		return a, plan, a.check(plan)
 	}
-	if opt.Confirm != nil {
-		if err := opt.Confirm(plan); err != nil {
-			return plan, err
+	a, plan, err := exclusively(ctx, propose, (*application).carryOut)
+	if err == nil && a.Wait {
+		if err = a.cluster.wait(ctx, p, a.healthTargets(plan), opt); err == nil {
+			err = a.forgetPruned(ctx, plan)
 		}
 	}
-	if err := a.carryOut(ctx, plan); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("interrupted: the next apply finishes the work (%v)", ctx.Err())
-		}
-		return plan, err
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: the next apply finishes the work (%v)", ctx.Err())
 	}
-	return plan, nil
+	return plan, err
 }
 
 func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Options) (*application, error) {
@@ -154,7 +166,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	a := &application{
 		Package: p, Options: opt, cluster: c,
 		wanted: make(map[ID]*object), local: make(map[ID]Object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
-		seen: make(map[ID]liveObject), scaled: make(map[ID]string),
+		seen: make(map[ID]liveObject), scaled: make(map[ID]string), unscaled: make(map[ID]string),
 	}
 	c.mapper.Reset() // kinds come and go between two applies
 	var err error
@@ -170,167 +182,26 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	return a, a.observe(ctx, slices.Collect(maps.Values(a.wanted)))
 }
 
-// take notes what the package wants.
-func (a *application) take(objects []Object) error {
-	coming := definitions(objects)
-	var failed *multierror.Error
-	for _, o := range objects {
-		gvk, at := o.GroupVersionKind(), place(o.File, o.Line)
-		if value, ok := o.GetAnnotations()[krm.LocalConfig]; ok && value != "false" {
-			a.local[ID{Namespace: o.GetNamespace(), Name: o.GetName(), GroupKind: gvk.GroupKind()}] = o
-			continue
-		}
-		m, err := a.cluster.resource(gvk.GroupKind(), gvk.Version)
-		namespaced := false
-		switch {
-		case err == nil:
-			namespaced = m.Scope.Name() == meta.RESTScopeNameNamespace
-		case errors.Is(err, errNotServed) && coming[gvk] != "":
-			namespaced = coming[gvk] == "Namespaced"
-		default:
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s %s of %s: %w, and no CRD of the package defines it", at, o.GetKind(), o.GetName(), o.GetAPIVersion(), err))
-			continue
-		}
-		if wrong := illegible(o.Unstructured); len(wrong) > 0 {
-			for _, w := range wrong {
-				failed = multierror.Append(failed, fmt.Errorf("%s: %s %s: %s", at, o.GetKind(), o.GetName(), w))
-			}
-			continue
-		}
-		id := a.adjust(o.Unstructured, namespaced)
-		if before := a.placeOf(id); before != "" {
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s is in the package twice, in %s too", at, title(id), before))
-			continue
-		}
-		if id == (ID{Namespace: a.Namespace, Name: a.configMap(), GroupKind: configMapKind}) {
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s is the name of the package's inventory", at, title(id)))
-			continue
-		}
-		if m == nil {
-			a.later[id], a.deferred = o, append(a.deferred, id)
-			continue
-		}
-		a.wanted[id] = &object{id: id, file: o.File, line: o.Line, mapping: m, body: o.Unstructured}
-	}
-	return failed.ErrorOrNil()
-}
-
-// placeOf says where the package has an object; "" where it has none.
-func (a *application) placeOf(id ID) string {
-	if o := a.wanted[id]; o != nil {
-		return place(o.file, o.line)
-	}
-	return place(a.later[id].File, a.later[id].Line)
-}
-
-// definitions gives the scope of each kind that the CRDs of the package define.
-func definitions(objects []Object) map[schema.GroupVersionKind]string {
-	scopes := make(map[schema.GroupVersionKind]string)
-	for _, o := range objects {
-		if o.GroupVersionKind().GroupKind() != crdKind {
-			continue
-		}
-		group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
-		kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
-		scope, _, _ := unstructured.NestedString(o.Object, "spec", "scope")
-		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-		for _, v := range versions {
-			if version, ok := v.(map[string]any); ok && version["served"] == true {
-				name, _ := version["name"].(string)
-				scopes[schema.GroupVersionKind{Group: group, Version: name, Kind: kind}] = scope
-			}
-		}
-	}
-	return scopes
-}
-
-// adjust makes an object what is sent: in its namespace, with the package's
-// labels, and without what only the API server writes.
-func (a *application) adjust(u *unstructured.Unstructured, namespaced bool) ID {
-	switch {
-	case !namespaced:
-		u.SetNamespace("")
-	case u.GetNamespace() == "":
-		u.SetNamespace(a.Namespace)
-	}
-	delete(u.Object, "status")
-	for _, field := range []string{"creationTimestamp", "managedFields", "resourceVersion", "uid", "generation", "selfLink"} {
-		unstructured.RemoveNestedField(u.Object, "metadata", field)
-	}
-	labels := u.GetLabels()
-	if labels == nil {
-		labels = make(map[string]string)
-	}
-	maps.Copy(labels, a.Labels())
-	u.SetLabels(labels)
-	if u.GroupVersionKind().GroupKind() == secretKind {
-		plainSecret(u)
-	}
-	return ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: u.GroupVersionKind().GroupKind()}
-}
-
-// illegible finds labels and annotations that are no text: client-go gives none of
-// them then, so that all would be lost. A Secret's data is looked at, too: the API
-// server would quote what is wrong.
-func illegible(u *unstructured.Unstructured) (wrong []string) {
-	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
-	if u.GroupVersionKind().GroupKind() == secretKind {
-		fields = append(fields, []string{"stringData"}, []string{"data"})
-	}
-	for _, path := range fields {
-		field := strings.Join(path, ".")
-		value, found, err := unstructured.NestedFieldNoCopy(u.Object, path...)
-		entries, ok := value.(map[string]any)
-		if err != nil || found && value != nil && !ok {
-			wrong = append(wrong, field+" is no map")
-		}
-		for _, key := range slices.Sorted(maps.Keys(entries)) {
-			text, ok := entries[key].(string)
-			if !ok {
-				wrong = append(wrong, fmt.Sprintf("%s[%q] is no text: write it in quotes", field, key))
-			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
-				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
-			}
-		}
-	}
-	return wrong
-}
-
-// plainSecret moves stringData to data: the API server does so too, but does not
-// remember who owns a key that it moved, so that it would never go away.
-func plainSecret(u *unstructured.Unstructured) {
-	text, found, err := unstructured.NestedStringMap(u.Object, "stringData")
-	if err != nil || !found {
-		return // there is none: illegible has refused what cannot be read
-	}
-	data, _, err := unstructured.NestedStringMap(u.Object, "data")
-	if err != nil {
-		return
-	}
-	if data == nil {
-		data = make(map[string]string)
-	}
-	for k, v := range text {
-		data[k] = base64.StdEncoding.EncodeToString([]byte(v))
-	}
-	delete(u.Object, "stringData")
-	_ = unstructured.SetNestedStringMap(u.Object, data, "data") // it is a map, as was read
-}
-
 // prepare settles what is sent, now that the live object is known. The digest is
 // of what the author wants, so that it does not move with an autoscaler.
 func (o *object) prepare(live liveObject, scaler string) error {
 	o.policy, o.bad = policyOf(o.body)
+	if o.former = clientSide(live); len(o.former) > 0 {
+		o.formerFields, _ = ownedBy(live, func(manager, operation, subresource string) bool {
+			return o.former.Has(manager) && operation == string(metav1.ManagedFieldsOperationUpdate) && subresource == ""
+		})
+	}
 	if scaler == "" {
 		var err error
 		o.digest, err = digestOf(o.body)
 		return err
 	}
+	o.body = o.body.DeepCopy() // the plan may be made again
 	without := o.body.DeepCopy()
 	unstructured.RemoveNestedField(without.Object, "spec", "replicas")
 	var err error
 	o.digest, err = digestOf(without)
-	leaveReplicas(o.body, live)
+	leaveReplicas(o.body, live, o.formerFields)
 	return err
 }
 
@@ -352,26 +223,29 @@ func (a *application) check(p *Plan) error {
 	return nil
 }
 
-// carryOut does what a plan says.
+// carryOut does what a plan says, but for the wait.
 func (a *application) carryOut(ctx context.Context, p *Plan) error {
-	if err := a.makeOwnNamespace(ctx, p); err != nil {
-		return err
-	}
+	first := !a.old.Exists()
 	if err := a.remember(ctx, p); err != nil {
 		return err
 	}
 	for stage := range stages {
-		if err := a.stage(ctx, p, stage); err != nil {
-			return err
+		err := a.stage(ctx, p, stage)
+		if err == nil && stage == 0 {
+			err = a.definitionsDone(ctx, p)
 		}
-		if stage == 0 {
-			if err := a.definitionsDone(ctx, p); err != nil {
-				return err
+		if err != nil {
+			if first && !a.made && !a.uncertain.Load() && !p.did() {
+				err = multierror.Append(err, a.cluster.forget(ctx, a.old)) // it would name nothing
 			}
+			return err
 		}
 	}
 	gone, err := a.prune(ctx, p)
 	if err != nil {
+		return err
+	}
+	if err := a.settleReplicas(ctx, p); err != nil {
 		return err
 	}
 	if err := a.shrink(ctx, p, gone); err != nil {
@@ -380,28 +254,12 @@ func (a *application) carryOut(ctx context.Context, p *Plan) error {
 	if a.Nudge {
 		a.nudge(ctx, p)
 	}
-	if !a.Wait {
-		return nil
-	}
-	if err := a.cluster.wait(ctx, a.Package, a.healthTargets(p), a.Options); err != nil {
-		return err
-	}
-	return a.awaitPruned(ctx, p)
+	return nil
 }
 
-// ownNamespace is the namespace that the inventory is in.
-func ownNamespace(p Package) ID { return ID{Name: p.Namespace, GroupKind: namespaceKind} }
-
-// makeOwnNamespace creates the namespace that the inventory is in, where it comes
-// with the package: the only write before the inventory's.
-func (a *application) makeOwnNamespace(ctx context.Context, p *Plan) error {
-	for i := range p.Steps {
-		s := &p.Steps[i]
-		if s.Action == Create && s.ID == ownNamespace(a.Package) {
-			return a.do(ctx, s)
-		}
-	}
-	return nil
+// did reports whether anything of a plan was carried out.
+func (p *Plan) did() bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Done })
 }
 
 // remember stores the union of what was and what is to be, where an object is
@@ -430,12 +288,12 @@ func (a *application) remember(ctx context.Context, p *Plan) error {
 	if !grown {
 		return nil
 	}
-	a.old.Complete = false
+	a.old.Complete, a.old.Deleting = false, false
 	return a.cluster.save(ctx, a.old)
 }
 
 // stage applies what belongs to one stage, all of it at once. All that fails is
-// reported.
+// reported, but nothing more is sent to an API server that does not answer.
 func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 	var work []*Step
 	for i := range p.Steps {
@@ -444,6 +302,8 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 			work = append(work, s)
 		}
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var failed *multierror.Error
 	var lock sync.Mutex
 	var done atomic.Int32
@@ -454,7 +314,13 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 			if err := a.do(ctx, s); err != nil {
 				lock.Lock()
 				defer lock.Unlock()
-				failed = multierror.Append(failed, err)
+				if ctx.Err() == nil || failed == nil {
+					failed = multierror.Append(failed, err)
+				}
+				if !answered(err) {
+					stop() // the others would fare no better
+				}
+				return nil
 			}
 			a.tell("applying %s: %d of %d", stages[stage].name, done.Add(1), len(work))
 			return nil
@@ -481,12 +347,23 @@ func (a *application) do(ctx context.Context, s *Step) error {
 		s.want.force = false
 	}
 	u, err := a.send(ctx, s)
+	for wait := 50 * time.Millisecond; err != nil && s.want.untried != "" && missing(err) && wait < 4*time.Second; wait *= 2 {
+		select { // admission sees what the package has just brought a little later
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		u, err = a.send(ctx, s)
+	}
 	if conflicts := conflictsOf(err); len(conflicts) > 0 {
 		s.Action, s.Conflicts, s.Reason = Conflict, conflicts, explain(conflicts)
 		return fmt.Errorf("%s: %s: %s", s.Place(), title(s.ID), s.Reason)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s: %s", s.Place(), title(s.ID), refusal(err))
+		if !answered(err) {
+			a.uncertain.Store(true)
+		}
+		return fmt.Errorf("%s: %s: %w", s.Place(), title(s.ID), brief{err})
 	}
 	s.want.written, s.Done = u, true
 	return nil
@@ -497,6 +374,12 @@ func (a *application) do(ctx context.Context, s *Step) error {
 // who came in between.
 func (a *application) send(ctx context.Context, s *Step) (liveObject, error) {
 	o := s.want
+	if len(o.former) > 0 && s.live != nil && s.Action == Change {
+		var err error
+		if s.live, err = a.cluster.inherit(ctx, o); err != nil {
+			return nil, err
+		}
+	}
 	if !o.force {
 		return a.cluster.patch(ctx, o, false)
 	}
@@ -577,24 +460,31 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 
 // shrink stores what is there at the end.
 func (a *application) shrink(ctx context.Context, p *Plan, gone map[ID]bool) error {
+	a.old.Entries = a.remaining(p, gone)
+	a.old.Complete, a.old.Deleting = true, false
+	return a.cluster.save(ctx, a.old)
+}
+
+// remaining is what the inventory has when a plan was carried out.
+func (a *application) remaining(p *Plan, gone map[ID]bool) map[ID]Entry {
+	entries := maps.Clone(a.old.Entries)
 	for _, s := range p.Steps {
 		switch {
 		case s.Action == Skip && s.want == nil && !s.ours:
-			delete(a.old.Entries, s.ID) // not ours any more
+			delete(entries, s.ID) // not ours any more
 		case s.Action == Skip, s.want == nil:
 		default:
 			live := s.live
 			if w := s.done(); w != nil {
 				live = w
 			}
-			a.old.Entries[s.ID] = Entry{ID: s.ID, Version: s.Version, UID: live.GetUID(), Seal: seal(s.want.digest, live)}
+			entries[s.ID] = Entry{ID: s.ID, Version: s.Version, UID: live.GetUID(), Seal: seal(s.want.digest, live)}
 		}
 	}
-	for id := range a.old.Entries {
+	for id := range entries {
 		if a.wanted[id] == nil && (gone[id] || a.seen[id] == nil) {
-			delete(a.old.Entries, id)
+			delete(entries, id)
 		}
 	}
-	a.old.Complete = true
-	return a.cluster.save(ctx, a.old)
+	return entries
 }

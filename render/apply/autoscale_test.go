@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/armature-dev/armature/render/apply"
@@ -70,4 +71,31 @@ func TestScaledObject(t *testing.T) {
 	w.patch("apps/v1", "Deployment", "web", "keda-operator", `{"spec":{"replicas":0}}`, "scale")
 	w.apply(apply.Options{}, web+"  minReadySeconds: 3\n", keda, scaled)
 	w.replicas(0)
+}
+
+// A package that drops its autoscaler has its replicas back, at once and for good.
+func TestDropAutoscaler(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, web, hpa)
+	w.patch("apps/v1", "Deployment", "web", "kube-controller-manager", `{"spec":{"replicas":7}}`, "scale")
+	w.apply(apply.Options{}, web, hpa)
+	w.replicas(7)
+	w.expect(w.apply(apply.Options{}, web), "change Deployment NS/web", "prune HorizontalPodAutoscaler NS/web")
+	w.replicas(2)
+	before := w.writes.count()
+	w.expect(w.apply(apply.Options{}, web), "unchanged Deployment NS/web")
+	if all := w.writes.since(before); len(all) != 0 {
+		t.Errorf("wrote %v", all)
+	}
+	w.replicas(2)
+}
+
+// A package that has no replicas any more leaves them to an autoscaler that somebody
+// else put into the cluster.
+func TestDropReplicasForLiveAutoscaler(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, web)
+	w.create(hpa)
+	w.apply(apply.Options{}, strings.Replace(web, "  replicas: 2\n", "", 1))
+	w.replicas(2)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +24,11 @@ type Cluster struct {
 	metadata  metadata.Interface
 	discovery discovery.DiscoveryInterface
 	mapper    meta.ResettableRESTMapper
+
+	config        *rest.Config
+	client        *http.Client
+	outage        *outage
+	leaseDuration time.Duration
 }
 
 // parallel is how many requests are under way at once. More do not make an API
@@ -35,31 +41,41 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	if config.QPS == 0 {
 		config.QPS = -1 // the API server's own fairness is enough
 	}
-	shared, err := rest.HTTPClientFor(config)
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	c, err := connect(config, shared)
-	if err != nil {
+	c := &Cluster{config: config, client: client, outage: &outage{}, leaseDuration: leaseDuration}
+	if c, err = c.session(nil, nil); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, c.steady(nil, nil)); err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.discovery))
 	return c, nil
 }
 
-func connect(config *rest.Config, shared *http.Client) (*Cluster, error) {
-	var c Cluster
+// session is the same cluster for one apply: tell is told about outages, and with a
+// lease nothing is written without it.
+func (c *Cluster) session(tell func(string), l *lease) (*Cluster, error) {
+	s, client := *c, c.steady(tell, l)
 	var err error
-	if c.dynamic, err = dynamic.NewForConfigAndClient(config, shared); err != nil {
+	if s.dynamic, err = dynamic.NewForConfigAndClient(c.config, client); err != nil {
 		return nil, err
 	}
-	if c.metadata, err = metadata.NewForConfigAndClient(config, shared); err != nil {
+	if s.metadata, err = metadata.NewForConfigAndClient(c.config, client); err != nil {
 		return nil, err
 	}
-	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, shared); err != nil {
-		return nil, err
+	return &s, nil
+}
+
+func (c *Cluster) steady(tell func(string), l *lease) *http.Client {
+	next := c.client.Transport
+	if next == nil {
+		next = http.DefaultTransport
 	}
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.discovery))
-	return &c, nil
+	return &http.Client{Transport: &steady{next: next, outage: c.outage, lease: l, tell: tell}, CheckRedirect: c.client.CheckRedirect, Timeout: c.client.Timeout}
 }
 
 // errNotServed says that the cluster has no such kind.

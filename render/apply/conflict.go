@@ -68,11 +68,13 @@ func taking(conflicts []FieldConflict) string {
 }
 
 // mayForce reports whether an object's conflicts are all with managers that the
-// user named. One more and nothing is taken from anybody.
+// user named, with this program where it made the namespace of the inventory, or
+// about the replicas that a pruned autoscaler leaves. One more and nothing is taken
+// from anybody.
 func (a *application) mayForce(o *object) bool {
 	conflicts := conflictsOf(o.refusal)
 	for _, c := range conflicts {
-		if !o.policy.override && !slices.Contains(a.ForceConflicts, c.Manager) {
+		if !o.policy.override && !slices.Contains(a.ForceConflicts, c.Manager) && c.Manager != FieldManager && !a.takesReplicas(o, c.Field) {
 			return false
 		}
 	}
@@ -123,8 +125,25 @@ func refusal(err error) string {
 					parts = append(parts, c.Message)
 				}
 			}
-			return strings.Join(parts, "; ")
+			return oneLine(strings.Join(parts, "; "))
 		}
 	}
-	return err.Error()
+	if e := apierrors.APIStatus(nil); errors.As(err, &e) {
+		return oneLine(err.Error())
+	}
+	return short(err)
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// brief shows an error as the one line that people need.
+type brief struct{ error }
+
+func (b brief) Error() string { return refusal(b.error) }
+func (b brief) Unwrap() error { return b.error }
+
+// answered reports whether an error is the API server's own.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }

@@ -12,24 +12,31 @@ import (
 var ErrNoInventory = errors.New("there is no inventory")
 
 // PlanDelete says what Delete would do.
-func (c *Cluster) PlanDelete(ctx context.Context, p Package) (*Plan, error) {
-	_, plan, err := c.beginDelete(ctx, p, Options{})
+func (c *Cluster) PlanDelete(ctx context.Context, p Package, opt Options) (*Plan, error) {
+	_, plan, err := c.beginDelete(ctx, p, opt)
 	return plan, err
 }
 
 // Delete takes out all objects of a package, and its inventory last. What others
 // made again, or what is marked to be kept, stays.
 func (c *Cluster) Delete(ctx context.Context, p Package, opt Options) (*Plan, error) {
-	a, plan, err := c.beginDelete(ctx, p, opt)
+	c, err := c.session(opt.Tell, nil)
 	if err != nil {
 		return nil, err
 	}
-	if opt.Confirm != nil {
-		if err := opt.Confirm(plan); err != nil {
-			return plan, err
+	_, plan, err := exclusively(ctx, func() (*application, *Plan, error) {
+		before, known := c.leaseBefore(ctx, p)
+		a, plan, err := c.beginDelete(ctx, p, opt)
+		if err != nil {
+			return nil, nil, err
 		}
-	}
-	return plan, a.deleteAll(ctx, plan)
+		a.before, a.beforeKnown = before, known
+		if n := plan.Count(Refused); n > 0 {
+			return a, plan, fmt.Errorf("nothing was deleted: %d of %d objects cannot be", n, len(plan.Steps))
+		}
+		return a, plan, nil
+	}, (*application).deleteAll)
+	return plan, err
 }
 
 func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*application, *Plan, error) {
@@ -55,11 +62,16 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 // the inventory goes with it.
 func (a *application) deleteAll(ctx context.Context, p *Plan) error {
 	own := a.last
+	a.old.Complete, a.old.Deleting = false, true
+	if err := a.cluster.save(ctx, a.old); err != nil {
+		return err
+	}
 	gone, err := a.prune(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := a.shrink(ctx, p, gone); err != nil {
+	a.old.Entries = a.remaining(p, gone)
+	if err := a.cluster.save(ctx, a.old); err != nil {
 		return err
 	}
 	for id := range a.old.Entries {
@@ -67,9 +79,14 @@ func (a *application) deleteAll(ctx context.Context, p *Plan) error {
 			return nil // it has finalizers; the inventory names it until it is gone
 		}
 	}
-	if err := a.awaitPruned(ctx, p); err != nil {
-		return err
+	late, err := a.awaitPruned(ctx, p)
+	for _, id := range late {
+		delete(a.old.Entries, id)
 	}
+	if err != nil {
+		return errors.Join(err, a.cluster.save(ctx, a.old))
+	}
+	a.gone = true
 	for i := range p.Steps {
 		if s := &p.Steps[i]; s.ID == own && s.Action == Prune {
 			if _, err := a.cluster.delete(ctx, a.mappings[own], s); err != nil {

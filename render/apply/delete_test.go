@@ -2,6 +2,8 @@ package apply_test
 
 import (
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/armature-dev/armature/render/apply"
@@ -37,7 +39,7 @@ func TestDelete(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web, configMap("settings", "a"), everyday, "{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {kustomize.toolkit.fluxcd.io/prune: disabled}}}")
 	w.create("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs, namespace: NS}}")
-	plan, err := w.PlanDelete(t.Context(), w.Package)
+	plan, err := w.PlanDelete(t.Context(), w.Package, apply.Options{})
 	w.must(err)
 	lines := []string{"prune Deployment NS/web", "prune ConfigMap NS/settings", "prune Service NS/web", "prune Secret NS/token", "prune Role NS/web:reader", "skip ConfigMap NS/kept"}
 	w.expect(plan, lines...)
@@ -59,5 +61,35 @@ func TestDelete(t *testing.T) {
 	}
 	if _, err := w.Delete(t.Context(), w.Package, apply.Options{}); !errors.Is(err, apply.ErrNoInventory) {
 		t.Errorf("deleting twice: %v", err)
+	}
+}
+
+// A delete that does not get to its end leaves an inventory that says so, from its
+// first write on; an apply or another delete finishes the work.
+func TestDeleteInterrupted(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, configMap("one", "a"), web)
+	c := w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "configmaps/one") {
+			return says(r, http.StatusConflict, "AlreadyExists"), nil
+		}
+		return next.RoundTrip(r)
+	})
+	if _, err := c.Delete(t.Context(), w.Package, apply.Options{}); err == nil {
+		t.Fatal("no error")
+	}
+	v, err := w.Inventory(t.Context(), w.Package)
+	w.must(err)
+	if v.Complete || !v.Deleting || w.get("apps/v1", "Deployment", "web") != nil {
+		t.Errorf("half of it is deleted: complete %v, deleting %v", v.Complete, v.Deleting)
+	}
+	w.apply(apply.Options{}, configMap("one", "a"))
+	if v, err := w.Inventory(t.Context(), w.Package); err != nil || !v.Complete || v.Deleting {
+		t.Errorf("applied again: %+v %v", v, err)
+	}
+	_, err = w.Delete(t.Context(), w.Package, apply.Options{})
+	w.must(err)
+	if w.get("coordination.k8s.io/v1", "Lease", "armature-weather") != nil {
+		t.Error("the lease is left")
 	}
 }

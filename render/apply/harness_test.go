@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -196,6 +197,9 @@ func (w *world) remove(apiVersion, kind, name string) {
 	w.must(w.in(apiVersion, kind, w.Package.Namespace).Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
+// encoded is a value as a Secret has it.
+func encoded(value string) string { return base64.StdEncoding.EncodeToString([]byte(value)) }
+
 // field reads a field by its path.
 func field(u *unstructured.Unstructured, path ...string) any {
 	if u == nil {
@@ -231,11 +235,12 @@ func (w *world) eventually(condition func() string) {
 	w.Fatal(last)
 }
 
-// writes counts requests that write, and dry runs, which do not.
+// writes counts requests that write, dry runs, which do not, and those to leases.
 type writes struct {
 	lock    sync.Mutex
 	all     []string
 	dryRuns int
+	leases  int
 }
 
 func (c *writes) wrap(next http.RoundTripper) http.RoundTripper {
@@ -245,6 +250,8 @@ func (c *writes) wrap(next http.RoundTripper) http.RoundTripper {
 		case r.Method == http.MethodGet:
 		case r.URL.Query().Get("dryRun") != "":
 			c.dryRuns++
+		case strings.Contains(r.URL.Path, "/leases"):
+			c.leases++
 		default:
 			c.all = append(c.all, r.Method+" "+r.URL.Path)
 		}

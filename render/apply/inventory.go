@@ -39,10 +39,15 @@ func (p Package) Labels() map[string]string {
 	return map[string]string{LabelName: p.Name, LabelNamespace: p.Namespace}
 }
 
-// owner says whose an object is by its labels; the zero Package says nobody's.
+// owner says whose an object is by its labels; the zero Package says nobody's. One
+// label without the other names no package.
 func owner(u *unstructured.Unstructured) Package {
 	labels := u.GetLabels()
-	return Package{Namespace: labels[LabelNamespace], Name: labels[LabelName]}
+	p := Package{Namespace: labels[LabelNamespace], Name: labels[LabelName]}
+	if p.Namespace == "" || p.Name == "" {
+		return Package{}
+	}
+	return p
 }
 
 func (p Package) configMap() string { return "armature-" + p.Name }
@@ -77,6 +82,8 @@ type Inventory struct {
 	Entries map[ID]Entry
 	// Complete says that the last apply ended as it was meant to.
 	Complete bool
+	// Deleting says that a delete has begun.
+	Deleting bool
 
 	stored *corev1.ConfigMap // nil where there is none yet
 }
@@ -93,6 +100,7 @@ const (
 	stateKey        = "state"
 	stateApplying   = "applying"
 	stateApplied    = "applied"
+	stateDeleting   = "deleting"
 	objectsKey      = "objects"
 	objectsGzipKey  = "objects.gz"
 	plainLimit      = 256 << 10
@@ -131,6 +139,23 @@ func (c *Cluster) Inventories(ctx context.Context, namespace string) ([]*Invento
 	return all, nil
 }
 
+// inventories is Inventories where one that cannot be read is better than none: it
+// comes without entries.
+func (c *Cluster) inventories(ctx context.Context, namespace string) ([]*Inventory, error) {
+	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Inventory, len(list.Items))
+	for i := range list.Items {
+		u := &list.Items[i]
+		if all[i], err = parseInventory(u); err != nil {
+			all[i] = &Inventory{Package: Package{Namespace: u.GetNamespace(), Name: u.GetLabels()[inventoryLabel]}}
+		}
+	}
+	return all, nil
+}
+
 func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
 	cm := &corev1.ConfigMap{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cm); err != nil {
@@ -140,7 +165,7 @@ func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
 		return nil, fmt.Errorf("ConfigMap %s/%s is no inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
 			cm.Namespace, cm.Name, err)
 	}
-	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[inventoryLabel]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied}
+	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[inventoryLabel]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
 	if cm.Data[formatKey] != format || v.configMap() != cm.Name {
 		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], inventoryLabel, v.Name))
 	}
@@ -225,7 +250,10 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 			Labels: map[string]string{inventoryLabel: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
 		Data: map[string]string{formatKey: format, stateKey: stateApplying},
 	}
-	if v.Complete {
+	switch {
+	case v.Deleting:
+		cm.Data[stateKey] = stateDeleting
+	case v.Complete:
 		cm.Data[stateKey] = stateApplied
 	}
 	text := v.text()
@@ -245,8 +273,8 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	return cm, nil
 }
 
-// save stores the inventory where it differs from what is stored. Two that apply
-// the same package at once cannot both succeed: the resource version decides.
+// save stores the inventory where it differs from what is stored. The lease keeps
+// others from writing it at the same time; the resource version makes sure of it.
 func (c *Cluster) save(ctx context.Context, v *Inventory) error {
 	cm, err := v.toConfigMap()
 	if err != nil {
@@ -269,9 +297,18 @@ func (c *Cluster) save(ctx context.Context, v *Inventory) error {
 	} else {
 		u, err = where.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
 	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		now, err := c.Inventory(ctx, v.Package)
+		switch {
+		case err != nil:
+			return err
+		case now.stored == nil || !maps.Equal(now.stored.Data, cm.Data) || !maps.EqualFunc(now.stored.BinaryData, cm.BinaryData, bytes.Equal):
+			return fmt.Errorf("somebody else changed the inventory of %s\n  hint: apply again", v.Package)
+		}
+		v.stored = now.stored // the answer to our own request got lost
+		return nil
+	}
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("somebody else is applying %s at the same time, or just did\n  hint: apply again when they are done", v.Package)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("there is no namespace %s for the inventory of %s: %w\n  hint: create it, add it to the package, or choose another with --namespace", v.Namespace, v.Package, err)
 	case err != nil:

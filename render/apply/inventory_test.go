@@ -32,27 +32,12 @@ func TestInventoryUnreadable(t *testing.T) {
 	w.refused(apply.Options{}, `line "nonsense"`, web)
 }
 
-// Two that apply the same package at once: one of them is told.
-func TestConcurrentApplies(t *testing.T) {
-	w := newWorld(t)
-	opt := apply.Options{Confirm: func(*apply.Plan) error {
-		w.apply(apply.Options{}, configMap("one", "a"))
-		return nil
-	}}
-	_, err := w.Apply(t.Context(), w.Package, w.read(configMap("two", "a")), opt)
-	if err == nil || !strings.Contains(err.Error(), "somebody else is applying") {
-		t.Errorf("error %v", err)
-	}
-	if w.get("v1", "ConfigMap", "two") != nil {
-		t.Error("written without an inventory")
-	}
-}
-
 // Mistakes in the package end it before anything is written.
 func TestMistakes(t *testing.T) {
 	w := newWorld(t)
 	w.refused(apply.Options{}, "is in the package twice", configMap("one", "a"), configMap("one", "b"))
 	w.refused(apply.Options{}, "is the name of the package's inventory", configMap("armature-weather", "a"))
+	w.refused(apply.Options{}, "is the name of the package's lease", "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: armature-weather}}")
 	for text, words := range map[string]string{
 		"kind: Secret\nmetadata: {name: a}\nstringData: {password: hunter2}\n": "a document is no Kubernetes object",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n":      "has no metadata.name",
@@ -64,7 +49,7 @@ func TestMistakes(t *testing.T) {
 	}
 	w.Package.Name = "Not A Name"
 	w.refused(apply.Options{}, "choose another with --name", configMap("one", "a"))
-	if _, err := w.PlanDelete(t.Context(), w.Package); err == nil || !strings.Contains(err.Error(), "cannot be the name of a package") || strings.Contains(err.Error(), "--name") {
+	if _, err := w.PlanDelete(t.Context(), w.Package, apply.Options{}); err == nil || !strings.Contains(err.Error(), "cannot be the name of a package") || strings.Contains(err.Error(), "--name") {
 		t.Errorf("delete: %v", err)
 	}
 }

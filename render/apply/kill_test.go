@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -48,6 +49,7 @@ func child() int {
 	if err != nil {
 		panic(err)
 	}
+	c.LeaseFor(3 * time.Second)
 	namespace, name, _ := strings.Cut(os.Getenv(childPackage), "/")
 	if _, err := c.Apply(context.Background(), apply.Package{Namespace: namespace, Name: name}, objects, apply.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,11 +76,12 @@ func TestKill(t *testing.T) {
 		broken := variant(random)
 		plan, err := w.Plan(t.Context(), w.Package, w.read(broken...), apply.Options{})
 		w.must(err)
-		writes := len(plan.Steps) - plan.Count(apply.Unchanged) + 2
+		writes := len(plan.Steps) - plan.Count(apply.Unchanged) + 4
 		if !w.applyAndDie(broken, 1+random.IntN(writes), random.IntN(2) == 0) {
 			continue // it was done before
 		}
 		killed++
+		w.expire()
 		next := broken
 		if random.IntN(2) == 0 {
 			next = variant(random)
@@ -184,6 +187,14 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 }
 
 const crdOfKill = "gizmos.kill.example.com"
+
+// expire lets the time pass that a killed process's lease lasts.
+func (w *world) expire() {
+	w.Helper()
+	if l := w.get("coordination.k8s.io/v1", "Lease", "armature-weather"); l != nil && field(l, "spec", "holderIdentity") != nil {
+		w.hold("")
+	}
+}
 
 // settled waits until a CRD that was pruned is gone, which takes a moment.
 func (w *world) settled() {

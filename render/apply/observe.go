@@ -170,6 +170,9 @@ func (a *application) observe(ctx context.Context, want []*object) error {
 		return err
 	}
 	maps.Copy(a.seen, found)
+	if err := a.others(ctx); err != nil {
+		return err
+	}
 	if err := a.autoscalers(ctx, want); err != nil {
 		return err
 	}
@@ -181,7 +184,7 @@ func (a *application) observe(ctx context.Context, want []*object) error {
 
 // tryAll asks the API server, by a dry run, for each object that may change.
 func (a *application) tryAll(ctx context.Context, want []*object) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, trying := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, o := range want {
 		if err := o.prepare(a.seen[o.id], a.scaled[o.id]); err != nil {
@@ -191,15 +194,39 @@ func (a *application) tryAll(ctx context.Context, want []*object) error {
 			continue
 		}
 		group.Go(func() error {
-			o.trial, o.refusal = a.cluster.try(ctx, o)
+			if a.isNew(o) {
+				o.refusal = a.cluster.tryElsewhere(trying, o, a.elsewhere())
+				return trying.Err()
+			}
+			o.trial, o.refusal = a.cluster.try(trying, o)
 			if a.mayForce(o) {
 				o.force, o.taken = true, conflictsOf(o.refusal)
-				o.trial, o.refusal = a.cluster.try(ctx, o)
+				o.trial, o.refusal = a.cluster.try(trying, o)
 			}
-			return ctx.Err()
+			if len(o.former) > 0 && o.refusal != nil {
+				a.cluster.tryInherited(trying, o, a.seen[o.id])
+			}
+			if o.refusal != nil && !answered(o.refusal) {
+				return fmt.Errorf("asking about %s: %w", title(o.id), brief{o.refusal})
+			}
+			if len(o.former) > 0 && o.refusal == nil {
+				o.lost = abandoned(o, a.seen[o.id])
+			}
+			return trying.Err()
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, o := range want {
+		if o.refusal == nil {
+			continue
+		}
+		if o.untried = a.needs(o); o.untried != "" {
+			o.refusal = nil
+		}
+	}
+	return nil
 }
 
 func (a *application) needsTrial(o *object) bool {
@@ -208,9 +235,11 @@ func (a *application) needsTrial(o *object) bool {
 	case o.policy.ignore, o.bad != nil:
 		return false
 	case live == nil:
-		return a.Trials && !a.isNew(o)
+		return true
 	case o.policy.ifNotPresent, a.foreign(live), live.GetDeletionTimestamp() != nil:
 		return false
+	case len(o.former) > 0:
+		return true
 	}
 	sealed := a.old.Entries[o.id].Seal
 	return sealed == "" || sealed != seal(o.digest, live)

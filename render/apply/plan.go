@@ -2,11 +2,14 @@ package apply
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Action is what is done to one object.
@@ -94,12 +97,17 @@ type object struct {
 	digest  digest // of what the author wants
 	body    *unstructured.Unstructured
 
+	former       sets.Set[string] // field managers that applied it from the client's side
+	formerFields map[string]any
+
 	// What a dry run said, if one was needed.
 	trial   liveObject
 	refusal error
 	force   bool            // fields are taken from managers whom the user named
 	taken   []FieldConflict // those fields
 	fits    bool            // it could be created anew
+	lost    []string        // fields that go with the former managers
+	untried string          // why the API server's answer does not count yet
 
 	written liveObject // as the API server stored it; nil until then
 }
@@ -124,7 +132,7 @@ func (a *application) decide(o *object) Step {
 	case live == nil && o.refusal != nil:
 		return is(Refused, "%s", refusal(o.refusal))
 	case live == nil:
-		return is(Create, "")
+		return is(Create, "%s", o.untried)
 	case o.policy.ifNotPresent:
 		return is(Skip, "it exists, and its annotation says IfNotPresent")
 	case a.foreign(live):
@@ -143,12 +151,26 @@ func (a *application) decide(o *object) Step {
 		return is(Refused, "%s", immutableReason(o))
 	case o.refusal != nil:
 		return is(Refused, "%s", refusal(o.refusal))
+	case o.untried != "":
+		return is(Change, "%s", o.untried)
+	case len(o.former) > 0:
+		return is(Change, "%s", inheriting(o))
 	case o.trial == nil, equal(live, o.trial):
 		return is(Unchanged, "")
 	case o.force:
 		return is(Change, "%s", taking(o.taken))
 	}
 	return is(Change, "")
+}
+
+// inheriting says from whom fields are taken that were applied from the client's
+// side, and which of them the package has not.
+func inheriting(o *object) string {
+	text := "takes over what " + strings.Join(slices.Sorted(maps.Keys(o.former)), " and ") + " applied"
+	if len(o.lost) > 0 {
+		text += ", and removes " + strings.Join(o.lost, ", ")
+	}
+	return text
 }
 
 // doom is pure: what to do about an object that the inventory has and the
@@ -174,6 +196,8 @@ func (a *application) doom(e Entry) (Step, bool) {
 		s.Reason = "not pruned: its annotations say that it is to be kept"
 	case e.ID == ownNamespace(a.Package) && e.ID != a.last:
 		s.ours, s.Reason = true, "not pruned: the inventory of this package is in it, so that it goes with `armature delete`"
+	case a.held[e.ID] != "":
+		s.Action, s.Reason = Refused, fmt.Sprintf("it would take with it %s; prune it all the same with --prune-shared", a.held[e.ID])
 	default:
 		s.Action = Prune
 	}

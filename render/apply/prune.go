@@ -96,9 +96,8 @@ func (c *Cluster) awaitGone(ctx context.Context, m *meta.RESTMapping, s *Step, p
 	return nil
 }
 
-// awaitPruned waits for pruned objects whose finalizers take their time, and
-// forgets them then.
-func (a *application) awaitPruned(ctx context.Context, p *Plan) error {
+// awaitPruned waits for pruned objects whose finalizers take their time.
+func (a *application) awaitPruned(ctx context.Context, p *Plan) (gone []ID, err error) {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		if _, left := a.old.Entries[s.ID]; s.Action != Prune || s.ID == a.last || !left {
@@ -106,9 +105,37 @@ func (a *application) awaitPruned(ctx context.Context, p *Plan) error {
 		}
 		a.tell("waiting until %s is gone", title(s.ID))
 		if err := a.cluster.awaitGone(ctx, a.mappings[s.ID], s, a.timeout()); err != nil {
-			return err
+			return gone, err
 		}
-		delete(a.old.Entries, s.ID)
+		gone = append(gone, s.ID)
 	}
-	return a.cluster.save(ctx, a.old)
+	return gone, nil
+}
+
+// forgetPruned waits for pruned objects and takes them out of the inventory, which
+// somebody else may have written in the meantime.
+func (a *application) forgetPruned(ctx context.Context, p *Plan) error {
+	gone, err := a.awaitPruned(ctx, p)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	l, _, err := a.cluster.acquire(ctx, a.Package, nil, a.Options)
+	if err != nil {
+		return err
+	}
+	defer l.release(ctx)
+	c, err := a.cluster.session(a.Tell, l)
+	if err != nil {
+		return err
+	}
+	now, err := c.Inventory(ctx, a.Package)
+	if err != nil || !now.Exists() {
+		return err
+	}
+	for _, id := range gone {
+		if now.Entries[id].UID == a.old.Entries[id].UID {
+			delete(now.Entries, id)
+		}
+	}
+	return c.save(ctx, now)
 }

@@ -115,30 +115,31 @@ func child(value any, step string) (any, bool) {
 		}
 		v, ok := m[rest]
 		return v, ok
-	case "k":
-		var keys map[string]any
+	case "k", "v":
 		items, ok := value.([]any)
-		if err := unmarshal(rest, &keys); err != nil || !ok {
-			return nil, false
+		if i := itemOf(items, step); ok && i >= 0 {
+			return items[i], true
 		}
-		i := slices.IndexFunc(items, func(item any) bool { return matches(item, keys) })
-		if i < 0 {
-			return nil, false
-		}
-		return items[i], true
-	case "v":
-		var wanted any
-		items, ok := value.([]any)
-		if err := unmarshal(rest, &wanted); err != nil || !ok {
-			return nil, false
-		}
-		i := slices.IndexFunc(items, func(item any) bool { return same(item, wanted) })
-		if i < 0 {
-			return nil, false
-		}
-		return items[i], true
 	}
 	return nil, false
+}
+
+// itemOf finds the item of a list that a step of FieldsV1 names; -1 for none.
+func itemOf(items []any, step string) int {
+	kind, rest, _ := strings.Cut(step, ":")
+	switch kind {
+	case "k":
+		var keys map[string]any
+		if unmarshal(rest, &keys) == nil {
+			return slices.IndexFunc(items, func(item any) bool { return matches(item, keys) })
+		}
+	case "v":
+		var wanted any
+		if unmarshal(rest, &wanted) == nil {
+			return slices.IndexFunc(items, func(item any) bool { return same(item, wanted) })
+		}
+	}
+	return -1
 }
 
 func matches(item any, keys map[string]any) bool {

@@ -29,15 +29,6 @@ func TestIllegible(t *testing.T) {
 	w.apply(apply.Options{}, "{apiVersion: v1, kind: Secret, metadata: {name: a, labels: , annotations: {}}, data: {pin: MzE0}, stringData: {other: '1'}}")
 }
 
-// What fails at the API server is told line by line.
-func TestFailuresHaveLines(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.Apply(t.Context(), w.Package, w.read("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: b}, datta: {}}"), apply.Options{})
-	if all, ok := err.(interface{ WrappedErrors() []error }); !ok || len(all.WrappedErrors()) != 2 {
-		t.Errorf("%T: %v", err, err)
-	}
-}
-
 // What is annotated to be for tools alone never reaches the cluster, whether it
 // serves the kind or not.
 func TestLocalConfig(t *testing.T) {
