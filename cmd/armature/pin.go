@@ -48,7 +48,10 @@ func pinCommand() *cobra.Command {
 		Long: `Pin renders PATH and asks the registries for the digest of every image that runs:
 those of the workloads and of injected sidecars. The digests stand in armature.lock,
 which every render applies, without a network. Pinning again brings the lock up to
-date and shows which tags have moved; --check only shows it, and fails.`,
+date and shows which tags have moved; --check only shows it, and fails.
+
+With --verify-policy, or the flags that stand for one, every image has to be signed:
+those that PATH names by digest and those of builds as well.`,
 		Example: `  armature pin apps/
   armature pin apps/ --check
   armature pin apps/ --platform linux/arm64 --verify-policy policy.yaml
@@ -110,14 +113,17 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 			return err
 		}
 	}
-	images, findings, err := p.images(src, opt, after.Builds)
+	images, digested, findings, err := p.images(src, opt, after.Builds)
 	if err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
 		return tell(cmd, findings)
 	}
-	if after.Images, err = p.resolve(cmd, images, before.Images); err != nil {
+	for _, b := range after.Builds {
+		digested = append(digested, b.Image)
+	}
+	if after.Images, err = p.resolve(cmd, images, digested, before.Images); err != nil {
 		return err
 	}
 	changes := lockChanges(before, after)
@@ -140,14 +146,14 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 }
 
 // images gives the images of all containers that a render makes, and of build
-// steps on request, without those that have a digest.
-func (p *pin) images(src render.Source, opt render.Options, builds []api.LockedBuild) ([]string, []krm.Finding, error) {
+// steps on request. Those that have a digest come apart.
+func (p *pin) images(src render.Source, opt render.Options, builds []api.LockedBuild) (open, digested []string, findings []krm.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
 	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || krm.Failed(result.Findings) {
-		return nil, result.Findings, err
+		return nil, nil, result.Findings, err
 	}
 	found := make(map[string]bool)
 	for _, f := range result.Files {
@@ -161,15 +167,20 @@ func (p *pin) images(src render.Source, opt render.Options, builds []api.LockedB
 		})
 	}
 	delete(found, "")
-	return slices.Sorted(maps.Keys(found)), nil, err
+	for _, image := range slices.Sorted(maps.Keys(found)) {
+		if strings.Contains(image, "@") {
+			digested = append(digested, image)
+		} else {
+			open = append(open, image)
+		}
+	}
+	return open, digested, nil, err
 }
 
 func podImages(spec krm.Node, found map[string]bool) {
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for c := range spec.Get(list).Items() {
-			if image := c.Get("image").Text(); !strings.Contains(image, "@") {
-				found[image] = true
-			}
+			found[c.Get("image").Text()] = true
 		}
 	}
 }
@@ -187,15 +198,16 @@ func stepImages(text string, found map[string]bool) error {
 		return fmt.Errorf("reading a task-spec.yaml: %w", err)
 	}
 	for _, c := range append(append(task.Steps, task.Sidecars...), task.StepTemplate) {
-		if !strings.ContainsAny(c.Image, "@$") {
+		if !strings.Contains(c.Image, "$") {
 			found[c.Image] = true
 		}
 	}
 	return nil
 }
 
-// resolve asks the registries, for eight images at once. All failures are told.
-func (p *pin) resolve(cmd *cobra.Command, images []string, before []api.LockedImage) ([]api.LockedImage, error) {
+// resolve asks the registries, for eight images at once. All failures are told. Those
+// that have a digest are asked about only where they have to be signed.
+func (p *pin) resolve(cmd *cobra.Command, images, digested []string, before []api.LockedImage) ([]api.LockedImage, error) {
 	opt := oci.Options{PlainHTTP: p.plainHTTP}
 	if p.given() {
 		policy, err := p.read(&p.registryFlags)
@@ -209,7 +221,7 @@ func (p *pin) resolve(cmd *cobra.Command, images []string, before []api.LockedIm
 		platforms[image.Image] = image.Platform
 	}
 	locked := make([]api.LockedImage, len(images))
-	failed := make([]error, len(images))
+	failed := make([]error, len(images)+len(digested))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i, image := range images {
@@ -220,6 +232,15 @@ func (p *pin) resolve(cmd *cobra.Command, images []string, before []api.LockedIm
 		group.Go(func() error {
 			digest, err := oci.Resolve(cmd.Context(), image, platform, opt)
 			locked[i], failed[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
+			return nil
+		})
+	}
+	for i, image := range digested {
+		if opt.Verify == nil {
+			break
+		}
+		group.Go(func() error {
+			_, failed[len(images)+i] = oci.Resolve(cmd.Context(), image, "", opt)
 			return nil
 		})
 	}
