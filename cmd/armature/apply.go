@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ comes second waits. When it is interrupted, the next apply finishes the work.`,
 				return r.print(cmd, plan, true, err)
 			}
 			tell := newProgress(cmd.ErrOrStderr())
-			opt.Tell = tell.line
+			opt.Tell, opt.Waiting = tell.line, tell.waiting
 			opt.Confirm = confirmation(cmd, yes, a[0] == "-")
 			plan, err := c.Apply(cmd.Context(), id, objects, opt)
 			tell.end()
@@ -220,6 +219,11 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 	if dryRun && err == nil && plan.Count(apply.Conflict)+plan.Count(apply.Refused) > 0 {
 		err = apply.ErrRefused
 	}
+	for _, s := range plan.Steps {
+		if s.Action == apply.Conflict || s.Action == apply.Refused {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", strings.TrimPrefix(s.Place()+": "+s.Title(), ": "), s.Reason)
+		}
+	}
 	if r.format != "text" {
 		if err := printObjects(cmd.OutOrStdout(), r.format, listingOf(plan, dryRun)); err != nil {
 			return err
@@ -229,7 +233,6 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 	counts := make(map[apply.Action]int)
 	for _, s := range plan.Steps {
 		if s.Action == apply.Conflict || s.Action == apply.Refused {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", s.Place(), s.Title(), s.Reason)
 			counts[s.Action]++
 			continue
 		}
@@ -266,46 +269,4 @@ func actionSummary(counts map[apply.Action]int) string {
 		return "nothing was done"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// progress shows one line that moves on a terminal, and a line now and then
-// elsewhere.
-type progress struct {
-	w        io.Writer
-	terminal bool
-	lock     sync.Mutex
-	last     time.Time
-}
-
-func newProgress(w io.Writer) *progress {
-	f, ok := w.(*os.File)
-	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), last: time.Now()}
-}
-
-func (p *progress) line(text string) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	switch {
-	case strings.HasPrefix(text, "warning: "), strings.HasPrefix(text, "nudged "):
-		p.clear()
-		fmt.Fprintln(p.w, text)
-	case p.terminal:
-		p.clear()
-		fmt.Fprint(p.w, text)
-	case time.Since(p.last) > 10*time.Second:
-		fmt.Fprintln(p.w, text)
-		p.last = time.Now()
-	}
-}
-
-func (p *progress) clear() {
-	if p.terminal {
-		fmt.Fprint(p.w, "\r\033[K")
-	}
-}
-
-func (p *progress) end() {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	p.clear()
 }

@@ -73,6 +73,9 @@ type Options struct {
 	Confirm func(*Plan) error
 	// Tell is told about progress, by several goroutines; nil is told nothing.
 	Tell func(string)
+	// Waiting is told what is not healthy yet, each time that is looked at; nil is
+	// told nothing.
+	Waiting func([]Waiting)
 }
 
 func (o Options) tell(format string, args ...any) {
@@ -144,13 +147,18 @@ func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Op
 		plan := a.plan()
 		return a, plan, a.check(plan)
 	}
-	a, plan, err := exclusively(ctx, propose, (*application).carryOut)
+	began := false
+	a, plan, err := exclusively(ctx, propose, func(a *application, ctx context.Context, plan *Plan) error {
+		began = true
+		return a.carryOut(ctx, plan)
+	})
 	if err == nil && a.Wait {
+		began = true
 		if err = a.cluster.wait(ctx, p, a.healthTargets(plan), opt); err == nil {
 			err = a.forgetPruned(ctx, plan)
 		}
 	}
-	if err != nil && ctx.Err() != nil {
+	if began && err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted: the next apply finishes the work (%v)", ctx.Err())
 	}
 	return plan, err

@@ -56,8 +56,9 @@ func owned(live *unstructured.Unstructured) (fields map[string]any, found bool) 
 }
 
 func ownedBy(live *unstructured.Unstructured, is func(manager, operation, subresource string) bool) (map[string]any, bool) {
-	entries, _, err := unstructured.NestedSlice(live.Object, "metadata", "managedFields")
-	if err != nil {
+	value, _, err := unstructured.NestedFieldNoCopy(live.Object, "metadata", "managedFields")
+	entries, ok := value.([]any)
+	if err != nil || !ok {
 		return nil, false
 	}
 	for _, e := range entries {

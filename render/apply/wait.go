@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"github.com/hashicorp/go-multierror"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,28 +66,57 @@ func (a *application) healthTargets(p *Plan) []*target {
 	return out
 }
 
-// wait until all targets are healthy. One that has failed ends it at once.
+// Waiting is an object that is not healthy yet.
+type Waiting struct {
+	ID
+	Health
+	// Pods of a workload that do not run, three at most.
+	Pods []PodTrouble
+}
+
+// Title names the object for people.
+func (w Waiting) Title() string { return title(w.ID) }
+
+func (w Waiting) String() string {
+	text := fmt.Sprintf("%s: %s", title(w.ID), strings.TrimSuffix(w.Status+", "+w.Message, ", "))
+	for _, p := range w.Pods {
+		text += "; " + p.String()
+	}
+	return text
+}
+
+// mostWaiting is how many objects an error names.
+const mostWaiting = 20
+
+// wait until all targets are healthy. One that has failed ends it at once. A pod in
+// trouble does not: an image may still be pushed, and a node may still come.
 func (c *Cluster) wait(ctx context.Context, p Package, targets []*target, opt Options) error {
 	total, began := len(targets), time.Now()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		var failed []string
-		targets = slices.DeleteFunc(targets, func(t *target) bool {
-			h := healthOf(t.latest)
-			if h.bad() {
-				failed = append(failed, fmt.Sprintf("%s: %s", title(t.id), h.Message))
+		targets = slices.DeleteFunc(targets, func(t *target) bool { return healthOf(t.latest).good() || t.latest == nil && t.expires })
+		if len(targets) == 0 {
+			return nil
+		}
+		var waiting, failed []Waiting
+		pods := c.troubles(ctx, targets)
+		for _, t := range targets {
+			w := Waiting{ID: t.id, Health: healthOf(t.latest), Pods: pods[t.id]}
+			waiting = append(waiting, w)
+			if w.bad() {
+				failed = append(failed, w)
 			}
-			return h.good() || t.latest == nil && t.expires
-		})
+		}
 		switch {
 		case len(failed) > 0:
-			return fmt.Errorf("applied, but failed: %s", strings.Join(failed, "; "))
-		case len(targets) == 0:
-			return nil
+			return each("applied, but failed: ", failed)
 		case time.Since(began) > opt.timeout():
-			return fmt.Errorf("applied, but not healthy after %s: %s", opt.timeout(), describe(targets))
+			return each(fmt.Sprintf("applied, but not healthy after %s: ", opt.timeout()), waiting)
 		}
-		first := targets[0]
-		opt.tell("waiting: %d of %d healthy; %s: %s", total-len(targets), total, title(first.id), healthOf(first.latest).Message)
+		first := waiting[0]
+		opt.tell("waiting: %d of %d healthy; %s: %s", total-len(targets), total, first.Title(), first.Message)
+		if opt.Waiting != nil {
+			opt.Waiting(waiting)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -98,17 +128,17 @@ func (c *Cluster) wait(ctx context.Context, p Package, targets []*target, opt Op
 	}
 }
 
-func describe(targets []*target) string {
-	var parts []string
-	for i, t := range targets {
-		if i == 10 {
-			parts = append(parts, fmt.Sprintf("and %d more", len(targets)-i))
+// each is an error of one line for each object.
+func each(what string, waiting []Waiting) error {
+	var all *multierror.Error
+	for i, w := range waiting {
+		if i == mostWaiting {
+			all = multierror.Append(all, fmt.Errorf("%sand %d more", what, len(waiting)-i))
 			break
 		}
-		h := healthOf(t.latest)
-		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", title(t.id), h.Status, h.Message), ", "))
+		all = multierror.Append(all, errors.New(what+w.String()))
 	}
-	return strings.Join(parts, "; ")
+	return all
 }
 
 // refresh reads the targets again: one by one, or those of a kind together where

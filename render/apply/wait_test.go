@@ -1,10 +1,13 @@
 package apply_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/render/apply"
 )
@@ -56,5 +59,53 @@ func TestWaitFails(t *testing.T) {
 	_, err = w.Apply(t.Context(), w.Package, w.read(web), apply.Options{Wait: true, Timeout: time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "applied, but failed: Deployment") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What keeps the pods of a workload from running is named at once, and again when
+// patience ends.
+func TestWaitNamesReasons(t *testing.T) {
+	w := newWorld(t)
+	w.create("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: NS}}")
+	for name, status := range map[string]string{
+		"a-pulls":    `{"phase":"Pending","containerStatuses":[{"name":"a","image":"a","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image \"nginx:9\""}}}]}`,
+		"b-crashes":  `{"phase":"Running","containerStatuses":[{"name":"a","image":"a","imageID":"","ready":false,"restartCount":4,"state":{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 40s"}},"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}`,
+		"c-nowhere":  `{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3 nodes are available"}]}`,
+		"d-starts":   `{"phase":"Pending","containerStatuses":[{"name":"a","image":"a","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ContainerCreating"}}}]}`,
+		"elsewheres": `{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"not ours"}]}`,
+	} {
+		app := "web"
+		if name == "elsewheres" {
+			app = "other"
+		}
+		w.create(strings.Replace(pod(name, ""), "namespace: NS", "namespace: NS, labels: {app: "+app+"}", 1))
+		w.patch("v1", "Pod", name, "kubelet", `{"status":`+status+`}`, "status")
+	}
+	var lock sync.Mutex
+	var told []apply.Waiting
+	opt := apply.Options{Wait: true, Timeout: time.Second, Waiting: func(waiting []apply.Waiting) {
+		lock.Lock()
+		defer lock.Unlock()
+		if told == nil {
+			told = waiting
+		}
+	}}
+	_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), opt)
+	want := []apply.PodTrouble{
+		{Pod: "a-pulls", Reason: "ImagePullBackOff", Message: `container a: Back-off pulling image "nginx:9"`},
+		{Pod: "b-crashes", Reason: "CrashLoopBackOff", Message: "container a, exit code 137 (OOMKilled): back-off 40s"},
+		{Pod: "c-nowhere", Reason: "Unschedulable", Message: "0/3 nodes are available"},
+	}
+	if len(told) != 1 || told[0].Name != "web" {
+		t.Fatalf("told %+v", told)
+	}
+	got := slices.SortedFunc(slices.Values(told[0].Pods), func(a, b apply.PodTrouble) int { return strings.Compare(a.Pod, b.Pod) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+	for _, p := range want {
+		if err == nil || !strings.Contains(err.Error(), p.String()) {
+			t.Errorf("the error does not say %q:\n%v", p, err)
+		}
 	}
 }
