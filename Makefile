@@ -9,13 +9,12 @@ FUZZTIME ?= 60s
 # No C: programs link in seconds, and share what e2e/build.sh has compiled.
 export CGO_ENABLED ?= 0
 
-# The tests run real peers. Their targets say what they build, and do nothing
-# the second time.
-TEST_TOOLS := controlplane
+# The version that programs report where git describe finds a tag. Otherwise it is
+# what the go command records.
+LDFLAGS = -ldflags "-X github.com/armature-dev/armature/render/version.described=$$(git describe --tags --dirty 2>/dev/null)"
 
-# When make started, in seconds since 1970.
-STARTED ?= $(shell date +%s)
-STARTED := $(STARTED)
+# The targets that build programs of other projects for make test-peers.
+PEERS :=
 
 # What each area brings along: hosts (kustomize, Argo CD's plugin server), a
 # control plane for tests, builds, benchmarks.
@@ -27,27 +26,54 @@ help: ## Show the targets
 
 .PHONY: build
 build: ## Build the commands into bin
-	@echo "building the commands (minutes the first time)"
+	@echo "compiling the commands (minutes the first time, seconds later)"
 	@mkdir -p bin
-	$(GO) build -o bin/ ./cmd/...
+	$(GO) build $(LDFLAGS) -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: build ## Render the examples and show what was added
-	@examples/demo.sh
+demo: ## Render the examples and show what was added; the first output takes about a minute
+	@mkdir -p bin
+	@GO="$(GO)" examples/demo.sh $(LDFLAGS)
 
 .PHONY: test
-test: build test-tools ## Build what the tests need and run them all
-	@echo "testing"
-	$(GO) vet ./...
+test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
+	@echo "testing; what needs a program of another project runs where it is there: make test-peers demands it"
 	$(GO) test -timeout 30m ./...
-	@STARTED=$(STARTED) $(MAKE) --no-print-directory test-e2e
 
-.PHONY: test-tools
-test-tools: $(TEST_TOOLS)
+.PHONY: peers test-peers
+peers: $(PEERS) ## Build the programs of other projects that make test-peers needs
+
+# The packages whose tests link e2e/programs, which they ask for one.
+test-peers: controlplane peers ## Test beside kustomize, Argo CD, cosign, Fulcio, kubectl, Chromium and PostgreSQL
+	@e2e/packages.sh peers
+	ARMATURE_TEST_PEERS=required $(GO) test -timeout 30m $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/programs"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
+
+.PHONY: deps
+deps: ## Install the Debian packages that make test-peers and make e2e need
+	@e2e/packages.sh -i peers cluster
 
 .PHONY: check
-check: test ## What a change has to pass: format, tests, and a minute of each fuzz target
+check: format vet staticcheck govulncheck generated test test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
+
+.PHONY: format vet staticcheck govulncheck generated fuzz
+format: ## Fail where gofmt would change a file
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
+
+vet: ## Run go vet
+	$(GO) vet ./...
+
+staticcheck: ## Run staticcheck
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+govulncheck: ## Look for known vulnerabilities that are called; says where the database cannot be reached
+	@GO="$(GO)" e2e/govulncheck.sh
+
+generated: ## Fail where a generated file is not up to date
+	@sums() { git ls-files '*/zz_generated*' templates/crds | xargs sha256sum; }; \
+		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api && after=$$(sums) && \
+		{ [ "$$before" = "$$after" ] || { echo "generated files were out of date: commit them"; git diff --stat; exit 1; }; }
+
+fuzz: ## Run each fuzz target for FUZZTIME
 	@$(GO) list -f '{{.ImportPath}}' ./functions/... ./render/... ./builds/... 2>/dev/null | while read -r pkg; do \
 		for target in $$($(GO) test -list '^Fuzz' "$$pkg" | grep '^Fuzz'); do \
 			echo "fuzzing $$target for $(FUZZTIME)"; \

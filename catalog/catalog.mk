@@ -1,17 +1,7 @@
 # The catalog: which agents and tools run.
 
-TEST_TOOLS += postgres chromium
-
-.PHONY: postgres
-postgres: ## Install Debian's PostgreSQL, which the store's tests run
-	@e2e/catalog/package.sh postgresql '/usr/lib/postgresql/*/bin/postgres'
-
-.PHONY: chromium
-chromium: ## Install Debian's Chromium, which the page's test runs
-	@e2e/catalog/package.sh chromium '/usr/bin/chromium'
-
 .PHONY: test-catalog
-test-catalog: controlplane postgres chromium ## Test the catalog against real servers
+test-catalog: controlplane ## Test the catalog against real servers
 	$(GO) test ./catalog/... ./e2e/catalog/...
 
 .PHONY: demo-catalog

@@ -5,7 +5,7 @@
 controlplane: ## Build etcd and kube-apiserver for the tests that need a Kubernetes API
 	@e2e/build.sh controlplane kube ./controlplane etcd kube-apiserver
 
-TEST_TOOLS += signing
+PEERS += signing
 
 .PHONY: signing
 signing: ## Build cosign and Fulcio for the tests that sign and verify
@@ -39,7 +39,7 @@ cluster-programs: controlplane
 	@CGO_ENABLED=0 go build -o .cache/bin/ ./cmd/armature-controller # for an image without a C library
 
 cluster-packages:
-	@e2e/packages.sh
+	@e2e/packages.sh cluster
 
 .PHONY: e2e-commands
 e2e-commands:
@@ -49,8 +49,8 @@ e2e-commands:
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
 	@e2e/run.sh $(E2E_FLAGS)
 
-# What make test does of it: a machine that cannot run a cluster says so and goes on,
-# and so does one that has built for so long already that an hour would not do.
+# What make check and CI do of it: a machine that cannot run a cluster says so and
+# goes on, and so does CI where too much of its time has gone (STARTED).
 test-e2e:
 	@if why=$$(e2e/can.sh); then \
 		e2e/run.sh && $(MAKE) --no-print-directory cluster-down; \

@@ -1,14 +1,29 @@
 #!/usr/bin/env bash
-# Renders the weather agent and shows what came around it.
+# Renders the weather agent and shows what came around it, first with armature-fn,
+# which compiles in a minute, and then with the whole tool. Arguments go to go build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+flags=("$@")
 
 step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-step "armature render examples/weather-agent -o rendered/"
-bin/armature render examples/weather-agent -o "$out/rendered"
+# compile PROGRAM builds a command into bin, and says every 250 packages how far it
+# is. What the compiler says besides the names of packages is shown.
+compile() {
+	printf 'compiling %s (%s)\n' "$1" "$2"
+	"${GO:-go}" build -v "${flags[@]}" -o bin/ "./cmd/$1" 2>&1 | awk '
+		/^[a-zA-Z0-9][a-zA-Z0-9._\/~-]*$/ { if (++n % 250 == 0) { print "  " n " packages compiled"; fflush() }; next }
+		{ print; fflush() }
+	'
+}
+
+compile armature-fn "a minute the first time, seconds later"
+
+step "armature-fn render examples/weather-agent > rendered.yaml"
+bin/armature-fn render examples/weather-agent > "$out/rendered.yaml"
+grep -E '^kind: ' "$out/rendered.yaml" | sort | uniq -c
 
 step "What came around the container of examples/weather-agent/deployment.yaml, in the order in which it starts:"
 awk '
@@ -21,7 +36,13 @@ awk '
 	inside && /runAsUser:/ { user = $2 }
 	END { print line(); print "  then agent, with /etc/kagenti/trace mounted" }
 	function line() { return sprintf("  %-20s %-40s uid %-5s %-10s ports%s", name, image, user, kind, ports ? ports : " none") }
-' "$out/rendered/deployment.yaml"
+' "$out/rendered.yaml"
+
+step "The whole tool does the rest"
+compile armature "minutes the first time, seconds later"
+
+step "armature render examples/weather-agent -o rendered/"
+bin/armature render examples/weather-agent -o "$out/rendered"
 
 step "The author's lines are all still there (lines of the diff that take something away: $(diff examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" | grep -c '^<' || :))"
 diff -u examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" > "$out/diff" || :

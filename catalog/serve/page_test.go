@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // A person signs in, searches and reads about an agent, in a real browser that
@@ -134,18 +134,10 @@ func TestPageEscapes(t *testing.T) {
 }
 
 // browser is Debian's Chromium, with scripts off. Where there is none the test is
-// skipped, loudly; with CI set it fails.
+// skipped, or fails where peers are required.
 func (w *world) browser() *browser {
 	w.Helper()
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		message := "no chromium to run\n  hint: `make chromium` installs Debian's package"
-		if os.Getenv("CI") != "" {
-			w.Fatal(message)
-		}
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %s\n", w.Name(), message)
-		w.Skip(message)
-	}
+	program := programs.Peer(w, "chromium")
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1100, 800), chromedp.WSURLReadTimeout(2*time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	w.Cleanup(cancel)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/store"
 	pg "github.com/armature-dev/armature/e2e/catalog/postgres"
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // server is the one PostgreSQL of this package's tests; its error says why there
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 func postgres(t *testing.T) string {
 	t.Helper()
 	s, err := server()
-	pg.Need(t, err)
+	programs.Need(t, err)
 	address, err := s.Database()
 	if err != nil {
 		t.Fatal(err)

@@ -40,23 +40,23 @@ type armature struct {
 
 // program is built once for all tests, with armature-fn beside it, in a folder that lives as long as they do.
 var (
-	programs string
-	program  = sync.OnceValues(func() (string, error) {
-		if out, err := exec.Command("go", "build", "-o", programs, ".", "../armature-fn").CombinedOutput(); err != nil {
+	programFolder string
+	program       = sync.OnceValues(func() (string, error) {
+		if out, err := exec.Command("go", "build", "-o", programFolder, ".", "../armature-fn").CombinedOutput(); err != nil {
 			return "", fmt.Errorf("building armature and armature-fn: %w\n%s", err, out)
 		}
-		return filepath.Join(programs, "armature"), nil
+		return filepath.Join(programFolder, "armature"), nil
 	})
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
-		if programs, err = os.MkdirTemp("", "armature-"); err != nil {
+		if programFolder, err = os.MkdirTemp("", "armature-"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(programs)
+		defer os.RemoveAll(programFolder)
 		return m.Run()
 	}())
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/migrate"
 )
@@ -38,15 +39,9 @@ type leaving struct {
 }
 
 // platform starts a cluster with the old platform's definitions. Where kubectl
-// has not been built it skips the test, or fails it if CI is set.
+// has not been built it skips the test, or fails it where peers are required.
 func platform(t *testing.T) *leaving {
-	kubectl, err := filepath.Abs("../../.cache/bin/kubectl-alone/kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(kubectl); err != nil && os.Getenv("CI") == "" {
-		t.Skip("no kubectl: run `make kubectl-alone`")
-	}
+	kubectl := programs.Peer(t, "kubectl")
 	plane := controlplane.Start(t)
 	if err := plane.InstallCRDs("testdata/migrate/crds.yaml"); err != nil {
 		t.Fatal(err)

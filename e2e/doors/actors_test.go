@@ -233,13 +233,13 @@ func TestActorsThroughEveryDoor(t *testing.T) {
 		},
 		"kustomize": func(t *testing.T, dir string) string {
 			write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
-			out := must(t, dir, "", kustomize, buildArgs(dir)...)
+			out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 			must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 			again := t.TempDir()
 			write(t, again, "all.yaml", out)
 			write(t, again, "armature.yaml", read(t, dir, "armature.yaml"))
 			write(t, again, "kustomization.yaml", "resources: [all.yaml]\ntransformers: [armature.yaml]\n")
-			if diff := cmp.Diff(out, must(t, again, "", kustomize, buildArgs(again)...)); diff != "" {
+			if diff := cmp.Diff(out, must(t, again, "", kustomize(t), buildArgs(again)...)); diff != "" {
 				t.Errorf("building what was built changes it (-first +second):\n%s", diff)
 			}
 			return out

@@ -24,7 +24,7 @@ func plugin(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, dir, "", "armature", "init", "--for", "argocd")
-	server := exec.Command(argocd, "--config-dir-path", dir, "--logformat", "text")
+	server := exec.Command(argocd(t), "--config-dir-path", dir, "--logformat", "text")
 	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+dir, "ARGOCD_CMP_WORKDIR="+dir)
 	var log strings.Builder
 	server.Stdout, server.Stderr = &log, &log
@@ -58,7 +58,7 @@ type answer struct {
 // ask sends a repository to the plugin server as the repo-server does.
 func ask(t *testing.T, socket, repository, application string, parameters ...string) (a answer) {
 	t.Helper()
-	out := must(t, "", "", argocd, append([]string{"ask", socket, repository, application}, parameters...)...)
+	out := must(t, "", "", argocd(t), append([]string{"ask", socket, repository, application}, parameters...)...)
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +89,12 @@ func TestArgoCD(t *testing.T) {
 	if a := ask(t, socket, repository, filepath.Join(repository, "memory-agent")); a.Supported {
 		t.Error("the plugin takes a folder without armature.yaml")
 	}
-	if said := mustFail(t, "", "", argocd, "ask", socket, repository, app, "colour=red"); !strings.Contains(said, "colour") {
+	if said := mustFail(t, "", "", argocd(t), "ask", socket, repository, app, "colour=red"); !strings.Contains(said, "colour") {
 		t.Errorf("an unknown parameter: %s", said)
 	}
 	empty := t.TempDir()
 	write(t, empty, "armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
-	if said := mustFail(t, "", "", argocd, "ask", socket, empty, empty); !strings.Contains(said, "holds no manifests") {
+	if said := mustFail(t, "", "", argocd(t), "ask", socket, empty, empty); !strings.Contains(said, "holds no manifests") {
 		t.Errorf("a folder without manifests: %s", said)
 	}
 }

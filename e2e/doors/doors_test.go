@@ -16,16 +16,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 const root = "../.."
 
 var (
-	bin       string // holds armature and armature-fn, and is on the PATH
-	kustomize string
-	argocd    string
-	hasKpt    bool
+	bin    string // holds armature and armature-fn, and is on the PATH
+	hasKpt bool
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -43,23 +42,22 @@ func run(m *testing.M) int {
 		return 1
 	}
 	os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	tools, err := filepath.Abs(filepath.Join(root, ".cache", "bin"))
-	if err != nil {
-		panic(err)
-	}
-	kustomize, argocd = filepath.Join(tools, "kustomize"), filepath.Join(tools, "argocd-cmp-server")
-	for _, tool := range []string{kustomize, argocd} {
-		if _, err := os.Stat(tool); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is missing: run `make hosts`\n", filepath.Base(tool))
-			return 1
-		}
-	}
 	if _, err := exec.LookPath("kpt"); err == nil {
 		hasKpt = true
 	} else {
 		fmt.Fprintln(os.Stderr, "\n*** kpt IS NOT ON THE PATH: its door is NOT tested ***")
 	}
 	return m.Run()
+}
+
+func kustomize(t *testing.T) string {
+	t.Helper()
+	return programs.Peer(t, "kustomize")
+}
+
+func argocd(t *testing.T) string {
+	t.Helper()
+	return programs.Peer(t, "argocd-cmp-server")
 }
 
 func needKpt(t *testing.T) {
@@ -316,17 +314,17 @@ func TestSameObjectsThroughEveryDoor(t *testing.T) {
 		"kustomize-pipe": func(t *testing.T, dir string) string {
 			kustomization(t, dir, "")
 			write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\n")
-			return must(t, dir, must(t, dir, "", kustomize, "build", dir), "armature", "render", "-")
+			return must(t, dir, must(t, dir, "", kustomize(t), "build", dir), "armature", "render", "-")
 		},
 		"kustomize": func(t *testing.T, dir string) string {
 			kustomization(t, dir, "- verify.yaml\n")
 			write(t, dir, "verify.yaml", verifyConfig)
-			out := must(t, dir, "", kustomize, buildArgs(dir)...)
+			out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 			must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 			again := t.TempDir()
 			write(t, again, "all.yaml", out)
 			kustomization(t, again, "")
-			if diff := cmp.Diff(out, must(t, again, "", kustomize, buildArgs(again)...)); diff != "" {
+			if diff := cmp.Diff(out, must(t, again, "", kustomize(t), buildArgs(again)...)); diff != "" {
 				t.Errorf("building what was built changes it (-first +second):\n%s", diff)
 			}
 			return out
@@ -427,7 +425,7 @@ func objectsOf(text string) string { return strings.TrimRight(text, "\n") }
 func TestKustomizeSkipsFunctionsSilently(t *testing.T) {
 	dir := examples(t, "weather-agent")
 	kustomization(t, dir, "")
-	out := must(t, dir, "", kustomize, "build", "--enable-alpha-plugins", dir)
+	out := must(t, dir, "", kustomize(t), "build", "--enable-alpha-plugins", dir)
 	if strings.Contains(out, "proxy-init") {
 		t.Fatal("kustomize runs exec functions without --enable-exec by now: say so in the documents")
 	}
@@ -450,11 +448,11 @@ func TestKustomizeValidators(t *testing.T) {
 	write(t, dir, "verify.yaml", verifyConfig)
 	kustomization := "resources: [statefulset.yaml]\nvalidators: [verify.yaml]\n"
 	write(t, dir, "kustomization.yaml", kustomization)
-	if said := mustFail(t, dir, "", kustomize, buildArgs(dir)...); !strings.Contains(said, "opted in, but was not rendered") {
+	if said := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(said, "opted in, but was not rendered") {
 		t.Errorf("a validator of what is not rendered: %s", said)
 	}
 	write(t, dir, "verify.yaml", strings.NewReplacer("armature-fn", "/bin/cat", "[verify]", "[]").Replace(verifyConfig))
-	if said := mustFail(t, dir, "", kustomize, buildArgs(dir)...); !strings.Contains(said, "validator shouldn't modify the resource map") {
+	if said := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(said, "validator shouldn't modify the resource map") {
 		t.Errorf("kustomize takes validators by now: say so in docs/doors.md\n%s", said)
 	}
 }
@@ -462,7 +460,7 @@ func TestKustomizeValidators(t *testing.T) {
 func TestKustomizeRenames(t *testing.T) {
 	dir := examples(t, "weather-agent")
 	kustomization(t, dir, "namePrefix: dev-\nnameSuffix: -v2\nnamespace: dev\n")
-	out := must(t, dir, "", kustomize, buildArgs(dir)...)
+	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	must(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 	all := objects(t, out)
 	for _, id := range []string{"Deployment dev/dev-weather-agent-v2", "ConfigMap dev/dev-weather-agent-v2-token-exchange", "ConfigMap dev/dev-weather-agent-v2-trace"} {
@@ -494,7 +492,7 @@ func TestKustomizeRenames(t *testing.T) {
 	write(t, both, "two/kustomization.yaml", "resources: [../base]\nnamePrefix: two-\n")
 	write(t, both, "armature.yaml", read(t, dir, "armature.yaml"))
 	write(t, both, "kustomization.yaml", "resources: [one, two]\ntransformers: [armature.yaml]\n")
-	out = must(t, both, "", kustomize, buildArgs(both)...)
+	out = must(t, both, "", kustomize(t), buildArgs(both)...)
 	must(t, both, out, "armature", "verify", "-c", "armature.yaml", "-")
 	if n := strings.Count(out, `- host: "premium-api.external.com"`); n != 2 {
 		t.Errorf("%d of 2 routes are there", n)
@@ -512,14 +510,14 @@ func TestKustomizeLock(t *testing.T) {
 	write(t, dir, "daemonset.yaml", strings.ReplaceAll(daemonSet, `"`+image+`"`, image))
 	kustomization(t, dir, "- verify.yaml\n")
 	write(t, dir, "verify.yaml", verifyConfig)
-	without := must(t, dir, "", kustomize, buildArgs(dir)...)
+	without := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	if strings.Contains(without, "@sha256:") {
 		t.Fatalf("pinned without a lock:\n%s", without)
 	}
 	write(t, dir, "armature.lock", "apiVersion: armature.dev/v1alpha1\nkind: ImageLock\nmetadata:\n  name: images\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"+
 		"spec:\n  images:\n  - {image: "+image+", digest: "+strings.TrimPrefix(pinned, image+"@")+"}\n")
 	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources: [", "resources: [armature.lock, ", 1))
-	out := must(t, dir, "", kustomize, buildArgs(dir)...)
+	out := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	if !strings.Contains(out, "image: "+pinned+"\n") {
 		t.Errorf("not pinned:\n%s", out)
 	}
@@ -541,10 +539,10 @@ func TestKustomizeExecPaths(t *testing.T) {
 	if err := os.Symlink(filepath.Join(bin, "armature-fn"), filepath.Join(dir, "fn")); err != nil {
 		t.Fatal(err)
 	}
-	want := must(t, dir, "", kustomize, buildArgs(dir)...)
+	want := must(t, dir, "", kustomize(t), buildArgs(dir)...)
 	for _, path := range []string{"./fn", filepath.Join(bin, "armature-fn")} {
 		write(t, dir, "armature.yaml", strings.Replace(config, "path: armature-fn", "path: "+path, 1))
-		if got := must(t, "/", "", kustomize, buildArgs(dir)...); got != want {
+		if got := must(t, "/", "", kustomize(t), buildArgs(dir)...); got != want {
 			t.Errorf("path %s: %s", path, cmp.Diff(want, got))
 		}
 	}
@@ -567,7 +565,7 @@ func TestConfigurationThroughHosts(t *testing.T) {
 		dir := examples(t, "memory-agent")
 		kustomization(t, dir, "")
 		write(t, dir, "armature.yaml", configMap)
-		classic(t, must(t, dir, "", kustomize, buildArgs(dir)...))
+		classic(t, must(t, dir, "", kustomize(t), buildArgs(dir)...))
 	})
 	t.Run("kpt-configMap", func(t *testing.T) {
 		needKpt(t)
@@ -609,7 +607,7 @@ func TestErrorsThroughEveryDoor(t *testing.T) {
 	doors := map[string]func(t *testing.T, dir string) string{
 		"render": func(t *testing.T, dir string) string { return mustFail(t, dir, "", "armature", "render", dir) },
 		"kustomize": func(t *testing.T, dir string) string {
-			return mustFail(t, dir, "", kustomize, buildArgs(dir)...)
+			return mustFail(t, dir, "", kustomize(t), buildArgs(dir)...)
 		},
 		"kpt": func(t *testing.T, dir string) string {
 			needKpt(t)
@@ -621,7 +619,7 @@ func TestErrorsThroughEveryDoor(t *testing.T) {
 			return said
 		},
 		"argocd": func(t *testing.T, dir string) string {
-			return mustFail(t, dir, "", argocd, "ask", plugin(t), dir, dir)
+			return mustFail(t, dir, "", argocd(t), "ask", plugin(t), dir, dir)
 		},
 	}
 	for name, c := range cases {
@@ -710,7 +708,7 @@ func TestInitWiring(t *testing.T) {
 		mustFail(t, dir, "", "./render.sh")
 	})
 	t.Run("kustomize", func(t *testing.T) {
-		out := must(t, "", "", kustomize, buildArgs(filepath.Join(root, "examples/kustomize"))...)
+		out := must(t, "", "", kustomize(t), buildArgs(filepath.Join(root, "examples/kustomize"))...)
 		must(t, "", out, "armature", "verify", "-c", filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
 		if !strings.Contains(out, "name: staging-travel-agent-token-exchange") || !strings.Contains(out, "booking.example.com") {
 			t.Errorf("examples/kustomize:\n%s", out)

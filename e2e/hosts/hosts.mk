@@ -1,5 +1,5 @@
 # The real hosts, in modules of their own so that Armature's stays lean.
-TEST_TOOLS += hosts
+PEERS += hosts
 
 .PHONY: hosts
 hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server ## Build the hosts that the door tests run

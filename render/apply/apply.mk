@@ -1,5 +1,5 @@
 # Applying to a cluster, beside its peers.
-TEST_TOOLS += kubectl-alone
+PEERS += kubectl-alone
 
 .PHONY: test-apply
 test-apply: controlplane kubectl-alone ## Test apply, diff and delete against a real API server

@@ -16,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/sign"
 )
 
@@ -73,7 +74,7 @@ func freePort(t *testing.T) string {
 // fulcio runs the real authority, and gives its URL and a file with its root.
 func (f *fixture) fulcio(issuer string) (url, roots string) {
 	f.Helper()
-	program := f.program("fulcio")
+	program := programs.Peer(f, "fulcio")
 	config, err := json.Marshal(map[string]any{"OIDCIssuers": map[string]any{issuer: map[string]any{"IssuerURL": issuer, "ClientID": "sigstore", "Type": "email"}}})
 	if err != nil {
 		f.Fatal(err)

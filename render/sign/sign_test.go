@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/sign"
@@ -314,28 +315,9 @@ func TestCertificateOfAnotherKey(t *testing.T) {
 	}
 }
 
-// program finds a real program, which `make signing` builds.
-func (f *fixture) program(named string) string {
-	f.Helper()
-	built, err := filepath.Abs(filepath.Join("..", "..", ".cache", "bin", named, named))
-	if err == nil {
-		_, err = os.Stat(built)
-	}
-	if err == nil {
-		return built
-	}
-	if built, err = exec.LookPath(named); err != nil {
-		if os.Getenv("CI") != "" {
-			f.Fatalf("no %s: `make signing` builds it", named)
-		}
-		f.Skipf("no %s: `make signing` builds it", named)
-	}
-	return built
-}
-
 func (f *fixture) cosign(args ...string) (string, error) {
 	f.Helper()
-	cmd := exec.CommandContext(f.Context(), f.program("cosign"), args...)
+	cmd := exec.CommandContext(f.Context(), programs.Peer(f, "cosign"), args...)
 	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD="+secret)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,10 +19,9 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-)
 
-// ErrNone says how to get a PostgreSQL.
-var ErrNone = errors.New("no PostgreSQL to run\n  hint: `make postgres` installs Debian's package")
+	"github.com/armature-dev/armature/e2e/programs"
+)
 
 // Server is one PostgreSQL that listens on a socket in a folder of its own.
 type Server struct {
@@ -34,13 +32,14 @@ type Server struct {
 	databases       atomic.Int32
 }
 
-// New makes a server and starts it.
+// New makes a server and starts it. The error is programs.ErrMissing where
+// PostgreSQL is not installed.
 func New() (*Server, error) {
-	bin, err := programs()
+	initdb, err := programs.Find("postgresql")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin}
+	s := &Server{bin: filepath.Dir(initdb)}
 	if s.dir, err = os.MkdirTemp("", "postgres-"); err != nil {
 		return nil, err
 	}
@@ -117,47 +116,17 @@ func (s *Server) Database() (address string, err error) {
 	return s.Address(name), err
 }
 
-// Need skips a test, loudly, where there is no PostgreSQL; with CI set it fails.
-func Need(t testing.TB, err error) {
-	t.Helper()
-	if errors.Is(err, ErrNone) && os.Getenv("CI") == "" {
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Own gives a test a server of its own, which it may stop.
 func Own(t testing.TB) *Server {
 	t.Helper()
 	s, err := New()
-	Need(t, err)
+	programs.Need(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
-}
-
-// programs of the newest PostgreSQL that is installed.
-func programs() (string, error) {
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if err != nil || len(found) == 0 {
-		return "", errors.Join(ErrNone, err)
-	}
-	slices.SortFunc(found, func(a, b string) int { return version(a) - version(b) })
-	return filepath.Dir(found[len(found)-1]), nil
-}
-
-func version(initdb string) int {
-	n, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(initdb))))
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 func ping(address string) error {

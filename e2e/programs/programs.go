@@ -1,0 +1,110 @@
+// Package programs finds the programs of other projects that tests run beside
+// Armature. A program counts where make puts it, in .cache/bin of this repository
+// or where Debian's package has it, and never on the PATH, so that a test means
+// the same on every machine.
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Variable is the environment variable that says what a missing program means:
+// with the value "required", which make test-peers sets, it is an error. Otherwise
+// tests that need it are skipped.
+const Variable = "ARMATURE_TEST_PEERS"
+
+// ErrMissing is the error for a program that has not been built or installed.
+var ErrMissing = errors.New("missing program")
+
+// peer is a program that tests may ask for.
+type peer struct {
+	name string
+	file string // a pattern: absolute, or below .cache/bin
+	how  string // the command that brings it
+}
+
+func peers() []peer {
+	return []peer{
+		{"kustomize", "kustomize", "make peers"},
+		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
+		{"cosign", "cosign/cosign", "make peers"},
+		{"fulcio", "fulcio/fulcio", "make peers"},
+		{"kubectl", "kubectl-alone/kubectl", "make peers"},
+		{"chromium", "/usr/bin/chromium", "make deps"},
+		{"postgresql", "/usr/lib/postgresql/*/bin/initdb", "make deps"},
+	}
+}
+
+// Peer gives the file of a program for a test, which needs it.
+func Peer(t testing.TB, name string) string {
+	t.Helper()
+	file, err := Find(name)
+	Need(t, err)
+	return file
+}
+
+// Need ends a test that Find has an error for: it is skipped, with a line on
+// standard error, or fails where peers are required.
+func Need(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case errors.Is(err, ErrMissing) && !Required():
+		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err) // also where tests are not verbose
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+}
+
+// Required reports whether a missing program is an error.
+func Required() bool { return os.Getenv(Variable) == "required" }
+
+// Find gives the file of a program, the newest where there are several. The error
+// is ErrMissing where it has not been built or installed.
+func Find(name string) (string, error) {
+	all := peers()
+	i := slices.IndexFunc(all, func(p peer) bool { return p.name == name })
+	if i < 0 {
+		return "", fmt.Errorf("no program %q is known: add it to e2e/programs and to make peers", name)
+	}
+	pattern := all[i].file
+	if !filepath.IsAbs(pattern) {
+		root, err := repository()
+		if err != nil {
+			return "", err
+		}
+		pattern = filepath.Join(root, ".cache", "bin", pattern)
+	}
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return "", fmt.Errorf("looking for %s: %w", name, err)
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("%w: no %s to run\n  hint: `%s` brings it", ErrMissing, name, all[i].how)
+	}
+	// Longer names are newer versions: /9.6/, /15/.
+	slices.SortStableFunc(found, func(a, b string) int { return len(a) - len(b) })
+	return found[len(found)-1], nil
+}
+
+// repository is the root of the repository that a test runs in: the nearest folder
+// above with a .git.
+func repository() (string, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for the repository: %w", err)
+	}
+	for at := folder; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, ".git")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is in no Git repository, whose .cache/bin has the programs of tests", folder)
+		}
+	}
+}
