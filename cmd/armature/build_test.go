@@ -92,7 +92,7 @@ func TestBuildOffline(t *testing.T) {
 	weather := filepath.Join("..", "..", "examples", "builds", "weather.yaml")
 	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
 		out, _ := a.run(t, 0, "build", "plan", weather, "--mode", mode)
-		if strings.Count(out, "\nkind: Pipeline\n") != 1 || strings.Count(out, "\nkind: PipelineRun\n") != 1 || strings.Contains(out, "null") {
+		if strings.Count(out, "\nkind: Pipeline\n") != 1 || strings.Count(out, "\nkind: PipelineRun\n") != 1 || strings.Contains(out, ": null\n") {
 			t.Errorf("mode %s: %s", mode, out)
 		}
 	}
