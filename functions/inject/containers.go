@@ -351,13 +351,26 @@ func (w *writer) spiffeHelper() {
 // The published program registers once and ends with an error where Keycloak
 // does not answer, so that a shell waits for the token, tries again, and stays:
 // a sidecar that ends is started again. The client's ID is the token's "sub".
+// The program reads variables; the shell takes those that say where Keycloak is
+// from the mounted files, and registers again when one of them changes.
 const (
 	trapSignals  = "    trap 'exit 0' TERM INT\n"
 	waitForToken = `    until [ -s "$TOKEN" ]; do sleep 1; done
     python -c 'import base64, json, sys; p = sys.stdin.read().split(".")[1]; print(json.loads(base64.urlsafe_b64decode(p + "=" * (-len(p) % 4)))["sub"], end="")' <"$TOKEN" >/shared/client-id.txt
 `
-	nameAsID  = "    printf %s \"$CLIENT_NAME\" >/shared/client-id.txt\n"
-	register  = "    until python client_registration.py; do sleep 5; done\n"
+	nameAsID = "    printf %s \"$CLIENT_NAME\" >/shared/client-id.txt\n"
+	register = `    registered=
+    while :; do
+      for name in KEYCLOAK_URL KEYCLOAK_REALM KEYCLOAK_TOKEN_EXCHANGE_ENABLED; do
+        value=
+        IFS= read -r value <"` + tokenexchange.MountPath + `/$name" || [ -n "$value" ]
+        export "$name=$value"
+      done
+      settings="$KEYCLOAK_URL $KEYCLOAK_REALM $KEYCLOAK_TOKEN_EXCHANGE_ENABLED"
+      if [ "$settings" != "$registered" ] && python client_registration.py; then registered=$settings; fi
+      sleep 5 & wait $!
+    done
+`
 	stayAlive = "    while :; do sleep 3600 & wait $!; done\n"
 )
 
@@ -372,8 +385,9 @@ func (w *writer) clientRegistration() {
 	}
 	if keycloak {
 		w.text(register)
+	} else {
+		w.text(stayAlive)
 	}
-	w.text(stayAlive)
 	w.text("  env:\n")
 	w.configured("SPIRE_ENABLED")
 	w.clientName()
@@ -382,9 +396,6 @@ func (w *writer) clientRegistration() {
 	}
 	w.configured("PROVIDER")
 	if keycloak {
-		w.configured("KEYCLOAK_URL")
-		w.configured("KEYCLOAK_REALM")
-		w.configured("KEYCLOAK_TOKEN_EXCHANGE_ENABLED")
 		w.secret("KEYCLOAK_ADMIN_USERNAME", s.Registration.AdminSecret)
 		w.secret("KEYCLOAK_ADMIN_PASSWORD", s.Registration.AdminSecret)
 		w.env("SECRET_FILE_PATH", "/shared/client-secret.txt")

@@ -233,9 +233,9 @@ func TestDefaults(t *testing.T) {
 		{294, "audience", svid["jwt_audience"], "kagenti-agents"},
 
 		{297, "provider", p.env("client-registration", "PROVIDER"), "keycloak"},
-		{298, "IdP URL", p.env("client-registration", "KEYCLOAK_URL"), "http://keycloak.kagenti-system.svc:8080"},
-		{299, "realm", p.env("client-registration", "KEYCLOAK_REALM"), "default"},
-		{300, "token exchange enabled", p.env("client-registration", "KEYCLOAK_TOKEN_EXCHANGE_ENABLED"), "true"},
+		{298, "IdP URL", p.data["KEYCLOAK_URL"], "http://keycloak.kagenti-system.svc:8080"},
+		{299, "realm", p.data["KEYCLOAK_REALM"], "default"},
+		{300, "token exchange enabled", p.data["KEYCLOAK_TOKEN_EXCHANGE_ENABLED"], "true"},
 
 		{303, "inbound port", p.containers["auth-proxy"].Ports[0].ContainerPort, int32(8080)},
 		{304, "target port", p.env("auth-proxy", "TARGET_SERVICE_URL"), "http://127.0.0.1:8081"},
@@ -362,7 +362,7 @@ func TestWithoutSPIFFE(t *testing.T) {
 	if _, ok := p.volumes["armature-spire-socket"]; ok {
 		t.Error("the SPIRE socket is there")
 	}
-	if script := p.containers["client-registration"].Command[2]; strings.Contains(script, "TOKEN") {
+	if script := p.containers["client-registration"].Command[2]; strings.Contains(script, "$TOKEN") {
 		t.Errorf("client-registration waits for a token:\n%s", script)
 	}
 	for name, want := range map[string]string{

@@ -15,8 +15,9 @@ import (
 
 // TestRegistrationScript runs client-registration's script with a program that
 // fails at first, as the published one does while Keycloak does not answer. The
-// script has to wait for the token, write the client's ID, try again, stay, and
-// end when it is told to, so that a Job can complete.
+// script has to wait for the token, write the client's ID, try again, stay, register
+// again when its mounted files change, and end when it is told to, so that a Job can
+// complete.
 func TestRegistrationScript(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -26,18 +27,24 @@ func TestRegistrationScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := render(t, settings(t, nil, func(w *identity.Workload) { w.SPIFFE = spiffe }), true)
-			shared, bin := t.TempDir(), t.TempDir()
+			shared, bin, mounted := t.TempDir(), t.TempDir(), t.TempDir()
+			for key, text := range p.data {
+				if err := os.WriteFile(filepath.Join(mounted, key), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
 			program := `#!/bin/sh
 if [ "$1" = -c ]; then exec ` + python + ` "$@"; fi
 [ "$1" = client_registration.py ] || exit 2
 if [ ! -e "` + bin + `/tried" ]; then touch "` + bin + `/tried"; exit 1; fi
-echo secret >"` + shared + `/client-secret.txt"
+echo "secret of $KEYCLOAK_URL, $KEYCLOAK_REALM, $KEYCLOAK_TOKEN_EXCHANGE_ENABLED" >"` + shared + `/new"
+mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 `
 			if err := os.WriteFile(filepath.Join(bin, "python"), []byte(program), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			command := p.containers["client-registration"].Command
-			script := strings.NewReplacer("/shared/", shared+"/", "sleep 5", "sleep 0.1", "sleep 1;", "sleep 0.1;").Replace(command[2])
+			script := strings.NewReplacer("/shared/", shared+"/", "/etc/armature/identity/", mounted+"/", "sleep 5", "sleep 0.1", "sleep 1;", "sleep 0.1;").Replace(command[2])
 			cmd := exec.Command(command[0], command[1], script)
 			cmd.Env = []string{
 				"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
@@ -68,15 +75,28 @@ echo secret >"` + shared + `/client-secret.txt"
 					t.Fatal(err)
 				}
 			}
-			secret := filepath.Join(shared, "client-secret.txt")
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				if _, err := os.Stat(secret); err == nil {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("no client secret was written")
+			registered := func(with string) {
+				t.Helper()
+				for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+					secret, err := os.ReadFile(filepath.Join(shared, "client-secret.txt"))
+					if err == nil && string(secret) == "secret of "+with+"\n" {
+						return
+					}
+					if time.Now().After(deadline) {
+						t.Fatalf("the client secret is %q (%v), and not that of %s", secret, err, with)
+					}
 				}
 			}
+			registered("http://keycloak.kagenti-system.svc:8080, default, true")
+			// The kubelet replaces files at once.
+			changed := filepath.Join(mounted, "changed")
+			if err := os.WriteFile(changed, []byte("false"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(changed, filepath.Join(mounted, "KEYCLOAK_TOKEN_EXCHANGE_ENABLED")); err != nil {
+				t.Fatal(err)
+			}
+			registered("http://keycloak.kagenti-system.svc:8080, default, false")
 			id, err := os.ReadFile(filepath.Join(shared, "client-id.txt"))
 			if err != nil || string(id) != want {
 				t.Errorf("the client's ID is %q (%v), want %q", id, err, want)
@@ -94,7 +114,7 @@ echo secret >"` + shared + `/client-secret.txt"
 				if err != nil {
 					t.Errorf("ended with %v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				_ = cmd.Process.Kill()
 				t.Error("the script did not end when it was told to")
 			}
