@@ -213,7 +213,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	u := &w.unit
 	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
-			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", krm.Node{}, err.Error(), ""))
+			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", record(&w.object, err), err.Error(), ""))
 			return nil, false
 		}
 	}
@@ -340,6 +340,16 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 		o = again
 	}
 	return o, nil
+}
+
+// record is the annotation, of the two that say what an earlier render did to an
+// object, that an error is about.
+func record(o *krm.Object, err error) krm.Node {
+	annotations := o.Get("metadata", "annotations")
+	if strings.Contains(err.Error(), krm.ChangedAnnotation) {
+		return annotations.Get(krm.ChangedAnnotation)
+	}
+	return annotations.Get(inject.RecordAnnotation)
 }
 
 // undo is krm.Revert, inject.Uninject, or one of their shape.

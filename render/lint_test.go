@@ -64,9 +64,17 @@ func TestLint(t *testing.T) {
 				return lines
 			}
 			want := ""
-			for _, f := range a.Files {
+			for i, f := range a.Files {
 				if f.Name == "want" {
-					want = string(f.Data)
+					if *update {
+						a.Files[i].Data = []byte(said("bad"))
+					}
+					want = string(a.Files[i].Data)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(filepath.Join("testdata", "lint", rule.Name+".txtar"), txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
 				}
 			}
 			if want == "" {

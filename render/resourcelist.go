@@ -223,6 +223,7 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s", f.Line, f.Message, f.Hint)
 			}
 		}
+		withoutLines(found)
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {

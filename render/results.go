@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +48,65 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 	}
 	return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
 }
+
+// place is a line of a file, as messages name other objects.
+var place = regexp.MustCompile(`(\(?)([^\s():]+):(\d+)\b`)
+
+// From names the files of a package as they are found from another folder than
+// its root: folder leads from there to the root. Files are those of the package;
+// others, such as a configuration that was named, stay.
+func From(folder string, files []File, findings []krm.Finding) []krm.Finding {
+	own := make(map[string]bool, len(files))
+	for _, f := range files {
+		own[f.Path] = true
+	}
+	there := func(file string) string { return filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(file))) }
+	moved := func(text string) string {
+		return place.ReplaceAllStringFunc(text, func(p string) string {
+			m := place.FindStringSubmatch(p)
+			if !own[m[2]] {
+				return p
+			}
+			return m[1] + there(m[2]) + ":" + m[3]
+		})
+	}
+	findings = slices.Clone(findings)
+	for i := range findings {
+		f := &findings[i]
+		if own[f.File] {
+			f.File = there(f.File)
+		}
+		f.Message, f.Hint = moved(f.Message), moved(f.Hint)
+	}
+	return findings
+}
+
+// withoutLines takes the lines of a host's stream, which its author has never
+// seen, out of findings. The file is what the host says, or none.
+func withoutLines(findings []krm.Finding) {
+	without := func(text string) string {
+		text = inStream.ReplaceAllString(text, "")
+		return place.ReplaceAllStringFunc(text, func(p string) string {
+			m := place.FindStringSubmatch(p)
+			switch path.Ext(m[2]) {
+			case ".yaml", ".yml", ".json":
+				return m[1] + m[2]
+			}
+			return p
+		})
+	}
+	for i := range findings {
+		f := &findings[i]
+		if f.File == "-" {
+			f.File = ""
+		}
+		f.Line = 0
+		f.Message, f.Hint = without(f.Message), without(f.Hint)
+	}
+}
+
+// inStream is the place of an item that the host gives no file for.
+var inStream = regexp.MustCompile(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -143,3 +143,38 @@ func TestKubectlReadsStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestHostedFindings: what a host passes is named by its file, if the host says
+// which, and never by a line of the host's stream.
+func TestHostedFindings(t *testing.T) {
+	item := func(name, annotation string) string {
+		return "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: " + name + "\n    annotations: {" + annotation + "}\n    labels: {kagenti.io/inject: enabled}\n  spec:\n    containers: [{name: c}, {name: c}]\n"
+	}
+	for annotation, file := range map[string]string{
+		`a: b`:                                "",
+		`config.kubernetes.io/path: p/a.yaml`: "p/a.yaml",
+		`config.kubernetes.io/origin: "path: ../base/a.yaml\nrepo: https://git.example/x\n"`:                      "../base/a.yaml",
+		`config.kubernetes.io/origin: "configuredIn: kustomization.yaml\nconfiguredBy:\n  apiVersion: builtin\n"`: "kustomization.yaml",
+		`config.kubernetes.io/path: p/a.yaml, config.kubernetes.io/origin: "path: base/b.yaml\n"`:                 "p/a.yaml",
+	} {
+		list, err := render.ReadList([]byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n" + item("web", annotation) + item("web", annotation)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, findings, _, err := list.Render(render.Options{})
+		if err != nil || !krm.Failed(findings) {
+			t.Fatalf("%v: two containers of a name, and two Pods, are no error: %v", err, findings)
+		}
+		for _, f := range findings {
+			if f.File != file || f.Line != 0 || strings.Contains(f.Message+f.Hint, "-:") || strings.Contains(f.Message+f.Hint, ".yaml:") {
+				t.Errorf("%s: %s", annotation, f)
+			}
+			if !strings.Contains(f.String(), "Pod web") {
+				t.Errorf("which object? %s", f)
+			}
+		}
+		if want := "path: " + file; file != "" && !strings.Contains(string(out), want) {
+			t.Errorf("the results lack %q:\n%s", want, out)
+		}
+	}
+}

@@ -146,6 +146,13 @@ func (f *Folder) Keep(file string) {
 	f.files = append(f.files, file)
 }
 
+// Files counts the files that the folder has from this render.
+func (f *Folder) Files() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.files)
+}
+
 // holds reports whether the folder has a file with the same content.
 func (f *Folder) holds(file string, data []byte) bool {
 	have, err := readFile(below(f.path, file), nil)

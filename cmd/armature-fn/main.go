@@ -121,7 +121,13 @@ func report(findings []krm.Finding, stderr io.Writer) int {
 
 // tree is the Argo CD plugin's generate command.
 func tree(root string, stdout, stderr io.Writer) int {
-	findings, err := generate(root, stdout)
+	files := []render.File{{Path: render.ConfigFile}, {Path: render.LockFile}}
+	folder := root
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		folder = filepath.Dir(root)
+	}
+	findings, err := generate(root, folder, &files, stdout)
+	findings = render.From(folder, files, findings)
 	if err != nil {
 		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
 		return 1
@@ -129,12 +135,10 @@ func tree(root string, stdout, stderr io.Writer) int {
 	return report(findings, stderr)
 }
 
-func generate(root string, stdout io.Writer) ([]krm.Finding, error) {
-	folder := root
-	if info, err := os.Stat(root); err != nil {
+// generate renders a package, of which it lists the files.
+func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]krm.Finding, error) {
+	if _, err := os.Stat(root); err != nil {
 		return nil, err
-	} else if !info.IsDir() {
-		folder = filepath.Dir(root)
 	}
 	config, findings, err := render.FindConfig("", folder)
 	if err != nil || krm.Failed(findings) {
@@ -151,6 +155,10 @@ func generate(root string, stdout io.Writer) ([]krm.Finding, error) {
 	src, found, err := render.Tree(root, "")
 	if err != nil {
 		return nil, err
+	}
+	*files = append(*files, src.Files...)
+	for _, f := range found { // about what is left out
+		*files = append(*files, render.File{Path: f.File})
 	}
 	findings = append(findings, found...)
 	var spool render.Spool

@@ -204,7 +204,9 @@ func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file st
 	}
 	if krm.Failed(findings) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
-		in.quiet = true
+		if in.quiet = true; fetch != nil {
+			in.folder = "" // the folder of a revision is nobody's
+		}
 		return compare.Package{}, in.report(cmd, findings)
 	}
 	return p, nil

@@ -68,7 +68,7 @@ wrong call.`,
 				}
 				findings = append(findings, found...)
 			}
-			return reportLint(cmd, format, in.quiet, in.locate(findings, format), stats)
+			return reportLint(cmd, format, in.quiet, in.locate(findings), stats)
 		},
 	}
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")

@@ -105,7 +105,8 @@ type input struct {
 	config, lock, format, file string
 	quiet                      bool
 
-	folder string // of the package, "" for standard input
+	folder string        // of the package, "" for standard input
+	files  []render.File // of the package
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -163,6 +164,10 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		return src, opt, findings, err
 	}
 	src, found, err := render.Tree(path, skip)
+	in.files = src.Files
+	for _, f := range found { // about what is left out
+		in.files = append(slices.Clip(in.files), render.File{Path: f.File})
+	}
 	return src, opt, append(findings, found...), err
 }
 
@@ -191,7 +196,7 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 	if in.quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	}
-	findings = in.locate(findings, in.format)
+	findings = in.locate(findings)
 	w := cmd.ErrOrStderr()
 	if in.file != "" {
 		f, err := os.Create(in.file)
@@ -216,10 +221,10 @@ func (in *input) talks() bool {
 	return !in.quiet && (in.file != "" || in.format != "json" && in.format != "sarif")
 }
 
-// locate names files as those who annotate them find them: from the working
+// locate names files as those who read about them find them: from the working
 // folder, which in CI is the repository's, and not from the package's.
-func (in *input) locate(findings []krm.Finding, format string) []krm.Finding {
-	if format != "sarif" && format != "github" || in.folder == "" {
+func (in *input) locate(findings []krm.Finding) []krm.Finding {
+	if in.folder == "" {
 		return findings
 	}
 	folder := in.folder
@@ -228,14 +233,14 @@ func (in *input) locate(findings []krm.Finding, format string) []krm.Finding {
 			folder = relative
 		}
 	}
-	findings = slices.Clone(findings)
-	for i := range findings {
-		// Configurations that were named stand where their names say.
-		if f := &findings[i]; f.File != "" && f.File != in.config && f.File != in.lock {
-			f.File = filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(f.File)))
-		}
+	files := in.files
+	if in.config == "" {
+		files = append(slices.Clip(files), render.File{Path: render.ConfigFile})
 	}
-	return findings
+	if in.lock == "" {
+		files = append(slices.Clip(files), render.File{Path: render.LockFile})
+	}
+	return render.From(folder, files, findings)
 }
 
 // output is where rendered manifests go.
@@ -323,7 +328,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if memory != nil && memory.Save(src, to) != nil {
 		os.Remove(memoryFile(folder)) // a full disk, say: the next render does all of it
 	}
-	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %d files written, %d unchanged, %d removed", folder, written, stats.Files-written, removed))
+	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %d files written, %d unchanged, %d removed", folder, written, to.Files()-written, removed))
 	return nil
 }
 

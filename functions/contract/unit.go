@@ -92,7 +92,10 @@ func (u *Unit) Report(severity krm.Severity, rule string, at krm.Node, message, 
 
 // ReportRewritten says that not only the lines that had to change did.
 func (u *Unit) ReportRewritten(rule, why string) {
-	message := fmt.Sprintf("written anew in block style, because of %s", why)
+	message := "written anew in block style"
+	if why != "" {
+		message += ", because of " + why
+	}
 	if !u.NoOriginal {
 		message += "; `armature uninject` gives the original back"
 	}

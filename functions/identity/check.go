@@ -217,20 +217,20 @@ func (c *checker) secretName(field, value string) {
 			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD")
 		return
 	}
-	if !dnsName(value) {
-		c.error("identity/bad-secret-name", field, fmt.Sprintf("%q is not the name of a Secret", value),
+	if !ValidName(value) {
+		c.error("identity/bad-secret-name", field, "this is not the name of a Secret", // and perhaps what is in one
 			"use lower-case letters, digits, dashes and dots")
 	}
 }
 
 func (c *checker) prefixName(field, value string) {
-	if !dnsName(value) {
+	if !ValidName(value) {
 		c.error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", value), "write it as kagenti.io")
 	}
 }
 
-// dnsName reports whether s is a DNS-1123 subdomain.
-func dnsName(s string) bool {
+// ValidName reports whether s is a DNS-1123 subdomain, as the names of objects are.
+func ValidName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
 	}

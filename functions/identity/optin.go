@@ -40,6 +40,9 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 					text = "enabled"
 				}
 				switch {
+				case !n.IsScalar():
+					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
+						fmt.Sprintf("the label %s takes enabled or disabled, and no collection or null", name), "correct the value or remove the label"))
 				case !n.Is(text):
 					text = n.Text()
 					findings = append(findings, o.Finding(krm.Error, "inject/label-value", n,
@@ -51,8 +54,20 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 					value, first = text, n
 				}
 			}
+			if pod.Path == "" {
+				break // a Pod is its own template
+			}
 		}
 		return value
+	}
+	for _, labels := range []krm.Node{o.Get("metadata", "labels"), pod.Template.Get("metadata", "labels")} {
+		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
+			findings = append(findings, o.Finding(krm.Error, "inject/labels-type", labels,
+				"the labels are not a mapping, so that nothing reads them", fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around the whole", prefix)))
+			if pod.Path == "" {
+				break // a Pod is its own template
+			}
+		}
 	}
 	inject := read(prefix + "/inject")
 	if inject != "enabled" {

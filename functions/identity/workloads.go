@@ -3,6 +3,7 @@ package identity
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/index"
@@ -147,6 +148,9 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		// What starts with a letter and is no word for yes or no is surely a text.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
 			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is no text for the API server, but a number, or yes or no", key, n.Text()), "put it between quotes")
+			return findings
+		} else if n.IsScalar() && (!ValidName(n.Text()) || key == "namespace" && (len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
+			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server does not take the %s %q", key, n.Text()), "use lower-case letters, digits and dashes, with a letter or digit at both ends")
 			return findings
 		}
 	}

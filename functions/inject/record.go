@@ -165,11 +165,10 @@ func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error
 	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected",
-			o.Origin.File, marker.Line(), RecordAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected", RecordAnnotation, err)
 	}
 	if original, err = krm.Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), RecordAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", RecordAnnotation, err)
 	}
 	err = remove(o, &r)
 	if errors.Is(err, krm.ErrUncertain) {
@@ -185,7 +184,7 @@ func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error
 func remove(o *krm.Object, r *record) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
-		return fmt.Errorf("%s:%d: %s has no pod template any more", o.Origin.File, o.Origin.Line, o.Ref)
+		return fmt.Errorf("%s has no pod template any more", o.Ref)
 	}
 	spec := pod.Spec()
 	var errs []error

@@ -308,11 +308,10 @@ func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
 	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation",
-			o.Origin.File, marker.Line(), ChangedAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation", ChangedAnnotation, err)
 	}
 	if original, err = Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("%s:%d: the annotation %s holds a damaged original: %w", o.Origin.File, marker.Line(), ChangedAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", ChangedAnnotation, err)
 	}
 	err = o.revert(&r)
 	if errors.Is(err, ErrUncertain) {

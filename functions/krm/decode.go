@@ -20,12 +20,12 @@ import (
 func (o *Object) Decode(rule string, into any) (findings []Finding) {
 	tree, err := o.Parse()
 	if err != nil {
-		return []Finding{o.Finding(Error, rule, Node{}, err.Error(), "")}
+		return []Finding{o.Finding(Error, rule, Node{}, withoutValues(err.Error()), "")}
 	}
 	for {
 		data, err := tree.MarshalJSON()
 		if err != nil {
-			return append(findings, o.Finding(Error, rule, Node{}, err.Error(), ""))
+			return append(findings, o.Finding(Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		strict, err := kjson.UnmarshalStrict(data, into)
 		var wrong *json.UnmarshalTypeError
@@ -38,7 +38,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 			}
 			continue // it hides what else is wrong
 		case err != nil:
-			findings = append(findings, o.Finding(Error, rule, Node{}, err.Error(), ""))
+			findings = append(findings, o.Finding(Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
 		for _, e := range strict {
 			path := ""

@@ -7,7 +7,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Severity ranks a finding with the names of the KRM Functions Specification.
@@ -55,24 +58,49 @@ type Finding struct {
 	Object Ref    `json:"object,omitzero"`
 }
 
-// String gives the place, the problem and, on a second line, the remedy.
+// String gives the place, the object, the problem and, on a second line, the
+// remedy. Control characters, which a name may hold, are escaped: they would
+// reach a terminal, or look like a line of their own in a log.
 func (f Finding) String() string {
 	var b strings.Builder
 	if f.File != "" {
-		b.WriteString(f.File)
+		b.WriteString(Printable(f.File))
 		if f.Line > 0 {
 			fmt.Fprintf(&b, ":%d", f.Line)
 		}
 		b.WriteString(": ")
 	}
-	if f.Field != "" {
-		b.WriteString(f.Field)
+	if object := f.Object.String(); f.Object.Kind != "" && !strings.HasPrefix(f.Message, object) {
+		b.WriteString(Printable(strings.TrimSuffix(object, " ")))
 		b.WriteString(": ")
 	}
-	b.WriteString(f.Message)
+	if f.Field != "" {
+		b.WriteString(Printable(f.Field))
+		b.WriteString(": ")
+	}
+	b.WriteString(Printable(f.Message))
 	if f.Hint != "" {
 		b.WriteString("\n  hint: ")
-		b.WriteString(f.Hint)
+		b.WriteString(Printable(f.Hint))
+	}
+	return b.String()
+}
+
+// Printable escapes the characters of a text that steer a terminal, end a line or
+// change the direction of writing.
+func Printable(text string) string {
+	odd := func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) && r != '\u00a0' && r != '\u3000' }
+	if strings.IndexFunc(text, odd) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if odd(r) {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
 	}
 	return b.String()
 }

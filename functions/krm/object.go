@@ -19,6 +19,9 @@ type Origin struct {
 const (
 	PathAnnotation  = "config.kubernetes.io/path"
 	IndexAnnotation = "config.kubernetes.io/index"
+	// OriginAnnotation is kustomize's with buildMetadata: [originAnnotations]: YAML
+	// with the path of a resource, or configuredIn of what made it.
+	OriginAnnotation = "config.kubernetes.io/origin"
 )
 
 // Object is one Kubernetes object as text, with a lens on its structure. Edits
@@ -87,11 +90,30 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	if o.item {
 		// In a list that a host passes, the file is what the host says, and no
 		// line of the list helps anybody.
-		if file, ok := o.Annotation(PathAnnotation); ok && file != "" {
+		if file := o.hostFile(); file != "" {
 			o.Origin.File, o.unlined = file, true
 		}
 	}
 	return o.Kind != "" && o.APIVersion != "", nil
+}
+
+// hostFile is the file that a host says an item is from, "" where it does not.
+func (o *Object) hostFile() string {
+	if file, ok := o.Annotation(PathAnnotation); ok {
+		return file
+	}
+	origin, _ := o.Annotation(OriginAnnotation)
+	made := ""
+	for line := range strings.Lines(origin) {
+		key, file, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch key {
+		case "path":
+			return strings.Trim(file, `"'`)
+		case "configuredIn":
+			made = strings.Trim(file, `"'`)
+		}
+	}
+	return made
 }
 
 // ReadMade reads an object that was made from another, on whose first line its

@@ -63,12 +63,12 @@ func (o *Object) rewrite(text []byte) error {
 		return o.parseError(err)
 	}
 	var again tree
-	if why, at := again.scan(canonical, 0, len(canonical), false); why != "" {
+	if why, _ := again.scan(canonical, 0, len(canonical), false); why != "" {
 		if root.YNode().Kind == yaml.ScalarNode {
 			return o.parseErrorAt(document.Line, "no manifest: "+why)
 		}
-		o.frozen = fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why,
-			why+" in "+strconv.Quote(string(canonical[at:min(at+40, len(canonical))])))
+		// The text itself, which may be a Secret's, is not quoted.
+		o.frozen = fmt.Sprintf("text that can be read but not edited safely (%s: %s)", o.why, why)
 		if canonical, err = root.MarshalJSON(); err != nil {
 			return o.parseErrorAt(document.Line, o.frozen)
 		}
@@ -189,7 +189,7 @@ var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
 
 // parseError moves the line of an error of the YAML library into the file.
 func (o *Object) parseError(err error) error {
-	message := err.Error()
+	message := withoutValues(err.Error())
 	m := yamlLine.FindStringSubmatch(message)
 	line, _ := strconv.Atoi(m[1])
 	message = strings.TrimPrefix(message, m[0])
@@ -198,6 +198,12 @@ func (o *Object) parseError(err error) error {
 	}
 	return o.parseErrorAt(max(line, 1), message)
 }
+
+var quotedValue = regexp.MustCompile("`[^`]*`")
+
+// withoutValues takes the values out of an error of the YAML library, which may
+// be secret.
+func withoutValues(message string) string { return quotedValue.ReplaceAllString(message, "a value") }
 
 func (o *Object) parseErrorAt(line int, message string) error {
 	return &SyntaxError{File: o.Origin.File, Line: o.Origin.Line + line - 1, Message: message}
