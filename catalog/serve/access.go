@@ -3,10 +3,14 @@ package serve
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -92,31 +96,55 @@ func (a Access) caller(r *http.Request) (user.Info, error) {
 	return answer.User, nil
 }
 
+// maxReviews is how many questions about one caller Kubernetes is asked at once.
+const maxReviews = 16
+
 // scope is what somebody may list: a resource as a whole, else in the namespaces
-// that have entries of it.
+// that have entries of it. Kubernetes' answers are remembered for allowTTL and
+// denyTTL.
 func (a Access) scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
+	resources := slices.Sorted(maps.Keys(places))
+	whole := make([]bool, len(resources))
+	group, asking := errgroup.WithContext(ctx)
+	group.SetLimit(maxReviews)
+	for i, resource := range resources {
+		group.Go(func() (err error) {
+			whole[i], err = a.mayList(asking, who, resource, "")
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
 	out := store.Scope{}
-	for resource, namespaces := range places {
-		all, err := a.mayList(ctx, who, resource, "")
-		if err != nil {
-			return nil, err
+	var mu sync.Mutex
+	group, asking = errgroup.WithContext(ctx)
+	group.SetLimit(maxReviews)
+	for i, resource := range resources {
+		if whole[i] {
+			mu.Lock()
+			out[resource] = store.Namespaces{All: true}
+			mu.Unlock()
+			continue
 		}
-		seen := store.Namespaces{All: all}
-		for _, n := range namespaces {
-			if all {
-				break
-			}
-			some, err := a.mayList(ctx, who, resource, n)
-			if err != nil {
-				return nil, err
-			}
-			if some {
-				seen.Names = append(seen.Names, n)
-			}
+		for _, namespace := range places[resource] {
+			group.Go(func() error {
+				ok, err := a.mayList(asking, who, resource, namespace)
+				if !ok || err != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				out[resource] = store.Namespaces{Names: append(out[resource].Names, namespace)}
+				return nil
+			})
 		}
-		if seen.All || len(seen.Names) > 0 {
-			out[resource] = seen
-		}
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for _, seen := range out {
+		slices.Sort(seen.Names)
 	}
 	return out, nil
 }
