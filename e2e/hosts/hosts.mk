@@ -2,7 +2,7 @@
 PEERS += hosts
 
 .PHONY: hosts
-hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server ## Build the hosts that the door tests run
+hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server $(CACHE)/bin/helm-template ## Build the hosts that the door tests run
 
 $(CACHE)/bin/kustomize: e2e/hosts/kustomize/go.mod
 	@echo "building kustomize, which the tests run (half a minute the first time)"
@@ -13,3 +13,8 @@ $(CACHE)/bin/argocd-cmp-server: e2e/hosts/argocd/go.mod e2e/hosts/argocd/main.go
 	@echo "building Argo CD's plugin server, which the tests run (some minutes the first time)"
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/hosts/argocd -o $@ .
+
+$(CACHE)/bin/helm-template: e2e/helm/go.mod e2e/helm/main.go
+	@echo "building Helm's engine, which the tests run (a minute or two the first time)"
+	@mkdir -p $(@D)
+	$(GO) build -C e2e/helm -o $@ .
