@@ -191,7 +191,7 @@ func (m *migration) dropped(o *krm.Object, report migrate.Report, reason string)
 	for key := range o.Root().Fields() {
 		done = append(done, migrate.Field{Path: key, Fate: migrate.Dropped, Reason: reason})
 	}
-	report.Fields, err = migrate.Fields(o, "", done)
+	report.Fields, err = migrate.Fields(o, false, nil, done)
 	m.reports = append(m.reports, report)
 	return err
 }
@@ -214,7 +214,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report mig
 			return nil, false, err
 		}
 	}
-	if report.Fields, err = migrate.Fields(o, function.Name, notes); err != nil {
+	if report.Fields, err = migrate.Fields(o, true, function.Migration.Fields, notes); err != nil {
 		return nil, false, err
 	}
 	for _, text := range texts {
@@ -311,7 +311,7 @@ func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (te
 		return [][]byte{o.Append(nil)}, false, nil
 	}
 	report.Becomes = append(report.Becomes, o.Ref)
-	if report.Fields, err = migrate.Fields(o, "", c.Fields); err != nil {
+	if report.Fields, err = migrate.Fields(o, false, nil, c.Fields); err != nil {
 		return nil, false, err
 	}
 	if _, workload := o.PodTemplate(); workload {

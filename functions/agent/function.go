@@ -22,7 +22,7 @@ func Function() contract.Function {
 			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands},
 			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
 		},
-		Migration: contract.Migration{Finish: finish, Notes: notes, Beside: card},
+		Migration: contract.Migration{Fields: moves, Finish: finish, Notes: notes, Beside: card},
 		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: Expand} },
 	}
 }

@@ -7,6 +7,20 @@ import (
 	"github.com/armature-dev/armature/functions/migrate"
 )
 
+// moves says what becomes of the fields of a resource.
+var moves = []migrate.Rule{
+	{Path: "spec.description", Fate: migrate.Moved, To: "the annotation description of the Deployment"},
+	{Path: "spec.replicas", Fate: migrate.Moved, To: "Deployment spec.replicas"},
+	{Path: "spec.labels", Fate: migrate.Moved, To: "metadata.labels of the objects and of the pods"},
+	{Path: "spec.annotations", Fate: migrate.Moved, To: "metadata.annotations of the Deployment"},
+	{Path: "spec.imageSource.image", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image"},
+	{Path: "spec.imageSource.buildRef", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
+	{Path: "spec.servicePorts", Fate: migrate.Moved, To: "Service spec.ports…"},
+	{Path: "spec.podTemplateSpec", Fate: migrate.Moved, To: "Deployment spec.template.spec…"},
+	{Path: "spec.podTemplateSpec.spec", Fate: migrate.Moved, To: "Deployment spec.template.spec…"},
+	{Path: "spec.podTemplateSpec.metadata", Fate: migrate.Moved, To: "Deployment spec.template.metadata…"},
+}
+
 // finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
 // had the platform's identity.
 func finish(tree *yaml.RNode, prefix string) error {

@@ -24,7 +24,8 @@ func Function() contract.Function {
 		Kinds: []contract.Kind{{
 			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Own: true,
 		}},
-		New: begin,
+		Migration: contract.Migration{Fields: moves},
+		New:       begin,
 	}
 }
 

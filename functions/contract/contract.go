@@ -36,6 +36,8 @@ type Function struct {
 // Migration makes manifests of what a custom resource stands for. Its functions
 // may be nil.
 type Migration struct {
+	// Fields says what becomes of the fields of a resource.
+	Fields []migrate.Rule
 	// Finish makes last changes to a manifest.
 	Finish func(manifest *yaml.RNode, prefix string) error
 	// Beside gives one more manifest for a resource.

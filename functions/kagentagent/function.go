@@ -28,7 +28,7 @@ func Function() contract.Function {
 			kind("MCPServer", "v1alpha1", contract.Expands),
 			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
 		},
-		Migration: contract.Migration{Replaces: true},
+		Migration: contract.Migration{Fields: moves, Replaces: true},
 		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: expandKind} },
 	}
 }

@@ -100,8 +100,8 @@ func (c *Cleaning) remove(o *krm.Object, collection krm.Node, doomed func(krm.No
 func (c *Cleaning) metadata(o *krm.Object) error {
 	books := func(n krm.Node) string {
 		for _, r := range metadata {
-			if r.fate == Dropped && r.path == n.Path() {
-				return r.reason
+			if r.Fate == Dropped && r.Path == n.Path() {
+				return r.Reason
 			}
 		}
 		if strings.HasPrefix(n.Key(), overcommitPrefix) {

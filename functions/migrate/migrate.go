@@ -53,14 +53,14 @@ type Roll struct {
 	Why      string  `json:"why"`
 }
 
-// rule is the fate of a field and of all below it, where no longer path has one.
-// Where to ends in "…", what follows path in the field follows it too.
-type rule struct{ path, fate, to, reason string }
+// Rule is the fate of a field and of all below it, where no longer path has one.
+// Where To ends in "…", what follows Path in the field follows it too.
+type Rule struct{ Path, Fate, To, Reason string }
 
-func (r rule) destination(path string) string {
-	to, deep := strings.CutSuffix(r.to, "…")
+func (r Rule) destination(path string) string {
+	to, deep := strings.CutSuffix(r.To, "…")
 	if deep {
-		return to + path[len(r.path):]
+		return to + path[len(r.Path):]
 	}
 	return to
 }
@@ -68,7 +68,7 @@ func (r rule) destination(path string) string {
 const clusters = "the cluster's own"
 
 // metadata are the rules for every object.
-var metadata = []rule{
+var metadata = []Rule{
 	{"apiVersion", Kept, "", ""}, {"kind", Kept, "", ""}, {"metadata", Kept, "", ""},
 	{"metadata.uid", Dropped, "", clusters}, {"metadata.resourceVersion", Dropped, "", clusters},
 	{"metadata.generation", Dropped, "", clusters}, {"metadata.creationTimestamp", Dropped, "", clusters},
@@ -81,67 +81,23 @@ var metadata = []rule{
 }
 
 // custom are the rules for the resources that expand.
-var custom = []rule{
+var custom = []Rule{
 	{"apiVersion", Moved, "the apiVersion of each object", ""}, {"kind", Moved, "the kind of each object", ""},
 	{"metadata.name", Moved, "the names of the objects", ""}, {"metadata.namespace", Kept, "", ""},
 	{"metadata.labels", Moved, "metadata.labels of the objects and of the pods", ""},
 	{"metadata.annotations", Moved, "metadata.annotations of the workload", ""},
 }
 
-// rules are those of each kind, over metadata and custom.
-var rules = map[string][]rule{
-	"agent": {
-		{"spec.description", Moved, "the annotation description of the Deployment", ""},
-		{"spec.replicas", Moved, "Deployment spec.replicas", ""},
-		{"spec.labels", Moved, "metadata.labels of the objects and of the pods", ""},
-		{"spec.annotations", Moved, "metadata.annotations of the Deployment", ""},
-		{"spec.imageSource.image", Moved, "Deployment spec.template.spec.containers[0].image", ""},
-		{"spec.imageSource.buildRef", Moved, "Deployment spec.template.spec.containers[0].image, as the lock has it", ""},
-		{"spec.servicePorts", Moved, "Service spec.ports…", ""},
-		{"spec.podTemplateSpec", Moved, "Deployment spec.template.spec…", ""},
-		{"spec.podTemplateSpec.spec", Moved, "Deployment spec.template.spec…", ""},
-		{"spec.podTemplateSpec.metadata", Moved, "Deployment spec.template.metadata…", ""},
-	},
-	"kagent-agent": {
-		{"spec.type", Moved, "the form of the Deployment", ""},
-		{"spec.description", Moved, "the annotation description of the Deployment, and agent-card.json", ""},
-		{"spec.declarative", Moved, "ConfigMap config.json and agent-card.json", ""},
-		{"spec.declarative.executeCodeBlocks", Dropped, "", "kagent ignores it"},
-		{"spec.declarative.deployment", Moved, "Deployment spec", ""},
-		{"spec.byo.deployment", Moved, "Deployment spec", ""},
-		{"spec.allowedNamespaces", Dropped, "", "checked while migrating: plain Services do not ask who calls; write a NetworkPolicy"},
-		{"spec.deployment", Moved, "Deployment spec, and ConfigMap local.yaml", ""},
-		{"spec.transportType", Moved, "ConfigMap local.yaml", ""},
-		{"spec.stdioTransport", Moved, "ConfigMap local.yaml", ""},
-		{"spec.httpTransport", Moved, "ConfigMap local.yaml", ""},
-		{"spec.model", Moved, "config.json of the agents that name it", ""},
-		{"spec.provider", Moved, "config.json of the agents that name it", ""},
-		{"spec.apiKeySecret", Moved, "a secretKeyRef of the agents that name it", ""},
-		{"spec.apiKeySecretKey", Moved, "a secretKeyRef of the agents that name it", ""},
-		{"spec.apiKeyPassthrough", Moved, "config.json of the agents that name it", ""},
-		{"spec.defaultHeaders", Moved, "config.json of the agents that name it", ""},
-		{"spec.openAI", Moved, "config.json and environment of the agents that name it", ""},
-		{"spec.anthropic", Moved, "config.json and environment of the agents that name it", ""},
-		{"spec.azureOpenAI", Moved, "config.json and environment of the agents that name it", ""},
-		{"spec.ollama", Moved, "config.json and environment of the agents that name it", ""},
-		{"spec.gemini", Moved, "config.json and environment of the agents that name it", ""},
-		{"spec.bedrock", Moved, "config.json and environment of the agents that name it", ""},
-	},
-	"async-actor": {
-		{"spec", Moved, "the objects of the actor", ""},
-	},
-}
-
-// Fields says of every field of an object what becomes of it. function is the
-// one that expands it, "" for an object that stays; done are the fields that
+// Fields says of every field of an object what becomes of it. expands says that
+// it expands, and by which rules; done are the fields that
 // were dropped from it or added, with their reasons. A field for which there is
 // no rule is an error, so that none is lost in silence.
-func Fields(o *krm.Object, function string, done []Field) ([]Field, error) {
+func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, error) {
 	table := slices.Clone(metadata)
-	if function == "" {
-		table = append(table, rule{"", Kept, "", ""})
+	if !expands {
+		table = append(table, Rule{"", Kept, "", ""})
 	} else {
-		table = append(append(table, custom...), rules[function]...)
+		table = append(append(table, custom...), rules...)
 	}
 	var fields []Field
 	var lost []string
@@ -155,7 +111,7 @@ func Fields(o *krm.Object, function string, done []Field) ([]Field, error) {
 			lost = append(lost, path)
 			return
 		}
-		fields = append(fields, Field{path, r.fate, r.destination(path), r.reason})
+		fields = append(fields, Field{path, r.Fate, r.destination(path), r.Reason})
 	})
 	for _, f := range done {
 		if f.Fate == Added {
@@ -169,9 +125,9 @@ func Fields(o *krm.Object, function string, done []Field) ([]Field, error) {
 }
 
 // longest gives the rule with the longest path at or above a field.
-func longest(table []rule, path string) (best rule, found bool) {
+func longest(table []Rule, path string) (best Rule, found bool) {
 	for _, r := range table {
-		if below(withoutIndices(path), r.path) && (!found || len(r.path) >= len(best.path)) {
+		if below(withoutIndices(path), r.Path) && (!found || len(r.Path) >= len(best.Path)) {
 			best, found = r, true
 		}
 	}

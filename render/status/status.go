@@ -18,9 +18,9 @@ import (
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/asyncactor"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/render/status/actor"
 )
 
 // Live is what a cluster has, of any number of namespaces.
@@ -53,8 +53,8 @@ type Name struct {
 
 // Actor is an AsyncActor's workload.
 type Actor struct {
-	Name                   `json:",inline"`
-	asyncactor.ActorStatus `json:",inline"`
+	Name              `json:",inline"`
+	actor.ActorStatus `json:",inline"`
 }
 
 // Agent is an Agent's workload with the conditions of 000, "Status Conditions".
@@ -199,9 +199,9 @@ func (r *Report) Health() (worst Health) {
 
 func actorHealth(status string) Health {
 	switch status {
-	case asyncactor.Running, asyncactor.Napping:
+	case actor.Running, actor.Napping:
 		return Well
-	case asyncactor.Creating, asyncactor.ScalingUp, asyncactor.ScalingDown, asyncactor.Updating, asyncactor.Terminating:
+	case actor.Creating, actor.ScalingUp, actor.ScalingDown, actor.Updating, actor.Terminating:
 		return Busy
 	}
 	return Ill
@@ -288,7 +288,7 @@ func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*unstructured.Unstru
 }
 
 func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstructured) Actor {
-	live := asyncactor.Live{Workload: w.Object, Now: l.Now}
+	live := actor.Live{Workload: w.Object, Now: l.Now}
 	_, name, _ := strings.Cut(w.GetAnnotations()[identity.RenderedFor], "/")
 	about := map[string]bool{w.GetName(): true}
 	for _, s := range l.Scalers {
@@ -317,7 +317,7 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstruct
 			live.Events = append(live.Events, e.Object)
 		}
 	}
-	return Actor{Name{w.GetNamespace(), name}, asyncactor.Status(live)}
+	return Actor{Name{w.GetNamespace(), name}, actor.Status(live)}
 }
 
 func workload(w *unstructured.Unstructured, pods []*unstructured.Unstructured) Workload {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/render/status/actor"
 )
 
 // Write writes a report as tables, one for each kind of thing that there is.
@@ -14,7 +14,7 @@ import (
 func (r *Report) Write(w io.Writer, namespaces, wide bool) error {
 	t := tables{w: w, namespaces: namespaces}
 	if len(r.Actors) > 0 {
-		t.begin("ACTOR", asyncactor.Columns(wide)...)
+		t.begin("ACTOR", actor.Columns(wide)...)
 		for _, a := range r.Actors {
 			t.row(a.Name, a.Row(wide)...)
 		}

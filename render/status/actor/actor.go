@@ -1,4 +1,6 @@
-package asyncactor
+// Package actor judges an AsyncActor as it runs, in the words of 004, "AsyncActor
+// Status".
+package actor
 
 import (
 	"fmt"
@@ -7,6 +9,7 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/asyncactor"
 )
 
 // The values of 004, "Status Values".
@@ -348,9 +351,9 @@ func containerCause(c live) cause {
 		return cause{ConfigError, message}
 	case "CrashLoopBackOff", "RunContainerError", "CreateContainerError":
 		switch name {
-		case Runtime:
+		case asyncactor.Runtime:
 			return cause{RuntimeError, message}
-		case Sidecar:
+		case asyncactor.Sidecar:
 			return cause{SidecarError, message}
 		}
 		return cause{WorkloadError, message}

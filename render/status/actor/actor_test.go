@@ -1,4 +1,4 @@
-package asyncactor_test
+package actor_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/render/status/actor"
 )
 
 // object reads an object as a client gives it.
@@ -75,14 +75,14 @@ func TestStatusValues(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			l := asyncactor.Live{Workload: object(t, c.workload), ScaledObject: object(t, c.scaled), HPA: object(t, c.hpa), Queue: object(t, c.queue)}
+			l := actor.Live{Workload: object(t, c.workload), ScaledObject: object(t, c.scaled), HPA: object(t, c.hpa), Queue: object(t, c.queue)}
 			for _, p := range c.pods {
 				l.Pods = append(l.Pods, object(t, p))
 			}
 			for _, e := range c.events {
 				l.Events = append(l.Events, object(t, e))
 			}
-			s := asyncactor.Status(l)
+			s := actor.Status(l)
 			seen[s.Status] = true
 			if s.Status != c.want || s.Message != c.message {
 				t.Errorf("%s (%s), want %s (%s)", s.Status, s.Message, c.want, c.message)
@@ -100,7 +100,7 @@ func TestStatusValues(t *testing.T) {
 func TestStatusColumns(t *testing.T) {
 	queued, processing := 7, 2
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	l := asyncactor.Live{
+	l := actor.Live{
 		Workload: object(t, healthy), ScaledObject: object(t, scaledObject), Queue: object(t, readyQueue), Now: now, Queued: &queued, Processing: &processing,
 		HPA: object(t, `{status: {desiredReplicas: 2, lastScaleTime: "2026-01-01T11:55:00Z"}}`),
 		Pods: []map[string]any{object(t, readyPod), object(t, waiting("asya-runtime", "CrashLoopBackOff")),
@@ -110,11 +110,11 @@ func TestStatusColumns(t *testing.T) {
 			object(t, `{reason: ScalingReplicaSet, message: Scaled up replica set a from 1 to 2, lastTimestamp: "2026-01-01T11:55:00Z"}`),
 		},
 	}
-	s := asyncactor.Status(l)
+	s := actor.Status(l)
 	if diff := cmp.Diff([]string{"Degraded", "1", "1", "2", "2", "0", "50", "5m ago (up)", "Deployment", "Ready", "KEDA", "7", "2"}, s.Row(true)); diff != "" {
 		t.Errorf("wide: -want +have\n%s", diff)
 	}
-	if len(asyncactor.Columns(true)) != len(s.Row(true)) || len(asyncactor.Columns(false)) != len(s.Row(false)) {
+	if len(actor.Columns(true)) != len(s.Row(true)) || len(actor.Columns(false)) != len(s.Row(false)) {
 		t.Error("columns and row differ")
 	}
 	var conditions []string
@@ -124,7 +124,7 @@ func TestStatusColumns(t *testing.T) {
 	if diff := cmp.Diff([]string{"TransportReady=True", "WorkloadReady=False", "ScalingReady=True"}, conditions); diff != "" {
 		t.Errorf("conditions: -want +have\n%s", diff)
 	}
-	manual := asyncactor.Status(asyncactor.Live{Workload: object(t, healthy), Pods: []map[string]any{object(t, readyPod), object(t, readyPod)}})
+	manual := actor.Status(actor.Live{Workload: object(t, healthy), Pods: []map[string]any{object(t, readyPod), object(t, readyPod)}})
 	if diff := cmp.Diff([]string{"Running", "2", "0", "2", "2", "-", "-", "-", "Deployment", "Ready", "Manual", "-", "-"}, manual.Row(true)); diff != "" {
 		t.Errorf("manual: -want +have\n%s", diff)
 	}
