@@ -8,12 +8,14 @@ import (
 
 // TestImports keeps rendering pure and quick to start: no cluster,
 // registry or signing code in the functions, the root of render or armature-fn, and
-// imports that point one way (docs: the layout's table).
+// imports that point one way (docs/architecture.md).
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
+	shared := []string{module + "functions/contract"} // with index, expand and identity below it
+	index := []string{module + "functions/index"}
 	bans := []struct {
 		packages []string
 		prefix   string
@@ -33,7 +35,16 @@ func TestImports(t *testing.T) {
 		{core, module + "cmd", "commands are the rim"},
 		{leaf, module + "render", "leaves import nothing of ours"},
 		{leaf, module + "functions/identity", "leaves import nothing of ours"},
-		{leaf, module + "functions/inject", "leaves import nothing of ours"},
+		{leaf, module + "functions/index", "leaves import nothing of ours"},
+		{index, module + "functions/identity", "the index says what there is, and not what it means"},
+		{index, module + "functions/contract", "functions get the index, which knows no function"},
+	}
+	for _, folder := range []string{"agent", "kagentagent", "asyncactor", "inject", "tokenexchange", "agenttrace", "agentcard", "overcommit", "pinimages", "validate"} {
+		bans = append(bans, struct {
+			packages []string
+			prefix   string
+			reason   string
+		}{shared, module + "functions/" + folder, "what functions share knows none of them"})
 	}
 	dependencies := make(map[string][]string)
 	for _, ban := range bans {

@@ -64,9 +64,9 @@ func Agent(r *expand.Resource) {
 		e.error("type", "spec.type", "neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo", "correct spec.type")
 	}
 	if e.spec != nil {
-		r.CheckReplicas("kagent-agent", e.at+".replicas", e.spec.Replicas)
+		r.CheckReplicas(function, e.at+".replicas", e.spec.Replicas)
 		if e.spec.Image != "" {
-			r.CheckImage("kagent-agent", e.at+".image", e.spec.Image)
+			r.CheckImage(function, e.at+".image", e.spec.Image)
 		}
 	}
 	if e.Failed() {
