@@ -96,7 +96,7 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 		request.Header.Set("Authorization", "Bearer token")
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
-		var list serve.EntryList
+		var list store.EntryList
 		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != namespaces {
 			t.Fatalf("%d %d entries, want %d: %v %s", answer.Code, len(list.Items), namespaces, err, answer.Body)
 		}

@@ -201,13 +201,6 @@ func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
 }
 
-// EntryList is a page of entries.
-type EntryList struct {
-	Items []store.Entry `json:"items"`
-	// Next asks for the page after this one, as the parameter after; empty is the end.
-	Next string `json:"next,omitempty"`
-}
-
 func (s *Server) list(r *http.Request) (any, error) {
 	q, err := query(r)
 	if err != nil {
@@ -217,7 +210,7 @@ func (s *Server) list(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := EntryList{Items: entries, Next: nextPage(entries, q)}
+	out := store.EntryList{Items: entries, Next: nextPage(entries, q)}
 	if out.Items == nil {
 		out.Items = []store.Entry{}
 	}
@@ -243,11 +236,6 @@ func (s *Server) entry(ctx context.Context, key store.Key) (store.Entry, error) 
 	return s.Store.Get(ctx, key)
 }
 
-// HitList is what a search found, best first.
-type HitList struct {
-	Items []store.Hit `json:"items"`
-}
-
 func (s *Server) search(r *http.Request) (any, error) {
 	q, err := query(r, "q", "kind")
 	if err != nil {
@@ -260,7 +248,7 @@ func (s *Server) search(r *http.Request) (any, error) {
 	if hits == nil {
 		hits = []store.Hit{}
 	}
-	return HitList{hits}, err
+	return store.HitList{Items: hits}, err
 }
 
 // query reads a request's parameters. Unknown ones are errors, so that a typing

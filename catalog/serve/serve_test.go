@@ -260,7 +260,7 @@ func TestListPages(t *testing.T) {
 	after := ""
 	for range 10 {
 		_, body := w.ask(token, "/api/v1/entries?limit=3"+after)
-		var page serve.EntryList
+		var page store.EntryList
 		w.must(json.Unmarshal([]byte(body), &page))
 		for _, e := range page.Items {
 			names = append(names, e.Namespace+"/"+e.Name)

@@ -18,7 +18,6 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/armature-dev/armature/catalog/controller"
-	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -95,7 +94,7 @@ func (c *catalog) listCommand() *cobra.Command {
 				return err
 			}
 			if c.format == "json" || c.format == "yaml" {
-				return printObjects(cmd.OutOrStdout(), c.format, serve.EntryList{Items: append([]store.Entry{}, entries...)})
+				return printObjects(cmd.OutOrStdout(), c.format, store.EntryList{Items: append([]store.Entry{}, entries...)})
 			}
 			if len(entries) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")
@@ -234,7 +233,7 @@ func (c *catalog) searchCommand() *cobra.Command {
 				return err
 			}
 			if c.format == "json" || c.format == "yaml" {
-				return printObjects(cmd.OutOrStdout(), c.format, serve.HitList{Items: append([]store.Hit{}, hits...)})
+				return printObjects(cmd.OutOrStdout(), c.format, store.HitList{Items: append([]store.Hit{}, hits...)})
 			}
 			if len(hits) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")

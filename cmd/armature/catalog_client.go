@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/render/version"
 )
@@ -111,7 +110,7 @@ func (c *catalogClient) ask(ctx context.Context, path string, parameters url.Val
 func (c *catalogClient) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
 	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace}, "health": {string(q.Health)}, "limit": {"1000"}}
 	for {
-		var page serve.EntryList
+		var page store.EntryList
 		if err := c.ask(ctx, "api/v1/entries", parameters, &page); err != nil {
 			return nil, err
 		}
@@ -127,7 +126,7 @@ func (c *catalogClient) Get(ctx context.Context, key store.Key) (e store.Entry, 
 }
 
 func (c *catalogClient) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
-	var found serve.HitList
+	var found store.HitList
 	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
 	return found.Items, err
 }

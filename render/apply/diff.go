@@ -1,9 +1,8 @@
 package apply
 
 import (
-	"fmt"
+	"reflect"
 
-	"github.com/fluxcd/pkg/ssa"
 	"github.com/rogpeppe/go-internal/diff"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -35,9 +34,7 @@ func (s Step) Diff() (string, error) {
 		return "", nil
 	}
 	if s.GroupKind == secretKind {
-		if err := ssa.SanitizeUnstructuredData(before, after); err != nil {
-			return "", fmt.Errorf("masking %s: %w", title(s.ID), err)
-		}
+		mask(before, after)
 	}
 	old, err := text(before)
 	if err != nil {
@@ -48,6 +45,43 @@ func (s Step) Diff() (string, error) {
 		return "", err
 	}
 	return string(diff.Diff("live "+title(s.ID), old, "wanted "+title(s.ID), changed)), nil
+}
+
+// mask hides the values of a Secret on both sides of a diff, either of which may be
+// nil. A value that is the same on both shows as ***, one that changes as
+// *** (before) and *** (after).
+func mask(before, after *unstructured.Unstructured) {
+	for _, field := range [...]string{"data", "stringData"} {
+		old, changed := values(before, field), values(after, field)
+		shownOld, shownChanged := map[string]any{}, map[string]any{}
+		for key := range old {
+			shownOld[key] = "***"
+		}
+		for key, value := range changed {
+			shownChanged[key] = "***"
+			if was, ok := old[key]; ok && !reflect.DeepEqual(was, value) {
+				shownOld[key], shownChanged[key] = "*** (before)", "*** (after)"
+			}
+		}
+		if len(old) > 0 {
+			before.Object[field] = shownOld
+		}
+		if len(changed) > 0 {
+			after.Object[field] = shownChanged
+		}
+	}
+}
+
+// values of a field of a Secret. What is not a map, which no API server takes, is
+// one value without a name.
+func values(u *unstructured.Unstructured, field string) map[string]any {
+	if u == nil || u.Object[field] == nil {
+		return nil
+	}
+	if m, ok := u.Object[field].(map[string]any); ok {
+		return m
+	}
+	return map[string]any{"": u.Object[field]}
 }
 
 func text(u *unstructured.Unstructured) ([]byte, error) {

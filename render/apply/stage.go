@@ -3,7 +3,6 @@ package apply
 import (
 	"slices"
 
-	"github.com/fluxcd/pkg/ssa"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -25,10 +24,11 @@ var stages = [...]struct {
 	}},
 	{"workloads", nil},
 	// A webhook refuses what nobody serves yet, so that it comes after its server.
-	{"admission", append([]string{
+	{"admission", []string{
 		"APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
-	}, ssa.ReconcileOrder.Last...)},
+		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+	}},
 }
 
 const workloads = 3

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLinks keeps the start of every command short: what is linked is initialized
+// even where a command has no use for it.
+func TestLinks(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, "k8s.io/client-go/rest") {
+		t.Fatalf("go list names %d packages, and client-go is not among them", len(linked))
+	}
+	for banned, reason := range map[string]string{
+		"k8s.io/kubectl":                                     "its scheme has every version of every built-in kind; what imports fluxcd/pkg/ssa brings it",
+		"k8s.io/apiserver/pkg/server":                        "its egress selector and metrics are for API servers",
+		"k8s.io/apiserver/pkg/audit":                         "its metrics are for API servers",
+		"github.com/armature-dev/armature/builds/controller": "the commands read what the controller writes, and do not run it",
+		"github.com/armature-dev/armature/catalog/serve":     "the commands ask a catalog's server, and are none",
+		"github.com/armature-dev/armature/cmd/armature-fn":   "rendering is a library",
+		"github.com/armature-dev/armature/e2e":               "it is for tests",
+	} {
+		for _, p := range linked {
+			if p == banned || strings.HasPrefix(p, banned+"/") {
+				t.Errorf("armature links %s: %s", p, reason)
+			}
+		}
+	}
+}
