@@ -370,7 +370,7 @@ type Retries struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 30s"
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
 
-	// On lists the failures after which a run is tried again: Infrastructure is
+	// After lists the failures after which a run is tried again: Infrastructure is
 	// an eviction, a lost node, a pod or an image that could not be had, or a
 	// registry or Git server that answered 429 or 5xx (see
 	// status.failureDetails.cause); Any is every failure, a compiler's or a test's
@@ -379,13 +379,13 @@ type Retries struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=Infrastructure;Any
-	On []RetryOn `json:"on,omitempty"`
+	After []RetryOn `json:"after,omitempty"`
 }
 
 // RetryOn is a kind of failure.
 type RetryOn string
 
-// The values of spec.retries.on.
+// The values of spec.retries.after.
 const (
 	RetryInfrastructure RetryOn = "Infrastructure"
 	RetryAny            RetryOn = "Any"
@@ -394,7 +394,7 @@ const (
 // Covers tells whether a failure of an attempt is to be followed by another
 // attempt. Nil covers nothing.
 func (r *Retries) Covers(attempt int32, failure *FailureDetails) bool {
-	return r != nil && attempt <= r.Limit && (slices.Contains(r.On, RetryAny) || failure != nil && failure.Cause != "")
+	return r != nil && attempt <= r.Limit && (slices.Contains(r.After, RetryAny) || failure != nil && failure.Cause != "")
 }
 
 // Retention bounds the finished runs of one build.

@@ -471,8 +471,8 @@ func (in *Retries) DeepCopyInto(out *Retries) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
-	if in.On != nil {
-		in, out := &in.On, &out.On
+	if in.After != nil {
+		in, out := &in.After, &out.After
 		*out = make([]RetryOn, len(*in))
 		copy(*out, *in)
 	}

@@ -132,7 +132,7 @@ func (v *verdict) retry(s *seen, last run) {
 		v.message = fmt.Sprintf("%s (attempt %d of %d, no more retries)", v.message, last.attempt, retries.Limit+1)
 		return
 	case !retries.Covers(last.attempt, failure):
-		v.message = fmt.Sprintf("%s (attempt %d of %d, not tried again: spec.retries.on does not list Any)", v.message, last.attempt, retries.Limit+1)
+		v.message = fmt.Sprintf("%s (attempt %d of %d, not tried again: spec.retries.after does not list Any)", v.message, last.attempt, retries.Limit+1)
 		return
 	}
 	wait := defaultBackoff

@@ -104,7 +104,7 @@ func TestRetryBound(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) {
-		b.Spec.Retries = &api.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}, On: []api.RetryOn{api.RetryAny}}
+		b.Spec.Retries = &api.Retries{Limit: 2, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
 	})
 	for attempt := 1; attempt <= 3; attempt++ {
 		run := w.run(attempt)

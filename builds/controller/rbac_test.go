@@ -55,7 +55,7 @@ func TestShippedRBAC(t *testing.T) {
 				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}
 				b.Spec.ServiceAccountName = "builder"
 				b.Spec.Workspace = &api.Workspace{Keep: true}
-				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}, On: []api.RetryOn{api.RetryAny}}
+				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
 			})
 			w.failAt(w.run(1), "kaniko-build", "build-and-push", 1, "Error")
 			w.run(2)

@@ -54,7 +54,7 @@ func TestRetryByCause(t *testing.T) {
 			w.options.LogLines = test.lines
 			w.start()
 			w.create("weather", func(b *api.AgentBuild) {
-				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, On: test.on}
+				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, After: test.on}
 			})
 			run := w.run(1)
 			w.failFor(run, test.reason, test.message)

@@ -151,7 +151,7 @@ func TestBuildLogsFollow(t *testing.T) {
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 
 	must(c.Create(t.Context(), &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}, Spec: api.AgentBuildSpec{
-		Source: api.SourceSpec{SourceRepository: "github.com/org/weather"}, Retries: &api.Retries{Limit: 1, On: []api.RetryOn{api.RetryAny}},
+		Source: api.SourceSpec{SourceRepository: "github.com/org/weather"}, Retries: &api.Retries{Limit: 1, After: []api.RetryOn{api.RetryAny}},
 		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.local"}}}))
 	first := begin("first")
 	var out, errs controlplane.Output

@@ -387,7 +387,7 @@ metadata: {name: %s}
 spec:
   source: {sourceRepository: github.com/org/agent}
   buildOutput: {imageRegistry: registry.local, image: agent, imageTag: v1}
-  retries: {limit: 1, on: [Any]}
+  retries: {limit: 1, after: [Any]}
 ---
 `
 	names := []string{"first", "second", "third"}

@@ -164,7 +164,7 @@ spec:
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   buildArgs: [{name: BASE, value: "${registry}/${namespace}/NAME-base:latest"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
-  retries: {limit: 1, backoff: 20s, on: [Any]}
+  retries: {limit: 1, backoff: 20s, after: [Any]}
 `
 	s.apply(t, strings.ReplaceAll(build, "NAME", "patient")+strings.ReplaceAll(build, "NAME", "hopeless"))
 
