@@ -5,10 +5,8 @@ package install
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,28 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 const root = "../.."
-
-// tool that make builds. Without it the test is skipped, loudly; with CI set it
-// fails.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join(root, ".cache", "bin", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		missing := fmt.Sprintf("%s is missing: `make hosts` builds it", name)
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		fmt.Fprintf(os.Stderr, "SKIPPED %s: %s\n", t.Name(), missing)
-		t.Skip(missing)
-	}
-	return path
-}
 
 // armature builds the program once for a test.
 func armature(t *testing.T) string {
@@ -116,7 +97,7 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 // The chart, rendered by Helm's own engine, has the objects of `armature
 // install`, whatever namespace and values are chosen.
 func TestHelmChart(t *testing.T) {
-	helm, program := tool(t, "helm-template"), armature(t)
+	helm, program := programs.Peer(t, "helm-template"), armature(t)
 	for name, c := range map[string]struct {
 		namespace, values string
 		flags             []string
@@ -140,7 +121,7 @@ func TestHelmChart(t *testing.T) {
 
 // The kustomize bases have the objects of `armature install`.
 func TestKustomizeBases(t *testing.T) {
-	kustomize, program := tool(t, "kustomize"), armature(t)
+	kustomize, program := programs.Peer(t, "kustomize"), armature(t)
 	for _, mode := range []string{"cluster", "namespaced"} {
 		want := objects(t, program, "install", "--mode", mode, "--catalog")
 		got := objects(t, kustomize, "build", "templates/install/"+mode)

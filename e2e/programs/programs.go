@@ -31,6 +31,7 @@ type peer struct {
 func peers() []peer {
 	return []peer{
 		{"kustomize", "kustomize", "make peers"},
+		{"helm-template", "helm-template", "make peers"},
 		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
 		{"fulcio", "fulcio/fulcio", "make peers"},

@@ -1,0 +1,36 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// What an agent said of itself is found by its words.
+func Example() {
+	ctx := context.Background()
+	s, err := store.Open(ctx, store.Memory)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = s.Close() }()
+	_, err = s.Replace(ctx, store.Entry{
+		Key:  store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: "weather"},
+		UID:  "the UID of the AgentCard",
+		Type: store.Agent,
+		Items: []store.Item{
+			{Kind: store.Skill, Name: "get_forecast", Description: "The weather of the next days"},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	hits, err := s.Search(ctx, store.Query{Scope: store.Everything, Text: "forecast"})
+	for _, hit := range hits {
+		fmt.Println(hit.Entry.Namespace, hit.Entry.Name, hit.Item.Name, err)
+	}
+	// Output: team1 weather get_forecast <nil>
+}
