@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tokenexchange"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -296,7 +297,15 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 		if !ok {
 			return errors.New("a container that is no mapping")
 		}
-		if err := join(c, "volumeMounts", inject.AppendTraceMount(nil, &s), false); err != nil {
+		mounts := inject.AppendTraceMount(nil, &s)
+		if variable, file := tokenexchange.CloudFile(&s); variable != "" {
+			mounts = append(mounts, "- {name: armature-identity, mountPath: "+tokenexchange.MountPath+", readOnly: true}\n"+
+				"- {name: armature-shared, mountPath: "+tokenexchange.TokenPath+", readOnly: true}\n"...)
+			if err := join(c, "env", []byte("- {name: "+variable+", value: "+file+"}\n"), false); err != nil {
+				return err
+			}
+		}
+		if err := join(c, "volumeMounts", mounts, false); err != nil {
 			return err
 		}
 	}

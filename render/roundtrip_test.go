@@ -46,6 +46,9 @@ func config(t testing.TB, spec string) *api.RenderConfig {
 // small leaves most components out, where it does not matter what is injected.
 const small = `{identity: {inbound: {port: 18080}}, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`
 
+// cloudy gives the author's containers a variable and more mounts.
+const cloudy = `{identity: {inbound: {port: 18080}, clientRegistration: {aws: {roleArn: "arn:aws:iam::1:role/r", region: eu}}}, components: {envoy-proxy: {enabled: false}}}`
+
 // TestGeneratedManifests is acceptance 3 over files of many tastes.
 func TestGeneratedManifests(t *testing.T) {
 	t.Parallel()
@@ -53,7 +56,7 @@ func TestGeneratedManifests(t *testing.T) {
 	if testing.Short() {
 		seeds = 150
 	}
-	configs := []*api.RenderConfig{config(t, small), config(t, `{sidecars: classic, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, small), nil}
+	configs := []*api.RenderConfig{config(t, small), config(t, `{sidecars: classic, rollout: hash, components: {client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`), config(t, cloudy), nil}
 	var s share
 	for seed := range uint64(seeds) {
 		c := configs[seed%uint64(len(configs))]
