@@ -34,7 +34,6 @@ type Row struct {
 	contract.Function
 	steps contract.Steps
 	maker *expand.Maker // nil for functions that expand nothing
-	kinds *contract.Kinds
 	set   *expand.Set
 	keep  bool // custom resources stay in the output
 	place int  // in the table
@@ -73,7 +72,7 @@ func NewPackage(s Settings) *Package {
 	p.report.Add(lint.CheckConfig(s.Config)...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {
-		row := Row{Function: f, steps: f.New(&p.shared), kinds: p.shared.Kinds, set: p.Expansions, keep: p.shared.KeepCustomResources(), place: i}
+		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions, keep: p.shared.KeepCustomResources(), place: i}
 		if row.steps.Expand != nil {
 			row.maker = &expand.Maker{Function: f.Name, Expand: row.steps.Expand}
 		}

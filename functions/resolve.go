@@ -104,17 +104,14 @@ func (p *Package) Start(u *contract.Unit, o, before *krm.Object) { u.Start(&p.sh
 
 // Run takes an object through the function.
 func (r *Row) Run(u *contract.Unit) {
-	o := u.Object
-	if len(r.Kinds) > 0 {
-		if kind, read := r.kinds.Find(o.APIVersion, o.Kind); read && kind.Row == r.place {
-			switch kind.Use {
-			case contract.Expands:
-				if texts, expanded := r.set.Texts(o); expanded {
-					u.Expansion, u.Consumed = texts, !r.keep
-				}
-			case contract.Input:
-				u.Consumed = u.Consumed || !r.keep
+	if kind, read := u.Kind(r.place); read {
+		switch kind.Use {
+		case contract.Expands:
+			if texts, expanded := r.set.Texts(u.Object); expanded {
+				u.Expansion, u.Consumed = texts, !r.keep
 			}
+		case contract.Input:
+			u.Consumed = u.Consumed || !r.keep
 		}
 	}
 	if r.steps.Run != nil {

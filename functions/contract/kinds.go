@@ -57,14 +57,18 @@ var (
 	Agents  = []Group{{Name: "agent.kagenti.dev"}, {Name: "agent.rossoctl.dev"}}
 )
 
+// name is the group's for a label prefix.
+func (g Group) name(prefix string) string {
+	if g.Name == "" {
+		return prefix
+	}
+	return g.Name
+}
+
 // is reports whether an apiVersion is of the group.
 func (g Group) is(apiVersion, prefix string) bool {
-	name := g.Name
-	if name == "" {
-		name = prefix
-	}
 	have, _, _ := strings.Cut(apiVersion, "/")
-	return have == name
+	return have == g.name(prefix)
 }
 
 // Owned is a kind with the function whose it is.
@@ -78,16 +82,20 @@ type Owned struct {
 type Kinds struct {
 	byName map[string][]Owned
 	all    []Owned
+	closed map[string]bool // groups in which nobody else defines kinds
 	prefix string
 }
 
 // NewKinds gathers the kinds of functions for a label prefix.
 func NewKinds(table []Function, prefix string) *Kinds {
-	k := &Kinds{byName: make(map[string][]Owned), prefix: prefix}
+	k := &Kinds{byName: make(map[string][]Owned), closed: make(map[string]bool), prefix: prefix}
 	for row := range table {
 		for i := range table[row].Kinds {
 			kind := Owned{&table[row].Kinds[i], row}
 			k.all = append(k.all, kind)
+			for _, g := range kind.Groups {
+				k.closed[g.name(prefix)] = k.closed[g.name(prefix)] || !g.Open
+			}
 			if kind.Use != Elsewhere {
 				k.byName[kind.Name] = append(k.byName[kind.Name], kind)
 			}
@@ -146,6 +154,9 @@ func (k *Kinds) Own(name string) (hint string, own bool) {
 // InGroup gives the kinds of an apiVersion's group, if nobody else defines kinds
 // in it.
 func (k *Kinds) InGroup(apiVersion string) (names []string) {
+	if group, _, _ := strings.Cut(apiVersion, "/"); !k.closed[group] {
+		return nil
+	}
 	for _, kind := range k.all {
 		for _, g := range kind.Groups {
 			if !g.Open && g.is(apiVersion, k.prefix) && !slices.Contains(names, kind.Name) {

@@ -38,6 +38,7 @@ type Unit struct {
 	NoOriginal bool
 
 	pkg      *Package
+	kind     Owned // zero for an object that no function reads
 	identity identity.Effective
 	common   map[common]*krm.Block
 	settled  krm.Object // what functions after the injection see
@@ -48,6 +49,7 @@ type Unit struct {
 // workload which gets the identity infrastructure. The engine calls it.
 func (u *Unit) Start(p *Package, o, before *krm.Object) {
 	u.pkg, u.Object, u.Before = p, o, before
+	u.kind, _ = p.Kinds.Find(o.APIVersion, o.Kind)
 	u.Findings, u.Generated, u.Expansion, u.Consumed = u.Findings[:0], u.Generated[:0], nil, false
 	u.identity.ID, u.identity.Injected = 0, false
 	u.Changes.Reset()
@@ -128,6 +130,12 @@ func (u *Unit) Settings() *identity.Settings { return &u.identity.Settings }
 // Inputs gives what they were merged from.
 func (u *Unit) Inputs() identity.Inputs {
 	return u.pkg.Identity.Inputs(&u.identity, u.Object.Origin.File)
+}
+
+// Kind gives the kind of the object, if the function in a row of the table reads
+// it.
+func (u *Unit) Kind(row int) (kind *Kind, read bool) {
+	return u.kind.Kind, u.kind.Kind != nil && u.kind.Row == row
 }
 
 // ID is the object in the index, 0 for objects that are no workloads.
