@@ -90,9 +90,9 @@ func beginsJSON(stream []byte) bool {
 // appendDocument renders one document of a file, and behind it what it generates.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
 	w.inline = path.Ext(origin.File) == ".json" && bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
-	o, drop := w.process(src, d, item, origin)
+	o, becomes := w.process(src, d, item, origin)
 	switch {
-	case o == nil && drop:
+	case becomes == dropped:
 		return dst
 	case o == nil:
 		if w.opt.ObjectsOnly {
@@ -109,12 +109,12 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 		dst = w.appendObject(dst, o)
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
-	case w.replaced:
+	case becomes == replaced:
 	default:
 		dst = w.appendObject(dst, o)
 	}
 	eol := lineEnding(src)
-	first := w.replaced
+	first := becomes == replaced
 	for i := range u.Generated {
 		w.stats.Generated++
 		if w.json {
@@ -172,11 +172,18 @@ func localKind(o *krm.Object) bool {
 	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == "armature.dev"
 }
 
+// fate is what becomes of a document.
+type fate int
+
+const (
+	kept     fate = iota // changed or not
+	replaced             // by what the unit generates
+	dropped              // because its workload makes it again
+)
+
 // process takes an object through the functions. It gives no object for text
-// that is none, and for an object that is dropped because its workload makes
-// it anew.
-func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, drop bool) {
-	w.replaced = false
+// that is not one, and for an object that is dropped.
+func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, becomes fate) {
 	o = &w.object
 	isObject, err := w.readObject(o, src, d, item, origin)
 	if err == nil && isObject {
@@ -187,23 +194,23 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	if err != nil {
 		w.findings = append(w.findings, syntax(err, src[d.Start:d.End]))
-		return nil, false
+		return nil, kept
 	}
 	if !isObject {
 		w.incomplete(o)
-		return nil, false
+		return nil, kept
 	}
 	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
 		if w.replace(o) {
-			return o, false
+			return o, replaced
 		}
 		drop, known := w.pkg.Expansions.Regenerates(o)
 		if w.undo {
 			w.stats.Generated++
-			return nil, true
+			return nil, dropped
 		}
 		if drop {
-			return nil, true
+			return nil, dropped
 		}
 		if !known && !strings.HasPrefix(rendered.Text(), "AgentCard/") {
 			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
@@ -214,17 +221,17 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	if krm.Changed(o) || inject.Injected(o) {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", record(&w.object, err), err.Error(), ""))
-			return nil, false
+			return nil, kept
 		}
 	}
 	u.NoOriginal = w.opt.hosted
 	w.pkg.Start(u, o, &w.object)
 	if w.undo {
-		return o, false
+		return o, kept
 	}
 	w.run(u)
 	w.expand(o, u.Expansion)
-	return u.Object, false
+	return u.Object, kept
 }
 
 // incomplete reports a document that has a name, and one of apiVersion and kind:
@@ -291,17 +298,16 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 // replace puts, in the place of a generated object that remembers a custom
 // resource which a host dropped, what the resource stands for; or the resource
 // itself, where the author's text is asked for.
-func (w *worker) replace(o *krm.Object) (replaced bool) {
+func (w *worker) replace(o *krm.Object) (done bool) {
 	var texts [][]byte
 	if w.undo {
 		var err error
 		if texts, err = w.pkg.Expansions.Remembered(o); err != nil || len(texts) == 0 {
 			return false
 		}
-	} else if texts, replaced = w.pkg.Expansions.StandsIn(o); !replaced {
+	} else if texts, done = w.pkg.Expansions.StandsIn(o); !done {
 		return false
 	}
-	w.replaced = true
 	w.pkg.Start(&w.unit, o, o)
 	if w.undo {
 		for _, text := range texts {

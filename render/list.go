@@ -88,8 +88,8 @@ func endLine(text []byte, eol string) []byte {
 // goes with an item that is dropped.
 func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin) []byte {
 	w.inline = true
-	o, drop := w.process(data, item, false, origin)
-	if drop || w.replaced && len(w.unit.Generated) == 0 {
+	o, becomes := w.process(data, item, false, origin)
+	if becomes == dropped || becomes == replaced && len(w.unit.Generated) == 0 {
 		return dst
 	}
 	dst = append(dst, between...)
@@ -100,7 +100,7 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	first := w.replaced
+	first := becomes == replaced
 	if !first {
 		dst = w.appendObject(dst, o)
 	}
@@ -126,9 +126,9 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 
 func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Origin) []byte {
 	w.inline = false
-	o, drop := w.process(data, item, true, origin)
+	o, becomes := w.process(data, item, true, origin)
 	switch {
-	case drop:
+	case becomes == dropped:
 		return dst
 	case o == nil:
 		return append(dst, data[item.Start:item.End]...)
@@ -137,7 +137,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 	if u.Consumed {
 		w.localOnly(o)
 	}
-	if !w.replaced {
+	if becomes != replaced {
 		dst = w.appendObject(dst, o)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')

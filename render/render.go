@@ -497,7 +497,6 @@ type worker struct {
 	aside    []byte
 	unit     contract.Unit
 	madeUnit contract.Unit
-	replaced bool // what the unit generates stands in the object's place
 	findings []krm.Finding
 	stats    Stats
 	placed   map[string]int // generated items of lists, by their file

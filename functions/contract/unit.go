@@ -53,7 +53,7 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 	u.Findings, u.Generated, u.Expansion, u.Consumed = u.Findings[:0], u.Generated[:0], nil, false
 	u.identity.ID, u.identity.Injected = 0, false
 	u.Changes.Reset()
-	u.Changes.Version, u.Changes.Hosted = p.Version, u.NoOriginal
+	u.Changes.Version, u.Changes.NoOriginal = p.Version, u.NoOriginal
 	if !p.Identity.Concerns(o) {
 		return
 	}

@@ -70,7 +70,7 @@ func (s *state) run(u *contract.Unit) {
 	}
 	injector := s.injectors.Get().(*Injector)
 	defer s.injectors.Put(injector)
-	injector.Hosted = u.NoOriginal
+	injector.NoOriginal = u.NoOriginal
 	if err := injector.Inject(u.Object, settings, annotations...); err != nil {
 		u.Report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
 		return

@@ -20,9 +20,9 @@ type Injector struct {
 	// Kubernetes 1.29. By default they are init containers that keep running.
 	Classic bool
 
-	// Hosted says that a host passes the objects to a function. Their text is the
-	// host's, which writes it anew each time, so that none is kept as original.
-	Hosted bool
+	// NoOriginal says that nobody wants the text back, such as a host's, which
+	// writes it anew each time: none is kept.
+	NoOriginal bool
 
 	common  map[shape]*parts
 	scratch []byte
@@ -113,7 +113,7 @@ func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...A
 		return err
 	}
 	var original string
-	if !in.Hosted {
+	if !in.NoOriginal {
 		if original, err = krm.Pack(o.Bytes()); err != nil {
 			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 		}

@@ -17,9 +17,9 @@ import (
 type Changes struct {
 	// Version is recorded with the changes.
 	Version string
-	// Hosted says that the text is a host's, which writes it anew each time, so
+	// NoOriginal says that the text is a host's, which writes it anew each time, so
 	// that none is kept as original.
-	Hosted bool
+	NoOriginal bool
 
 	changes []change
 }
@@ -142,7 +142,7 @@ func (c *Changes) Apply(o *Object) error {
 		return err
 	}
 	var original string
-	if !c.Hosted {
+	if !c.NoOriginal {
 		if original, err = Pack(o.Bytes()); err != nil {
 			return fmt.Errorf("keeping the original of %s: %w", o.Ref, err)
 		}
@@ -168,7 +168,7 @@ func (c *Changes) apply(o *Object, original string) error {
 	inserts := make([][]byte, len(r.Changes))
 	for i := range r.Changes {
 		var err error
-		if inserts[i], err = o.replaceFields(&r.Changes[i], c.Hosted); err != nil {
+		if inserts[i], err = o.replaceFields(&r.Changes[i], c.NoOriginal); err != nil {
 			return err
 		}
 	}
