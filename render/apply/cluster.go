@@ -131,7 +131,7 @@ func (c *Cluster) live(ctx context.Context, m *meta.RESTMapping, id ID) (liveObj
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", title(id), err)
+		return nil, fmt.Errorf("reading %s: %w", title(id), plain(err))
 	}
 	return u, nil
 }

@@ -117,7 +117,7 @@ func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) 
 		return &Inventory{Package: p, Entries: map[ID]Entry{}, Complete: true}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the inventory of %s: %w", p, err)
+		return nil, fmt.Errorf("reading the inventory of %s: %w", p, plain(err))
 	}
 	return parseInventory(u)
 }
@@ -312,7 +312,7 @@ func (c *Cluster) save(ctx context.Context, v *Inventory) error {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("there is no namespace %s for the inventory of %s: %w\n  hint: create it, add it to the package, or choose another with --namespace", v.Namespace, v.Package, err)
 	case err != nil:
-		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, plain(err))
 	}
 	stored, err := parseInventory(u)
 	if err != nil {

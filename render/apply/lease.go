@@ -59,7 +59,7 @@ func (c *Cluster) readLease(ctx context.Context, p Package) (*coordinationv1.Lea
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the Lease of %s: %w", p, err)
+		return nil, fmt.Errorf("reading the Lease of %s: %w", p, plain(err))
 	}
 	return parseLease(u)
 }
@@ -172,7 +172,7 @@ func (l *lease) take(ctx context.Context, now *coordinationv1.Lease) (bool, erro
 	case apierrors.IsNotFound(err):
 		return false, fmt.Errorf("there is no namespace %s for the inventory of %s\n  hint: create it, add it to the package, or choose another with --namespace", l.pkg.Namespace, l.pkg)
 	case err != nil:
-		return false, fmt.Errorf("writing the Lease of %s: %w", l.pkg, err)
+		return false, fmt.Errorf("writing the Lease of %s: %w", l.pkg, plain(err))
 	}
 	l.stored, l.until = stored, began.Add(l.duration*2/3)
 	return true, nil

@@ -312,7 +312,7 @@ func TestLostLease(t *testing.T) {
 	})
 	c, err := apply.Connect(config)
 	w.must(err)
-	c.LeaseFor(2 * time.Second)
+	c.LeaseFor(6 * time.Second)
 	_, err = c.Apply(t.Context(), w.Package, w.read(version("b")...), apply.Options{})
 	if err == nil || !strings.Contains(err.Error(), "the lease is lost") {
 		t.Errorf("error %v", err)

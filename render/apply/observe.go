@@ -121,14 +121,14 @@ func (c *Cluster) list(ctx context.Context, m *meta.RESTMapping, namespaces []st
 			return all.Items, nil
 		}
 		if !apierrors.IsForbidden(err) {
-			return nil, fmt.Errorf("listing %s: %w", m.Resource.Resource, err)
+			return nil, fmt.Errorf("listing %s: %w", m.Resource.Resource, plain(err))
 		}
 	}
 	var items []unstructured.Unstructured
 	for _, n := range namespaces {
 		list, err := c.at(m, n).List(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("listing %s in namespace %q: %w", m.Resource.Resource, n, err)
+			return nil, fmt.Errorf("listing %s in namespace %q: %w", m.Resource.Resource, n, plain(err))
 		}
 		items = append(items, list.Items...)
 	}

@@ -63,7 +63,7 @@ func (c *Cluster) delete(ctx context.Context, m *meta.RESTMapping, s *Step) (lef
 		s.Action, s.Reason = Skip, "not pruned: somebody else deleted it and made it again"
 		return false, nil
 	case err != nil:
-		return true, fmt.Errorf("deleting %s: %w", title(s.ID), err)
+		return true, fmt.Errorf("deleting %s: %w", title(s.ID), brief{err})
 	}
 	s.Done = s.Action == Prune
 	now, err := c.live(ctx, m, s.ID)

@@ -76,6 +76,15 @@ type noAnswer struct{ reason string }
 
 func (e noAnswer) Error() string { return "the API server does not answer: " + e.reason }
 
+// plain leaves out the address of a request where nobody answers any more.
+func plain(err error) error {
+	var silent noAnswer
+	if errors.As(err, &silent) {
+		return silent
+	}
+	return err
+}
+
 func (s *steady) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()

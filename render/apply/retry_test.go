@@ -167,7 +167,7 @@ func TestGivingUp(t *testing.T) {
 	}
 	nobody, err := apply.Connect(&rest.Config{Host: "http://127.0.0.1:1"})
 	w.must(err)
-	if _, err := nobody.Plan(t.Context(), w.Package, w.read(configMap("one", "a")), apply.Options{}); err == nil || !strings.Contains(err.Error(), "refused") {
+	if _, err := nobody.Plan(t.Context(), w.Package, w.read(configMap("one", "a")), apply.Options{}); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -106,16 +106,16 @@ func (c *Cluster) wait(ctx context.Context, p Package, targets []*target, opt Op
 				failed = append(failed, w)
 			}
 		}
-		switch {
-		case len(failed) > 0:
+		if len(failed) > 0 {
 			return each("applied, but failed: ", failed)
-		case time.Since(began) > opt.timeout():
-			return each(fmt.Sprintf("applied, but not healthy after %s: ", opt.timeout()), waiting)
 		}
 		first := waiting[0]
 		opt.tell("waiting: %d of %d healthy; %s: %s", total-len(targets), total, first.Title(), first.Message)
 		if opt.Waiting != nil {
 			opt.Waiting(waiting)
+		}
+		if time.Since(began) > opt.timeout() {
+			return each(fmt.Sprintf("applied, but not healthy after %s: ", opt.timeout()), waiting)
 		}
 		select {
 		case <-ctx.Done():
