@@ -355,8 +355,8 @@ func (a *application) do(ctx context.Context, s *Step) error {
 		s.want.force = false
 	}
 	u, err := a.send(ctx, s)
-	for wait := 50 * time.Millisecond; err != nil && s.want.untried != "" && missing(err) && wait < 4*time.Second; wait *= 2 {
-		select { // admission sees what the package has just brought a little later
+	for wait := 50 * time.Millisecond; err != nil && s.want.untried != "" && early(err) && wait < 4*time.Second; wait *= 2 {
+		select { // the API server sees what the package has just brought a little later
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):

@@ -71,6 +71,8 @@ func TestScaledObject(t *testing.T) {
 	w.patch("apps/v1", "Deployment", "web", "keda-operator", `{"spec":{"replicas":0}}`, "scale")
 	w.apply(apply.Options{}, web+"  minReadySeconds: 3\n", keda, scaled)
 	w.replicas(0)
+	_, err := w.Delete(t.Context(), w.Package, apply.Options{Wait: true}) // the CRD is everybody's
+	w.must(err)
 }
 
 // A package that drops its autoscaler has its replicas back, at once and for good.

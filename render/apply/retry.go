@@ -123,8 +123,6 @@ func (s *steady) RoundTrip(r *http.Request) (*http.Response, error) {
 		what := ""
 		if err == nil {
 			what, pause = answer.Status, max(pause, retryAfter(answer))
-			_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<20)) // for the connection's sake
-			answer.Body.Close()
 		} else {
 			what = short(err)
 		}
@@ -164,29 +162,36 @@ func (s *steady) attempt(r *http.Request) (*http.Response, error) {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	answer, err := s.next.RoundTrip(r.WithContext(ctx))
+	if err == nil {
+		err = whole(answer)
+	}
 	if err != nil {
-		cancel()
 		if writes && !errors.Is(err, syscall.ECONNREFUSED) {
 			s.lease.unanswered()
 		}
 		return nil, err
 	}
-	answer.Body = &cancelOnClose{answer.Body, cancel}
 	return answer, nil
 }
 
-// cancelOnClose ends a request's context when its answer has been read.
-type cancelOnClose struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
+// answerLimit is how much an API server may say to one question.
+const answerLimit = 512 << 20
 
-func (b *cancelOnClose) Close() error {
-	err := b.ReadCloser.Close()
-	b.cancel()
+// whole reads an answer to its end: a connection that breaks off in the middle of it
+// is no answer.
+func whole(answer *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, answerLimit+1))
+	answer.Body.Close()
+	if err == nil && len(text) > answerLimit {
+		err = errTooLong
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(text))
 	return err
 }
+
+var errTooLong = errors.New("the API server's answer is too long")
 
 // badPatch is in the API server's answer where fields of an apply are unknown, or of
 // another type. It calls that an internal error, but it is one of the request.
@@ -199,8 +204,7 @@ func comeAgain(answer *http.Response) bool {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	case http.StatusInternalServerError:
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<20)) // what is missing shows to whom it concerns
-		answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body) // it is in memory
 		answer.Body = io.NopCloser(bytes.NewReader(text))
 		return !bytes.Contains(text, []byte(badPatch))
 	}
@@ -223,7 +227,7 @@ func permanent(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var dns *net.DNSError
-	return errors.Is(err, errLost) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) ||
+	return errors.Is(err, errLost) || errors.Is(err, errTooLong) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) ||
 		errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &dns) && dns.IsNotFound
 }
 

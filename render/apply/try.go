@@ -129,6 +129,12 @@ func missing(err error) bool {
 	return ok && (status.Status().Code == http.StatusForbidden || status.Status().Code == http.StatusNotFound)
 }
 
+// early reports whether an error may come of something that the API server does not
+// see yet: an object that is needed, or a field of a changed CRD.
+func early(err error) bool {
+	return missing(err) || strings.Contains(err.Error(), badPatch)
+}
+
 // mentions reports whether a name is a word of the message.
 func mentions(err error, name string) bool {
 	return slices.ContainsFunc(strings.Fields(err.Error()), func(word string) bool {
