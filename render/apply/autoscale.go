@@ -60,8 +60,8 @@ func (a *application) autoscalers(ctx context.Context, want []*object) error {
 			return fmt.Errorf("looking for autoscalers: %w", err)
 		}
 		live, err := a.cluster.list(ctx, m, slices.Sorted(maps.Keys(namespaces)), "")
-		if apierrors.IsForbidden(err) {
-			continue // what they scaled shows as a conflict
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			continue // what they scaled shows as a conflict; a CRD may just have gone
 		}
 		if err != nil {
 			return fmt.Errorf("looking for autoscalers: %w", err)
