@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +103,19 @@ func TestRetry(t *testing.T) {
 func TestAPIServerRestarts(t *testing.T) {
 	shared.Get(t)
 	plane := controlplane.Start(t)
-	c, err := apply.Connect(plane.Admin.Config)
+	config := rest.CopyConfig(plane.Admin.Config)
+	// While nobody listens nobody dials: a loopback port that is dialled all the time
+	// may connect to itself, and then the API server cannot have it back.
+	var down atomic.Bool
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if down.Load() {
+				return nil, syscall.ECONNREFUSED
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	c, err := apply.Connect(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +132,7 @@ func TestAPIServerRestarts(t *testing.T) {
 		defer lock.Unlock()
 		if !killed && strings.HasPrefix(s, "applying configuration: ") {
 			killed = true
+			down.Store(true)
 			if err := plane.KillAPIServer(); err != nil {
 				t.Error(err)
 			}
@@ -126,6 +140,7 @@ func TestAPIServerRestarts(t *testing.T) {
 				if err := plane.StartAPIServer(); err != nil {
 					t.Error(err)
 				}
+				down.Store(false)
 			})
 		}
 	}}
