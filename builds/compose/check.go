@@ -289,11 +289,7 @@ func leaves(e *apis.FieldError) []*apis.FieldError {
 	if e == nil {
 		return nil
 	}
-	var out []*apis.FieldError
-	for _, w := range e.WrappedErrors() {
-		out = append(out, w)
-	}
-	return out
+	return e.WrappedErrors()
 }
 
 func sentence(e *apis.FieldError) string {

@@ -16,8 +16,7 @@ import (
 type corpus struct {
 	n      int
 	folder string
-	// sizes of the rendered bytes, and the rendered stream's.
-	sizeOf                  string
+	// sizes of the authored and of the rendered bytes, and of the rendered stream
 	input, rendered, stream int64
 	used                    int // folders that were written to
 }

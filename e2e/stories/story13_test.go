@@ -64,6 +64,7 @@ spec:
 		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"app": "deployment"}); err != nil {
 			return err
 		}
+		//lint:ignore SA4004 any of them will do
 		for _, pod := range pods.Items {
 			if pod.UID == before[1].UID || !ready(pod) {
 				return fmt.Errorf("pod %s is the old one or not ready", pod.Name)

@@ -236,7 +236,7 @@ func (w *writer) list(head, cpu, memory string) {
 
 // appendQuantity quotes what a YAML reader would take for a number.
 func appendQuantity(dst []byte, q string) []byte {
-	if last := q[len(q)-1]; (last == 'm' || last == 'i') && q[0] >= '0' && q[0] <= '9' && strings.IndexAny(q, " :#\"\\\n") < 0 {
+	if last := q[len(q)-1]; (last == 'm' || last == 'i') && q[0] >= '0' && q[0] <= '9' && !strings.ContainsAny(q, " :#\"\\\n") {
 		return append(dst, q...)
 	}
 	return scalar.AppendYAML(dst, q)

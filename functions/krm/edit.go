@@ -234,7 +234,7 @@ func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, er
 		return false, nil
 	}
 	t := &o.tree
-	var dead, live []int32
+	var live []int32
 	head := true // no entry has survived yet
 	d := collection.node()
 	previous := int32(0)
@@ -261,7 +261,6 @@ func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, er
 			previous = c
 			continue
 		}
-		dead = append(dead, c)
 		n := &t.nodes[c]
 		switch {
 		case d.style == blockStyle:

@@ -1,7 +1,6 @@
 package quantity
 
 import (
-	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -208,7 +207,7 @@ func FuzzCPU(f *testing.F) {
 		}
 		r, l := resource.MustParse(request), resource.MustParse(all)
 		if r.Cmp(l) > 0 {
-			t.Error(fmt.Sprintf("%s of %s", request, limit))
+			t.Errorf("%s of %s", request, limit)
 		}
 	})
 }

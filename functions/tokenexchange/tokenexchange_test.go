@@ -338,6 +338,7 @@ func TestRequiredScopes(t *testing.T) {
 			}
 		}
 		for _, p := range rbac.GetPolicies()["scopes"].GetPermissions()[0].GetAndRules().GetRules() {
+			//lint:ignore SA1019 this field is what is rendered
 			if !full(p.GetMetadata().GetValue().GetStringMatch().GetSafeRegex().GetRegex(), scope) {
 				return false
 			}
