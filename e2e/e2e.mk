@@ -11,7 +11,7 @@ PEERS += signing
 signing: ## Build cosign and Fulcio for the tests that sign and verify
 	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
 
-TEST_TOOLS += clouds
+PEERS += clouds
 
 .PHONY: clouds
 clouds: ## Build the application with the SDKs of AWS and Google for the test of their credentials

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -23,16 +24,7 @@ import (
 // real SDKs of AWS and Google, in what a render makes of its container: they find
 // the rendered files and present the SPIFFE token in them.
 func TestClouds(t *testing.T) {
-	program, err := filepath.Abs(filepath.Join("..", ".cache", "bin", "clouds"))
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("no clouds: `make clouds` builds it")
-		}
-		t.Skip("no clouds: `make clouds` builds it")
-	}
+	program := programs.Peer(t, "clouds")
 	for provider, test := range map[string]struct{ spec, token, want string }{
 		"aws": {`aws: {roleArn: "arn:aws:iam::123456789012:role/agent", region: eu-central-1, stsEndpoint: "%s"}`,
 			"aws.token", "AKIAFORTHEAGENT in eu-central-1 by WebIdentityCredentials"},

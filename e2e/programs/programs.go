@@ -32,6 +32,7 @@ func peers() []peer {
 	return []peer{
 		{"kustomize", "kustomize", "make peers"},
 		{"helm-template", "helm-template", "make peers"},
+		{"clouds", "clouds", "make peers"},
 		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
 		{"fulcio", "fulcio/fulcio", "make peers"},
