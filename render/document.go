@@ -45,9 +45,9 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			continue
 		}
 		if form.lists {
-			if items, flow, ok := krm.ListItems(data, d, krm.HeadOf(text)); ok {
+			if list, ok := listOf(data, d, krm.HeadOf(text), true); ok {
 				at, line = d.Start, origin.Line
-				dst = w.appendItems(dst, data, d, items, flow, file, lineOf)
+				dst = w.appendItems(dst, list, file, lineOf)
 				continue
 			}
 		}

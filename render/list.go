@@ -14,9 +14,76 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
+// list is a document that krm.ListItems took apart.
+type list struct {
+	src   []byte // that the document and its items are in
+	doc   krm.Document
+	items []krm.Document
+	flow  bool
+
+	// Of a list with consumed items, which are comments in its file, src is the
+	// text with these items. A line of the file is missing before each of marks;
+	// start is where the document is in the file.
+	marks []int
+	start int
+	line  int // of start, once it is known
+}
+
+// listOf takes a document apart. Where consumed is set, its consumed items are
+// items again.
+func listOf(data []byte, d krm.Document, head *krm.Head, consumed bool) (l list, ok bool) {
+	if consumed && head != nil && strings.HasSuffix(head.Kind, "List") {
+		if text, marks, restored := restoreItems(data[d.Start:d.End]); restored {
+			l = list{src: text, doc: krm.Document{End: len(text)}, marks: marks, start: d.Start}
+			if l.items, l.flow, ok = krm.ListItems(text, l.doc, krm.HeadOf(text)); ok && !l.flow {
+				return l, true
+			}
+		}
+	}
+	l = list{src: data, doc: d}
+	l.items, l.flow, ok = krm.ListItems(data, d, head)
+	return l, ok
+}
+
+// lineOf gives the line of a place in src; inFile does so for one in the file.
+// Both are asked for one place after the other.
+func (l *list) lineOf(at int, inFile func(int) int) int {
+	if len(l.marks) == 0 {
+		return inFile(at)
+	}
+	if l.line == 0 {
+		l.line = inFile(l.start)
+	}
+	gone, _ := slices.BinarySearch(l.marks, at+1)
+	return l.line + bytes.Count(l.src[:at], []byte{'\n'}) + gone
+}
+
+// restoreItems makes the consumed items of a block list items again. It gives
+// the places at which a line has gone.
+func restoreItems(text []byte) (restored []byte, marks []int, ok bool) {
+	if !bytes.Contains(text, []byte("\n"+consumedMark)) {
+		return nil, nil, false
+	}
+	within := false
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(line, []byte(consumedMark)) {
+			within, marks = true, append(marks, len(restored))
+			continue
+		}
+		if within {
+			if line, within = bytes.CutPrefix(line, []byte(consumedLine)); !within {
+				line, within = bytes.CutPrefix(line, []byte(consumedLine[:2]))
+			}
+		}
+		restored = append(restored, line...)
+	}
+	return restored, marks, true
+}
+
 // appendItems renders the items of a list in place. Generated objects become
 // items behind their workload's.
-func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Document, flow bool, file string, lineOf func(int) int) []byte {
+func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) int) []byte {
+	data, d, items, flow := l.src, l.doc, l.items, l.flow
 	if len(items) == 0 {
 		return append(dst, data[d.Start:d.End]...)
 	}
@@ -32,7 +99,7 @@ func (w *worker) appendItems(dst, data []byte, d krm.Document, items []krm.Docum
 		}
 		between := data[cursor:item.Start]
 		cursor = item.End
-		origin := krm.Origin{File: file, Line: lineOf(item.Start)}
+		origin := krm.Origin{File: file, Line: l.lineOf(item.Start, lineOf)}
 		if flow {
 			if len(dst) == from { // all before it were dropped, and their commas with them
 				between = nil
@@ -134,10 +201,14 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Orig
 		return append(dst, data[item.Start:item.End]...)
 	}
 	u := &w.unit
-	if u.Consumed {
+	switch {
+	case becomes == replaced:
+	case u.Consumed && !w.opt.hosted && !o.Unended():
+		dst = appendConsumed(dst, o.Bytes(), o.Ref)
+	case u.Consumed:
 		w.localOnly(o)
-	}
-	if becomes != replaced {
+		dst = w.appendObject(dst, o)
+	default:
 		dst = w.appendObject(dst, o)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')

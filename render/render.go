@@ -331,7 +331,7 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		e.forms[i] = walkHeads(data, func(d krm.Document, head *krm.Head, item bool, line int) {
+		e.forms[i] = walkHeads(data, true, func(data []byte, d krm.Document, head *krm.Head, item bool, line int) {
 			origin := krm.Origin{File: f.Path, Line: line}
 			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
 				origin.Line++
@@ -407,11 +407,13 @@ func (e *engine) beside(f *contract.File) error {
 // walk calls visit for every document of a stream, or for the items of
 // documents that are lists, with the line each starts on.
 func walk(data []byte, visit func(d krm.Document, item bool, line int)) {
-	walkHeads(data, func(d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
+	walkHeads(data, false, func(_ []byte, d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
 }
 
-// walkHeads is walk with the heads of documents, where they are certain.
-func walkHeads(data []byte, visit func(d krm.Document, head *krm.Head, item bool, line int)) (f form) {
+// walkHeads is walk with the heads of documents, where they are certain, and the
+// text that they are in: data, or that of a list with its consumed items, which
+// only come where they are asked for.
+func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document, head *krm.Head, item bool, line int)) (f form) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -421,14 +423,14 @@ func walkHeads(data []byte, visit func(d krm.Document, head *krm.Head, item bool
 	for d := range krm.Documents(data) {
 		f.several = f.several || d.End < len(data)
 		head := krm.HeadOf(data[d.Start:d.End])
-		if items, flow, ok := krm.ListItems(data, d, head); ok {
+		if list, ok := listOf(data, d, head, consumed); ok {
 			f.lists = true
-			for _, item := range items {
-				visit(item, nil, !flow, lineOf(item.Start))
+			for _, item := range list.items {
+				visit(list.src, item, nil, !list.flow, list.lineOf(item.Start, lineOf))
 			}
 			continue
 		}
-		visit(d, head, false, lineOf(d.Start))
+		visit(data, d, head, false, lineOf(d.Start))
 	}
 	return f
 }

@@ -143,7 +143,7 @@ func TestFolderBehindLink(t *testing.T) {
 		if got, err := os.ReadFile(theirs); err != nil || string(got) != "theirs\n" {
 			t.Errorf("%s: behind the link is %q, %v", name, got, err)
 		}
-		if got := list(t, elsewhere); len(got) != 1 {
+		if got := entriesOf(t, elsewhere); len(got) != 1 {
 			t.Errorf("%s: behind the link are %v", name, got)
 		}
 		if got, err := os.ReadFile(filepath.Join(folder, "a.yaml")); err != nil || string(got) != "a: 1\n" {
@@ -230,7 +230,7 @@ func TestFolderFailsMidway(t *testing.T) {
 	if removed, err := renderedTo(t, folder, map[string]string{"b.yaml": "b: 2\n", "c.yaml": "c: 2\n"}); err != nil || removed != 1 {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	if got := list(t, folder); !slices.Equal(got, []string{".armature-files", "b.yaml", "c.yaml"}) {
+	if got := entriesOf(t, folder); !slices.Equal(got, []string{".armature-files", "b.yaml", "c.yaml"}) {
 		t.Errorf("in the folder: %v", got)
 	}
 }
@@ -264,7 +264,7 @@ func TestFolderStage(t *testing.T) {
 				t.Errorf("%s is there before Commit", file)
 			}
 		}
-		if names := list(t, parent); len(names) != 1 {
+		if names := entriesOf(t, parent); len(names) != 1 {
 			t.Errorf("beside the folder: %v", names)
 		}
 		if written, _, err := f.Commit(); err != nil || written != 2 {
@@ -273,7 +273,7 @@ func TestFolderStage(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(folder, "sub/deeper/b.yaml")); err != nil || string(got) != data {
 			t.Errorf("%q, %v", got, err)
 		}
-		if names := list(t, folder); len(names) != 3 { // the files and their list
+		if names := entriesOf(t, folder); len(names) != 3 { // the files and their list
 			t.Errorf("in the folder: %v", names)
 		}
 	}
@@ -283,7 +283,7 @@ func TestFolderStage(t *testing.T) {
 	}
 }
 
-func list(t *testing.T, folder string) (names []string) {
+func entriesOf(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
 	if err != nil {
