@@ -150,6 +150,9 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, erro
 	if field.IsNilOrEmpty() {
 		return nil, nil, nil
 	}
+	if field.Value.YNode().Kind != yaml.MappingNode {
+		return nil, nil, errors.New("reading the functionConfig: it is not an object: write a RenderConfig or a ConfigMap")
+	}
 	if field.Value.GetKind() == "ConfigMap" {
 		return WithSettings(nil, field.Value.GetDataMap(), "functionConfig")
 	}

@@ -144,6 +144,10 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 	}
 	e.Settings, found = Resolve(&w.base, workload, te, at, e.annotations)
 	findings = append(findings, found...)
+	if strings.Contains(o.Kind, "/") {
+		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server does not take the kind %q", o.Kind), "write the kind only, without its group")
+		return findings
+	}
 	for _, key := range [...]string{"name", "namespace"} {
 		// What starts with a letter and is no word for yes or no is surely a text.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {

@@ -592,6 +592,9 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 				if r := s.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
 					return s.fail(r, "a tab in the indentation")
 				}
+				if s.indicator(q + 1) {
+					return s.fail(q+1, "a document marker inside a value")
+				}
 			}
 		case c == '\n':
 			if oneLine {
@@ -600,12 +603,24 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 			if r := s.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
 				return s.fail(r, "a tab in the indentation")
 			}
+			if s.indicator(q + 1) {
+				return s.fail(q+1, "a document marker inside a value")
+			}
 		}
 	}
 	if oneLine {
 		return 0
 	}
 	return s.fail(p, "a quote that is never closed")
+}
+
+// indicator reports whether a line starts with a marker that ends a document,
+// wherever it is.
+func (s *scanner) indicator(p int) bool {
+	if p+3 > s.end || s.src[p] != s.src[p+1] || s.src[p] != s.src[p+2] {
+		return false
+	}
+	return (s.src[p] == '.' || s.src[p] == '-') && (s.blank(p+3) || s.src[p+3] == '\t')
 }
 
 // escape reports whether b starts with what may follow a backslash between
@@ -780,7 +795,11 @@ func (s *scanner) flow(p int, i int32, depth int) int {
 func (s *scanner) flowSpace(p int) int {
 	for p < s.end {
 		switch s.src[p] {
-		case ' ', '\n', '\r', '\t':
+		case '\n':
+			if p++; s.indicator(p) {
+				return s.fail(p, "a document marker inside a value")
+			}
+		case ' ', '\r', '\t':
 			p++
 		case '#':
 			return s.fail(p, "a comment inside brackets")
