@@ -279,12 +279,6 @@ func (n *network) lead(address string, server *httptest.Server) {
 	n.at[address] = server.Listener.Addr().String()
 }
 
-func (n *network) drop(address string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.at, address)
-}
-
 // switchable is a server that a test exchanges while it runs.
 type switchable struct{ now atomic.Pointer[http.Handler] }
 

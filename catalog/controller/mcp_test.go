@@ -56,14 +56,6 @@ func (w *world) accepted(name string) string {
 	return string(c.Status) + ": " + c.Message
 }
 
-func (w *world) tools(name string) (out []string) {
-	w.Helper()
-	for _, i := range w.entry(servers, name).Items {
-		out = append(out, i.Kind+" "+i.Name)
-	}
-	return out
-}
-
 // Tools, resources and prompts are listed over both transports, through all
 // pages, and a server that did not change is not written again.
 func TestServersAreListed(t *testing.T) {
