@@ -16,9 +16,9 @@ LDFLAGS = -ldflags "-X github.com/armature-dev/armature/render/version.described
 # The targets that build programs of other projects for make test-peers.
 PEERS :=
 
-# What each area brings along: hosts (kustomize, Argo CD's plugin server), a
-# control plane for tests, builds, benchmarks.
-include $(wildcard catalog/catalog.mk e2e/hosts/hosts.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
+# What each area brings along: the programs that tests run beside Armature, builds,
+# benchmarks.
+include $(wildcard catalog/catalog.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
 
 .PHONY: help
 help: ## Show the targets

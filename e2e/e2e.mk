@@ -17,6 +17,27 @@ PEERS += clouds
 clouds: ## Build the application with the SDKs of AWS and Google for the test of their credentials
 	@e2e/build.sh clouds clouds .
 
+# kustomize, Argo CD's plugin server and Helm's engine, which call Armature.
+PEERS += hosts
+
+.PHONY: hosts
+hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server $(CACHE)/bin/helm-template ## Build the programs that e2e/integrations renders through
+
+$(CACHE)/bin/kustomize: e2e/kustomize/go.mod
+	@echo "building kustomize, which the tests run (half a minute the first time)"
+	@mkdir -p $(@D)
+	$(GO) build -C e2e/kustomize -o $@ sigs.k8s.io/kustomize/kustomize/v5
+
+$(CACHE)/bin/argocd-cmp-server: e2e/argocd/go.mod e2e/argocd/main.go
+	@echo "building Argo CD's plugin server, which the tests run (some minutes the first time)"
+	@mkdir -p $(@D)
+	$(GO) build -C e2e/argocd -o $@ .
+
+$(CACHE)/bin/helm-template: e2e/helm/go.mod e2e/helm/main.go
+	@echo "building Helm's engine, which the tests run (a minute or two the first time)"
+	@mkdir -p $(@D)
+	$(GO) build -C e2e/helm -o $@ .
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache

@@ -85,7 +85,7 @@ const slotSize = 200
 func (o *options) slot(bin *binaries, r *report) error {
 	const promise = "as an exec function in kustomize: within 1.05x of /bin/cat in the same slot"
 	if bin.kustomize == "" {
-		r.unknown(3, promise, "no kustomize at hand: make -f e2e/hosts/hosts.mk hosts")
+		r.unknown(3, promise, "no kustomize at hand: make hosts")
 		return nil
 	}
 	c, err := newCorpus(bin, o.work, slotSize)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Story 7: the Dockerfile is broken. The status alone says where and why.
-func TestStory07ABrokenDockerfileIsExplained(t *testing.T) {
+// The Dockerfile is broken. The status alone says where and why.
+func TestBrokenDockerfileIsExplained(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

@@ -1,4 +1,4 @@
-package doors
+package integrations
 
 import (
 	"bytes"
@@ -197,10 +197,10 @@ metadata:
     inditex.com/overcommit-class: steady
 `
 
-// TestActorsThroughEveryDoor renders the example of AsyncActors, whose transports
+// TestActorsThroughEveryHost renders the example of AsyncActors, whose transports
 // are in the configuration, in a package of all kinds, through the command line,
 // kustomize, kpt and a plain ResourceList.
-func TestActorsThroughEveryDoor(t *testing.T) {
+func TestActorsThroughEveryHost(t *testing.T) {
 	example := func(t *testing.T) string {
 		dir := t.TempDir()
 		for _, file := range []string{"text-processor.yaml", "happy-end.yaml"} {
@@ -225,7 +225,7 @@ func TestActorsThroughEveryDoor(t *testing.T) {
 			t.Fatalf("no %s among %d objects", id, len(want))
 		}
 	}
-	doors := map[string]func(t *testing.T, dir string) string{
+	hosts := map[string]func(t *testing.T, dir string) string{
 		"folder": func(t *testing.T, dir string) string {
 			must(t, dir, "", "armature", "render", dir, "-o", dir+"/out")
 			must(t, dir, "", "armature", "verify", dir+"/out")
@@ -257,10 +257,10 @@ func TestActorsThroughEveryDoor(t *testing.T) {
 			return must(t, dir, resourceList(t, dir, "config.kubernetes.io/v1")+"functionConfig:\n"+config.String(), "armature-fn")
 		},
 	}
-	for door, through := range doors {
-		t.Run(door, func(t *testing.T) {
+	for host, through := range hosts {
+		t.Run(host, func(t *testing.T) {
 			if diff := cmp.Diff(want, remembering(t, through(t, example(t)))); diff != "" {
-				t.Errorf("differs from the command line's (-command line +%s):\n%s", door, diff)
+				t.Errorf("differs from the command line's (-command line +%s):\n%s", host, diff)
 			}
 		})
 	}

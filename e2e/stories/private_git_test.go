@@ -16,9 +16,9 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Story 2: the source is private, once by token and once by SSH key, and so is
+// The source is private, once by token and once by SSH key, and so is
 // the registry. Wrong credentials are told from missing ones, and nothing runs.
-func TestStory02PrivateGitAndPrivateRegistry(t *testing.T) {
+func TestPrivateGitAndPrivateRegistry(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

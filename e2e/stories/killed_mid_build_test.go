@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Story 9: in the middle of a build our controller, the API server and Tekton's
+// In the middle of a build our controller, the API server and Tekton's
 // controller are killed. The build ends well, and was run once. (No other story
 // runs meanwhile.)
-func TestStory09KilledInMidBuild(t *testing.T) {
+func TestKilledInMidBuild(t *testing.T) {
 	s := enter(t, nil)
 	if s.info.Process == 0 {
 		t.Skip("it kills processes, so it takes the cluster of `make cluster-up`")

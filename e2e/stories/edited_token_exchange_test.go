@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Story 12: somebody edits a TokenExchange and runs `armature apply`. The running
+// Somebody edits a TokenExchange and runs `armature apply`. The running
 // sidecar sees its new routes within ten seconds (001, "Configuration Change
 // Latency"), and nothing is started again.
-func TestStory12AnEditReachesTheRunningSidecar(t *testing.T) {
+func TestEditReachesTheRunningSidecar(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
 	folder := s.agents(t, "deployment.yaml")

@@ -17,10 +17,10 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Story 13: Armature is removed as docs/builds.md says. The agents that it
+// Armature is removed as docs/builds.md says. The agents that it
 // rendered and the images that it built run on, and an agent's pod that dies
 // comes back. (No other story runs meanwhile.)
-func TestStory13UninstalledWorkloadsRunOn(t *testing.T) {
+func TestUninstalledWorkloadsRunOn(t *testing.T) {
 	s := enterForAgents(t)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")

@@ -1,6 +1,6 @@
-// Package doors runs the same packages through every host that calls Armature,
+// Package integrations runs the same packages through every host that calls Armature,
 // and compares what comes out.
-package doors
+package integrations
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if bin, err = os.MkdirTemp("", "doors-"); err != nil {
+	if bin, err = os.MkdirTemp("", "integrations-"); err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(bin)
@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	if _, err := exec.LookPath("kpt"); err == nil {
 		hasKpt = true
 	} else {
-		fmt.Fprintln(os.Stderr, "\n*** kpt IS NOT ON THE PATH: its door is NOT tested ***")
+		fmt.Fprintln(os.Stderr, "\n*** kpt IS NOT ON THE PATH: it is NOT tested ***")
 	}
 	return m.Run()
 }
@@ -165,7 +165,7 @@ data:
     kind: Deployment
 `
 
-// packages are what every door has to render alike.
+// packages are what every host has to render alike.
 func packages(t *testing.T) map[string]string {
 	mixed := examples(t, workloads...)
 	write(t, mixed, "daemonset.yaml", daemonSet)
@@ -301,8 +301,8 @@ metadata:
         args: [verify]
 `
 
-func TestSameObjectsThroughEveryDoor(t *testing.T) {
-	doors := map[string]func(t *testing.T, dir string) string{
+func TestSameObjectsThroughEveryHost(t *testing.T) {
+	hosts := map[string]func(t *testing.T, dir string) string{
 		"stdin": func(t *testing.T, dir string) string {
 			return must(t, dir, stream(t, dir), "armature", "render", "-")
 		},
@@ -372,11 +372,11 @@ func TestSameObjectsThroughEveryDoor(t *testing.T) {
 	for name := range packages(t) {
 		t.Run(name, func(t *testing.T) {
 			want := must(t, "", "", "armature", "render", packages(t)[name])
-			for door, through := range doors {
-				t.Run(door, func(t *testing.T) {
+			for host, through := range hosts {
+				t.Run(host, func(t *testing.T) {
 					got := through(t, packages(t)[name])
 					if diff := cmp.Diff(objects(t, want), objects(t, got)); diff != "" {
-						t.Errorf("differs from the command line's (-command line +%s):\n%s", door, diff)
+						t.Errorf("differs from the command line's (-command line +%s):\n%s", host, diff)
 					}
 				})
 			}
@@ -592,7 +592,7 @@ func TestConfigurationThroughHosts(t *testing.T) {
 
 // An error in a manifest or in the configuration fails in every host, says
 // what is wrong, and lets nothing out.
-func TestErrorsThroughEveryDoor(t *testing.T) {
+func TestErrorsThroughEveryHost(t *testing.T) {
 	cases := map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
@@ -604,7 +604,7 @@ func TestErrorsThroughEveryDoor(t *testing.T) {
 			write(t, dir, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
 		}, "the package has no Deployment nowhere"},
 	}
-	doors := map[string]func(t *testing.T, dir string) string{
+	hosts := map[string]func(t *testing.T, dir string) string{
 		"render": func(t *testing.T, dir string) string { return mustFail(t, dir, "", "armature", "render", dir) },
 		"kustomize": func(t *testing.T, dir string) string {
 			return mustFail(t, dir, "", kustomize(t), buildArgs(dir)...)
@@ -623,8 +623,8 @@ func TestErrorsThroughEveryDoor(t *testing.T) {
 		},
 	}
 	for name, c := range cases {
-		for door, fail := range doors {
-			t.Run(name+"/"+door, func(t *testing.T) {
+		for host, fail := range hosts {
+			t.Run(name+"/"+host, func(t *testing.T) {
 				dir := examples(t, "memory-agent")
 				must(t, dir, "", "armature", "init", "--for", "kpt")
 				c.spoil(t, dir)

@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Story 6: a platform team has steps and templates of its own. The custom step
+// A platform team has steps and templates of its own. The custom step
 // and the custom template of source 000, "Extension Points", make a build mode
 // just as they are printed there.
-func TestStory06AModeOfOnesOwn(t *testing.T) {
+func TestCustomMode(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)
@@ -76,9 +76,9 @@ spec:
 	s.taskSays(t, "compliance-check", "check", "it complies")
 }
 
-// Story 6, too: a build lists its own steps in mode custom. One hands its result
+// A build lists its own steps in mode custom. One hands its result
 // to the next, and one is left out because of it.
-func TestStory06StepsOfABuild(t *testing.T) {
+func TestStepsOfABuild(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

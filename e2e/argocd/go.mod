@@ -1,4 +1,4 @@
-module github.com/armature-dev/armature/e2e/hosts/argocd
+module github.com/armature-dev/armature/e2e/argocd
 
 go 1.26.0
 

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Story 11: what `armature render` makes of an agent runs, whatever kind of
+// What `armature render` makes of an agent runs, whatever kind of
 // workload it is. Its containers start in 001's order, each when the one before
 // it has done its part; and a Job ends although its sidecars would run for ever.
-func TestStory11RenderedAgentsRun(t *testing.T) {
+func TestRenderedAgentsRun(t *testing.T) {
 	t.Parallel()
 	s := enterForAgents(t)
 	s.applyObjects(t, s.rendered(t, s.agents(t, "deployment.yaml", "statefulset.yaml", "daemonset.yaml", "job.yaml")))
@@ -93,10 +93,10 @@ func (s *stage) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error
 	return slices.SortedFunc(maps.Keys(began), func(a, b string) int { return began[a].Compare(began[b]) }), nil
 }
 
-// Story 11, too: Pod Security is as docs/containers.md says. Of a rendered pod,
+// Pod Security is as docs/containers.md says. Of a rendered pod,
 // only proxy-init is not fit for the level "restricted"; without it the whole pod
 // is.
-func TestStory11PodSecurity(t *testing.T) {
+func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	s := enter(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	folder := s.agents(t, "deployment.yaml")

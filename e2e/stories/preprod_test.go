@@ -11,10 +11,10 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Story 4: before production an image is tested, its SBOM is attached to it, and
+// Before production an image is tested, its SBOM is attached to it, and
 // it is scanned. What has a high vulnerability passes; a critical one fails the
 // build, and so does a test, before there is an image.
-func TestStory04BeforeProductionImagesAreTestedAndScanned(t *testing.T) {
+func TestBeforeProductionImagesAreTestedAndScanned(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

@@ -18,11 +18,11 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Story 10: two teams share a cluster. A controller in namespaced mode builds for
+// Two teams share a cluster. A controller in namespaced mode builds for
 // one of them. Of the other's namespace it may read nothing, asks for nothing,
 // and leaves a build there as it is. (No other story runs meanwhile, so that no
 // controller of the whole cluster does.)
-func TestStory10NamespacedMode(t *testing.T) {
+func TestNamespacedMode(t *testing.T) {
 	s, other := enter(t, nil), enter(t, nil)
 	s.withoutInstallation(t)
 	home := s.namespace + "-home"

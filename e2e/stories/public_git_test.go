@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Story 1: a developer has a Dockerfile in a public repository, asks for an
+// A developer has a Dockerfile in a public repository, asks for an
 // image of it in mode dev, gets it by digest, and runs it.
-func TestStory01FromPublicGitToARunningPod(t *testing.T) {
+func TestFromPublicGitToARunningPod(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

@@ -19,10 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Story 5: a production image is tested, scanned and signed, has its SBOM and
+// A production image is tested, scanned and signed, has its SBOM and
 // provenance attached, and cosign confirms all of it. With another key, or for an
 // image that somebody swapped in with the signature copied along, it does not.
-func TestStory05ProductionImagesAreSigned(t *testing.T) {
+func TestProductionImagesAreSigned(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

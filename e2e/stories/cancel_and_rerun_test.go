@@ -28,9 +28,9 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: slow, imageTag: v1}
 `
 
-// Story 8: somebody cancels a build that takes too long. It stops, and is said
+// Somebody cancels a build that takes too long. It stops, and is said
 // to be cancelled, not failed. Changed, it is built after all.
-func TestStory08CancelThenBuildAgain(t *testing.T) {
+func TestCancelThenBuildAgain(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)
@@ -71,8 +71,8 @@ func TestStory08CancelThenBuildAgain(t *testing.T) {
 	})
 }
 
-// Story 8, too: a build that hangs ends at its timeout, and the status says so.
-func TestStory08ATimeoutIsNamed(t *testing.T) {
+// A build that hangs ends at its timeout, and the status says so.
+func TestTimeoutIsNamed(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)
@@ -110,9 +110,9 @@ func (s *stage) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
 	must(t, s.Patch(t.Context(), &build, client.MergeFrom(before)))
 }
 
-// Story 8, too: a branch that moves builds nothing by itself; a rerun builds what
+// A branch that moves builds nothing by itself; a rerun builds what
 // is there now.
-func TestStory08Rerun(t *testing.T) {
+func TestRerun(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)
@@ -147,9 +147,9 @@ spec:
 	})
 }
 
-// Story 8, too: the base image is not there yet. The build is tried again after a
+// The base image is not there yet. The build is tried again after a
 // while, and then it is. Another one hopes in vain, and ends at its bound.
-func TestStory08Retry(t *testing.T) {
+func TestRetry(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Story 3: there is no Dockerfile. Cloud Native Buildpacks find out what the
+// There is no Dockerfile. Cloud Native Buildpacks find out what the
 // source is, build it with the real lifecycle, and the image runs.
-func TestStory03WithoutADockerfile(t *testing.T) {
+func TestWithoutADockerfile(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)

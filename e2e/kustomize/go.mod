@@ -1,4 +1,4 @@
-module github.com/armature-dev/armature/e2e/hosts/kustomize
+module github.com/armature-dev/armature/e2e/kustomize
 
 go 1.26.0
 
