@@ -107,10 +107,17 @@ func FuzzResourceList(f *testing.F) {
 			t.Fatalf("the output is no ResourceList: %v\n%s\ninput:\n%s", err, first, src)
 		}
 		second, failedAgain := runList(t, first)
-		if failed != failedAgain || !bytes.Equal(first, second) {
+		if failed != failedAgain || !bytes.Equal(withoutResults(first), withoutResults(second)) {
 			t.Errorf("the second call differs:\n%s\ninput:\n%s", cmp.Diff(string(first), string(second)), src)
 		}
 	})
+}
+
+// withoutResults is a ResourceList up to its results, which tell of one call: an
+// item that was rewritten in block style is not rewritten again.
+func withoutResults(list []byte) []byte {
+	list, _, _ = bytes.Cut(list, []byte("\nresults:"))
+	return bytes.TrimRight(list, "\n")
 }
 
 func runList(t *testing.T, src []byte) (out []byte, failed bool) {

@@ -79,7 +79,7 @@ func (u *Unit) Finish() {
 		return
 	}
 	if err := u.Changes.Apply(u.Object); err != nil {
-		u.Report(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style, with each value on one line")
+		u.Findings = append(u.Findings, u.Object.LayoutFinding("package/layout", err))
 		return
 	}
 	if why, rewritten := u.Object.Rewritten(); rewritten && u.Changes.Any() {

@@ -72,7 +72,7 @@ func (s *state) run(u *contract.Unit) {
 	defer s.injectors.Put(injector)
 	injector.NoOriginal = u.NoOriginal
 	if err := injector.Inject(u.Object, settings, annotations...); err != nil {
-		u.Report(krm.Error, "inject/layout", krm.Node{}, err.Error(), "write the object in block style")
+		u.Findings = append(u.Findings, u.Object.LayoutFinding("inject/layout", err))
 		return
 	}
 	if why, rewritten := u.Object.Rewritten(); rewritten {

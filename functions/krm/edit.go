@@ -101,11 +101,37 @@ func (o *Object) listIndent() int {
 	return 0
 }
 
+// TypeError is an edit inside a value of another type than the API server takes
+// there.
+type TypeError struct {
+	// At is the value.
+	At Node
+	// What says what it is and what should be there.
+	What string
+}
+
+func (e *TypeError) Error() string { return e.At.Path() + " is " + e.What }
+
+// LayoutFinding starts a finding about an edit that failed with err.
+func (o *Object) LayoutFinding(rule string, err error) Finding {
+	var wrong *TypeError
+	if errors.As(err, &wrong) {
+		return o.Finding(Error, rule, wrong.At, "it is "+wrong.What, "`kubectl explain` shows the type of each field")
+	}
+	return o.Finding(Error, rule, Node{}, err.Error(), "write the object in block style, with each value on one line")
+}
+
 // insert adds entries, below the keys that are missing, to a collection that is there.
 func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool) error {
 	d := n.node()
+	items := len(missing) == 0 && entries.items()
 	switch {
-	case d.first != 0 && d.style == blockStyle && (d.kind == mappingNode || d.kind == sequenceNode):
+	case d.first != 0 && !d.holds(items):
+		if items {
+			return &TypeError{n, "a mapping where a list should be"}
+		}
+		return &TypeError{n, "a list where a mapping should be"}
+	case d.first != 0 && d.style == blockStyle:
 		at := o.tree.lineEnd(int(d.end))
 		if atStart {
 			first := int(o.tree.nodes[d.first].keyStart)
@@ -129,11 +155,11 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		}
 		return nil
 	case !n.IsNull() && d.kind == scalarNode:
-		return fmt.Errorf("%s holds a single value where a collection should be", n.Path())
+		return &TypeError{n, "a single value where a collection should be"}
 	}
 	// Empty: null, {} or [].
 	p := &o.tree.nodes[d.parent]
-	fits := d.holds(len(missing) == 0 && entries.items())
+	fits := d.holds(items)
 	switch {
 	case n.i == 0, p.kind != mappingNode && !(p.style == flowStyle && fits):
 		return ErrUncertain
@@ -158,7 +184,7 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		o.cut(colon, int(d.end))
 	}
 	col := int(p.col) + 2
-	if len(missing) == 0 && entries.items() {
+	if items {
 		col = int(p.col) + o.listIndent()
 	}
 	o.insertLines(o.tree.lineEnd(int(d.end)), col, missing, entries)
