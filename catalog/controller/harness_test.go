@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	w.logTo = logr.Discard()
 	w.r = (&controller.Reconciler{
-		Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 500 * time.Millisecond, Now: w.now,
+		Client: counted, Live: counted, Store: w.store, Dial: w.network.dial, CardTimeout: 30 * time.Second, Now: w.now,
 	}).Init()
 	w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w
