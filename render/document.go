@@ -185,7 +185,13 @@ const (
 // that is not one, and for an object that is dropped.
 func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origin) (o *krm.Object, becomes fate) {
 	o = &w.object
-	isObject, err := w.readObject(o, src, d, item, origin)
+	var isObject bool
+	var err error
+	if w.shared != nil {
+		isObject, err = o.ReadShared(w.shared, src[d.Start:d.End], origin)
+	} else {
+		isObject, err = w.readObject(o, src, d, item, origin)
+	}
 	if err == nil && isObject {
 		if text, ok := restoreLocal(o); ok {
 			src, d = text, krm.Document{End: len(text)}
@@ -322,6 +328,9 @@ func (w *worker) replace(o *krm.Object) (done bool) {
 // uninject gives the object as it was before an earlier render: first without
 // the fields that were set last, then without what was injected.
 func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
+	if why := o.Frozen(); why != "" {
+		return nil, errors.New(why)
+	}
 	for i, undo := range [...]undo{krm.Revert, inject.Uninject} {
 		text, was, err := undone(w.text[i][:0], o, undo)
 		if err != nil {

@@ -20,6 +20,8 @@ type list struct {
 	doc   krm.Document
 	items []krm.Document
 	flow  bool
+	// shared are the items that krm.SharedItems gives.
+	shared map[int][]byte
 
 	// Of a list with consumed items, which are comments in its file, src is the
 	// text with these items. A line of the file is missing before each of marks;
@@ -30,8 +32,15 @@ type list struct {
 }
 
 // listOf takes a document apart. Where consumed is set, its consumed items are
-// items again.
+// items again, and those that share text can be read.
 func listOf(data []byte, d krm.Document, head *krm.Head, consumed bool) (l list, ok bool) {
+	if consumed {
+		defer func() {
+			if ok && !l.flow { // between brackets there are no anchors
+				l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.items))
+			}
+		}()
+	}
 	if consumed && head != nil && strings.HasSuffix(head.Kind, "List") {
 		if text, marks, restored := restoreItems(data[d.Start:d.End]); restored {
 			l = list{src: text, doc: krm.Document{End: len(text)}, marks: marks, start: d.Start}
@@ -90,7 +99,7 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 	start := len(dst)
 	dst = append(dst, data[d.Start:items[0].Start]...)
 	cursor, from, findings := items[0].Start, len(dst), len(w.findings)
-	for _, item := range items {
+	for i, item := range items {
 		w.stats.Documents++
 		if done := cursor - items[0].Start; done > (d.End-items[0].Start)/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
 			// Room for all items at once, should they grow like those so far.
@@ -109,7 +118,7 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 			before := len(dst)
 			dst = append(endLine(dst, lineEnding(data)), between...)
 			start := len(dst)
-			if dst = w.appendItem(dst, data, item, origin); len(dst) == start { // dropped
+			if dst = w.appendItem(dst, data, item, l.shared[i], origin); len(dst) == start { // dropped
 				dst = append(dst[:before], between...)
 			}
 		}
@@ -191,10 +200,16 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 	return dst
 }
 
-func (w *worker) appendItem(dst, data []byte, item krm.Document, origin krm.Origin) []byte {
-	w.inline = false
+// appendItem renders an item of a block list. One that shares text can be read
+// as shared, and has to stay as it is.
+func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, origin krm.Origin) []byte {
+	w.inline, w.shared = false, shared
 	o, becomes := w.process(data, item, true, origin)
+	w.shared = nil
 	switch {
+	case shared != nil && (becomes != kept || o != nil && w.unit.Consumed):
+		w.findings = append(w.findings, w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
+		return append(dst, data[item.Start:item.End]...)
 	case becomes == dropped:
 		return dst
 	case o == nil:

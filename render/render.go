@@ -425,8 +425,13 @@ func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document
 		head := krm.HeadOf(data[d.Start:d.End])
 		if list, ok := listOf(data, d, head, consumed); ok {
 			f.lists = true
-			for _, item := range list.items {
-				visit(list.src, item, nil, !list.flow, list.lineOf(item.Start, lineOf))
+			for i, item := range list.items {
+				at := list.lineOf(item.Start, lineOf)
+				if text := list.shared[i]; text != nil {
+					visit(text, krm.Document{End: len(text)}, nil, false, at)
+					continue
+				}
+				visit(list.src, item, nil, !list.flow, at)
 			}
 			continue
 		}
@@ -494,8 +499,9 @@ type worker struct {
 	again    [2]krm.Object // for what an earlier render did, undone in two steps
 	made     krm.Object    // from a custom resource
 	text     [2][]byte
-	json     bool // what is generated goes aside
-	inline   bool // the object is between brackets, or in a JSON file
+	json     bool   // what is generated goes aside
+	inline   bool   // the object is between brackets, or in a JSON file
+	shared   []byte // the object as krm.SharedItems gives it
 	aside    []byte
 	unit     contract.Unit
 	madeUnit contract.Unit

@@ -242,6 +242,8 @@ func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 	d := n.node()
 	was = string(o.tree.src[d.start:d.end])
 	switch {
+	case o.frozen != "":
+		return "", errors.New(o.frozen)
 	case d.kind == mappingNode || d.kind == sequenceNode:
 		return "", fmt.Errorf("%s holds a collection where a single value should be", n.Path())
 	case strings.Contains(was, "\n") || d.style == literalStyle || d.style == foldedStyle:

@@ -118,7 +118,11 @@ func (o *Object) LayoutFinding(rule string, err error) Finding {
 	if errors.As(err, &wrong) {
 		return o.Finding(Error, rule, wrong.At, "it is "+wrong.What, "`kubectl explain` shows the type of each field")
 	}
-	return o.Finding(Error, rule, Node{}, err.Error(), "write the object in block style, with each value on one line")
+	hint := "write the object in block style, with each value on one line"
+	if o.frozen != "" && o.item {
+		hint = "write the shared text out in each place"
+	}
+	return o.Finding(Error, rule, Node{}, err.Error(), hint)
 }
 
 // insert adds entries, below the keys that are missing, to a collection that is there.
@@ -258,6 +262,9 @@ func (o *Object) flowEntries(missing []string, entries *Entries) (string, error)
 func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, err error) {
 	if !collection.IsMap() && !collection.IsList() {
 		return false, nil
+	}
+	if o.frozen != "" {
+		return false, errors.New(o.frozen)
 	}
 	t := &o.tree
 	var live []int32

@@ -87,14 +87,19 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	o.APIVersion, o.Kind = root.Get("apiVersion").Text(), root.Get("kind").Text()
 	metadata := root.Get("metadata")
 	o.Name, o.Namespace = metadata.Get("name").Text(), metadata.Get("namespace").Text()
-	if o.item {
-		// In a list that a host passes, the file is what the host says, and no
-		// line of the list helps anybody.
-		if file := o.hostFile(); file != "" {
-			o.Origin.File, o.unlined = file, true
-		}
-	}
+	o.takeHostFile()
 	return o.Kind != "" && o.APIVersion != "", nil
+}
+
+// takeHostFile gives an item the file that its host names. No line of the list
+// that the host passes helps anybody.
+func (o *Object) takeHostFile() {
+	if !o.item {
+		return
+	}
+	if file := o.hostFile(); file != "" {
+		o.Origin.File, o.unlined = file, true
+	}
 }
 
 // hostFile is the file that a host says an item is from, "" where it does not.
