@@ -362,7 +362,7 @@ func TestAllKindsAtOnce(t *testing.T) {
 	w.remote("office")
 	w.start()
 	w.eventually("all are there", func() string {
-		list, err := w.store.List(t.Context(), store.Query{Scope: store.Everything})
+		list, err := w.store.List(t.Context(), store.Query{Scope: store.Everything()})
 		var got []string
 		for _, e := range list {
 			got = append(got, fmt.Sprintf("%s/%s %v", e.Resource, e.Name, len(e.Counts)))
@@ -372,7 +372,7 @@ func TestAllKindsAtOnce(t *testing.T) {
 		}
 		return ""
 	})
-	hits, err := w.store.Search(t.Context(), store.Query{Scope: store.Everything, Text: "debug"})
+	hits, err := w.store.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "debug"})
 	if err != nil || len(hits) != 1 || hits[0].Entry.Name != "helper" {
 		t.Errorf("searching a skill: %+v, %v", hits, err)
 	}

@@ -175,7 +175,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	events.SetAPIVersion("events.k8s.io/v1")
 	events.SetKind("EventList")
 	w.must(w.List(t.Context(), events, client.InNamespace(w.namespace)))
-	entries, err := s.List(t.Context(), store.Query{Scope: store.Everything})
+	entries, err := s.List(t.Context(), store.Query{Scope: store.Everything()})
 	w.must(err)
 	texts := map[string]string{"status": fmt.Sprintf("%+v", servers), "events": fmt.Sprint(events), "log": log.String(), "entries": fmt.Sprintf("%+v", entries)}
 	for _, suffix := range []string{"", "-wal"} {

@@ -28,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	hits, err := s.Search(ctx, store.Query{Scope: store.Everything, Text: "forecast"})
+	hits, err := s.Search(ctx, store.Query{Scope: store.Everything(), Text: "forecast"})
 	for _, hit := range hits {
 		fmt.Println(hit.Entry.Namespace, hit.Entry.Name, hit.Item.Name, err)
 	}

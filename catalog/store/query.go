@@ -25,9 +25,9 @@ type Namespaces struct {
 	Names []string
 }
 
-// Everything is a scope over all that a store holds, for callers that are not
-// bound by anybody's rights.
-var Everything = Scope{"*": {All: true}}
+// Everything is the scope of all that a store has, for callers that no rights
+// limit.
+func Everything() Scope { return Scope{"*": {All: true}} }
 
 // Allows reports whether the scope covers an entry.
 func (s Scope) Allows(key Key) bool {
@@ -206,33 +206,18 @@ func (s *Store) Search(ctx context.Context, q Query) ([]Hit, error) {
 // findSQLite asks for each rank by itself: bm25 would count all matches of each
 // word, which takes ten times as long where thousands match.
 func (s *Store) findSQLite(ctx context.Context, q Query, words []string) (*sql.Rows, error) {
-	match := make([]string, 0, len(words))
-	for _, w := range words {
-		term := `"` + w + `"`
-		if len([]rune(w)) > 1 { // one letter begins too many words
-			term += "*"
-		}
-		match = append(match, term)
-	}
-	text, filter := strings.Join(match, " AND "), ""
-	if q.Kind != "" {
-		filter += " AND scope : " + kindToken(q.Kind)
-	}
-	if tokens := q.Scope.tokens(); tokens != nil {
-		filter += " AND scope : (" + strings.Join(tokens, " OR ") + ")"
-	}
 	where, args := q.where()
 	// What the index does not know has to hold before matches are counted, or
 	// those of others would leave no room.
 	picked, picks := "", []any(nil)
-	if q.Type != "" || q.Resource != "" || q.Namespace != "" || q.Health != "" || q.Scope.tokens() == nil && !q.Scope["*"].All {
+	if !q.indexed() {
 		picked, picks = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = item.uid AND "+where, args
 	}
 	rank := "SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words" + picked + " WHERE words MATCH ? LIMIT ?)"
 	limit := max(ranked, q.limit())
 	values := []any{strings.TrimSpace(strings.ToLower(q.Text))}
-	for _, fields := range [...]string{"{names}", "{names tags}", "{names tags description}"} {
-		values = append(append(values, picks...), fields+" : ("+text+")"+filter, limit)
+	for _, match := range q.matches(words) {
+		values = append(append(values, picks...), match, limit)
 	}
 	values = append(append(values, args...), q.limit())
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
@@ -244,6 +229,35 @@ SELECT `+columns+`, item.position, item.body, best.score AS score FROM (
   ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
   WHERE `+where+` ORDER BY `+order+` LIMIT ?
 ) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY `+order, values...)
+}
+
+// indexed reports whether SQLite's search index alone knows what q asks for.
+func (q Query) indexed() bool {
+	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" && (q.Scope.tokens() != nil || q.Scope["*"].All)
+}
+
+// matches are the expressions of SQLite's search index for words, best rank
+// first.
+func (q Query) matches(words []string) (out [3]string) {
+	terms := make([]string, 0, len(words))
+	for _, w := range words {
+		term := `"` + w + `"`
+		if len([]rune(w)) > 1 { // one letter begins too many words
+			term += "*"
+		}
+		terms = append(terms, term)
+	}
+	filter := ""
+	if q.Kind != "" {
+		filter += " AND scope : " + kindToken(q.Kind)
+	}
+	if tokens := q.Scope.tokens(); tokens != nil {
+		filter += " AND scope : (" + strings.Join(tokens, " OR ") + ")"
+	}
+	for i, fields := range [...]string{"{names}", "{names tags}", "{names tags description}"} {
+		out[i] = fields + " : (" + strings.Join(terms, " AND ") + ")" + filter
+	}
+	return out
 }
 
 func (s *Store) findPostgres(ctx context.Context, q Query, words []string) (*sql.Rows, error) {

@@ -36,9 +36,9 @@ func BenchmarkSearch(b *testing.B) {
 		scope store.Scope
 		texts []string
 	}{
-		"few":      {store.Everything, []string{"invoice 1077", "agent0042", "climate agent"}},
-		"thousand": {store.Everything, []string{"weather", "invoice", "create hotel"}},
-		"all":      {store.Everything, []string{"it can", "number", "create", "a"}},
+		"few":      {store.Everything(), []string{"invoice 1077", "agent0042", "climate agent"}},
+		"thousand": {store.Everything(), []string{"weather", "invoice", "create hotel"}},
+		"all":      {store.Everything(), []string{"it can", "number", "create", "a"}},
 		"team":     {one, []string{"weather", "it can", "invoice"}},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -145,7 +145,7 @@ func TestUpsertKeepsItems(t *testing.T) {
 		if len(got.Items) != 2 || got.Health != store.Failing || got.Counts[store.Skill] != 2 {
 			t.Errorf("got %s, %d items, counts %v", got.Health, len(got.Items), got.Counts)
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything, Text: "climate"})); len(hits) != 1 {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "climate"})); len(hits) != 1 {
 			t.Errorf("%d hits for a skill of a failing agent, want 1", len(hits))
 		}
 	})
@@ -221,13 +221,13 @@ func TestDeleteAndSweep(t *testing.T) {
 			t.Errorf("%d swept, want 1", n)
 		}
 		var names []string
-		for _, e := range must[[]store.Entry](t)(s.List(t.Context(), store.Query{Scope: store.Everything})) {
+		for _, e := range must[[]store.Entry](t)(s.List(t.Context(), store.Query{Scope: store.Everything()})) {
 			names = append(names, e.Resource+" "+e.Name)
 		}
 		if diff := cmp.Diff([]string{servers + " a", cards + " c"}, names); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything, Text: "weather", Kind: "agent"})); len(hits) != 2 {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "weather", Kind: "agent"})); len(hits) != 2 {
 			t.Errorf("%d hits, want 2: a deleted entry is still found", len(hits))
 		}
 	})
@@ -247,7 +247,7 @@ func TestList(t *testing.T) {
 			}
 		}
 		count := func(q store.Query) int {
-			q.Scope = store.Everything
+			q.Scope = store.Everything()
 			return len(must[[]store.Entry](t)(s.List(t.Context(), q)))
 		}
 		for _, c := range []struct {
@@ -262,7 +262,7 @@ func TestList(t *testing.T) {
 			}
 		}
 		var names []string
-		q := store.Query{Scope: store.Everything, Limit: 4}
+		q := store.Query{Scope: store.Everything(), Limit: 4}
 		for {
 			page := must[[]store.Entry](t)(s.List(t.Context(), q))
 			for _, e := range page {
@@ -292,7 +292,7 @@ func TestScope(t *testing.T) {
 		}{
 			{nil, 0}, {store.Scope{}, 0}, {store.Scope{servers: {All: true}}, 0}, {store.Scope{cards: {}}, 0},
 			{store.Scope{cards: {Names: []string{"team2"}}}, 1}, {store.Scope{cards: {Names: []string{"team1", "team3"}}, servers: {All: true}}, 2},
-			{store.Scope{cards: {All: true}}, 3}, {store.Everything, 3},
+			{store.Scope{cards: {All: true}}, 3}, {store.Everything(), 3},
 		} {
 			q := store.Query{Scope: c.scope, Text: "intelligence"}
 			listed := must[[]store.Entry](t)(s.List(t.Context(), q))
@@ -330,7 +330,7 @@ func TestSearch(t *testing.T) {
 			"-":                   "",
 		} {
 			got := ""
-			for i, h := range must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything, Text: text})) {
+			for i, h := range must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: text})) {
 				if i > 0 {
 					got += " "
 				}
@@ -343,7 +343,7 @@ func TestSearch(t *testing.T) {
 				t.Errorf("%q finds %q, want %q", text, got, want)
 			}
 		}
-		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything, Text: "hotel", Kind: store.Tool})); len(hits) != 1 || hits[0].Item.Name != "book_hotel" {
+		if hits := must[[]store.Hit](t)(s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "hotel", Kind: store.Tool})); len(hits) != 1 || hits[0].Item.Name != "book_hotel" {
 			t.Errorf("tools about hotels: %+v", hits)
 		}
 	})
@@ -354,7 +354,7 @@ func TestSearch(t *testing.T) {
 func TestChanges(t *testing.T) {
 	each(t, func(t *testing.T, open func() *store.Store) {
 		s := open()
-		q := store.Query{Scope: store.Everything}
+		q := store.Query{Scope: store.Everything()}
 		a, b := agent("team1", "a", 1), agent("team1", "b", 1)
 		must[bool](t)(s.Replace(t.Context(), a))
 		must[bool](t)(s.Replace(t.Context(), b))
@@ -393,7 +393,7 @@ func TestChanges(t *testing.T) {
 func TestPositionOfAnotherStore(t *testing.T) {
 	each(t, func(t *testing.T, open func() *store.Store) {
 		s := open()
-		q := store.Query{Scope: store.Everything}
+		q := store.Query{Scope: store.Everything()}
 		must[bool](t)(s.Replace(t.Context(), agent("team1", "a", 1)))
 		at := must[store.Position](t)(s.Position(t.Context()))
 		if again := must[store.Position](t)(open().Position(t.Context())); again != at || at.Store == "" {
@@ -446,10 +446,10 @@ func TestSearchWithin(t *testing.T) {
 			crowd[cards] = store.Namespaces{Names: append(crowd[cards].Names, fmt.Sprintf("empty-%d", i))}
 		}
 		for name, q := range map[string]store.Query{
-			"namespace":  {Scope: store.Everything, Namespace: "few"},
-			"health":     {Scope: store.Everything, Health: store.Failing},
+			"namespace":  {Scope: store.Everything(), Namespace: "few"},
+			"health":     {Scope: store.Everything(), Health: store.Failing},
 			"scope":      {Scope: crowd},
-			"everything": {Scope: store.Everything, Namespace: "few", Type: store.Agent, Resource: cards, Health: store.Failing},
+			"everything": {Scope: store.Everything(), Namespace: "few", Type: store.Agent, Resource: cards, Health: store.Failing},
 		} {
 			q.Text, q.Kind = "weather", string(store.Agent)
 			hits := must[[]store.Hit](t)(s.Search(t.Context(), q))

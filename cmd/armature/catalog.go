@@ -326,7 +326,7 @@ func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	c.query.Scope = store.Everything
+	c.query.Scope = store.Everything()
 	stdin = interruptibleReader{ctx, stdin}
 	for _, name := range c.files {
 		files, err := manifestFiles(name)
