@@ -40,7 +40,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*se
 		}
 		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, err)
 	}
-	s := &seen{build: build, group: r.Settings.Group, now: r.now()}
+	s := &seen{build: build, group: r.Settings.Group, now: time.Now()}
 	var err error
 	if s.runs, err = r.cachedRuns(ctx, build); err != nil {
 		return nil, err

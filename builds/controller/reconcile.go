@@ -73,8 +73,6 @@ const (
 	lastRecheck  = 10 * time.Minute
 )
 
-func (r *Reconciler) now() time.Time { return time.Now() }
-
 func (r *Reconciler) watches(namespace string) bool {
 	return len(r.Namespaces) == 0 || namespace == r.Namespace || slices.Contains(r.Namespaces, namespace)
 }
@@ -224,7 +222,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 	switch {
 	case err == nil:
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
-		r.metrics.created(s, v.start, r.now())
+		r.metrics.created(s, v.start, time.Now())
 		v.after = 0
 		return true, nil
 	case apierrors.IsAlreadyExists(err):

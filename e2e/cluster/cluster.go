@@ -42,9 +42,6 @@ func (c Cluster) state() string   { return filepath.Join(c.Cache, "cluster") }
 func (c Cluster) logs() string    { return filepath.Join(c.Cache, "cluster-logs") }
 func (c Cluster) pidFile() string { return filepath.Join(c.state(), "pid") }
 
-// Kubeconfig is the path of the admin's, good from the machine's own network.
-func (c Cluster) Kubeconfig() string { return filepath.Join(c.state(), "kubeconfig") }
-
 // cgroup is the name of the control group that holds the pods, below each
 // hierarchy's root.
 func (c Cluster) cgroup() string {

@@ -30,11 +30,6 @@ func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 	return appendOTelConfig(dst, s, "    ")
 }
 
-// AppendOTelConfig appends otel-config.yaml as a program sees it.
-func AppendOTelConfig(dst []byte, s *identity.Settings) []byte {
-	return appendOTelConfig(dst, s, "")
-}
-
 // appendSettings writes one key per setting.
 func appendSettings(dst []byte, s *identity.Settings) []byte {
 	t := &s.Trace

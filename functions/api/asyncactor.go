@@ -1,8 +1,5 @@
 package api
 
-// AsyaV1alpha1 is the API group and version of AsyncActor.
-const AsyaV1alpha1 = "asya.sh/v1alpha1"
-
 // AsyncActor is a workload that works through a message queue. Source: 004.
 type AsyncActor struct {
 	TypeMeta   `json:",inline"`

@@ -427,20 +427,6 @@ func TestInjectedPorts(t *testing.T) {
 	}
 }
 
-func TestPillarAPIVersions(t *testing.T) {
-	for spec, want := range map[string]string{
-		"{}":                         "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1",
-		"{profile: rossoctl}":        "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1",
-		"{labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 example.com/v1alpha1",
-		"{profile: rossoctl, labelPrefix: example.com}": "kagenti.io/v1alpha1 agent.kagenti.dev/v1alpha1 rossoctl.io/v1alpha1 agent.rossoctl.dev/v1alpha1 example.com/v1alpha1",
-	} {
-		base, _ := identity.Base(decode[api.RenderConfig](t, "spec: "+spec))
-		if got := strings.Join(base.PillarAPIVersions(), " "); got != want {
-			t.Errorf("%s: %s, want %s", spec, got, want)
-		}
-	}
-}
-
 // TestProbes: the root is where agents take requests, and stays closed.
 func TestProbes(t *testing.T) {
 	base, _ := identity.Base(nil)

@@ -94,19 +94,6 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	return s, c.findings
 }
 
-// PillarAPIVersions are those in which pillar CRs are read: the published ones,
-// the profile's, and the label prefix where it is another.
-func (s *Settings) PillarAPIVersions() []string {
-	versions := []string{api.PillarsV1alpha1, api.AgentsV1alpha1}
-	if s.Profile == ProfileRossoctl {
-		versions = append(versions, "rossoctl.io/v1alpha1", "agent.rossoctl.dev/v1alpha1")
-	}
-	if own := s.Prefix + "/v1alpha1"; !slices.Contains(versions, own) {
-		versions = append(versions, own)
-	}
-	return versions
-}
-
 // Resolve gives the settings of one workload: base < te and at < annotations.
 // te and at may be nil, and the cost is that of copying base where there are
 // neither CRs nor annotations. The result shares slices with base.

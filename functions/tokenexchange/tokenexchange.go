@@ -58,11 +58,9 @@ func CloudFile(s *identity.Settings) (variable, file string) {
 //go:embed envoy.yaml
 var envoyTemplate string
 
-// Renderer writes ConfigMaps. It holds the templates, split once.
+// Renderer writes ConfigMaps. It holds the template, split once.
 type Renderer struct {
-	// file and block are envoy.yaml on its own and as a block scalar in a
-	// ConfigMap's data.
-	file, block template
+	envoy template // a block scalar in the ConfigMap's data
 }
 
 // template is envoy.yaml, whose lines begin with indent, in the parts between
@@ -76,15 +74,13 @@ type template struct {
 
 const blockIndent = "    "
 
-// New prepares the templates. A Renderer may be used by many goroutines.
+// New prepares the template. A Renderer may be used by many goroutines.
 func New() *Renderer {
-	return &Renderer{file: split(envoyTemplate, ""), block: split(envoyTemplate, blockIndent)}
+	return &Renderer{envoy: split(envoyTemplate, blockIndent)}
 }
 
 func split(text, indent string) template {
-	if indent != "" {
-		text = indent + strings.ReplaceAll(text, "\n", "\n"+indent)
-	}
+	text = indent + strings.ReplaceAll(text, "\n", "\n"+indent)
 	t := template{indent: indent}
 	t.outbound, text, _ = strings.Cut(text, "{{ProxyPort}}")
 	t.inbound, text, _ = strings.Cut(text, "{{InboundProxyPort}}")
@@ -126,7 +122,7 @@ func (r *Renderer) AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 	}
 	if s.EnvoyProxy.Enabled {
 		dst = append(dst, "  envoy.yaml: |\n"...)
-		dst = r.block.appendTo(dst, s)
+		dst = r.envoy.appendTo(dst, s)
 		dst = append(dst, "  routes.yaml: |\n"...)
 		dst = appendRoutes(dst, s, blockIndent)
 	}
@@ -145,24 +141,6 @@ func (r *Renderer) AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 
 func anything(s *identity.Settings) bool {
 	return s.SpiffeHelper.Enabled || s.EnvoyProxy.Enabled || s.ClientRegistration.Enabled || s.AuthProxy.Enabled
-}
-
-// AppendFile appends one of the ConfigMap's files as a program sees it, and
-// nothing for a name that is not among the file constants.
-func (r *Renderer) AppendFile(dst []byte, s *identity.Settings, name string) []byte {
-	switch name {
-	case HelperConf:
-		return appendHelperConf(dst, s, "")
-	case EnvoyYAML:
-		return r.file.appendTo(dst, s)
-	case RoutesYAML:
-		return appendRoutes(dst, s, "")
-	case AWSConfig:
-		return appendAWSConfig(dst, s, "")
-	case GCPCredentials:
-		return appendGCPCredentials(dst, s, "")
-	}
-	return dst
 }
 
 // appendHelperConf writes spiffe-helper's configuration, HCL 1 as its README
