@@ -203,23 +203,11 @@ func (e *expander) labels() {
 
 // annotations are the Deployment's.
 func (e *expander) annotations() map[string]string {
-	annotations := make(map[string]string)
-	for _, from := range []map[string]string{e.agent.Annotations, e.agent.Spec.Annotations} {
-		for key, value := range from {
-			if !krm.HostAnnotation(key) && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !ours(key) {
-				annotations[key] = value
-			}
-		}
-	}
+	annotations := expand.Annotations(e.agent.Annotations, e.agent.Spec.Annotations)
 	if e.agent.Spec.Description != "" {
 		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
 	}
 	return annotations
-}
-
-// ours reports whether an annotation is one in which a render keeps its books.
-func ours(key string) bool {
-	return strings.HasPrefix(key, "armature.dev/") || key == krm.LocalConfig
 }
 
 func (e *expander) asksFor(feature string) bool {

@@ -121,13 +121,7 @@ func (e *expander) workload() {
 		spec = append(object("replicas", value(e.actor.Spec.Workload.Replicas, 1)), spec...)
 	}
 	spec = append(spec, object("template", e.template.YNode())...)
-	annotations := make(map[string]string)
-	for key, value := range e.actor.Annotations {
-		if !krm.HostAnnotation(key) && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, "armature.dev/") && key != krm.LocalConfig {
-			annotations[key] = value
-		}
-	}
-	e.add(expand.Object{APIVersion: "apps/v1", Kind: e.kind(), Name: e.Name, Annotations: annotations, Body: object("spec", spec).node()}, "actor")
+	e.add(expand.Object{APIVersion: "apps/v1", Kind: e.kind(), Name: e.Name, Annotations: expand.Annotations(e.actor.Annotations), Body: object("spec", spec).node()}, "actor")
 }
 
 // runtime completes the author's container.

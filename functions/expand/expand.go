@@ -66,6 +66,21 @@ type Object struct {
 // object was made from: a list, where more than one was read for it.
 const Source = "armature.dev/source"
 
+// Annotations are those of a custom resource that the objects made from it get as
+// well: all but those that hosts, kubectl and Armature itself write. Where two maps
+// have the same key, the last one wins.
+func Annotations(from ...map[string]string) map[string]string {
+	annotations := make(map[string]string)
+	for _, m := range from {
+		for key, value := range m {
+			if !krm.HostAnnotation(key) && key != krm.LocalConfig && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, "armature.dev/") {
+				annotations[key] = value
+			}
+		}
+	}
+	return annotations
+}
+
 // Find gives the custom resource of a kind in a namespace whose file is nearest,
 // nil where the package has none.
 func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {

@@ -226,12 +226,7 @@ func (e *expander) optIn() map[string]string {
 
 // annotations are those of the resource, but for the books of tools.
 func (e *expander) annotations() map[string]string {
-	annotations := make(map[string]string)
-	for key, value := range e.agent.Annotations {
-		if !krm.HostAnnotation(key) && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, "armature.dev/") && key != krm.LocalConfig {
-			annotations[key] = value
-		}
-	}
+	annotations := expand.Annotations(e.agent.Annotations)
 	if e.agent.Spec.Description != "" {
 		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
 	}
