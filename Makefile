@@ -53,14 +53,27 @@ deps: ## Install the Debian packages that make test-peers and make e2e need
 	@e2e/packages.sh -i peers cluster
 
 .PHONY: check
-check: format vet staticcheck govulncheck generated test test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
+check: format lint govulncheck generated test test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
 
-.PHONY: format vet staticcheck govulncheck generated fuzz
+.PHONY: format lint vet wording staticcheck govulncheck generated fuzz
 format: ## Fail where gofmt would change a file
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
 
 vet: ## Run go vet
 	$(GO) vet ./...
+
+lint: vet wording staticcheck ## Run go vet, staticcheck and the check of wording
+
+# Phrases that read like a translation. Write: is not an object; does not exist; set
+# a value; settings; has the name; unchanged; bypass.
+AVOIDED := what is none|there is not|say a value|wishes|stands under|as it came|pass them by|one of them that|glance|twins
+
+wording: ## Fail where a comment, message or page has a phrase that is avoided
+	@git grep -nwiE '$(AVOIDED)' -- '*.go' '*.md'; case $$? in \
+		0) echo "write plain English: the Makefile lists what instead, at AVOIDED"; exit 1;; \
+		1) ;; \
+		*) exit 1;; \
+	esac
 
 staticcheck: ## Run staticcheck
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-ST1005 ./... # errors may begin with a name, such as Tekton

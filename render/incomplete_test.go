@@ -9,7 +9,7 @@ import (
 )
 
 // A document that was meant to be an object is not lost in silence where only
-// objects are kept; what is none at all is.
+// objects are kept; anything else is.
 func TestIncompleteObjects(t *testing.T) {
 	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ok}\n---\nkind: ConfigMap\nmetadata:\n  name: x\n---\napiVersion: v1\nmetadata: {name: y}\n---\nhello: world\n---\nkind: pipeline\nname: z\n"
 	for _, only := range []bool{true, false} {

@@ -61,7 +61,7 @@ func (c *composition) checkOrder(s *plannedStep) {
 		if c.taskIn[name] == nil {
 			place, field := c.rowPlace(s)
 			c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: place, Field: field + ".runAfter", task: s.row.Name,
-				Message: fmt.Sprintf("step %q waits for a step %q that there is not", s.row.Name, name),
+				Message: fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name, name),
 				Hint:    "use one of " + strings.Join(sortedKeys(c.taskIn), ", ")})
 		}
 	}

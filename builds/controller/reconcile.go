@@ -287,7 +287,7 @@ func (r *Reconciler) later(s *seen, v *verdict) {
 	v.soonest(wait)
 }
 
-// foreign tells of a volume that stands under the name of the build's and is
+// foreign reports a volume that has the name of the build's and is
 // not its own: applied, it would be deleted with the build.
 func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (problem, err error) {
 	claim, is := o.(*corev1.PersistentVolumeClaim)

@@ -395,7 +395,7 @@ func TestSameBytesWithoutAHost(t *testing.T) {
 			t.Errorf("%s: standard input: %s", name, cmp.Diff(objectsOf(want), objectsOf(got)))
 		}
 		if name == "mixed" {
-			continue // flow style is written as it came in a file only
+			continue // flow style stays unchanged in a file only
 		}
 		list := must(t, dir, resourceList(t, dir, "config.kubernetes.io/v1"), "armature-fn")
 		for document := range strings.SplitSeq(objectsOf(want), "\n---\n") {

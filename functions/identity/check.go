@@ -65,7 +65,7 @@ func (c *checker) optionalOneOf(field string, value *string, allowed ...string) 
 // text takes anything that fits on one line.
 func (c *checker) text(field, value string) bool {
 	if value == "" {
-		c.error("identity/empty", field, "an empty value", "say a value, or leave the field out for the default")
+		c.error("identity/empty", field, "an empty value", "set a value, or leave the field out for the default")
 		return false
 	}
 	if i := strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
@@ -160,7 +160,7 @@ func (c *checker) ports(field string, ns []int) {
 func (c *checker) uid(field string, n int) {
 	switch {
 	case n == 0:
-		c.error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not pass them by",
+		c.error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not bypass them",
 			"use an ID of the proxies' own, such as 1337")
 	case n == HelperUID:
 		c.error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would pass the proxies by",

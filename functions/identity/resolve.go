@@ -80,7 +80,7 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 		c.trace(&s, cfg.Spec.Trace)
 	}
 	s.deriveURLs()
-	// What contradicts itself is judged on what a workload without wishes of
+	// What contradicts itself is judged on what a workload without settings of
 	// its own would get; the base itself keeps what was asked for, because a
 	// TokenExchange or an annotation may ask for something else.
 	settled := s

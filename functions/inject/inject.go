@@ -47,7 +47,7 @@ type parts struct {
 // placeholder stands for the name of the workload in common parts.
 const placeholder = "armature0name0placeholder"
 
-// parts gives what the settings ask for. Workloads that have no wishes of
+// parts gives what the settings ask for. Workloads that have no settings of
 // their own share it, but for their name.
 func (in *Injector) parts(s *identity.Settings) *parts {
 	if !s.Common {

@@ -17,7 +17,7 @@ const maxNodes = 200_000
 
 // rewrite gives the object the text that kyaml makes of it, in the block style
 // that the scanner is certain of. Where it is not, the object can be read as
-// JSON, and leaves as it came or not at all.
+// JSON, and leaves unchanged or not at all.
 func (o *Object) rewrite(text []byte) error {
 	plain := text
 	if o.item { // a list item: its dash stands where a space may stand

@@ -51,7 +51,7 @@ type node struct {
 	start, end int32
 	// col is the column of a block collection's entries, and of a block scalar's text.
 	col int32
-	// sum is the key's, by which most keys differ at a glance.
+	// sum is the key's, which is enough to tell most keys apart.
 	sum uint32
 }
 

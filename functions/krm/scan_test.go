@@ -193,7 +193,7 @@ func TestMarkerLine(t *testing.T) {
 }
 
 // TestFrozen reads what kyaml cannot write in a way that the scanner is certain
-// of: nobody may edit it, and it leaves as it came.
+// of: nobody may edit it, and it leaves unchanged.
 func TestFrozen(t *testing.T) {
 	for _, value := range []string{"!!binary aGVsbG8=", "&a 1\n  " + strings.Repeat("k", 200) + ": *a"} {
 		text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: " + value + "\n"
