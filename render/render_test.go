@@ -354,5 +354,5 @@ func abridge(data []byte) []byte {
 			b.Write(line)
 		}
 	}
-	return regexp.MustCompile(`"original":"[^"]*"`).ReplaceAll(b.Bytes(), []byte(`"original":"…"`))
+	return regexp.MustCompile(`(\\?"original\\?":\\?")[^"\\]*`).ReplaceAll(b.Bytes(), []byte(`${1}…`))
 }

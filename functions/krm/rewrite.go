@@ -25,7 +25,7 @@ func (o *Object) rewrite(text []byte) error {
 		plain[bytes.IndexByte(plain, '-')] = ' '
 	}
 	// kyaml places some comments elsewhere when lines end in CRLF.
-	plain = bytes.ReplaceAll(plain, []byte("\r\n"), []byte("\n"))
+	plain = yamlEscapes(bytes.ReplaceAll(plain, []byte("\r\n"), []byte("\n")))
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(plain))
 	if err := decoder.Decode(&document); err != nil {
