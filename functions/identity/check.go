@@ -69,7 +69,7 @@ func (c *checker) text(field, value string) bool {
 		return false
 	}
 	if i := strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
-		c.error("identity/control-character", field, fmt.Sprintf("%q holds a line break or another control character", value),
+		c.error("identity/control-character", field, "the value holds a line break or another control character",
 			"write it on one line")
 		return false
 	}
@@ -127,7 +127,7 @@ func (c *checker) endpoint(field, value string) {
 // portable refuses what OpenTelemetry's loaders would read differently.
 func (c *checker) portable(field, value string) {
 	if !scalar.Portable(value) {
-		c.error("identity/dollar", field, fmt.Sprintf("%q holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on", value),
+		c.error("identity/dollar", field, "the value holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on",
 			"leave out $$, ${ without a variable's name, and { that is not closed")
 	}
 }

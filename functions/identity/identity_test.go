@@ -247,6 +247,9 @@ func TestIdentityFindings(t *testing.T) {
 				if f.Severity != krm.Info && f.Hint == "" {
 					t.Errorf("%s says no remedy", f.Rule)
 				}
+				if f.Rule == "identity/control-character" && strings.Contains(f.Message, "http://x") {
+					t.Errorf("%s quotes a value that may be secret: %s", f.Rule, f.Message)
+				}
 			}
 			// The same in RenderConfig, whose paths lie deeper.
 			config := decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}")
