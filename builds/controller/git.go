@@ -5,23 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/config"
-	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
 	"github.com/go-git/go-git/v5/plumbing/transport/ssh"
-	"github.com/go-git/go-git/v5/storage/memory"
 	"github.com/skeema/knownhosts"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -36,80 +34,33 @@ type resolved struct {
 	branch string // when the revision names one
 }
 
-// resolver asks Git servers for commits. Many builds of one revision at the same
-// moment ask once.
-type resolver struct {
-	mu    sync.Mutex
-	calls map[string]*gitCall
-}
-
-type gitCall struct {
-	done chan struct{}
-	at   time.Time
-	answ resolved
-	err  error
-}
-
-// answerKeeps is how long an answer serves other builds of the same burst.
-const answerKeeps = 2 * time.Second
-
 var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// commit that a revision of a repository stands for. A full SHA is taken as it
-// is. With fresh no earlier answer serves, as when somebody asks for a rerun
-// after a push. The error is a *compose.Problem when the user must act.
-func (g *resolver) commit(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
+// resolve the commit that a revision of a repository stands for; a full SHA is
+// taken as it is. The errors are those of resolver.commit.
+func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
 	if fullCommit.MatchString(revision) {
 		return resolved{commit: revision}, nil
 	}
-	key := repository + "\n" + revision + "\n" + b.Spec.Source.RepoUser
+	question := repository + "\n" + revision + "\n" + b.Spec.Source.RepoUser
 	if secret != nil {
-		key += "\n" + string(secret.UID) + secret.ResourceVersion
+		question += "\n" + string(secret.UID) + secret.ResourceVersion
 	}
-	g.mu.Lock()
-	if g.calls == nil {
-		g.calls = map[string]*gitCall{}
+	own := b.DeepCopy() // the reconcile goes on with its own
+	answer, err := g.commit(client.ObjectKeyFromObject(b), question, fresh, func(ctx context.Context) (resolved, error) {
+		return lsRemote(ctx, g.dial, own, repository, revision, secret)
+	})
+	var problem *compose.Problem
+	if errors.As(err, &problem) { // asked for another build, perhaps
+		mine := *problem
+		mine.Place = place(b)
+		return resolved{}, &mine
 	}
-	for k, c := range g.calls {
-		if !c.at.IsZero() && time.Since(c.at) > answerKeeps {
-			delete(g.calls, k)
-		}
-	}
-	call, shared := g.calls[key]
-	shared = shared && !(fresh && !call.at.IsZero())
-	if !shared {
-		call = &gitCall{done: make(chan struct{})}
-		g.calls[key] = call
-	}
-	g.mu.Unlock()
-	if !shared {
-		call.answ, call.err = lsRemote(ctx, b, repository, revision, secret)
-		g.mu.Lock()
-		call.at = time.Now()
-		if call.err != nil {
-			delete(g.calls, key)
-		}
-		g.mu.Unlock()
-		close(call.done)
-	}
-	select {
-	case <-call.done:
-		var problem *compose.Problem
-		if errors.As(call.err, &problem) { // asked for another build, perhaps
-			own := *problem
-			own.Place = place(b)
-			return resolved{}, &own
-		}
-		return call.answ, call.err
-	case <-ctx.Done():
-		return resolved{}, ctx.Err()
-	}
+	return answer, err
 }
 
 // lsRemote lists the references of the repository and picks the revision's.
-func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
-	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
-	defer cancel()
+func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
 	bad := func(reason, field, message, hint string) (resolved, error) {
 		return resolved{}, &compose.Problem{Reason: reason, Place: place(b), Field: field, Message: message, Hint: hint}
 	}
@@ -129,11 +80,14 @@ func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision strin
 		problem.Place = place(b)
 		return resolved{}, problem
 	}
-	remote := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{address}})
-	refs, err := remote.ListContext(ctx, &git.ListOptions{Auth: auth, PeelingOption: git.AppendPeeled})
+	refs, err := references(ctx, dial, endpoint, auth)
 	shown := redact(address)
 	switch {
 	case err == nil:
+	case errors.Is(err, errRefsTooLarge):
+		return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has too many references: %v", shown, errRefsTooLarge), "write a full commit SHA, which is not looked up")
+	case errors.Is(err, ErrForbiddenAddress):
+		return bad(api.ReasonInvalidBuild, repo, shown+" has an address that builds may not ask", "use another server, or let the operator allow the network in --git-allow-network of the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return bad(api.ReasonRevisionNotFound, repo, shown+" is an empty repository", "push a commit first")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed),
@@ -152,14 +106,18 @@ func lsRemote(ctx context.Context, b *api.AgentBuild, repository, revision strin
 	default:
 		return resolved{}, fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown)) // it may answer later
 	}
-	by := map[string]plumbing.Hash{}
+	by := maps.Clone(refs.References)
+	for name, hash := range refs.Peeled {
+		by[name+"^{}"] = hash
+	}
 	head := ""
-	for _, ref := range refs {
-		if ref.Type() == plumbing.SymbolicReference {
-			head = ref.Target().String()
-			continue
+	for _, target := range refs.Capabilities.Get(capability.SymRef) {
+		if name, is := strings.CutPrefix(target, "HEAD:"); is {
+			head = name
 		}
-		by[ref.Name().String()] = ref.Hash()
+	}
+	if refs.Head != nil {
+		by["HEAD"] = *refs.Head
 	}
 	if revision == "HEAD" && head != "" {
 		revision = head

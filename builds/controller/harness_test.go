@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -137,6 +138,7 @@ func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 	w.options = controller.Options{
 		Namespace: systemNamespace, Namespaces: []string{w.namespace},
 		MetricsAddress: "0", HealthAddress: "0", LogLines: 20, QPS: 1000, Log: logr.Discard(),
+		Dial: (&net.Dialer{}).DialContext,
 	}
 	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w

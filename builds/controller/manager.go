@@ -37,6 +37,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -62,6 +63,9 @@ type Options struct {
 	QPS float32
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
+	// Dial opens connections to Git servers. It refuses with ErrForbiddenAddress
+	// those that tenants may not have asked. It must be set.
+	Dial Dial
 	// RebuildRate is how many runs a minute a changed template or step starts; zero
 	// means 10. Until a build's turn comes its result stays as it is.
 	RebuildRate int
@@ -112,6 +116,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Settings.Group == "" {
 		o.Settings.Group = api.DefaultGroup
 	}
+	if o.Dial == nil {
+		return errors.New("no Dial says which Git servers may be asked")
+	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 8
 	}
@@ -159,6 +166,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
+	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)
+	r.git.wake = func(build types.NamespacedName) {
+		select {
+		case r.woken <- event.GenericEvent{Object: &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace, Name: build.Name}}}:
+		case <-ctx.Done():
+		}
+	}
 	for _, c := range r.metrics.collectors() {
 		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return fmt.Errorf("registering metrics: %w", err)
@@ -176,8 +190,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// setup says what wakes a reconcile: the build, its runs and the ConfigMaps it
-// was composed from.
+// setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
+// composed from, and the answer of its Git server.
 func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency int) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &PipelineRun{}, ownerIndex, ownerOf); err != nil {
 		return fmt.Errorf("indexing runs by their build: %w", err)
@@ -192,6 +206,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency in
 		Named("agentbuild").
 		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		Watches(&PipelineRun{}, runEvents{}).
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.buildsOf)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -61,6 +62,7 @@ type Reconciler struct {
 	metrics  *metrics
 	texts    texts
 	git      resolver
+	woken    chan event.GenericEvent
 	verdicts compose.Verdicts
 	rebuilds rebuilds
 	waits    sync.Map // build by name -> how long the last recheck waited
@@ -83,6 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if s == nil && err == nil {
 		r.waits.Delete(request.NamespacedName)
 		r.rebuilds.leave(request.NamespacedName)
+		r.git.forget(request.NamespacedName)
 	}
 	if s == nil || err != nil {
 		// A build that was judged before is not doubted because a server is down.
@@ -101,6 +104,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	created, err := r.act(ctx, s, &v)
+	var later *notYet
+	if errors.As(err, &later) {
+		if later.cause != nil || later.waited > patience {
+			r.retrying(ctx, s, err)
+		}
+		return reconcile.Result{RequeueAfter: later.again}, nil
+	}
 	if err != nil {
 		r.retrying(ctx, s, err)
 		return reconcile.Result{}, err
@@ -166,7 +176,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	}
 	again := false
 	if in.Commit == "" {
-		answer, err := r.git.commit(ctx, s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
+		answer, err := r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
 		var mend *compose.Problem
 		if errors.As(err, &mend) {
 			v.problem = mend

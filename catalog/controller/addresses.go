@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -26,6 +27,9 @@ func GuardedDial(allowed []netip.Prefix) Dial {
 	}}
 	return dialer.DialContext
 }
+
+// IsForbidden tells whether a GuardedDial refused the address.
+func IsForbidden(err error) bool { return errors.Is(err, errForbidden) }
 
 // forbidden networks, beside loopback, link-local, multicast and unspecified
 // addresses. The NetworkPolicy of the installation has the same.

@@ -56,7 +56,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if o.Roots, err = readRoots(c.caFile); err != nil {
 		return err
 	}
-	networks, err := readNetworks(c.networks)
+	networks, err := readNetworks("--catalog-allow-network", c.networks)
 	if err != nil {
 		return usageError{err}
 	}
@@ -115,11 +115,11 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-func readNetworks(texts []string) (out []netip.Prefix, err error) {
+func readNetworks(flag string, texts []string) (out []netip.Prefix, err error) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("--catalog-allow-network %q: write it as 10.0.0.0/8", text)
+			return nil, fmt.Errorf("%s %q: write it as 10.0.0.0/8", flag, text)
 		}
 		out = append(out, p)
 	}

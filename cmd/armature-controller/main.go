@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	catalog "github.com/armature-dev/armature/catalog/controller"
 )
 
 func main() {
@@ -39,7 +42,7 @@ func command() *cobra.Command {
 	o := controller.Options{}
 	var c catalogOptions
 	var level, pins string
-	var names []string
+	var names, networks []string
 	cmd := &cobra.Command{
 		Use:   "armature-controller",
 		Short: "Build the images that AgentBuilds ask for; fill and serve the catalog",
@@ -69,6 +72,11 @@ func command() *cobra.Command {
 			if o.Settings.ImagePins, err = readPins(pins); err != nil {
 				return err
 			}
+			allowed, err := readNetworks("--git-allow-network", networks)
+			if err != nil {
+				return usageError{err}
+			}
+			o.Dial = gitDial(allowed)
 			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
 			ctrl.SetLogger(o.Log)
 			klog.SetLogger(o.Log)
@@ -109,6 +117,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
 	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
+	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers to ask although they are loopback, link-local or a cloud's metadata, such as 127.0.0.0/8")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -140,6 +149,18 @@ func check(o controller.Options) error {
 		}
 	}
 	return nil
+}
+
+// gitDial refuses the addresses that the catalog refuses.
+func gitDial(allowed []netip.Prefix) controller.Dial {
+	dial := catalog.GuardedDial(allowed)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if catalog.IsForbidden(err) {
+			return nil, fmt.Errorf("%w: %w", controller.ErrForbiddenAddress, err)
+		}
+		return conn, err
+	}
 }
 
 func splitList(text string) []string {

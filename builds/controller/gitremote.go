@@ -1,0 +1,178 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"golang.org/x/crypto/ssh"
+)
+
+// Dial opens connections to Git servers, and refuses the addresses that tenants
+// may not have asked.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// ErrForbiddenAddress is what a Dial refuses an address with.
+var ErrForbiddenAddress = errors.New("the address may not be asked")
+
+const (
+	// maxRefs is how much a Git server may answer, in bytes; it is room for about
+	// 100,000 references.
+	maxRefs = 8 << 20
+	// maxGitError of what it says of an error is read.
+	maxGitError = 64 << 10
+)
+
+// errRefsTooLarge ends an answer that goes on and on.
+var errRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
+
+// references that a Git server advertises.
+func references(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (*packp.AdvRefs, error) {
+	if endpoint.Protocol == "ssh" {
+		return sshReferences(ctx, dial, endpoint, auth)
+	}
+	client := &http.Client{Transport: &bounded{&http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: maxGitError,
+	}}}
+	session, err := githttp.NewClient(client).NewUploadPackSession(endpoint, auth)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := session.AdvertisedReferencesContext(ctx)
+	return refs, errors.Join(err, session.Close())
+}
+
+// bounded reads at most maxRefs of each answer.
+type bounded struct{ http.RoundTripper }
+
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body := response.Body
+	limit, after := int64(maxRefs), errRefsTooLarge
+	if response.StatusCode >= http.StatusBadRequest {
+		limit, after = maxGitError, io.EOF
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{&atMost{body, limit, after}, body}
+	return response, nil
+}
+
+// atMost reads left bytes, then ends with after.
+type atMost struct {
+	from  io.Reader
+	left  int64
+	after error
+}
+
+func (r *atMost) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, r.after
+	}
+	n, err := r.from.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
+	return n, err
+}
+
+// sshReferences asks over SSH. The connection has the deadline of ctx, and what
+// comes over it a bound.
+func sshReferences(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (*packp.AdvRefs, error) {
+	login, ok := auth.(gitssh.AuthMethod)
+	if !ok {
+		return nil, transport.ErrInvalidAuthMethod
+	}
+	config, err := login.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	address := net.JoinHostPort(endpoint.Host, strconv.Itoa(cmp.Or(endpoint.Port, gitssh.DefaultPort)))
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, has := ctx.Deadline(); has {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return nil, err
+		}
+	}
+	handshake, channels, requests, err := ssh.NewClientConn(&boundedConn{conn, atMost{conn, 2 * maxRefs, errRefsTooLarge}}, address, config)
+	if err != nil {
+		return nil, err
+	}
+	client := ssh.NewClient(handshake, channels, requests)
+	defer func() { _ = client.Close() }()
+	session, err := client.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	out, err := session.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	complaint := &head{}
+	session.Stderr = complaint
+	if err := session.Start("git-upload-pack '" + strings.ReplaceAll(endpoint.Path, "'", `'\''`) + "'"); err != nil {
+		return nil, err
+	}
+	refs := packp.NewAdvRefs()
+	switch err := refs.Decode(&atMost{out, maxRefs, errRefsTooLarge}); {
+	case errors.Is(err, errRefsTooLarge):
+		return nil, err
+	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && refs.IsEmpty():
+		return nil, transport.ErrEmptyRemoteRepository
+	case err != nil:
+		_ = session.Wait() // for what it complains of
+		if text := strings.TrimSpace(string(complaint.text)); noRepository(text) {
+			return nil, transport.ErrRepositoryNotFound
+		} else if text != "" {
+			return nil, errors.New(text)
+		}
+		return nil, err
+	}
+	return refs, nil
+}
+
+// noRepository tells whether a server says over SSH that there is none, or none
+// for that key.
+func noRepository(text string) bool {
+	text = strings.ToLower(text)
+	for _, words := range []string{"not found", "does not appear to be a git repository", "does not exist", "could not be found", "not a git repository", "access denied"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// boundedConn bounds what is read over a connection.
+type boundedConn struct {
+	net.Conn
+	in atMost
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// head keeps the first words of a stream.
+type head struct{ text []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
+	return len(p), nil
+}
