@@ -101,7 +101,7 @@ func TestGitServerThatAnswersWithoutEnd(t *testing.T) {
 	urls := map[string]string{
 		"error": endless(http.StatusInternalServerError, "text/plain", "", strings.Repeat("x", 64<<10)),
 		"references": endless(http.StatusOK, "application/x-git-upload-pack-advertisement", line("# service=git-upload-pack\n")+"0000"+
-			line("0123456789012345678901234567890123456789 refs/heads/branch0\x00multi_ack agent\n"), strings.Repeat(ref, 1024)),
+			line("0123456789012345678901234567890123456789 refs/heads/branch0\x00multi_ack\n"), strings.Repeat(ref, 1024)),
 	}
 	w.start()
 	for name, url := range urls {
