@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
@@ -106,24 +106,28 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 	default:
 		return resolved{}, fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown)) // it may answer later
 	}
-	by := maps.Clone(refs.References)
-	for name, hash := range refs.Peeled {
-		by[name+"^{}"] = hash
-	}
 	head := ""
 	for _, target := range refs.Capabilities.Get(capability.SymRef) {
 		if name, is := strings.CutPrefix(target, "HEAD:"); is {
 			head = name
 		}
 	}
-	if refs.Head != nil {
-		by["HEAD"] = *refs.Head
-	}
 	if revision == "HEAD" && head != "" {
 		revision = head
 	}
+	find := func(name string) (plumbing.Hash, bool) {
+		if tag, is := strings.CutSuffix(name, "^{}"); is {
+			hash, ok := refs.Peeled[tag]
+			return hash, ok
+		}
+		if name == "HEAD" && refs.Head != nil {
+			return *refs.Head, true
+		}
+		hash, ok := refs.References[name]
+		return hash, ok
+	}
 	for _, name := range []string{revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}", "refs/tags/" + revision} {
-		if hash, ok := by[name]; ok {
+		if hash, ok := find(name); ok {
 			out := resolved{commit: hash.String()}
 			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
 				out.branch = branch

@@ -16,7 +16,8 @@ import (
 // Git servers are strangers, so no reconcile waits for one. A question is queued
 // by its build's namespace, namespaces take turns, and when the answer is there
 // its builds are woken. A server that is slow or hostile delays the builds of the
-// namespace that asks it, and no others.
+// namespaces that ask it. Those of others wait only when so many namespaces ask
+// such servers that they hold all of gitRunning, and then for their turn.
 
 // resolver asks Git servers for commits. Many builds of a namespace that ask the
 // same at the same moment ask once.
@@ -54,8 +55,9 @@ const (
 	answerKeeps = 2 * time.Second
 	// answerWaits is how long an answer waits for a build that asked.
 	answerWaits = time.Minute
-	// gitRecheck is how often a build looks whether its answer is there, in case
-	// that it was not woken.
+	// gitRecheck is when a build first looks whether its answer has arrived, to
+	// report that it waits. Each wait after that is twice as long, so that the
+	// builds of a slow server do not keep the reconcile workers busy.
 	gitRecheck = 5 * time.Second
 	// The wait of a build whose Git server failed, doubled each time.
 	firstGitRetry, lastGitRetry = time.Second, time.Minute
@@ -91,7 +93,8 @@ func (g *resolver) commit(build types.NamespacedName, question string, fresh boo
 	}
 	if call.answered.IsZero() {
 		call.builds[build] = true
-		return resolved{}, &notYet{waited: time.Since(call.asked), again: gitRecheck}
+		waited := time.Since(call.asked)
+		return resolved{}, &notYet{waited: waited, again: max(gitRecheck, waited)}
 	}
 	delete(call.builds, build)
 	if call.err == nil || errors.As(call.err, new(*compose.Problem)) {

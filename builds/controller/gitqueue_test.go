@@ -166,3 +166,19 @@ func TestGitFailuresWaitLonger(t *testing.T) {
 		t.Error("the wait is not forgotten")
 	}
 }
+
+// A build whose question goes unanswered looks again ever more rarely, so that many
+// of them leave the reconcile workers to others.
+func TestGitRecheckDoubles(t *testing.T) {
+	a, never := newAsked(), make(chan struct{})
+	defer close(never)
+	for _, waited := range []time.Duration{0, 20 * time.Second, time.Hour} {
+		if call := a.calls["team\nq"]; call != nil {
+			call.asked = time.Now().Add(-waited)
+		}
+		var later *notYet
+		if _, err := a.commit(named("team", 0), "q", false, a.until("team", never, resolved{}, nil)); !errors.As(err, &later) || later.again < max(gitRecheck, waited) {
+			t.Fatalf("after %s: %+v, %v", waited, later, err)
+		}
+	}
+}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/armature-dev/armature/builds/controller"
 )
 
 // A call that cannot work is refused before anything is asked of a cluster.
@@ -22,11 +25,26 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --log-lines=-1":                    "0 or more",
 		"--namespace=a --image-mirror=https://mirror/hub": "without a scheme",
 		"--namespace=a --log-level=loud":                  "use debug",
+		"--namespace=a --git-allow-network=localhost":     `--git-allow-network "localhost": write it as 10.0.0.0/8`,
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(args))
 		if err := cmd.Execute(); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// Git servers at the node itself or at a cloud's metadata are refused with the
+// error that the controller reports; a network that was allowed is not.
+func TestGitDial(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:1", "[::1]:1", "169.254.169.254:80"} {
+		if _, err := gitDial(nil)(t.Context(), "tcp", address); !errors.Is(err, controller.ErrForbiddenAddress) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	if _, err := gitDial(allowed)(t.Context(), "tcp", "127.0.0.1:1"); err == nil || errors.Is(err, controller.ErrForbiddenAddress) {
+		t.Errorf("an allowed network: %v", err)
 	}
 }

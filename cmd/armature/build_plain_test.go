@@ -80,13 +80,13 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 	}
 }
 
-// install and plan hand the operator's hosts on.
+// install and plan hand the operator's hosts and networks on.
 func TestPlainHTTPHosts(t *testing.T) {
-	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, plainHTTP: []string{"git.local:3000", "other"}}.manifests()
+	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, plainHTTP: []string{"git.local:3000", "other"}, networks: []string{"169.254.20.0/24"}}.manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "- --plain-http-hosts=git.local:3000,other\n") {
+	if !strings.Contains(string(text), "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(string(text), "- --git-allow-network=169.254.20.0/24\n") {
 		t.Error("the controller is not told")
 	}
 	a := buildArmature(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type installation struct {
 	image     string
 	mirror    string
 	plainHTTP []string
+	networks  []string // of Git servers to ask although they are refused by default
 	group     string
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
@@ -70,6 +72,7 @@ kubectl apply --server-side -f -.`,
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
 	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
 	f.StringSliceVar(&i.plainHTTP, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
+	f.StringSliceVar(&i.networks, "git-allow-network", nil, "networks of Git servers to ask although they are loopback, link-local or a cloud's metadata, such as 169.254.20.0/24")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -150,6 +153,11 @@ func (i installation) check() error {
 			return fmt.Errorf("--image: %w", err)
 		}
 	}
+	for _, n := range i.networks {
+		if _, err := netip.ParsePrefix(n); err != nil {
+			return fmt.Errorf("--git-allow-network %q: write it as 10.0.0.0/8", n)
+		}
+	}
 	if i.mirror != "" {
 		if err := compose.CheckMirror(i.mirror); err != nil {
 			return fmt.Errorf("--image-mirror: %w", err)
@@ -172,6 +180,9 @@ func (i installation) overlay() map[string]any {
 	}
 	if len(i.plainHTTP) > 0 {
 		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--plain-http-hosts="+strings.Join(i.plainHTTP, ","))
+	}
+	if len(i.networks) > 0 {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--git-allow-network="+strings.Join(i.networks, ","))
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -103,8 +103,8 @@ func TestHelmChart(t *testing.T) {
 		flags             []string
 	}{
 		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--catalog"}},
+		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], catalog: {enabled: true}}",
+			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--catalog"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := objects(t, program, append([]string{"install", "--namespace", c.namespace}, c.flags...)...)

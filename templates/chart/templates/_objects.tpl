@@ -49,6 +49,9 @@ release goes, and the objects of users with them.
 {{- if and $v.imageMirror (eq $o.metadata.name "armature-controller") -}}
 {{- $_ := set $c "args" (append $c.args (printf "--image-mirror=%s" $v.imageMirror)) -}}
 {{- end -}}
+{{- if and $v.gitAllowNetwork (eq $o.metadata.name "armature-controller") -}}
+{{- $_ := set $c "args" (append $c.args (printf "--git-allow-network=%s" (join "," $v.gitAllowNetwork))) -}}
+{{- end -}}
 {{- end -}}
 ---
 {{ toYaml $o }}
