@@ -7,11 +7,12 @@ import (
 )
 
 // TestImports keeps rendering pure and quick to start: no cluster,
-// registry or signing code in the functions, the root of render or armature-fn, and
+// registry or signing code in the functions, the root of render, the analyses on
+// it or armature-fn, and
 // imports that point one way (docs/architecture.md).
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
-	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render"}
+	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/explain"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
 	shared := []string{module + "functions/contract"} // with index, expand and identity below it

@@ -16,13 +16,12 @@ import (
 
 func corpus(b *testing.B, n int) (files []render.File, size int) {
 	b.Helper()
-	for i := range n {
-		var text bytes.Buffer
-		if err := workloads.Write(&text, i); err != nil {
-			b.Fatal(err)
-		}
-		files = append(files, render.File{Path: workloads.File(i), Data: text.Bytes()})
-		size += text.Len()
+	err := workloads.Each(n, func(file string, data []byte) {
+		files = append(files, render.File{Path: file, Data: data})
+		size += len(data)
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
 	return files, size
 }

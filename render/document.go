@@ -430,7 +430,8 @@ func syntaxHint(text []byte) string {
 
 const (
 	consumedMark = "# armature.dev/consumed: "
-	consumedLine = "#| "
+	// ConsumedLine begins the lines of a consumed custom resource in a rendered file.
+	ConsumedLine = "#| "
 	unendedMark  = ", without a line feed at its end"
 )
 
@@ -447,9 +448,9 @@ func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
 	dst = append(append(dst, ')'), eol...)
 	for line := range bytes.Lines(text) {
 		if len(bytes.TrimRight(line, "\r\n")) == 0 {
-			dst = append(dst, consumedLine[:2]...)
+			dst = append(dst, ConsumedLine[:2]...)
 		} else {
-			dst = append(dst, consumedLine...)
+			dst = append(dst, ConsumedLine...)
 		}
 		dst = append(dst, line...)
 	}
@@ -469,9 +470,9 @@ func restoreConsumed(text []byte) ([]byte, bool) {
 			first, unended = false, bytes.Contains(line, []byte(unendedMark))
 			continue
 		}
-		if rest, ok := bytes.CutPrefix(line, []byte(consumedLine)); ok {
+		if rest, ok := bytes.CutPrefix(line, []byte(ConsumedLine)); ok {
 			line = rest
-		} else if rest, ok := bytes.CutPrefix(line, []byte(consumedLine[:2])); ok {
+		} else if rest, ok := bytes.CutPrefix(line, []byte(ConsumedLine[:2])); ok {
 			line = rest
 		}
 		source = append(source, line...)

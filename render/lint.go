@@ -94,7 +94,7 @@ func (l *linter) overwritten(o *krm.Object) {
 // same memory.
 func (l *linter) each(files []File, visit func(*krm.Object)) {
 	for _, f := range files {
-		walk(f.Data, func(d krm.Document, item bool, line int) {
+		EachDocument(f.Data, func(d krm.Document, item bool, line int) {
 			o := &l.object
 			if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 				visit(o) // the render reports what cannot be read
@@ -108,11 +108,11 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 	file := o.Origin.File
 	if file != l.file {
 		l.file, l.authors = file, nil
-		data, err := content(l.src, file)
+		data, err := l.src.Content(file)
 		if err != nil {
 			return nil, false // a file that a render puts beside another
 		}
-		walk(data, func(d krm.Document, item bool, line int) {
+		EachDocument(data, func(d krm.Document, item bool, line int) {
 			a := new(krm.Object)
 			if isObject, err := a.Read(data, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject {
 				l.authors = append(l.authors, a)
@@ -140,7 +140,7 @@ func contests(src Source, opt Options, severity krm.Severity, changed map[string
 	if severity == lint.Off || len(changed) == 0 {
 		return nil, nil
 	}
-	s, err := newStages(src, opt)
+	s, err := NewStages(src, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func contests(src Source, opt Options, severity krm.Severity, changed map[string
 		if path := src.Files[i].Path; !changed[path] && !changed[beside(path)] {
 			continue
 		}
-		f, err := s.file(i)
+		f, err := s.File(i)
 		if err != nil {
 			return nil, err
 		}

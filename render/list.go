@@ -80,8 +80,8 @@ func restoreItems(text []byte) (restored []byte, marks []int, ok bool) {
 			continue
 		}
 		if within {
-			if line, within = bytes.CutPrefix(line, []byte(consumedLine)); !within {
-				line, within = bytes.CutPrefix(line, []byte(consumedLine[:2]))
+			if line, within = bytes.CutPrefix(line, []byte(ConsumedLine)); !within {
+				line, within = bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
 			}
 		}
 		restored = append(restored, line...)

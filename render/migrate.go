@@ -62,14 +62,14 @@ type live struct {
 // each visits all objects. Those of lists are given as documents of their own.
 func (m *migration) each(visit func(o *krm.Object) error) error {
 	for _, f := range m.src.Files {
-		if f.AsIs || !manifest(f.Path) {
+		if f.AsIs || !IsManifest(f.Path) {
 			continue
 		}
 		data, err := m.read(f)
 		if err != nil {
 			return err
 		}
-		walk(data, func(d krm.Document, item bool, line int) {
+		EachDocument(data, func(d krm.Document, item bool, line int) {
 			o := new(krm.Object)
 			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]), krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
 			if readErr != nil {
@@ -116,12 +116,12 @@ func (m *migration) file(i int, sink Sink) error {
 	if err != nil {
 		return err
 	}
-	if f.AsIs || !manifest(f.Path) {
+	if f.AsIs || !IsManifest(f.Path) {
 		return sink(f.Path, data)
 	}
 	var out []byte
 	changed := false
-	walk(data, func(d krm.Document, item bool, line int) {
+	EachDocument(data, func(d krm.Document, item bool, line int) {
 		text := data[d.Start:d.End]
 		var o krm.Object
 		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, krm.Origin{File: f.Path, Line: line})

@@ -60,7 +60,7 @@ func Tree(root, skip string) (Source, []krm.Finding, error) {
 	}
 	if !info.IsDir() {
 		switch {
-		case !manifest(filepath.Base(root)):
+		case !IsManifest(filepath.Base(root)):
 			return Source{}, nil, fmt.Errorf("%s is no manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
 		case info.Size() > MaxFile:
 			return Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
@@ -241,7 +241,7 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 // Objects calls visit for every object of a file in memory, items of lists
 // included. The object is valid during the call only.
 func Objects(f File, visit func(*krm.Object)) {
-	walk(f.Data, func(d krm.Document, item bool, line int) {
+	EachDocument(f.Data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
 		if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 			visit(&o)

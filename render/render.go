@@ -43,6 +43,20 @@ type Source struct {
 	Read func(file string, buf []byte) ([]byte, error)
 }
 
+// Content gives the content of a file of the source, or of one beside them that
+// Read knows.
+func (s Source) Content(file string) ([]byte, error) {
+	for _, f := range s.Files {
+		if f.Path == file && (f.Data != nil || s.Read == nil) {
+			return f.Data, nil
+		}
+	}
+	if s.Read == nil {
+		return nil, fmt.Errorf("%s: %w", file, fs.ErrNotExist)
+	}
+	return s.Read(file, nil)
+}
+
 // Options say how.
 type Options struct {
 	// Config is the RenderConfig, nil for the defaults.
@@ -244,7 +258,7 @@ func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, 
 		if err != nil {
 			continue
 		}
-		walk(data, func(d krm.Document, item bool, line int) {
+		EachDocument(data, func(d krm.Document, item bool, line int) {
 			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 				if id, ok := wanted[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
 					visit(id, &o)
@@ -257,7 +271,7 @@ func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, 
 // asIs reports whether a file passes untouched: it is no manifest, holds text
 // for another tool, or the configuration leaves it alone.
 func (e *engine) asIs(f *File) bool {
-	if f.AsIs || !manifest(f.Path) {
+	if f.AsIs || !IsManifest(f.Path) {
 		return true
 	}
 	if e.opt.Config == nil {
@@ -404,13 +418,13 @@ func (e *engine) beside(f *contract.File) error {
 	return nil
 }
 
-// walk calls visit for every document of a stream, or for the items of
+// EachDocument calls visit for every document of a stream, or for the items of
 // documents that are lists, with the line each starts on.
-func walk(data []byte, visit func(d krm.Document, item bool, line int)) {
+func EachDocument(data []byte, visit func(d krm.Document, item bool, line int)) {
 	walkHeads(data, false, func(_ []byte, d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
 }
 
-// walkHeads is walk with the heads of documents, where they are certain, and the
+// walkHeads is EachDocument with the heads of documents, where they are certain, and the
 // text that they are in: data, or that of a list with its consumed items, which
 // only come where they are asked for.
 func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document, head *krm.Head, item bool, line int)) (f form) {
@@ -598,8 +612,8 @@ func (w *worker) spill(dst []byte, file string) []byte {
 	return append(dst[:0], dst[kept:]...)
 }
 
-// manifest reports whether a file's name is that of a manifest.
-func manifest(file string) bool {
+// IsManifest reports whether a file's name is that of a manifest.
+func IsManifest(file string) bool {
 	switch path.Ext(file) {
 	case ".yaml", ".yml", ".json":
 		return true

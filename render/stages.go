@@ -12,20 +12,20 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// stages renders single files again and again: with no function, with the first
-// one, with the first two, and so on. What a function does is the difference
-// between two of them, whichever function it is.
-type stages struct {
+// Stages renders single files of a source again and again: with no function,
+// with the first one, with the first two, and so on. What a function does is the
+// difference between two of them, whichever function it is.
+type Stages struct {
 	engine *engine
 	worker worker
 	rows   []functions.Row   // all of them
 	files  map[string][]byte // that the last render wrote
 }
 
-// newStages reads what functions have to know of the whole package, once.
-func newStages(src Source, opt Options) (*stages, error) {
+// NewStages reads what functions have to know of the whole package, once.
+func NewStages(src Source, opt Options) (*Stages, error) {
 	opt.Workers, opt.Memory, opt.Pieces, opt.Beside = 1, nil, false, true
-	s := &stages{}
+	s := &Stages{}
 	if err := checkFunctions(opt.Functions); err != nil {
 		return nil, err
 	}
@@ -42,9 +42,37 @@ func newStages(src Source, opt Options) (*stages, error) {
 	return s, nil
 }
 
-// render gives what a file of the source becomes with some of the functions,
-// and with the settings of its workloads altered where alter is not nil.
-func (s *stages) render(i int, rows []functions.Row, alter func(identity.Settings) identity.Settings) ([]byte, error) {
+// Rows are the functions, in the order of the stages.
+func (s *Stages) Rows() []functions.Row { return s.rows }
+
+// SharedKinds are the kinds of custom resources that decide about objects of
+// other files.
+func (s *Stages) SharedKinds() []string { return s.engine.pkg.SharedKinds() }
+
+// Touches reports whether a render may change a file: it is a manifest, and
+// nothing says to leave it alone.
+func (s *Stages) Touches(i int) bool { return !s.engine.asIs(&s.engine.src.Files[i]) }
+
+// Findings are those about the whole package, and those of the last render.
+func (s *Stages) Findings() []krm.Finding {
+	return append(slices.Clone(s.engine.findings), s.worker.findings...)
+}
+
+// Replace gives a file another text. What the functions know of the package
+// stays as it was.
+func (s *Stages) Replace(i int, data []byte) {
+	s.engine.src.Files = slices.Clone(s.engine.src.Files)
+	s.engine.src.Files[i].Data = data
+	s.engine.sums[i] = 0
+}
+
+// Render gives what a file becomes with all functions, and with the settings of
+// its workloads altered where alter is not nil.
+func (s *Stages) Render(i int, alter func(identity.Settings) identity.Settings) ([]byte, error) {
+	return s.render(i, s.rows, alter)
+}
+
+func (s *Stages) render(i int, rows []functions.Row, alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	s.files = make(map[string][]byte)
 	s.engine.rows, s.worker.findings = rows, nil
 	s.worker.unit.Alter = alter
@@ -59,31 +87,31 @@ func (s *stages) render(i int, rows []functions.Row, alter func(identity.Setting
 	return out, nil
 }
 
-// filed is one file as it was after each function: texts[0] without any.
-type filed struct {
-	path  string
-	texts [][]byte
+// Staged is one file as it was after each function: Texts[0] without any.
+type Staged struct {
+	Path  string
+	Texts [][]byte
 }
 
-// file renders a file of the source in stages.
-func (s *stages) file(i int) (f filed, err error) {
-	f.path = s.engine.src.Files[i].Path
+// File renders a file of the source in stages.
+func (s *Stages) File(i int) (f Staged, err error) {
+	f.Path = s.engine.src.Files[i].Path
 	for n := range len(s.rows) + 1 {
 		text, err := s.render(i, s.rows[:n], nil)
 		if err != nil {
 			return f, err
 		}
-		f.texts = append(f.texts, text)
+		f.Texts = append(f.Texts, text)
 	}
 	return f, nil
 }
 
-// versions are the texts of one object after the functions that changed it.
-type versions struct {
-	functions []int // -1 for the author
-	texts     [][]byte
-	items     []bool
-	line      int // of the author's, 0 where a function made the object
+// Versions are the texts of one object after the functions that changed it.
+type Versions struct {
+	Functions []int // indices of the rows, -1 for the author
+	Texts     [][]byte
+	Listed    []bool // as an item of a list
+	Line      int    // of the author's, 0 where a function made the object
 }
 
 // refOf gives the name of an object, by its first lines where they are certain.
@@ -98,39 +126,35 @@ func refOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
 	return o.Ref, true
 }
 
-// EachObject visits the objects of a rendered file with their texts; listed says
-// that one is an item of a list.
-func EachObject(data []byte, visit func(text []byte, listed bool, ref krm.Ref)) {
-	walk(data, func(d krm.Document, item bool, line int) {
+// EachObject visits the objects of a rendered file, with the line that each
+// starts on; listed says that one is an item of a list.
+func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, ref krm.Ref)) {
+	EachDocument(data, func(d krm.Document, item bool, line int) {
 		if ref, ok := refOf(data, d, item); ok {
-			visit(data[d.Start:d.End], item, ref)
+			visit(d, item, line, ref)
 		}
 	})
 }
 
-// versions gathers the objects of a file. Most are the same after most functions.
-func (f filed) versions() map[krm.Ref]*versions {
-	all := make(map[krm.Ref]*versions)
-	for n, text := range f.texts {
-		if n > 0 && bytes.Equal(text, f.texts[n-1]) {
+// Versions gathers the objects of a file. Most are the same after most functions.
+func (f Staged) Versions() map[krm.Ref]*Versions {
+	all := make(map[krm.Ref]*Versions)
+	for n, text := range f.Texts {
+		if n > 0 && bytes.Equal(text, f.Texts[n-1]) {
 			continue
 		}
-		walk(text, func(d krm.Document, item bool, line int) {
+		EachObject(text, func(d krm.Document, listed bool, line int, ref krm.Ref) {
 			own := text[d.Start:d.End]
-			ref, ok := refOf(text, d, item)
-			if !ok {
-				return
-			}
 			v := all[ref]
 			if v == nil {
-				v = &versions{}
+				v = &Versions{}
 				all[ref] = v
 				if n == 0 {
-					v.line = line
+					v.Line = line
 				}
 			}
-			if last := len(v.texts); last == 0 || !bytes.Equal(v.texts[last-1], own) {
-				v.functions, v.texts, v.items = append(v.functions, n-1), append(v.texts, own), append(v.items, item)
+			if last := len(v.Texts); last == 0 || !bytes.Equal(v.Texts[last-1], own) {
+				v.Functions, v.Texts, v.Listed = append(v.Functions, n-1), append(v.Texts, own), append(v.Listed, listed)
 			}
 		})
 	}
@@ -152,23 +176,26 @@ type change struct {
 func (c change) pins() bool { return strings.HasPrefix(c.is, c.was+"@") }
 
 // changes finds the fields that two functions set, by object and field.
-func (f filed) changes() (found []change) {
-	for ref, v := range f.versions() {
-		byFunctions := len(v.texts)
-		if v.functions[0] < 0 {
+func (f Staged) changes() (found []change) {
+	for ref, v := range f.Versions() {
+		byFunctions := len(v.Texts)
+		if v.Functions[0] < 0 {
 			byFunctions--
 		}
 		if byFunctions < 2 {
 			continue
 		}
 		before, setter := make(map[string]string), make(map[string]int)
-		for i, text := range v.texts {
+		for i, text := range v.Texts {
 			var o krm.Object
-			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.items[i], krm.Origin{}); err != nil || !isObject {
+			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i], krm.Origin{}); err != nil || !isObject {
 				continue
 			}
-			function := v.functions[i]
-			leaves(o.Root(), func(at krm.Node, field string) {
+			function := v.Functions[i]
+			EachField(o.Root(), func(at krm.Node, field string) {
+				if at.IsMap() || at.IsList() {
+					return
+				}
 				value := at.Text()
 				was, there := before[field]
 				before[field] = value
@@ -176,7 +203,7 @@ func (f filed) changes() (found []change) {
 					return
 				}
 				if first, set := setter[field]; set && there {
-					found = append(found, change{ref, f.path, v.line, field, first, function, was, value})
+					found = append(found, change{ref, f.Path, v.Line, field, first, function, was, value})
 				}
 				setter[field] = function
 			})
@@ -211,24 +238,19 @@ func appendItem(path []byte, item krm.Node, index int) []byte {
 	return append(append(append(path, '['), name...), ']')
 }
 
-// leaves visits every scalar with its field path, in which items of lists that
-// have names are called by them.
-func leaves(n krm.Node, visit func(at krm.Node, field string)) {
+// EachField visits all values, scalars and collections, with their field paths, in
+// which items of lists that have names are called by them.
+func EachField(n krm.Node, visit func(at krm.Node, field string)) {
 	var descend func(n krm.Node, path []byte)
 	descend = func(n krm.Node, path []byte) {
-		switch {
-		case n.IsMap():
-			for key, value := range n.Fields() {
-				descend(value, appendKey(path, key))
-			}
-		case n.IsList():
-			i := 0
-			for item := range n.Items() {
-				descend(item, appendItem(path, item, i))
-				i++
-			}
-		default:
-			visit(n, string(path))
+		visit(n, string(path))
+		for key, value := range n.Fields() {
+			descend(value, appendKey(path, key))
+		}
+		i := 0
+		for item := range n.Items() {
+			descend(item, appendItem(path, item, i))
+			i++
 		}
 	}
 	descend(n, nil)

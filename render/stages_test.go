@@ -14,7 +14,7 @@ func TestChanges(t *testing.T) {
 	text := func(cpu, image, replicas string) []byte {
 		return []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: " + replicas + "\nspec:\n  containers:\n  - name: app\n    cpu: " + cpu + "\n    image: " + image + "\n")
 	}
-	f := filed{path: "web.yaml", texts: [][]byte{
+	f := Staged{Path: "web.yaml", Texts: [][]byte{
 		[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: 1\nspec:\n  containers: []\n"),
 		text("50m", "app:v1", "1"),
 		text("50m", "app:v1", "1"),

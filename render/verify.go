@@ -22,7 +22,7 @@ func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
 		if rendered == nil {
 			return nil // its objects stand elsewhere in the render
 		}
-		data, err := content(src, file)
+		data, err := src.Content(file)
 		if err != nil || bytes.Equal(data, rendered) {
 			return err
 		}
@@ -50,15 +50,6 @@ type verification struct {
 	left     map[krm.Ref]found // objects that a file should not have
 }
 
-func content(src Source, file string) ([]byte, error) {
-	for _, f := range src.Files {
-		if f.Path == file && f.Data != nil {
-			return f.Data, nil
-		}
-	}
-	return src.Read(file, nil)
-}
-
 type found struct {
 	file     string
 	ref      krm.Ref
@@ -72,7 +63,7 @@ type found struct {
 func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	all := make(map[krm.Ref]found)
 	var failed error
-	walk(data, func(d krm.Document, item bool, line int) {
+	EachDocument(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
 		isObject, err := o.Read(data, d, item, krm.Origin{File: file, Line: line})
 		if err != nil || !isObject {
@@ -163,10 +154,10 @@ func (v *verification) finish() error {
 // manifests visits the source's manifests, as long as visit asks for more.
 func (v *verification) manifests(visit func(file string, data []byte) (more bool, err error)) error {
 	for _, f := range v.src.Files {
-		if f.AsIs || !manifest(f.Path) {
+		if f.AsIs || !IsManifest(f.Path) {
 			continue
 		}
-		data, err := content(v.src, f.Path)
+		data, err := v.src.Content(f.Path)
 		if err != nil {
 			return err
 		}
@@ -182,7 +173,7 @@ func (v *verification) manifests(visit func(file string, data []byte) (more bool
 func (v *verification) nothing() error {
 	seen := false
 	err := v.manifests(func(_ string, data []byte) (more bool, err error) {
-		walk(data, func(d krm.Document, item bool, _ int) {
+		EachDocument(data, func(d krm.Document, item bool, _ int) {
 			var o krm.Object
 			isObject, err := o.Read(data, d, item, krm.Origin{})
 			seen = seen || err == nil && isObject && !localKind(&o)

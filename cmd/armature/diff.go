@@ -100,7 +100,7 @@ example because one of the two does not render or the cluster does not answer.`,
 		case err == nil, errors.As(err, &usageError{}):
 			return err
 		case !errors.Is(err, errFindings):
-			explain(err)
+			printError(err)
 		}
 		return statusFailed
 	}

@@ -16,12 +16,13 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/explain"
 )
 
 func explainCommand() *cobra.Command {
 	in := input{format: "text"}
 	var format, root string
-	var pick render.Selection
+	var pick explain.Selection
 	cmd := &cobra.Command{
 		Use:   "explain FILE [FIELD]",
 		Short: "Say of every rendered line which function and which input set it",
@@ -57,10 +58,10 @@ brackets: data[envoy.yaml].`,
 			if err != nil {
 				return err
 			}
-			var explained render.Explanation
+			var explained explain.Explanation
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if explained, found, err = render.Explain(interruptibleSource(cmd, src), opt, file, pick); err != nil {
+				if explained, found, err = explain.File(interruptibleSource(cmd, src), opt, file, pick); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
@@ -126,7 +127,7 @@ func nearestPackage(folder string) (string, error) {
 	}
 }
 
-func writeExplanation(w io.Writer, format string, e render.Explanation) error {
+func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 	switch format {
 	case "json":
 		encoder := json.NewEncoder(w)
@@ -141,7 +142,7 @@ func writeExplanation(w io.Writer, format string, e render.Explanation) error {
 
 // printExplanation prints blame: the number of the line, its text, and behind
 // it why it is so. The reasons stand in one column where the text lets them.
-func printExplanation(w io.Writer, e render.Explanation) error {
+func printExplanation(w io.Writer, e explain.Explanation) error {
 	const column = 72
 	digits := 1
 	if n := len(e.Lines); n > 0 {

@@ -37,7 +37,7 @@ func run(ctx context.Context, root *cobra.Command) int {
 		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return 2
 	}
-	explain(err)
+	printError(err)
 	return 1
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 )
 
-// explain writes an error to standard error. Text of a registry or a cluster may
+// printError writes an error to standard error. Text of a registry or a cluster may
 // be in it.
-func explain(err error) { fmt.Fprint(os.Stderr, harmless(message(err))) }
+func printError(err error) { fmt.Fprint(os.Stderr, harmless(message(err))) }
 
 // message gives an error as it is printed: with the name of the program, unless it
 // begins with the place of each problem.

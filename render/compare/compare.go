@@ -125,7 +125,7 @@ type side struct {
 func newSide(p Package) *side {
 	s := &side{items: make(map[key]*item), pkg: p}
 	for _, f := range p.Files {
-		render.EachObject(f.Data, func(text []byte, listed bool, ref krm.Ref) {
+		render.EachObject(f.Data, func(d krm.Document, listed bool, _ int, ref krm.Ref) {
 			group, _, _ := strings.Cut(ref.APIVersion, "/")
 			if !strings.Contains(ref.APIVersion, "/") {
 				group = ""
@@ -134,7 +134,7 @@ func newSide(p Package) *side {
 			if s.items[k] != nil {
 				k.file = f.Path
 			}
-			s.items[k] = &item{ref: ref, file: f.Path, text: text, item: listed}
+			s.items[k] = &item{ref: ref, file: f.Path, text: f.Data[d.Start:d.End], item: listed}
 		})
 	}
 	return s

@@ -138,8 +138,8 @@ func (w *world) apply(config, manifests string) map[string]*unstructured.Unstruc
 	}
 	made := make(map[string]*unstructured.Unstructured)
 	for _, f := range r.Files {
-		render.EachObject(f.Data, func(text []byte, _ bool, ref krm.Ref) {
-			o := w.create(string(text))
+		render.EachObject(f.Data, func(d krm.Document, _ bool, _ int, _ krm.Ref) {
+			o := w.create(string(f.Data[d.Start:d.End]))
 			made[o.GetKind()+"/"+o.GetName()] = o
 		})
 	}

@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"text/template"
@@ -14,6 +15,18 @@ func Write(w io.Writer, i int) error { return text.Execute(w, newAgent(i)) }
 
 // File is the name of a workload's file: a folder for each hundred.
 func File(i int) string { return fmt.Sprintf("team-%03d/agent-%05d.yaml", i/100, i) }
+
+// Each visits the first n workloads with the names of their files.
+func Each(n int, visit func(file string, data []byte)) error {
+	for i := range n {
+		var text bytes.Buffer
+		if err := Write(&text, i); err != nil {
+			return err
+		}
+		visit(File(i), text.Bytes())
+	}
+	return nil
+}
 
 type agent struct {
 	I                      int

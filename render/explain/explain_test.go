@@ -1,4 +1,4 @@
-package render_test
+package explain_test
 
 import (
 	"errors"
@@ -7,12 +7,14 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/explain"
 )
 
 // explanationOf explains a file of an archive.
-func explanationOf(t *testing.T, archive, file string, pick render.Selection) (render.Explanation, error) {
+func explanationOf(t *testing.T, archive, file string, pick explain.Selection) (explain.Explanation, error) {
 	t.Helper()
 	a := txtar.Parse([]byte(archive))
 	var opt render.Options
@@ -27,7 +29,7 @@ func explanationOf(t *testing.T, archive, file string, pick render.Selection) (r
 		}
 		src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
 	}
-	e, findings, err := render.Explain(src, opt, file, pick)
+	e, findings, err := explain.File(src, opt, file, pick)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
 	}
@@ -87,7 +89,7 @@ func TestExplain(t *testing.T) {
 		{"data[helper.conf]", "ConfigMap/web-token-exchange", "daemon_mode = true", "token-exchange"},
 	} {
 		t.Run(test.field, func(t *testing.T) {
-			e, err := explanationOf(t, explainable, "web.yaml", render.Selection{Field: test.field, Object: test.object})
+			e, err := explanationOf(t, explainable, "web.yaml", explain.Selection{Field: test.field, Object: test.object})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +145,7 @@ spec:
 		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit cluster (class.yaml:1), OvercommitClass half (class.yaml:6)",
 		"spec.template.spec.containers[agent].image":                  "agent: there by Agent web (web.yaml:6)",
 	} {
-		e, err := explanationOf(t, archive, "web.yaml", render.Selection{Object: "Deployment/web", Field: field})
+		e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Object: "Deployment/web", Field: field})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,14 +168,14 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 		t.Fatal(err, r.Findings)
 	}
 	for _, from := range []render.Source{src, {Files: r.Files}} {
-		e, _, err := render.Explain(from, render.Options{}, "web.yaml", render.Selection{})
+		e, _, err := explain.File(from, render.Options{}, "web.yaml", explain.Selection{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var text strings.Builder
 		for _, l := range e.Lines {
 			text.WriteString(l.Text + "\n")
-			if l.Field == "spec.template.spec.containers[web].image" && (l.Function != render.Author || l.Source == 0) {
+			if l.Field == "spec.template.spec.containers[web].image" && (l.Function != explain.Author || l.Source == 0) {
 				t.Errorf("the author's image is explained by %s", l.Reason())
 			}
 			if strings.HasPrefix(l.Field, "spec.template.spec.initContainers") && l.Function != "inject" {
@@ -188,15 +190,15 @@ func TestExplainIsWhatRenderGives(t *testing.T) {
 
 // TestExplainNothing: what is not there is an error that says what is.
 func TestExplainNothing(t *testing.T) {
-	_, err := explanationOf(t, explainable, "nothing.yaml", render.Selection{})
-	if !errors.Is(err, render.ErrNotInPackage) {
+	_, err := explanationOf(t, explainable, "nothing.yaml", explain.Selection{})
+	if !errors.Is(err, explain.ErrNotInPackage) {
 		t.Errorf("for a file that is not there: %v", err)
 	}
-	_, err = explanationOf(t, explainable, "web.yaml", render.Selection{Field: "spec.template.spec.containers[wbe]"})
+	_, err = explanationOf(t, explainable, "web.yaml", explain.Selection{Field: "spec.template.spec.containers[wbe]"})
 	if err == nil || !strings.Contains(err.Error(), "there is spec.template.spec.containers[web]") {
 		t.Errorf("for a field that is not there: %v", err)
 	}
-	_, err = explanationOf(t, explainable, "web.yaml", render.Selection{Object: "Service/web"})
+	_, err = explanationOf(t, explainable, "web.yaml", explain.Selection{Object: "Service/web"})
 	if err == nil || !strings.Contains(err.Error(), "no object Service/web") {
 		t.Errorf("for an object that is not there: %v", err)
 	}
@@ -204,10 +206,16 @@ func TestExplainNothing(t *testing.T) {
 
 // BenchmarkExplain explains one file of a package of 1,000 workloads.
 func BenchmarkExplain(b *testing.B) {
-	files, _ := corpus(b, 1000)
+	var files []render.File
+	err := workload.Each(1000, func(file string, data []byte) {
+		files = append(files, render.File{Path: file, Data: data})
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		e, _, err := render.Explain(render.Source{Files: files}, render.Options{}, files[500].Path, render.Selection{})
+		e, _, err := explain.File(render.Source{Files: files}, render.Options{}, files[500].Path, explain.Selection{})
 		if err != nil || len(e.Lines) < 100 {
 			b.Fatal(len(e.Lines), err)
 		}

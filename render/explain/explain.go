@@ -1,0 +1,188 @@
+// Package explain says of every line of a rendered file which function wrote it,
+// and which setting decided it. It works by trying: what a function did is the
+// difference to a render without it, and what a setting decides is what differs
+// where it is another.
+package explain
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// Explanation tells of a rendered file who set each of its lines.
+type Explanation struct {
+	File  string `json:"file" yaml:"file"`
+	Lines []Line `json:"lines" yaml:"lines"`
+}
+
+// Line is one line of the rendered file.
+type Line struct {
+	// Line counts from 1 in the rendered file. Values that share a line, in flow
+	// style, have an entry each, with their field in front of the text.
+	Line int    `json:"line" yaml:"line"`
+	Text string `json:"text" yaml:"text"`
+	// Object and Field are what the line sets; empty for comments and separators.
+	Object krm.Ref `json:"object,omitzero" yaml:"object,omitempty"`
+	Field  string  `json:"field,omitempty" yaml:"field,omitempty"`
+	// Function wrote the line; "author" where the author did.
+	Function string `json:"function" yaml:"function"`
+	// Source is the line of the author's file, 0 where a function wrote it.
+	Source int `json:"source,omitempty" yaml:"source,omitempty"`
+	// Because are the settings that the line would differ without; none where
+	// the function writes it in any case.
+	Because []identity.Provenance `json:"because,omitempty" yaml:"because,omitempty"`
+	// Presence says that Because decide only whether the line is there.
+	Presence bool `json:"presence,omitempty" yaml:"presence,omitempty"`
+}
+
+// Author stands for the function where no function wrote a line.
+const Author = "author"
+
+// ErrNotInPackage is a file that the package does not have, or that no render
+// touches.
+var ErrNotInPackage = errors.New("no manifest of the package")
+
+// File renders one file of a source and tells who set each of its lines. Nothing
+// is explained where a finding is an error.
+func File(src render.Source, opt render.Options, file string, pick Selection) (Explanation, []krm.Finding, error) {
+	i := slices.IndexFunc(src.Files, func(f render.File) bool { return f.Path == file })
+	if i < 0 || !render.IsManifest(file) {
+		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
+	}
+	e := explainer{index: i, pick: pick, all: src, opt: opt, inputs: make(map[krm.Ref]identity.Inputs)}
+	opt.Observe = e.watch
+	var err error
+	if e.stages, err = render.NewStages(src, opt); err != nil {
+		return Explanation{}, nil, err
+	}
+	if !e.stages.Touches(i) {
+		return Explanation{}, nil, fmt.Errorf("%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file, ErrNotInPackage)
+	}
+	return e.explain()
+}
+
+// explainer works on one file.
+type explainer struct {
+	stages *render.Stages
+	index  int
+	pick   Selection
+	all    render.Source // with no document blanked
+	opt    render.Options
+
+	source   []byte
+	rendered []byte
+	// lines are those of the file. Behind them stand the values that share a line,
+	// in flow style, one each.
+	lines  []Line
+	height int                         // of the file
+	shared map[int]bool                // lines whose values stand behind
+	inputs map[krm.Ref]identity.Inputs // of injected workloads
+}
+
+func (e *explainer) explain() (Explanation, []krm.Finding, error) {
+	file := e.all.Files[e.index].Path
+	source, err := e.all.Content(file)
+	if err != nil {
+		return Explanation{}, nil, err
+	}
+	e.source = bytes.Clone(source)
+	if e.pick.Object != "" {
+		e.only(file)
+	}
+	staged, err := e.stages.File(e.index)
+	if err != nil {
+		return Explanation{}, nil, err
+	}
+	findings := e.stages.Findings()
+	if krm.Failed(findings) {
+		krm.SortFindings(findings)
+		return Explanation{}, findings, nil
+	}
+	e.rendered = staged.Texts[len(staged.Texts)-1]
+	objects := e.attribute(staged)
+	if err := e.causes(objects); err != nil {
+		return Explanation{}, nil, err
+	}
+	if err := e.resources(objects); err != nil {
+		return Explanation{}, nil, err
+	}
+	kept, err := e.selected(objects)
+	return Explanation{File: file, Lines: kept}, findings, err
+}
+
+// watch notes the settings of the workloads.
+func (e *explainer) watch(u *contract.Unit) {
+	if u.Injected() {
+		e.inputs[u.Object.Ref] = u.Inputs()
+	}
+}
+
+// only blanks all documents but one, so that a stream of thousands costs no
+// more than one of them. Lines stay where they are.
+func (e *explainer) only(file string) {
+	kind, name, _ := strings.Cut(e.pick.Object, "/")
+	text := bytes.Clone(e.source)
+	found := false
+	render.EachDocument(e.source, func(d krm.Document, item bool, line int) {
+		var o krm.Object
+		if isObject, err := o.Read(e.source, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject && strings.EqualFold(o.Kind, kind) && o.Name == name {
+			found = true
+			return
+		}
+		if item {
+			return // a list has to stay one
+		}
+		for i := d.Start; i < d.End; i++ {
+			if text[i] != '\n' {
+				text[i] = ' '
+			}
+		}
+	})
+	if !found {
+		return // it may be one that a function makes
+	}
+	e.stages.Replace(e.index, text)
+}
+
+// cause gives a cause for people: outbound.port = 8080 (armature.yaml:7).
+func cause(p identity.Provenance) string {
+	place := "default"
+	if p.File != "" {
+		place = p.File
+		if p.Line > 0 {
+			place += ":" + strconv.Itoa(p.Line)
+		}
+	}
+	return p.Setting + " (" + place + ")"
+}
+
+// Reason gives the causes of a line for people: "inject: inbound.port
+// (armature.yaml:7)".
+func (l *Line) Reason() string {
+	if l.Function == Author {
+		if l.Source == 0 {
+			return Author
+		}
+		return Author + ":" + strconv.Itoa(l.Source)
+	}
+	var words []string
+	for _, p := range l.Because {
+		words = append(words, cause(p))
+	}
+	if len(words) == 0 {
+		return l.Function
+	}
+	if l.Presence {
+		return l.Function + ": there by " + strings.Join(words, ", ")
+	}
+	return l.Function + ": " + strings.Join(words, ", ")
+}

@@ -1,0 +1,229 @@
+package explain
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// explained is an object of the rendered file.
+type explained struct {
+	*krm.Object
+	from, to int // its lines in the file, from 0
+	// spans are its values in the order of their lines.
+	spans []span
+}
+
+// span is a value of a rendered object with the lines that it begins and ends on.
+type span struct {
+	field    string
+	line     int // in the file, from 0
+	to       int // behind its last line
+	function int // of the rows, -1 for the author
+	entry    int // among explainer.lines
+	leaf     bool
+	value    string
+}
+
+// attribute finds the function that set each value, and fills in the lines.
+func (e *explainer) attribute(f render.Staged) (objects []*explained) {
+	for _, line := range bytes.Split(bytes.TrimSuffix(e.rendered, []byte{'\n'}), []byte{'\n'}) {
+		e.lines = append(e.lines, Line{Line: len(e.lines) + 1, Text: strings.TrimRight(string(line), "\r"), Function: Author})
+	}
+	e.height, e.shared = len(e.lines), make(map[int]bool)
+	versions := f.Versions()
+	render.EachDocument(e.rendered, func(d krm.Document, item bool, line int) {
+		o := new(krm.Object)
+		if isObject, err := o.Read(e.rendered, d, item, krm.Origin{File: f.Path, Line: line}); err != nil || !isObject {
+			return
+		}
+		x := &explained{Object: o, from: line - 1, to: line - 1 + lineCount(e.rendered[d.Start:d.End])}
+		setter := setters(versions[o.Ref])
+		render.EachField(o.Root(), func(at krm.Node, field string) {
+			if field != "" {
+				_, known := setter[field]
+				function := setter[field]
+				if !known {
+					function = -1
+				}
+				x.spans = append(x.spans, span{
+					field: field, line: at.Line() - 1, entry: at.Line() - 1, function: function, leaf: !at.IsMap() && !at.IsList(), value: at.Text(),
+				})
+			}
+		})
+		x.close()
+		e.fill(x)
+		objects = append(objects, x)
+	})
+	e.sources()
+	return objects
+}
+
+func lineCount(text []byte) int {
+	n := bytes.Count(text, []byte{'\n'})
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// setters gives, for each field of an object, the function that set the value
+// which it has in the end; -1 for the author.
+func setters(v *render.Versions) map[string]int {
+	setter := make(map[string]int)
+	if v == nil {
+		return setter
+	}
+	before := make(map[string]string)
+	for i, text := range v.Texts {
+		var o krm.Object
+		if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i], krm.Origin{}); err != nil || !isObject {
+			continue
+		}
+		render.EachField(o.Root(), func(at krm.Node, field string) {
+			value := at.Text()
+			if was, there := before[field]; !there || was != value {
+				setter[field] = v.Functions[i]
+			}
+			before[field] = value
+		})
+	}
+	return setter
+}
+
+// close gives each value its end: where the next value that is not inside of it
+// begins.
+func (x *explained) close() {
+	for i := range x.spans {
+		s := &x.spans[i]
+		s.to = x.to
+		for _, later := range x.spans[i+1:] {
+			if !inside(later.field, s.field) {
+				s.to = max(later.line, s.line+1)
+				break
+			}
+		}
+	}
+}
+
+// inside reports whether a field is another one, or below it.
+func inside(field, of string) bool {
+	if of == "" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(field, of)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// lineOwner gives each line the value that it is known by. A line that begins
+// with several values, such as the dash of an item with its first field, goes by
+// the last of them.
+func (x *explained) lineOwner() map[int]span {
+	owner := make(map[int]span)
+	for _, s := range x.spans {
+		owner[s.line] = s
+		for line := s.line + 1; s.leaf && line < s.to; line++ {
+			owner[line] = s
+		}
+	}
+	return owner
+}
+
+// share gives values that stand on one line, in flow style, a line each.
+func (e *explainer) share(x *explained) {
+	leaves := make(map[int]int)
+	for _, s := range x.spans {
+		if s.leaf {
+			leaves[s.line]++
+		}
+	}
+	for i := range x.spans {
+		if s := &x.spans[i]; s.leaf && leaves[s.line] > 1 {
+			s.entry = len(e.lines)
+			e.shared[s.line] = true
+			e.lines = append(e.lines, Line{
+				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(s.value), Object: x.Ref, Field: s.field, Function: e.function(*s),
+			})
+		}
+	}
+}
+
+func (e *explainer) function(s span) string {
+	if s.function < 0 {
+		return Author
+	}
+	return e.stages.Rows()[s.function].Name
+}
+
+// fill writes what is known of the object's values into their lines.
+func (e *explainer) fill(x *explained) {
+	for line, s := range x.lineOwner() {
+		if line < e.height {
+			l := &e.lines[line]
+			l.Object, l.Field, l.Function = x.Ref, s.field, e.function(s)
+		}
+	}
+	e.share(x)
+	// Comments and apiVersion lines of a generated object are its function's.
+	for line := x.from; line < x.to && line < e.height; line++ {
+		if e.lines[line].Field == "" && len(x.spans) > 0 && x.spans[0].function >= 0 {
+			e.lines[line].Function = e.stages.Rows()[x.spans[0].function].Name
+		}
+	}
+	if x.from > 0 && len(x.spans) > 0 && x.spans[0].function >= 0 && strings.HasPrefix(e.lines[x.from-1].Text, "---") {
+		e.lines[x.from-1].Function = e.stages.Rows()[x.spans[0].function].Name
+	}
+}
+
+// sources gives the author's lines their numbers in the author's file: in the
+// same order, the next line with the same text. A file that was rendered before
+// has them where they are.
+func (e *explainer) sources() {
+	defer func() {
+		for i := e.height; i < len(e.lines); i++ {
+			if l := &e.lines[i]; l.Function == Author {
+				l.Source = e.lines[l.Line-1].Source
+			}
+		}
+	}()
+	same := bytes.Equal(e.rendered, e.source)
+	source := bytes.Split(bytes.TrimSuffix(e.source, []byte{'\n'}), []byte{'\n'})
+	at := 0
+	for i := range e.height {
+		l := &e.lines[i]
+		if l.Function != Author && !e.shared[i] {
+			continue
+		}
+		if same {
+			l.Source = i + 1
+			continue
+		}
+		if e.shared[i] {
+			at = e.sharedSource(l, source, at)
+			continue
+		}
+		for j := at; j < len(source); j++ {
+			text := strings.TrimRight(string(source[j]), "\r")
+			if text == l.Text || strings.TrimPrefix(l.Text, render.ConsumedLine) == text {
+				l.Source, at = j+1, j+1
+				break
+			}
+		}
+	}
+}
+
+// sharedSource finds the author's line of one in flow style, which functions
+// have added to: the next one that begins alike. It gives where to go on.
+func (e *explainer) sharedSource(l *Line, source [][]byte, at int) int {
+	for j := at; j < len(source); j++ {
+		key, _, _ := strings.Cut(string(source[j]), ":")
+		if strings.TrimSpace(key) != "" && strings.HasPrefix(l.Text, key+":") {
+			l.Source = j + 1
+			return j + 1
+		}
+	}
+	return at
+}
