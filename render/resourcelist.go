@@ -76,9 +76,12 @@ func ReadList(data []byte) (*List, error) {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
 		}
 		if _, from, to, ok = krm.Items(data, 0, len(data)); !ok {
-			if items := n.Field("items"); !items.IsNilOrEmpty() && items.Value.YNode().Kind != yaml.SequenceNode {
-				return nil, errors.New("reading the ResourceList: its items are no list: write each one behind a dash")
-			} else if !items.IsNilOrEmpty() {
+			items := n.Field("items")
+			switch {
+			case items == nil || items.Value.IsTaggedNull():
+			case items.Value.YNode().Kind != yaml.SequenceNode:
+				return nil, errors.New("reading the ResourceList: its items are not a list: write each one behind a dash")
+			case !items.IsNilOrEmpty():
 				return nil, errors.New("reading the ResourceList: its items are no list in a style that we know: write it in block style")
 			}
 			from, to = len(data), len(data)

@@ -295,6 +295,8 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 			col = indent
 			spans = append(spans, Document{Lead: p, Start: p, End: next})
 			to = next
+		case col < 0 && indent == 0 && (text[0]|0x20 < 'a' || text[0]|0x20 > 'z'):
+			return nil, 0, 0, false // it may be the value, which libyaml takes in this column too
 		case col < 0 && indent == 0:
 			return nil, from, to, true // items: null
 		case col < 0:
