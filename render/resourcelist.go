@@ -92,6 +92,9 @@ func ReadList(data []byte) (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the ResourceList: %w", err)
 	}
+	if frame.YNode().Kind != yaml.MappingNode {
+		return nil, errors.New("reading the ResourceList: it is not a mapping: send apiVersion, kind and items")
+	}
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
 		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
