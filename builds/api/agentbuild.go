@@ -463,6 +463,12 @@ type PodSettings struct {
 	// SecurityContext of the pods. Omitted, the steps' own contexts hold.
 	// +optional
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
+
+	// AutomountServiceAccountToken mounts the ServiceAccount's token into all of
+	// the build's pods, for steps of your own that call the Kubernetes API. What a
+	// Dockerfile or a test runs can read it then. Default false.
+	// +optional
+	AutomountServiceAccountToken bool `json:"automountServiceAccountToken,omitempty"`
 }
 
 // Workspace is the volume that the steps share.

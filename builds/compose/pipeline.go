@@ -260,8 +260,9 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// podTemplate gives all pods of a run one group for the shared volume, and the
-// runtime's seccomp profile, unless the build says otherwise. In a volume that is
+// podTemplate gives all pods of a run one group for the shared volume, the
+// runtime's seccomp profile and no ServiceAccount token, unless the build says
+// otherwise: what a Dockerfile or a test runs could read the token. In a volume that is
 // kept, folders that a step made as root are given to the group again each time,
 // since the next run could not remove them.
 func podTemplate(settings *api.PodSettings, keep bool) *pod.PodTemplate {
@@ -269,11 +270,15 @@ func podTemplate(settings *api.PodSettings, keep bool) *pod.PodTemplate {
 	if keep {
 		policy = corev1.FSGroupChangeAlways
 	}
-	t := &pod.PodTemplate{SecurityContext: &corev1.PodSecurityContext{
-		FSGroup:             &group,
-		FSGroupChangePolicy: &policy,
-		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-	}}
+	token := settings != nil && settings.AutomountServiceAccountToken
+	t := &pod.PodTemplate{
+		AutomountServiceAccountToken: &token,
+		SecurityContext: &corev1.PodSecurityContext{
+			FSGroup:             &group,
+			FSGroupChangePolicy: &policy,
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}
 	if settings == nil {
 		return t
 	}

@@ -254,6 +254,21 @@ func TestKeptVolumeBelongsToTheGroup(t *testing.T) {
 	}
 }
 
+// What a Dockerfile or a test runs finds no token, unless the build asks for one.
+func TestPodsHaveNoServiceAccountToken(t *testing.T) {
+	for setting, want := range map[string]bool{"": false, "  pod: {automountServiceAccountToken: true}\n": true} {
+		build := "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: a, namespace: team1}\nspec:\n" + setting +
+			"  source: {sourceRepository: git.local/a/b}\n  buildOutput: {imageRegistry: registry.local, image: a, imageTag: v1}\n"
+		out, err := plan(t, []byte(build), nil, compose.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; got == nil || *got != want {
+			t.Errorf("with %q the pods have a token: %v, want %v", setting, got, want)
+		}
+	}
+}
+
 // A Dockerfile of another name is looked for and built under that name, so that
 // buildpacks do not step in for it.
 func TestDockerfileName(t *testing.T) {
