@@ -12,7 +12,8 @@ import (
 // imports that point one way (docs/architecture.md).
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
-	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/explain"}
+	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render",
+		module + "render/explain", module + "render/lint", module + "render/verify", module + "render/migrate"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
 	shared := []string{module + "functions/contract"} // with index, expand and identity below it

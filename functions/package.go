@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
@@ -41,7 +42,7 @@ type Row struct {
 
 // Settings say how a package is rendered.
 type Settings struct {
-	// Version is recorded in what is rendered.
+	// Version is recorded in what is rendered; "" is Generation.
 	Version string
 	// Config is the configuration, nil for the defaults.
 	Config *api.RenderConfig
@@ -59,6 +60,9 @@ func NewPackage(s Settings) *Package {
 	table := s.Functions
 	if table == nil {
 		table = Table()
+	}
+	if s.Version == "" {
+		s.Version = Generation
 	}
 	p := &Package{builder: index.NewBuilder(s.Files)}
 	p.Expansions = expand.NewSet(p.builder, &p.report)
@@ -82,14 +86,19 @@ func NewPackage(s Settings) *Package {
 }
 
 // Rows gives the functions of the names, in the order of the render; no names
-// give all of them.
-func (p *Package) Rows(names []string) (rows []Row) {
+// give all of them. A name that no function has is an error.
+func (p *Package) Rows(names []string) (rows []Row, err error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(p.rows, func(r Row) bool { return r.Name == name }) {
+			return nil, fmt.Errorf("there is no function %q: choose from %s", name, strings.Join(Names(), ", "))
+		}
+	}
 	for _, r := range p.rows {
 		if len(names) == 0 || slices.Contains(names, r.Name) {
 			rows = append(rows, r)
 		}
 	}
-	return rows
+	return rows, nil
 }
 
 // Prefix is the prefix of labels and annotations.

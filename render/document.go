@@ -31,7 +31,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 		text := data[d.Start:d.End]
 		start := len(dst)
 		if start > from {
-			dst = endLine(dst, lineEnding(data))
+			dst = krm.EndLine(dst, lineEnding(data))
 		}
 		if lead := data[d.Lead:d.Start]; d.Lead > 0 || !bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
 			dst = append(dst, lead...)
@@ -99,7 +99,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 			return dst
 		}
 		return append(dst, src[d.Start:d.End]...)
-	case w.opt.ObjectsOnly && localKind(o):
+	case w.opt.ObjectsOnly && LocalKind(o):
 		return dst
 	}
 	u := &w.unit
@@ -122,7 +122,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 			continue
 		}
 		if !first {
-			dst = append(append(endLine(dst, eol), "---"...), eol...)
+			dst = append(append(krm.EndLine(dst, eol), "---"...), eol...)
 		}
 		first = false
 		dst = u.Generated[i].Append(dst, 0, eol)
@@ -162,9 +162,9 @@ func lineEnding(src []byte) string {
 	return "\n"
 }
 
-// localKind reports whether an object is for the tools that build a package,
+// LocalKind reports whether an object is for the tools that build a package,
 // not for a cluster.
-func localKind(o *krm.Object) bool {
+func LocalKind(o *krm.Object) bool {
 	switch o.Group() {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
 		return true
@@ -199,7 +199,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 	}
 	if err != nil {
-		w.findings = append(w.findings, syntax(err, src[d.Start:d.End]))
+		w.findings = append(w.findings, SyntaxFinding(err, src[d.Start:d.End]))
 		return nil, kept
 	}
 	if !isObject {
@@ -404,8 +404,8 @@ func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err er
 
 const syntaxRule = "package/syntax"
 
-// syntax is the finding about text that cannot be read.
-func syntax(err error, text []byte) krm.Finding {
+// SyntaxFinding is about text that cannot be read, with the error of reading it.
+func SyntaxFinding(err error, text []byte) krm.Finding {
 	f := krm.Finding{Rule: syntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
 	var at *krm.SyntaxError
 	if errors.As(err, &at) {

@@ -116,7 +116,7 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 			dst = w.appendFlowItem(dst, data, between, item, origin)
 		} else {
 			before := len(dst)
-			dst = append(endLine(dst, lineEnding(data)), between...)
+			dst = append(krm.EndLine(dst, lineEnding(data)), between...)
 			start := len(dst)
 			if dst = w.appendItem(dst, data, item, l.shared[i], origin); len(dst) == start { // dropped
 				dst = append(dst[:before], between...)
@@ -124,7 +124,7 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 		}
 	}
 	if tail := data[cursor:d.End]; len(tail) > 0 && !flow {
-		dst = append(endLine(dst, lineEnding(data)), tail...)
+		dst = append(krm.EndLine(dst, lineEnding(data)), tail...)
 	} else {
 		dst = append(dst, tail...)
 	}
@@ -150,14 +150,6 @@ func (w *worker) checkFlowList(text, data []byte, d krm.Document, file string) {
 		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, File: file, Line: 1 + bytes.Count(data[:d.Start], []byte{'\n'}),
 			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
 	}
-}
-
-// endLine ends the last line of a text.
-func endLine(text []byte, eol string) []byte {
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		text = append(text, eol...)
-	}
-	return text
 }
 
 // appendFlowItem renders an item between brackets, where the comma before it
@@ -230,7 +222,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 	eol := lineEnding(data)
 	for i := range u.Generated {
 		w.stats.Generated++
-		dst = endLine(dst, eol)
+		dst = krm.EndLine(dst, eol)
 		start := len(dst)
 		dst = u.Generated[i].Append(dst, dash+2, eol)
 		if place, ok := w.place(o); ok {
@@ -291,8 +283,9 @@ func restoreLocal(o *krm.Object) ([]byte, bool) {
 	return o.Append(nil), true
 }
 
-// beside names the file for what is generated for the objects of another.
-func beside(file string) string {
+// FileBeside names the file for what is generated for the objects of another, see
+// Options.Beside.
+func FileBeside(file string) string {
 	dot := strings.LastIndexByte(file, '.')
 	if dot <= strings.LastIndexByte(file, '/') {
 		dot = len(file)
@@ -308,7 +301,7 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	if !ok || path == "" {
 		return "", false
 	}
-	path = beside(path)
+	path = FileBeside(path)
 	if w.placed == nil {
 		w.placed = make(map[string]int)
 	}

@@ -151,37 +151,31 @@ type Sink func(file string, data []byte) error
 // Stream renders a source file by file, so that memory stays bounded however
 // large the package is.
 func Stream(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
-	if err := checkFunctions(opt.Functions); err != nil {
+	e, err := newEngine(src, opt, sink)
+	if err != nil {
 		return nil, Stats{}, err
 	}
-	return newEngine(src, opt, sink).run()
+	return e.run()
 }
 
 // Uninject gives a rendered source back as its author wrote it: without what
 // was injected and generated, and with the custom resources that were consumed.
 func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) {
-	e := newEngine(src, opt, sink)
+	e, err := newEngine(src, opt, sink)
+	if err != nil {
+		return nil, Stats{}, err
+	}
 	e.undo = true
 	return e.run()
 }
 
-func newEngine(src Source, opt Options, sink Sink) *engine {
-	version := opt.Version
-	if version == "" {
-		version = functions.Generation
+func newEngine(src Source, opt Options, sink Sink) (*engine, error) {
+	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files), Functions: opt.table})
+	rows, err := pkg.Rows(opt.Functions)
+	if err != nil {
+		return nil, err
 	}
-	pkg := functions.NewPackage(functions.Settings{Version: version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files), Functions: opt.table})
-	return &engine{src: src, opt: opt, rows: pkg.Rows(opt.Functions), sink: sink, pkg: pkg}
-}
-
-// checkFunctions finds names that no function has.
-func checkFunctions(names []string) error {
-	for _, name := range names {
-		if _, ok := functions.Lookup(name); !ok {
-			return fmt.Errorf("there is no function %q: choose from %s", name, strings.Join(functions.Names(), ", "))
-		}
-	}
-	return nil
+	return &engine{src: src, opt: opt, rows: rows, sink: sink, pkg: pkg}, nil
 }
 
 func (e *engine) run() ([]krm.Finding, Stats, error) {
@@ -584,7 +578,7 @@ func (w *worker) file(i int) error {
 		if m != nil {
 			m.never(i) // the memory knows of one file for each
 		}
-		if err := w.sink(beside(f.Path), w.aside); err != nil {
+		if err := w.sink(FileBeside(f.Path), w.aside); err != nil {
 			return err
 		}
 	}

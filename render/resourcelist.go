@@ -205,13 +205,6 @@ func (l *List) Render(opt Options) (out []byte, findings []krm.Finding, stats St
 	return l.Run(opt, Stream)
 }
 
-// Verify leaves the items as they are and finds what is not as a fresh render
-// would make it.
-func (l *List) Verify(opt Options) (out []byte, findings []krm.Finding, stats Stats, err error) {
-	verify := func(src Source, opt Options, _ Sink) ([]krm.Finding, Stats, error) { return Verify(src, opt) }
-	return l.Run(opt, verify)
-}
-
 // Run passes the items through Stream, Uninject or anything of their shape.
 func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, Stats, error)) (out []byte, findings []krm.Finding, stats Stats, err error) {
 	out = l.data

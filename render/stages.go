@@ -2,7 +2,6 @@ package render
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,13 +25,14 @@ type Stages struct {
 func NewStages(src Source, opt Options) (*Stages, error) {
 	opt.Workers, opt.Memory, opt.Pieces, opt.Beside = 1, nil, false, true
 	s := &Stages{}
-	if err := checkFunctions(opt.Functions); err != nil {
-		return nil, err
-	}
-	s.engine = newEngine(src, opt, func(file string, data []byte) error {
+	var err error
+	s.engine, err = newEngine(src, opt, func(file string, data []byte) error {
 		s.files[file] = bytes.Clone(data)
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	if err := s.engine.collect(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Stages) render(i int, rows []functions.Row, alter func(identity.Setting
 	}
 	path := s.engine.src.Files[i].Path
 	out := s.files[path]
-	if aside, ok := s.files[beside(path)]; ok {
+	if aside, ok := s.files[FileBeside(path)]; ok {
 		out = append(append(out, "---\n"...), aside...)
 	}
 	return out, nil
@@ -159,60 +159,6 @@ func (f Staged) Versions() map[krm.Ref]*Versions {
 		})
 	}
 	return all
-}
-
-// change is a field that the function first set and the function second, both
-// indices of the pipeline, changed.
-type change struct {
-	ref           krm.Ref
-	file          string
-	line          int
-	field         string
-	first, second int
-	was, is       string
-}
-
-// pins reports whether the change only adds a digest to an image.
-func (c change) pins() bool { return strings.HasPrefix(c.is, c.was+"@") }
-
-// changes finds the fields that two functions set, by object and field.
-func (f Staged) changes() (found []change) {
-	for ref, v := range f.Versions() {
-		byFunctions := len(v.Texts)
-		if v.Functions[0] < 0 {
-			byFunctions--
-		}
-		if byFunctions < 2 {
-			continue
-		}
-		before, setter := make(map[string]string), make(map[string]int)
-		for i, text := range v.Texts {
-			var o krm.Object
-			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i], krm.Origin{}); err != nil || !isObject {
-				continue
-			}
-			function := v.Functions[i]
-			EachField(o.Root(), func(at krm.Node, field string) {
-				if at.IsMap() || at.IsList() {
-					return
-				}
-				value := at.Text()
-				was, there := before[field]
-				before[field] = value
-				if function < 0 || there && was == value {
-					return
-				}
-				if first, set := setter[field]; set && there {
-					found = append(found, change{ref, f.Path, v.Line, field, first, function, was, value})
-				}
-				setter[field] = function
-			})
-		}
-	}
-	slices.SortFunc(found, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name), cmp.Compare(a.field, b.field))
-	})
-	return found
 }
 
 // appendKey appends a step to a mapping's entry. Keys that hold dots or slashes

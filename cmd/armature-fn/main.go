@@ -17,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/verify"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -95,11 +96,11 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
 		return 1
 	}
-	do := in.Render
+	do := (*render.List).Render
 	if slices.Contains(names, "verify") {
-		do, names = in.Verify, nil
+		do, names = verify.List, nil
 	}
-	out, findings, _, err := do(render.Options{Functions: names})
+	out, findings, _, err := do(in, render.Options{Functions: names})
 	if err == nil {
 		_, err = stdout.Write(out)
 	}

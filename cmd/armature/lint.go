@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/lint"
+	lintrules "github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/lint"
 )
 
 func lintCommand() *cobra.Command {
@@ -63,7 +64,7 @@ wrong call.`,
 			var stats render.Stats
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if found, stats, err = render.Lint(interruptibleSource(cmd, src), opt); err != nil {
+				if found, stats, err = lint.Run(interruptibleSource(cmd, src), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
@@ -128,7 +129,7 @@ func listRules(cmd *cobra.Command, format string) error {
 		Summary  string `json:"summary" yaml:"summary"`
 	}
 	var rows []row
-	for _, r := range lint.Rules() {
+	for _, r := range lintrules.Rules() {
 		rows = append(rows, row{r.Name, string(r.Severity), r.Summary})
 	}
 	switch format {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/migrate"
 )
 
 func migrateCommand() *cobra.Command {
@@ -117,7 +117,7 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 		}
 		sink = to.Write
 	}
-	reports, found, err := render.Migrate(src, opt, interruptible(cmd.Context(), sink))
+	reports, found, err := migrate.Run(src, opt, interruptible(cmd.Context(), sink))
 	if err == nil {
 		err = in.report(cmd, append(findings, found...))
 	}

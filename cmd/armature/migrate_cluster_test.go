@@ -26,7 +26,7 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
+	"github.com/armature-dev/armature/render/migrate"
 )
 
 // leaving is a cluster of another platform: its webhook runs, its custom

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/apply"
 	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/verify"
 )
 
 // pkg is the package that a command works on: a folder, a file, standard input,
@@ -83,7 +84,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
 	if p.rendered && !krm.Failed(findings) {
-		found, _, err := render.Verify(src, opt)
+		found, _, err := verify.Run(src, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +190,7 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	if file := kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s: %s has to be built before it is pushed", given, file)
 	}
-	found, _, err := render.Verify(src, options)
+	found, _, err := verify.Run(src, options)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/verify"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -129,7 +130,7 @@ func (p *push) render(src render.Source, opt render.Options, failed bool) ([]ren
 		return nil, nil, nil
 	}
 	if p.rendered {
-		found, _, err := render.Verify(src, opt)
+		found, _, err := verify.Run(src, opt)
 		if err != nil || krm.Failed(found) {
 			return nil, found, err
 		}
@@ -150,7 +151,7 @@ func (p *push) render(src render.Source, opt render.Options, failed bool) ([]ren
 			files[i].Path = "manifests.yaml"
 		}
 	}
-	found, _, err := render.Verify(render.Source{Files: files}, opt)
+	found, _, err := verify.Run(render.Source{Files: files}, opt)
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	return files, append(result.Findings, found...), err
 }

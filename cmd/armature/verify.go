@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/verify"
 )
 
 // verifyCommand is `armature verify`: manifests against a fresh render, and an
@@ -83,7 +84,7 @@ func verifyManifests(cmd *cobra.Command, path string, in *input) error {
 	var stats render.Stats
 	if !krm.Failed(findings) {
 		var found []krm.Finding
-		if found, stats, err = verify(interruptibleSource(cmd, src), opt); err != nil {
+		if found, stats, err = verifySource(interruptibleSource(cmd, src), opt); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
@@ -97,16 +98,16 @@ func verifyManifests(cmd *cobra.Command, path string, in *input) error {
 	return nil
 }
 
-// verify compares with a fresh render, of a ResourceList by its own configuration.
-func verify(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
+// verifySource compares with a fresh render, of a ResourceList by its own configuration.
+func verifySource(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
 	list, err := resourceList(src, opt)
 	if err != nil {
 		return nil, render.Stats{}, err
 	}
 	if list == nil {
-		return render.Verify(src, opt)
+		return verify.Run(src, opt)
 	}
-	_, findings, stats, err := list.Verify(opt)
+	_, findings, stats, err := verify.List(list, opt)
 	return findings, stats, err
 }
 

@@ -44,6 +44,14 @@ func DocumentsOf(src []byte, one bool) iter.Seq[Document] {
 	}
 }
 
+// EndLine ends the last line of a text.
+func EndLine(text []byte, eol string) []byte {
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, eol...)
+	}
+	return text
+}
+
 // FirstStart is the Start of a stream's first document.
 func FirstStart(src []byte) int {
 	start := 0

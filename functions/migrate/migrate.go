@@ -4,7 +4,6 @@
 package migrate
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -31,26 +30,6 @@ type Field struct {
 	To string `json:"to,omitempty"`
 	// Reason says why a field was dropped or added.
 	Reason string `json:"reason,omitempty"`
-}
-
-// Report is about one object of the input.
-type Report struct {
-	File   string  `json:"file,omitempty"`
-	Line   int     `json:"line,omitempty"`
-	Object krm.Ref `json:"object"`
-	// Becomes are the objects that take its place; none, where it is dropped.
-	Becomes []krm.Ref `json:"becomes"`
-	// Fields are all its fields that hold a value.
-	Fields []Field `json:"fields"`
-	// Rolls are the running workloads that applying the result restarts, or not.
-	Rolls []Roll `json:"rolls,omitempty"`
-}
-
-// Roll says whether applying the migrated manifests restarts a workload.
-type Roll struct {
-	Workload krm.Ref `json:"workload"`
-	Rolls    bool    `json:"rolls"`
-	Why      string  `json:"why"`
 }
 
 // Rule is the fate of a field and of all below it, where no longer path has one.
@@ -170,9 +149,4 @@ func join(path, key string) string {
 		return key
 	}
 	return path + "." + key
-}
-
-// SortReports orders reports by place.
-func SortReports(reports []Report) {
-	slices.SortStableFunc(reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 }

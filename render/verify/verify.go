@@ -1,4 +1,5 @@
-package render
+// Package verify compares manifests with a fresh render of themselves.
+package verify
 
 import (
 	"bytes"
@@ -10,13 +11,14 @@ import (
 
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 )
 
-// Verify renders a source afresh and compares: a workload that opted in and was
+// Run renders a source afresh and compares: a workload that opted in and was
 // not rendered, or one that differs from what a render makes of it, is an
 // error. Order and style of the YAML do not count, so that it works on what
 // other tools made of a render.
-func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
+func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
 	v := verification{src: src, left: make(map[krm.Ref]found)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
@@ -28,7 +30,7 @@ func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
 		}
 		return v.compare(file, data, rendered)
 	}
-	findings, stats, err := Stream(src, opt, sink)
+	findings, stats, err := render.Stream(src, opt, sink)
 	if err == nil && !krm.Failed(findings) {
 		err = v.finish()
 		if err == nil && stats.Workloads == 0 {
@@ -40,9 +42,17 @@ func Verify(src Source, opt Options) ([]krm.Finding, Stats, error) {
 	return findings, stats, err
 }
 
+// List leaves the items of a ResourceList as they are, and finds what differs from
+// a fresh render.
+func List(l *render.List, opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
+	return l.Run(opt, func(src render.Source, opt render.Options, _ render.Sink) ([]krm.Finding, render.Stats, error) {
+		return Run(src, opt)
+	})
+}
+
 // verification gathers what differs. Many files may be compared at once.
 type verification struct {
-	src Source
+	src render.Source
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -63,7 +73,7 @@ type found struct {
 func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	all := make(map[krm.Ref]found)
 	var failed error
-	EachDocument(data, func(d krm.Document, item bool, line int) {
+	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
 		isObject, err := o.Read(data, d, item, krm.Origin{File: file, Line: line})
 		if err != nil || !isObject {
@@ -154,7 +164,7 @@ func (v *verification) finish() error {
 // manifests visits the source's manifests, as long as visit asks for more.
 func (v *verification) manifests(visit func(file string, data []byte) (more bool, err error)) error {
 	for _, f := range v.src.Files {
-		if f.AsIs || !IsManifest(f.Path) {
+		if f.AsIs || !render.IsManifest(f.Path) {
 			continue
 		}
 		data, err := v.src.Content(f.Path)
@@ -173,10 +183,10 @@ func (v *verification) manifests(visit func(file string, data []byte) (more bool
 func (v *verification) nothing() error {
 	seen := false
 	err := v.manifests(func(_ string, data []byte) (more bool, err error) {
-		EachDocument(data, func(d krm.Document, item bool, _ int) {
+		render.EachDocument(data, func(d krm.Document, item bool, _ int) {
 			var o krm.Object
 			isObject, err := o.Read(data, d, item, krm.Origin{})
-			seen = seen || err == nil && isObject && !localKind(&o)
+			seen = seen || err == nil && isObject && !render.LocalKind(&o)
 		})
 		return !seen, nil
 	})

@@ -1,29 +1,33 @@
-package render
+// Package lint judges what a render makes of a package, by the rules of
+// functions/lint. Its findings name the author's lines.
+package lint
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/lint"
+	rules "github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/render"
 )
 
-// Lint renders a source in memory and judges what came out by the rules of
+// Run renders a source in memory and judges what came out by the rules of
 // spec.lint. Its findings, which name the author's lines, join those of the
 // render. What a render refuses is judged as its author wrote it.
-func Lint(src Source, opt Options) ([]krm.Finding, Stats, error) {
+func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
 	opt.Workers, opt.ObjectsOnly, opt.Beside = 1, true, true
-	var files []File
-	findings, stats, err := Stream(src, opt, func(file string, data []byte) error {
-		files = append(files, File{Path: file, Data: append([]byte(nil), data...)})
+	var files []render.File
+	findings, stats, err := render.Stream(src, opt, func(file string, data []byte) error {
+		files = append(files, render.File{Path: file, Data: bytes.Clone(data)})
 		return nil
 	})
 	if err != nil {
 		return nil, stats, err
 	}
-	l := linter{src: src, rules: lint.New(opt.Config, labelPrefix(opt)), shapes: make(map[string]bool), contested: make(map[string]bool)}
+	l := linter{src: src, rules: rules.New(opt.Config, labelPrefix(opt)), shapes: make(map[string]bool), contested: make(map[string]bool)}
 	l.each(files, l.rules.Collect)
 	l.rules.Link()
 	l.each(files, func(o *krm.Object) {
@@ -33,14 +37,14 @@ func Lint(src Source, opt Options) ([]krm.Finding, Stats, error) {
 	if l.failed != nil {
 		return nil, stats, l.failed
 	}
-	contested, err := contests(src, opt, l.rules.Severity(lint.ContestedField), l.contested)
+	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
 	findings = append(dropTold(findings), contested...)
 	krm.SortFindings(findings)
 	return findings, stats, err
 }
 
 // labelPrefix is the prefix that a render with the options takes.
-func labelPrefix(opt Options) string {
+func labelPrefix(opt render.Options) string {
 	settings, _ := identity.Base(opt.Config)
 	return settings.Prefix
 }
@@ -62,8 +66,8 @@ func dropTold(findings []krm.Finding) (left []krm.Finding) {
 }
 
 type linter struct {
-	src    Source
-	rules  *lint.Package
+	src    render.Source
+	rules  *rules.Package
 	object krm.Object
 	failed error
 
@@ -92,9 +96,9 @@ func (l *linter) overwritten(o *krm.Object) {
 
 // each reads all objects of the rendered files, one after the other into the
 // same memory.
-func (l *linter) each(files []File, visit func(*krm.Object)) {
+func (l *linter) each(files []render.File, visit func(*krm.Object)) {
 	for _, f := range files {
-		EachDocument(f.Data, func(d krm.Document, item bool, line int) {
+		render.EachDocument(f.Data, func(d krm.Document, item bool, line int) {
 			o := &l.object
 			if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
 				visit(o) // the render reports what cannot be read
@@ -112,7 +116,7 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 		if err != nil {
 			return nil, false // a file that a render puts beside another
 		}
-		EachDocument(data, func(d krm.Document, item bool, line int) {
+		render.EachDocument(data, func(d krm.Document, item bool, line int) {
 			a := new(krm.Object)
 			if isObject, err := a.Read(data, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject {
 				l.authors = append(l.authors, a)
@@ -131,42 +135,4 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 		}
 	}
 	return nil, false
-}
-
-// contests finds fields that one function sets and a later one changes, each
-// pair of functions and kind of field once for the package. Only the files that
-// changed has are looked at: a function that changes what is there leaves a record.
-func contests(src Source, opt Options, severity krm.Severity, changed map[string]bool) (findings []krm.Finding, err error) {
-	if severity == lint.Off || len(changed) == 0 {
-		return nil, nil
-	}
-	s, err := NewStages(src, opt)
-	if err != nil {
-		return nil, err
-	}
-	counts := make(map[string]int)
-	for i := range src.Files {
-		if path := src.Files[i].Path; !changed[path] && !changed[beside(path)] {
-			continue
-		}
-		f, err := s.File(i)
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range f.changes() {
-			if c.pins() {
-				continue
-			}
-			key := s.rows[c.first].Name + " " + s.rows[c.second].Name + " " + c.field
-			if counts[key]++; counts[key] > 1 {
-				continue
-			}
-			findings = append(findings, krm.Finding{
-				Rule: "lint/" + lint.ContestedField, Severity: severity, File: c.file, Line: c.line, Field: c.field, Object: c.ref,
-				Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which stands", s.rows[c.first].Name, c.was, s.rows[c.second].Name, c.is),
-				Hint:    "nothing to do where that is meant; `armature functions` lists them in their order",
-			})
-		}
-	}
-	return findings, nil
 }

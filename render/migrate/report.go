@@ -1,11 +1,36 @@
 package migrate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+	rules "github.com/armature-dev/armature/functions/migrate"
 )
+
+// Report is about one object of the input.
+type Report struct {
+	File   string  `json:"file,omitempty"`
+	Line   int     `json:"line,omitempty"`
+	Object krm.Ref `json:"object"`
+	// Becomes are the objects that take its place; none, where it is dropped.
+	Becomes []krm.Ref `json:"becomes"`
+	// Fields are all its fields that hold a value.
+	Fields []rules.Field `json:"fields"`
+	// Rolls are the running workloads that applying the result restarts, or not.
+	Rolls []Roll `json:"rolls,omitempty"`
+}
+
+// Roll says whether applying the migrated manifests restarts a workload.
+type Roll struct {
+	Workload krm.Ref `json:"workload"`
+	Rolls    bool    `json:"rolls"`
+	Why      string  `json:"why"`
+}
 
 // Formats are those of Write.
 func Formats() []string { return []string{"text", "json", "markdown"} }
@@ -33,19 +58,19 @@ func writeText(w io.Writer, reports []Report) error {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
 		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", Dropped, fields(len(r.Fields)), reason)
+			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", rules.Dropped, fields(len(r.Fields)), reason)
 			continue
 		}
 		kept := 0
 		for _, f := range r.Fields {
-			if f.Fate == Kept {
+			if f.Fate == rules.Kept {
 				kept++
 				continue
 			}
 			fmt.Fprintf(&b, "  %-7s %s%s\n", f.Fate, f.Path, why(f))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "  %-7s %s\n", Kept, fields(kept))
+			fmt.Fprintf(&b, "  %-7s %s\n", rules.Kept, fields(kept))
 		}
 		for _, roll := range r.Rolls {
 			fmt.Fprintf(&b, "  %s %s: %s\n", verb(roll), roll.Workload, roll.Why)
@@ -66,7 +91,7 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n", r.Object, place(r), becomes(r))
 		kept := 0
 		for _, f := range r.Fields {
-			if f.Fate == Kept {
+			if f.Fate == rules.Kept {
 				kept++
 				continue
 			}
@@ -89,7 +114,7 @@ func leftOut(r Report) (reason string, same bool) {
 		return "", false
 	}
 	for _, f := range r.Fields {
-		if f.Fate != Dropped || f.Reason != r.Fields[0].Reason {
+		if f.Fate != rules.Dropped || f.Reason != r.Fields[0].Reason {
 			return "", false
 		}
 	}
@@ -112,7 +137,7 @@ func becomes(r Report) string {
 	return "becomes " + strings.Join(names, ", ")
 }
 
-func why(f Field) string {
+func why(f rules.Field) string {
 	switch {
 	case f.To != "":
 		return " -> " + f.To
@@ -134,4 +159,9 @@ func verb(r Roll) string {
 		return "rolls"
 	}
 	return "does not roll"
+}
+
+// sortReports orders reports by place.
+func sortReports(reports []Report) {
+	slices.SortStableFunc(reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 }

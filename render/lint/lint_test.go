@@ -1,6 +1,7 @@
-package render_test
+package lint_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/lint"
+	rules "github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/lint"
 )
 
 // linted gives what lint says of the files of an archive below a folder.
@@ -34,19 +37,21 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 	if len(src.Files) == 0 {
 		t.Fatalf("no files below %s", folder)
 	}
-	findings, _, err := render.Lint(src, opt)
+	findings, _, err := lint.Run(src, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return src, findings
 }
 
+var update = flag.Bool("update", false, "write what was found into testdata/*.txtar")
+
 // TestLint has a file for each rule: a package that it judges, with all that it
 // says, and one of which it says nothing.
 func TestLint(t *testing.T) {
-	for _, rule := range lint.Rules() {
+	for _, rule := range rules.Rules() {
 		t.Run(rule.Name, func(t *testing.T) {
-			a, err := txtar.ParseFile(filepath.Join("testdata", "lint", rule.Name+".txtar"))
+			a, err := txtar.ParseFile(filepath.Join("testdata", rule.Name+".txtar"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +78,7 @@ func TestLint(t *testing.T) {
 				}
 			}
 			if *update {
-				if err := os.WriteFile(filepath.Join("testdata", "lint", rule.Name+".txtar"), txtar.Format(a), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join("testdata", rule.Name+".txtar"), txtar.Format(a), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -111,7 +116,7 @@ func TestLintConfiguration(t *testing.T) {
 			if krm.Failed(findings) {
 				t.Fatal(findings)
 			}
-			findings, _, err := render.Lint(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}}, render.Options{Config: config})
+			findings, _, err := lint.Run(render.Source{Files: []render.File{{Path: "web.yaml", Data: []byte(test.pod)}}}, render.Options{Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,11 +139,11 @@ func TestLintConfiguration(t *testing.T) {
 // TestLintIsDocumented: docs/lint.md has a section for each rule, with its
 // default severity.
 func TestLintIsDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "lint.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "lint.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range lint.Rules() {
+	for _, r := range rules.Rules() {
 		_, section, found := strings.Cut(string(text), "## "+r.Name+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		if !found || !strings.Contains(section, "Default: "+string(r.Severity)+".") {
@@ -149,10 +154,13 @@ func TestLintIsDocumented(t *testing.T) {
 
 // BenchmarkLint judges a package of 1,000 workloads.
 func BenchmarkLint(b *testing.B) {
-	files, _ := corpus(b, 1000)
+	var files []render.File
+	if err := workload.Each(1000, func(file string, data []byte) { files = append(files, render.File{Path: file, Data: data}) }); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		findings, _, err := render.Lint(render.Source{Files: files}, render.Options{})
+		findings, _, err := lint.Run(render.Source{Files: files}, render.Options{})
 		if err != nil || len(findings) == 0 {
 			b.Fatal(findings, err)
 		}

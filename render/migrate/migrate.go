@@ -1,4 +1,6 @@
-package render
+// Package migrate takes a package of other agent platforms to plain manifests.
+// functions/migrate has the rules, and each function those of its kinds.
+package migrate
 
 import (
 	"bytes"
@@ -12,24 +14,26 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
+	rules "github.com/armature-dev/armature/functions/migrate"
+	"github.com/armature-dev/armature/render"
 )
 
-// Migrate takes a source of other agent platforms to plain manifests and the
+// Run takes a source of other agent platforms to plain manifests and the
 // pillars' custom resources: Agents, kagent's resources and AsyncActors become
 // what they stand for, what admission webhooks put into workloads is taken out,
 // and so is what a cluster adds to an export of its objects. The reports name
 // every field of every object that changes. Files without one pass as they are.
-func Migrate(src Source, opt Options, sink Sink) ([]migrate.Report, []krm.Finding, error) {
-	if err := checkFunctions(opt.Functions); err != nil {
+func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []krm.Finding, error) {
+	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files)})
+	rows, err := pkg.Rows(opt.Functions)
+	if err != nil {
 		return nil, nil, err
 	}
-	e := newEngine(src, opt, sink)
-	m := &migration{src: src, pkg: e.pkg, live: make(map[krm.Ref]*live)}
+	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live)}
 	if err := m.each(m.collect); err != nil {
 		return nil, nil, err
 	}
-	m.findings = append(m.findings, m.pkg.Resolve(e.rows)...)
+	m.findings = append(m.findings, m.pkg.Resolve(rows)...)
 	if krm.Failed(m.findings) {
 		krm.SortFindings(m.findings)
 		return nil, m.findings, nil
@@ -39,17 +43,17 @@ func Migrate(src Source, opt Options, sink Sink) ([]migrate.Report, []krm.Findin
 			return nil, nil, err
 		}
 	}
-	migrate.SortReports(m.reports)
+	sortReports(m.reports)
 	krm.SortFindings(m.findings)
 	return m.reports, m.findings, nil
 }
 
 type migration struct {
-	src      Source
+	src      render.Source
 	pkg      *functions.Package
 	live     map[krm.Ref]*live // objects that a controller made from custom resources
 	owners   []krm.Ref         // the custom resources
-	reports  []migrate.Report
+	reports  []Report
 	findings []krm.Finding
 }
 
@@ -62,18 +66,18 @@ type live struct {
 // each visits all objects. Those of lists are given as documents of their own.
 func (m *migration) each(visit func(o *krm.Object) error) error {
 	for _, f := range m.src.Files {
-		if f.AsIs || !IsManifest(f.Path) {
+		if f.AsIs || !render.IsManifest(f.Path) {
 			continue
 		}
 		data, err := m.read(f)
 		if err != nil {
 			return err
 		}
-		EachDocument(data, func(d krm.Document, item bool, line int) {
+		render.EachDocument(data, func(d krm.Document, item bool, line int) {
 			o := new(krm.Object)
 			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]), krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
 			if readErr != nil {
-				m.findings = append(m.findings, syntax(readErr, data[d.Start:d.End]))
+				m.findings = append(m.findings, render.SyntaxFinding(readErr, data[d.Start:d.End]))
 			} else if isObject && err == nil {
 				err = visit(o)
 			}
@@ -85,7 +89,7 @@ func (m *migration) each(visit func(o *krm.Object) error) error {
 	return nil
 }
 
-func (m *migration) read(f File) ([]byte, error) {
+func (m *migration) read(f render.File) ([]byte, error) {
 	if f.Data != nil || m.src.Read == nil {
 		return f.Data, nil
 	}
@@ -98,7 +102,7 @@ func (m *migration) read(f File) ([]byte, error) {
 
 // collect is the first pass.
 func (m *migration) collect(o *krm.Object) error {
-	if owner, owned := migrate.Owner(o); owned && m.expands(owner) {
+	if owner, owned := rules.Owner(o); owned && m.expands(owner) {
 		m.live[o.Ref] = &live{o, owner}
 		return nil
 	}
@@ -110,18 +114,18 @@ func (m *migration) collect(o *krm.Object) error {
 }
 
 // file writes one file, where anything in it changes.
-func (m *migration) file(i int, sink Sink) error {
+func (m *migration) file(i int, sink render.Sink) error {
 	f := m.src.Files[i]
 	data, err := m.read(f)
 	if err != nil {
 		return err
 	}
-	if f.AsIs || !IsManifest(f.Path) {
+	if f.AsIs || !render.IsManifest(f.Path) {
 		return sink(f.Path, data)
 	}
 	var out []byte
 	changed := false
-	EachDocument(data, func(d krm.Document, item bool, line int) {
+	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		text := data[d.Start:d.End]
 		var o krm.Object
 		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item, krm.Origin{File: f.Path, Line: line})
@@ -160,16 +164,16 @@ func appendDocument(dst, text []byte) []byte {
 		return dst
 	}
 	if len(dst) > 0 {
-		dst = append(endLine(dst, "\n"), "---\n"...)
+		dst = append(krm.EndLine(dst, "\n"), "---\n"...)
 	}
 	return append(dst, text...)
 }
 
 // object gives what becomes of an object.
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
-	report := migrate.Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
+	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
 	function, expands := m.pkg.Expands(o.Ref)
-	owner, owned := migrate.Owner(o)
+	owner, owned := rules.Owner(o)
 	maker, made := m.pkg.Expands(owner)
 	switch {
 	case expands:
@@ -186,19 +190,19 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 }
 
 // dropped reports an object that nothing takes the place of.
-func (m *migration) dropped(o *krm.Object, report migrate.Report, reason string) (err error) {
-	done := []migrate.Field{}
+func (m *migration) dropped(o *krm.Object, report Report, reason string) (err error) {
+	done := []rules.Field{}
 	for key := range o.Root().Fields() {
-		done = append(done, migrate.Field{Path: key, Fate: migrate.Dropped, Reason: reason})
+		done = append(done, rules.Field{Path: key, Fate: rules.Dropped, Reason: reason})
 	}
-	report.Fields, err = migrate.Fields(o, false, nil, done)
+	report.Fields, err = rules.Fields(o, false, nil, done)
 	m.reports = append(m.reports, report)
 	return err
 }
 
 // custom gives the objects that a custom resource stands for. Where the input
 // has what its controller made of it, those stay, as they run.
-func (m *migration) custom(o *krm.Object, function contract.Function, report migrate.Report) (texts [][]byte, different bool, err error) {
+func (m *migration) custom(o *krm.Object, function contract.Function, report Report) (texts [][]byte, different bool, err error) {
 	running := false
 	for ref, l := range m.live {
 		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace && !function.Migration.Replaces && ref.Kind != "Secret" {
@@ -208,13 +212,13 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report mig
 		}
 	}
 	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
-	var notes []migrate.Field
+	var notes []rules.Field
 	if !running {
 		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
 			return nil, false, err
 		}
 	}
-	if report.Fields, err = migrate.Fields(o, true, function.Migration.Fields, notes); err != nil {
+	if report.Fields, err = rules.Fields(o, true, function.Migration.Fields, notes); err != nil {
 		return nil, false, err
 	}
 	for _, text := range texts {
@@ -239,7 +243,7 @@ func (m *migration) expands(ref krm.Ref) bool {
 
 // manifests makes manifests of their own from the objects that a custom resource
 // stands for.
-func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []migrate.Field, err error) {
+func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []rules.Field, err error) {
 	prefix := m.pkg.Prefix()
 	finish := func(tree *yaml.RNode) error {
 		if with.Finish == nil {
@@ -260,18 +264,18 @@ func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts []
 }
 
 // roll compares a workload with the one that runs under its name.
-func (m *migration) roll(made *krm.Object) (migrate.Roll, bool) {
+func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	l := m.live[made.Ref]
 	if l == nil {
-		return migrate.Roll{}, false
+		return Roll{}, false
 	}
 	template, ok1 := podTemplate(made)
 	running, ok2 := podTemplate(l.Object)
 	if !ok1 || !ok2 {
-		return migrate.Roll{}, false
+		return Roll{}, false
 	}
-	roll := migrate.Roll{Workload: made.Ref, Why: "its pod template is as it runs"}
-	if at := migrate.Differs(template, running); at != "" {
+	roll := Roll{Workload: made.Ref, Why: "its pod template is as it runs"}
+	if at := rules.Differs(template, running); at != "" {
 		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
 	}
 	return roll, true
@@ -288,7 +292,7 @@ func podTemplate(o *krm.Object) (any, bool) {
 }
 
 // cleaned gives an object without what webhooks and clusters put into it.
-func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (texts [][]byte, different bool, err error) {
+func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]byte, different bool, err error) {
 	if item || m.live[o.Ref] != nil { // of a list: a document of its own
 		tree, err := o.Parse()
 		if err != nil {
@@ -302,7 +306,7 @@ func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (te
 			return nil, false, fmt.Errorf("an item that is no object: %w", err)
 		}
 	}
-	c, err := migrate.Clean(o, m.pkg.Prefix())
+	c, err := rules.Clean(o, m.pkg.Prefix())
 	if err != nil {
 		return nil, false, err
 	}
@@ -311,11 +315,11 @@ func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (te
 		return [][]byte{o.Append(nil)}, false, nil
 	}
 	report.Becomes = append(report.Becomes, o.Ref)
-	if report.Fields, err = migrate.Fields(o, false, nil, c.Fields); err != nil {
+	if report.Fields, err = rules.Fields(o, false, nil, c.Fields); err != nil {
 		return nil, false, err
 	}
 	if _, workload := o.PodTemplate(); workload {
-		roll := migrate.Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
+		roll := Roll{Workload: o.Ref, Why: "its pod template stays as it is"}
 		switch {
 		case c.Injected:
 			roll.Rolls, roll.Why = true, "the injected containers are taken out, and put in again by the next render; use kubectl replace, since an apply leaves the webhook's"
@@ -329,6 +333,6 @@ func (m *migration) cleaned(o *krm.Object, item bool, report migrate.Report) (te
 }
 
 // inTemplate reports whether a field belongs to the pods that a workload makes.
-func inTemplate(f migrate.Field) bool {
+func inTemplate(f rules.Field) bool {
 	return strings.HasPrefix(f.Path, "spec.template.") || strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
 }

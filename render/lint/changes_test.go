@@ -1,4 +1,4 @@
-package render
+package lint
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 )
 
 // TestChanges: the second function that sets a field contests it; one that sets
@@ -14,14 +15,14 @@ func TestChanges(t *testing.T) {
 	text := func(cpu, image, replicas string) []byte {
 		return []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: " + replicas + "\nspec:\n  containers:\n  - name: app\n    cpu: " + cpu + "\n    image: " + image + "\n")
 	}
-	f := Staged{Path: "web.yaml", Texts: [][]byte{
+	f := render.Staged{Path: "web.yaml", Texts: [][]byte{
 		[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: 1\nspec:\n  containers: []\n"),
 		text("50m", "app:v1", "1"),
 		text("50m", "app:v1", "1"),
 		text("20m", "app:v1@sha256:1", "2"),
 	}}
 	var got []change
-	for _, c := range f.changes() {
+	for _, c := range changes(f) {
 		if !c.pins() {
 			got = append(got, c)
 		}

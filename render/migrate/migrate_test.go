@@ -1,7 +1,8 @@
-package render_test
+package migrate_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,16 +13,19 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
+	rules "github.com/armature-dev/armature/functions/migrate"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/migrate"
 )
 
-// TestMigrate runs testdata/migrate/*.txtar: files, want/FILE where one changes,
+var update = flag.Bool("update", false, "write what was migrated into testdata/*.txtar")
+
+// TestMigrate runs testdata/*.txtar: files, want/FILE where one changes,
 // the report, and findings. In every case each field of the input is in the
 // report, what was moved to a field of a template or a Service is there, and
 // what comes out is migrated already.
 func TestMigrate(t *testing.T) {
-	files, err := filepath.Glob("testdata/migrate/*.txtar")
+	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no cases", err)
 	}
@@ -80,7 +84,7 @@ func TestMigrate(t *testing.T) {
 func migrated(t *testing.T, src render.Source) (map[string][]byte, []migrate.Report, []krm.Finding) {
 	t.Helper()
 	out := make(map[string][]byte)
-	reports, findings, err := render.Migrate(src, render.Options{}, func(file string, data []byte) error {
+	reports, findings, err := migrate.Run(src, render.Options{}, func(file string, data []byte) error {
 		if data != nil {
 			out[file] = bytes.Clone(data)
 		}
@@ -114,7 +118,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 		}
 	}
 	for _, r := range reports {
-		reported := make(map[string]migrate.Field)
+		reported := make(map[string]rules.Field)
 		for _, f := range r.Fields {
 			reported[f.Path] = f
 		}
@@ -125,7 +129,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 			}
 			delete(reported, path)
 			kind, to, deep := strings.Cut(f.To, " ")
-			if f.Fate != migrate.Moved || !deep || !strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") || strings.ContainsAny(to, " ,") {
+			if f.Fate != rules.Moved || !deep || !strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") || strings.ContainsAny(to, " ,") {
 				return
 			}
 			for _, ref := range r.Becomes {
@@ -142,7 +146,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 			}
 		})
 		for path, f := range reported {
-			if f.Fate != migrate.Added {
+			if f.Fate != rules.Added {
 				t.Errorf("%s: the report has %s, which the input has not", r.Object, path)
 			}
 		}

@@ -1,4 +1,4 @@
-package render_test
+package lint_test
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/lint"
 )
 
 const overcommitAll = `apiVersion: overcommit.inditex.dev/v1alpha1
@@ -62,7 +63,7 @@ func TestContestedFields(t *testing.T) {
 		{Path: "overcommit.yaml", Data: []byte(overcommitAll)},
 		{Path: "plain.yaml", Data: []byte(agent("plain", "disabled"))},
 	}}
-	findings, _, err := render.Lint(src, render.Options{})
+	findings, _, err := lint.Run(src, render.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
