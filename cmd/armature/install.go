@@ -20,8 +20,12 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/render/version"
 	"github.com/armature-dev/armature/templates"
 )
+
+// controllerRepository is where releases publish the controller's image.
+const controllerRepository = "ghcr.io/armature-dev/armature-controller"
 
 // installation is what `armature install` is asked for.
 type installation struct {
@@ -59,6 +63,9 @@ kubectl apply --server-side -f -.`,
 			text, err := i.manifests()
 			if err != nil {
 				return err
+			}
+			if i.image == "" && !version.IsRelease() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the manifests name the image of a release, and this build, %s, is not one\n  hint: name the image of this build with --image\n", version.String())
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
@@ -202,10 +209,14 @@ func (i installation) overlay() map[string]any {
 	if i.secret != "" {
 		patches = append(patches, i.postgres())
 	}
-	return map[string]any{
+	overlay := map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
 		"namespace": i.namespace, "resources": resources, "patches": patches,
 	}
+	if i.image == "" && version.IsRelease() {
+		overlay["images"] = []any{map[string]any{"name": controllerRepository, "newTag": version.String()}}
+	}
+	return overlay
 }
 
 // namespaces that a namespaced controller looks after, its own first.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,11 +23,12 @@ import (
 
 const root = "../.."
 
-// armature builds the program once for a test.
-func armature(t *testing.T) string {
+// armature builds the program once for a test, as the release of that version; of
+// none where it is empty.
+func armature(t *testing.T, release string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "armature")
-	build := exec.Command("go", "build", "-o", path, "./cmd/armature")
+	build := exec.Command("go", "build", "-ldflags", "-X github.com/armature-dev/armature/render/version.described="+release, "-o", path, "./cmd/armature")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building armature: %v\n%s", err, out)
@@ -97,14 +99,23 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 // The chart, rendered by Helm's own engine, has the objects of `armature
 // install`, whatever namespace and values are chosen.
 func TestHelmChart(t *testing.T) {
-	helm, program := programs.Peer(t, "helm-template"), armature(t)
+	helm, program := programs.Peer(t, "helm-template"), armature(t, "")
 	for name, c := range map[string]struct {
 		namespace, values string
 		flags             []string
 	}{
 		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--catalog"}},
+		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], catalog: {enabled: true}}",
+			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--catalog"}},
+		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--mode", "namespaced"}},
+		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--mode", "namespaced", "--watch", "team1,platform,team2,team1"}},
+		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--mode", "namespaced", "--watch", "team1", "--catalog"}},
+		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}", []string{"--api-group", "builds.example.com", "--catalog"}},
+		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}", []string{"--api-group", "builds.example.com", "--mode", "namespaced", "--watch", "team1", "--image-mirror", "mirror.local"}},
+		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}", []string{"--catalog", "--catalog-store-secret", "postgres"}},
+		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}", []string{"--mode", "namespaced", "--catalog", "--catalog-store-secret", "postgres"}},
+		"some CRDs":                   {"armature-system", "{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}", []string{"--catalog", "--catalog-crds", "kagenti.io,agent.kagenti.dev"}},
+		"no CRDs":                     {"armature-system", "{catalog: {enabled: true, crds: []}}", []string{"--catalog", "--catalog-crds", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := objects(t, program, append([]string{"install", "--namespace", c.namespace}, c.flags...)...)
@@ -114,14 +125,74 @@ func TestHelmChart(t *testing.T) {
 			compare(t, want, objects(t, helm, "templates/chart", c.namespace, c.values))
 		})
 	}
-	if out, err := exec.CommandContext(t.Context(), helm, root+"/templates/chart", "default", "{imgae: x}").CombinedOutput(); err == nil || !strings.Contains(string(out), "imgae") {
-		t.Errorf("a misspelt value: %v %s", err, out)
+	for values, want := range map[string]string{
+		"{imgae: x}":                       "imgae",
+		"{mode: both}":                     "mode",
+		"{watch: [team1]}":                 "watch goes with mode namespaced",
+		"{mode: namespaced, watch: [A_b]}": "watch",
+		"{catalog: {storeSecret: pg}}":     "storeSecret goes with catalog.enabled",
+		"{catalog: {crds: [example.com]}}": "crds",
+		"{apiGroup: Builds}":               "apiGroup",
+		"{gitAllowNetwork: [10.0.0.1]}":    "gitAllowNetwork",
+	} {
+		if out, err := exec.CommandContext(t.Context(), helm, root+"/templates/chart", "default", values).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("values %s: %v, want an error that names %q\n%s", values, err, want, out)
+		}
 	}
+}
+
+// A release installs its own image, by `armature install` and by the chart that is
+// packaged with its version.
+func TestReleaseImage(t *testing.T) {
+	helm, program := programs.Peer(t, "helm-template"), armature(t, "v7.8.9")
+	want := objects(t, program, "install", "--catalog")
+	for _, name := range []string{"armature-controller", "armature-catalog"} {
+		deployment := unstructured.Unstructured{Object: want["Deployment armature-system/"+name]}
+		containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+		if err != nil || len(containers) != 1 || containers[0].(map[string]any)["image"] != "ghcr.io/armature-dev/armature-controller:v7.8.9" {
+			t.Errorf("Deployment %s: %v, containers %v", name, err, containers)
+		}
+	}
+	compare(t, want, objects(t, helm, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}"))
+
+	cmd := exec.CommandContext(t.Context(), program, "install")
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	if err := cmd.Run(); err != nil || problem.Len() > 0 {
+		t.Errorf("a release's install: %v, standard error %q", err, &problem)
+	}
+}
+
+// chartOf copies the chart as `helm package --app-version` does: with that version,
+// and files in place of links.
+func chartOf(t *testing.T, version string) string {
+	t.Helper()
+	chart := t.TempDir()
+	copyFolder := func(from, to string) {
+		if err := os.CopyFS(filepath.Join(chart, to), os.DirFS(filepath.Join(root, "templates", from))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyFolder("chart/templates", "templates")
+	for _, folder := range []string{"crds", "install", "modes", "steps"} {
+		copyFolder(folder, "files/"+folder)
+	}
+	for _, file := range []string{"Chart.yaml", "values.yaml", "values.schema.json"} {
+		text, err := os.ReadFile(filepath.Join(root, "templates/chart", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte("appVersion: 0.0.0"), []byte("appVersion: "+version))
+		if err := os.WriteFile(filepath.Join(chart, file), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return chart
 }
 
 // The kustomize bases have the objects of `armature install`.
 func TestKustomizeBases(t *testing.T) {
-	kustomize, program := programs.Peer(t, "kustomize"), armature(t)
+	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
 	for _, mode := range []string{"cluster", "namespaced"} {
 		want := objects(t, program, "install", "--mode", mode, "--catalog")
 		got := objects(t, kustomize, "build", "templates/install/"+mode)

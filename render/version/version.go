@@ -2,6 +2,7 @@
 package version
 
 import (
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -22,6 +23,16 @@ func String() string {
 	}
 	info, _ := debug.ReadBuildInfo()
 	return recordedVersion(info)
+}
+
+// IsRelease reports whether this build is that of a tag, such as v0.2.0 or
+// v0.2.0-rc.1, whose images are published.
+func IsRelease() bool { return isRelease(String()) }
+
+// isRelease is false for what lies after a tag, as git describe and the go command
+// write it.
+func isRelease(version string) bool {
+	return regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.\d+)?$`).MatchString(version)
 }
 
 // UserAgent is how a program introduces itself to HTTP servers:

@@ -53,3 +53,17 @@ func TestUserAgent(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestRelease: what is built after a tag is not a release.
+func TestRelease(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v0.2.0": true, "v1.20.300": true, "v0.2.0-rc.1": true, "v0.2.0-beta.12": true,
+		"v0.2.0-dirty": false, "v0.2.0+dirty": false, "v0.2.0-14-g1a2b3c4d5e6f": false, "v0.2.0-rc.1-14-g1a2b3c4d5e6f": false,
+		"v0.2.1-0.20261122100000-1a2b3c4d5e6f": false, "v0.2.0-rc.1.0.20261122100000-1a2b3c4d5e6f": false,
+		"devel": false, "devel-1a2b3c4d5e6f": false, "": false, "0.2.0": false, "v01.0.0": false,
+	} {
+		if got := isRelease(version); got != want {
+			t.Errorf("%q: %v, want %v", version, got, want)
+		}
+	}
+}

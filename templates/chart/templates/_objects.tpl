@@ -12,13 +12,27 @@ the top-level context, and path below files/.
 {{- $text := $root.Files.Get (printf "files/%s/kustomization.yaml" $path) | required (printf "files/%s/kustomization.yaml is not in the chart" $path) -}}
 {{- range (fromYaml $text).resources -}}
 {{- $at := clean (printf "%s/%s" $path .) -}}
-{{- if hasSuffix ".yaml" . -}}
-{{- range splitList "\n---\n" ($root.Files.Get (printf "files/%s" $at) | required (printf "files/%s is not in the chart" $at)) }}
-{{ include "armature.object" (dict "root" $root "object" (fromYaml .)) }}
-{{- end -}}
-{{- else -}}
+{{- if not (hasSuffix ".yaml" .) -}}
 {{ include "armature.kustomization" (dict "root" $root "path" $at) }}
+{{- else if or (ne $path "crds/catalog") (has (first (splitList "_" .)) $root.Values.catalog.crds) -}}
+{{ include "armature.file" (dict "root" $root "path" $at "namespace" $root.Release.Namespace) }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+armature.file prints the objects of one file, whose path is below files/. CRDs of
+AgentBuild and the rights on it are those of the chosen API group.
+*/}}
+{{- define "armature.file" -}}
+{{- $root := .root -}}
+{{- $namespace := .namespace -}}
+{{- $text := $root.Files.Get (printf "files/%s" .path) | required (printf "files/%s is not in the chart" .path) -}}
+{{- if or (hasPrefix "crds/agent.kagenti.dev_" .path) (and (eq (base .path) "role.yaml") (not (hasPrefix "install/catalog/" .path))) -}}
+{{- $text = replace "agent.kagenti.dev" $root.Values.apiGroup $text -}}
+{{- end -}}
+{{- range splitList "\n---\n" $text }}
+{{ include "armature.object" (dict "root" $root "object" (fromYaml .) "namespace" $namespace) }}
 {{- end -}}
 {{- end -}}
 
@@ -29,8 +43,8 @@ release goes, and the objects of users with them.
 */}}
 {{- define "armature.object" -}}
 {{- $o := .object -}}
-{{- $v := .root.Values -}}
-{{- $namespace := .root.Release.Namespace -}}
+{{- $namespace := .namespace -}}
+{{- $release := .root.Release.Namespace -}}
 {{- if ne $o.kind "Namespace" -}}
 {{- if eq $o.kind "CustomResourceDefinition" -}}
 {{- $_ := set $o.metadata "annotations" (merge (dict "helm.sh/resource-policy" "keep") (get $o.metadata "annotations" | default dict)) -}}
@@ -39,21 +53,63 @@ release goes, and the objects of users with them.
 {{- $_ := set $o.metadata "namespace" $namespace -}}
 {{- end -}}
 {{- range get $o "subjects" | default list -}}
-{{- $_ := set . "namespace" $namespace -}}
+{{- $_ := set . "namespace" $release -}}
 {{- end -}}
 {{- if eq $o.kind "Deployment" -}}
+{{- include "armature.deployment" (dict "root" .root "object" $o) -}}
+{{- end }}
+---
+{{ toYaml $o }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+armature.deployment changes a Deployment as the values want it, and prints
+nothing.
+*/}}
+{{- define "armature.deployment" -}}
+{{- $v := .root.Values -}}
+{{- $o := .object -}}
 {{- $c := first $o.spec.template.spec.containers -}}
 {{- if $v.image -}}
 {{- $_ := set $c "image" $v.image -}}
+{{- else if ne .root.Chart.AppVersion "0.0.0" -}}
+{{- $_ := set $c "image" (regexReplaceAll ":[^:/]+$" $c.image (printf ":%s" .root.Chart.AppVersion)) -}}
 {{- end -}}
-{{- if and $v.imageMirror (eq $o.metadata.name "armature-controller") -}}
+{{- if eq $v.mode "namespaced" -}}
+{{- $watched := prepend $v.watch .root.Release.Namespace | uniq | join "," -}}
+{{- $_ := set $c "env" (append $c.env (dict "name" "WATCH_NAMESPACES" "value" $watched)) -}}
+{{- end -}}
+{{- if eq $o.metadata.name "armature-controller" -}}
+{{- if $v.imageMirror -}}
 {{- $_ := set $c "args" (append $c.args (printf "--image-mirror=%s" $v.imageMirror)) -}}
 {{- end -}}
-{{- if and $v.gitAllowNetwork (eq $o.metadata.name "armature-controller") -}}
+{{- if $v.plainHTTPHosts -}}
+{{- $_ := set $c "args" (append $c.args (printf "--plain-http-hosts=%s" (join "," $v.plainHTTPHosts))) -}}
+{{- end -}}
+{{- if $v.gitAllowNetwork -}}
 {{- $_ := set $c "args" (append $c.args (printf "--git-allow-network=%s" (join "," $v.gitAllowNetwork))) -}}
 {{- end -}}
+{{- if ne $v.apiGroup "agent.kagenti.dev" -}}
+{{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
----
-{{ toYaml $o }}
+{{- else if $v.catalog.storeSecret -}}
+{{- $args := list -}}
+{{- range $c.args -}}
+{{- $args = append $args (ternary "--catalog-store-file=/etc/catalog/address" . (hasPrefix "--catalog-store=" .)) -}}
+{{- end -}}
+{{- $mounts := list (dict "name" "data" "mountPath" "/etc/catalog" "readOnly" true) -}}
+{{- range $c.volumeMounts -}}
+{{- if ne .name "data" -}}{{- $mounts = append $mounts . -}}{{- end -}}
+{{- end -}}
+{{- $volumes := list (dict "name" "data" "secret" (dict "secretName" $v.catalog.storeSecret)) -}}
+{{- range $o.spec.template.spec.volumes -}}
+{{- if ne .name "data" -}}{{- $volumes = append $volumes . -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $c "args" $args -}}
+{{- $_ := set $c "volumeMounts" $mounts -}}
+{{- $_ := set $o.spec.template.spec "volumes" $volumes -}}
+{{- $_ := set $o.spec "replicas" 2 -}}
+{{- $_ := set $o.spec "strategy" (dict "type" "RollingUpdate") -}}
 {{- end -}}
 {{- end -}}
