@@ -134,9 +134,6 @@ func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild
 			return fmt.Errorf("AgentBuild %s/%s is not waited for any more; it goes on", b.Namespace, b.Name)
 		case <-time.After(time.Second):
 		}
-		if err := c.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {
-			return deleted(b)
-		}
 	}
 }
 
@@ -154,6 +151,10 @@ func (c *connection) watch(ctx context.Context, b *api.AgentBuild, look func(now
 		return false, nil
 	}
 	defer watch.Stop()
+	// A watch reports only deletions that follow it.
+	if err := c.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {
+		return false, deleted(b)
+	}
 	for event := range watch.ResultChan() {
 		now, ok := event.Object.(*api.AgentBuild)
 		switch {

@@ -377,9 +377,15 @@ func TestBuildCluster(t *testing.T) {
 }
 
 // All builds of a file are applied before the first is waited for. A run that is
-// tried again is not the end of the wait; another failure is, and a deletion.
+// tried again is not the end of the wait; another failure is, and a deletion, also
+// one that comes before the build is waited for.
 func TestBuildWait(t *testing.T) {
 	c, a := buildCluster(t)
+	t.Run("deleted while waited for", func(t *testing.T) { testBuildWait(t, c, a, "", false) })
+	t.Run("deleted before", func(t *testing.T) { testBuildWait(t, c, a, "early-", true) })
+}
+
+func testBuildWait(t *testing.T, c client.Client, a *armature, prefix string, early bool) {
 	file := filepath.Join(t.TempDir(), "builds.yaml")
 	const text = `apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
@@ -390,7 +396,7 @@ spec:
   retries: {limit: 1, after: [Any]}
 ---
 `
-	names := []string{"first", "second", "third"}
+	names := []string{prefix + "first", prefix + "second", prefix + "third"}
 	var all []byte
 	for _, name := range names {
 		all = fmt.Appendf(all, text, name)
@@ -398,7 +404,7 @@ spec:
 	if err := os.WriteFile(file, all, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out, errs controlplane.Output
 	cmd := exec.CommandContext(ctx, a.file, "build", "run", file, "-n", "team1", "--wait")
@@ -427,20 +433,29 @@ spec:
 		}
 	}
 	until("the third build waits for the first", func() bool {
-		return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: "third"}, &api.AgentBuild{}) == nil
+		return c.Get(ctx, client.ObjectKey{Namespace: "team1", Name: names[2]}, &api.AgentBuild{}) == nil
 	})
-	set("first", api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 1, Message: "to be tried again"})
+	remove := func() {
+		t.Helper()
+		if err := c.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: names[2]}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if early {
+		remove()
+	}
+	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 1, Message: "to be tried again"})
 	until("the first failure is not told", func() bool { return strings.Contains(out.String(), "to be tried again") })
-	set("first", api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 2, Message: "no more"})
-	set("second", api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded, Attempt: 1, Message: "built it"})
+	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 2, Message: "no more"})
+	set(names[1], api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded, Attempt: 1, Message: "built it"})
 	until("the second build is not waited for", func() bool { return strings.Contains(out.String(), "built it") })
-	if err := c.Delete(ctx, &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "third"}}); err != nil {
-		t.Fatal(err)
+	if !early {
+		remove()
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("%v: exit status %d\n%s", err, cmd.ProcessState.ExitCode(), errs.String())
 	}
-	for _, want := range []string{"first was not built\n  hint: ", "third was deleted"} {
+	for _, want := range []string{names[0] + " was not built\n  hint: ", names[2] + " was deleted"} {
 		if !strings.Contains(errs.String(), want) {
 			t.Errorf("stderr does not say %q: %s", want, errs.String())
 		}
