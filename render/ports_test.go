@@ -10,6 +10,46 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
+// TestPortProtocols declares the sidecars' ports for other protocols than TCP,
+// where they clash with nothing, and lead auth-proxy nowhere.
+func TestPortProtocols(t *testing.T) {
+	for ports, want := range map[string]string{
+		"{containerPort: 8080, protocol: UDP}, {containerPort: 8081}":                  "",
+		"{containerPort: 15123, protocol: SCTP}, {containerPort: 8081, protocol: TCP}": "",
+		"{containerPort: 8080, protocol: UDP}":                                         "",
+		"{containerPort: 8081, protocol: UDP}, {containerPort: 3000}":                  `inject/target-port annotate kagenti.io/target-port: "3000"`,
+		"{containerPort: 8080, protocol: TCP}":                                         `inject/port-clash annotate kagenti.io/target-port: "8080" and kagenti.io/inbound-port: "8081"`,
+		"{containerPort: 9090}":                                                        "inject/port-clash move the application to another port: this one is built into the injected program",
+	} {
+		src := render.Source{Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  labels: {kagenti.io/inject: enabled}
+spec:
+  template:
+    spec:
+      containers:
+      - name: web
+        image: web:v1
+        ports: [%s]
+`, ports)}}}
+		result, err := render.Run(src, render.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, f := range result.Findings {
+			if f.Rule == "inject/port-clash" || f.Rule == "inject/target-port" {
+				found = append(found, f.Rule+" "+f.Hint)
+			}
+		}
+		if have := strings.Join(found, "; "); have != want {
+			t.Errorf("%s: found %q, want %q", ports, have, want)
+		}
+	}
+}
+
 // TestPortRemedies follows the hints about ports until nothing is found any more:
 // they name annotations, and together they are enough.
 func TestPortRemedies(t *testing.T) {

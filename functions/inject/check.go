@@ -92,8 +92,8 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 	return findings
 }
 
-// checkPorts compares the author's containers with the ports that the
-// sidecars listen on, all of which share the pod's network.
+// checkPorts compares the TCP ports of the author's containers with those that
+// the sidecars listen on, all of which share the pod's network.
 func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
 	var few [8]int // most pods have no more ports
 	declared := few[:0]
@@ -101,6 +101,9 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 		for _, list := range [...]string{"initContainers", "containers"} {
 			for c := range spec.Get(list).Items() {
 				for p := range c.Get("ports").Items() {
+					if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
+						continue // which have ports of their own
+					}
 					n := p.Get("containerPort")
 					if port, ok := n.Int(); ok {
 						visit(n, port)
