@@ -79,7 +79,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 	if err != nil {
 		return nil, err
 	}
-	if file := kustomization(src); file != "" {
+	if file := p.kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
@@ -91,9 +91,9 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {
-		return nil, tell(cmd, findings)
+		return nil, p.tell(cmd, findings)
 	}
-	var d decoder
+	d := decoder{place: &p.place}
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
 		return errors.Join(d.rendered(src, file, bytes.Clone(data)), cmd.Context().Err())
 	})
@@ -103,7 +103,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 	if !p.rendered { // else Verify has found the same
 		findings = append(findings, found...)
 	}
-	if err := tell(cmd, findings); err != nil {
+	if err := p.tell(cmd, findings); err != nil {
 		return nil, err
 	}
 	return d.objects, d.failed.ErrorOrNil()
@@ -111,12 +111,13 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 
 // decoder gathers the objects of files, and all that is wrong with them.
 type decoder struct {
+	*place
 	objects []apply.Object
 	failed  *multierror.Error
 }
 
 func (d *decoder) read(file string, text []byte) {
-	read, err := apply.Read(file, text)
+	read, err := apply.Read(d.file(file), text)
 	d.objects, d.failed = append(d.objects, read...), multierror.Append(d.failed, err)
 }
 
@@ -187,7 +188,8 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if file := kustomization(src); file != "" {
+	p.folder = "" // nobody knows it: files are named as in the artifact
+	if file := p.kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s: %s has to be built before it is pushed", given, file)
 	}
 	found, _, err := verify.Run(src, options)
@@ -195,10 +197,10 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
-	if err := tell(cmd, append(findings, found...)); err != nil {
+	if err := p.tell(cmd, append(findings, found...)); err != nil {
 		return nil, err
 	}
-	var d decoder
+	d := decoder{place: &p.place}
 	for _, f := range src.Files {
 		switch path.Ext(f.Path) {
 		case ".yaml", ".yml", ".json":

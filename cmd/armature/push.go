@@ -94,7 +94,7 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err != nil {
 		return err
 	}
-	if err := tell(cmd, append(findings, found...)); err != nil {
+	if err := p.tell(cmd, append(findings, found...)); err != nil {
 		return err
 	}
 	inputs, err := inputs(src)
@@ -137,7 +137,7 @@ func (p *push) render(src render.Source, opt render.Options, failed bool) ([]ren
 		files, err := load(src)
 		return files, found, err
 	}
-	if file := kustomization(src); file != "" {
+	if file := p.kustomization(src); file != "" {
 		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature push - oci://…, or push a rendered folder with --rendered", file)
 	}
 	opt.ObjectsOnly = true

@@ -105,8 +105,7 @@ type input struct {
 	config, lock, format, file string
 	quiet                      bool
 
-	folder string        // of the package, "" for standard input
-	files  []render.File // of the package
+	place
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -129,7 +128,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
 	}
 	root := "."
-	in.folder = ""
+	in.place = place{}
 	if path != "-" {
 		root = path
 		if info, err := os.Stat(path); err != nil {
@@ -164,10 +163,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		return src, opt, findings, err
 	}
 	src, found, err := render.Tree(path, skip)
-	in.files = src.Files
-	for _, f := range found { // about what is left out
-		in.files = append(slices.Clip(in.files), render.File{Path: f.File})
-	}
+	in.list(src, found, in.config, in.lock)
 	return src, opt, append(findings, found...), err
 }
 
@@ -219,28 +215,6 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 // stumble over a sentence behind its JSON.
 func (in *input) talks() bool {
 	return !in.quiet && (in.file != "" || in.format != "json" && in.format != "sarif")
-}
-
-// locate names files as those who read about them find them: from the working
-// folder, which in CI is the repository's, and not from the package's.
-func (in *input) locate(findings []krm.Finding) []krm.Finding {
-	if in.folder == "" {
-		return findings
-	}
-	folder := in.folder
-	if here, err := os.Getwd(); err == nil && filepath.IsAbs(folder) {
-		if relative, err := filepath.Rel(here, folder); err == nil && filepath.IsLocal(relative) {
-			folder = relative
-		}
-	}
-	files := in.files
-	if in.config == "" {
-		files = append(slices.Clip(files), render.File{Path: render.ConfigFile})
-	}
-	if in.lock == "" {
-		files = append(slices.Clip(files), render.File{Path: render.LockFile})
-	}
-	return render.From(folder, files, findings)
 }
 
 // output is where rendered manifests go.

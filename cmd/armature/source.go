@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -15,10 +16,63 @@ import (
 	"github.com/armature-dev/armature/render/oci"
 )
 
+// place is where the files of a package are, for those who read about them.
+type place struct {
+	folder string        // "" for standard input, and for what is nobody's folder
+	files  []render.File // of the package, with its configuration and lock
+}
+
+// list notes the files of a package, and those that findings say are left out of
+// it. A configuration or lock that was named is none of them.
+func (at *place) list(src render.Source, leftOut []krm.Finding, config, lock string) {
+	at.files = slices.Clip(src.Files)
+	for _, f := range leftOut {
+		at.files = append(at.files, render.File{Path: f.File})
+	}
+	if config == "" {
+		at.files = append(at.files, render.File{Path: render.ConfigFile})
+	}
+	if lock == "" {
+		at.files = append(at.files, render.File{Path: render.LockFile})
+	}
+}
+
+// from leads to the folder from the working folder, which in CI is the
+// repository's.
+func (at *place) from() string {
+	here, err := os.Getwd()
+	if err != nil || !filepath.IsAbs(at.folder) {
+		return at.folder
+	}
+	if relative, err := filepath.Rel(here, at.folder); err == nil && filepath.IsLocal(relative) {
+		return relative
+	}
+	return at.folder
+}
+
+// locate names files in findings as they are found from the working folder, and
+// not from the package's.
+func (at *place) locate(findings []krm.Finding) []krm.Finding {
+	if at.folder == "" {
+		return findings
+	}
+	return render.From(at.from(), at.files, findings)
+}
+
+// file names a file of the package as it is found from the working folder.
+func (at *place) file(name string) string {
+	if at.folder == "" || name == "-" {
+		return name
+	}
+	return filepath.ToSlash(filepath.Join(at.from(), filepath.FromSlash(name)))
+}
+
 // manifests are what a command reads: a folder, a file or standard input, with
 // its configuration and lock.
 type manifests struct {
 	config, lock string
+
+	place
 }
 
 func (m *manifests) flags(cmd *cobra.Command) {
@@ -47,6 +101,10 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 	if err != nil {
 		return src, opt, nil, err
 	}
+	m.place = place{}
+	if given != "-" {
+		m.folder = root
+	}
 	if given != "-" || m.config != "" {
 		if opt.Config, findings, err = render.FindConfig(m.config, root); err != nil {
 			return src, opt, nil, err
@@ -61,6 +119,7 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 	}
 	if given != "-" {
 		src, found, err := render.Tree(given, "")
+		m.list(src, found, m.config, m.lock)
 		return src, opt, append(findings, found...), err
 	}
 	src, err = readStream(cmd.Context(), cmd.InOrStdin())
@@ -75,8 +134,8 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 }
 
 // tell writes findings and fails where one of them is an error.
-func tell(cmd *cobra.Command, findings []krm.Finding) error {
-	if err := render.WriteFindings(cmd.ErrOrStderr(), "text", findings); err != nil {
+func (m *manifests) tell(cmd *cobra.Command, findings []krm.Finding) error {
+	if err := render.WriteFindings(cmd.ErrOrStderr(), "text", m.locate(findings)); err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
@@ -86,11 +145,11 @@ func tell(cmd *cobra.Command, findings []krm.Finding) error {
 }
 
 // kustomization names the first kustomization of a source, "" for none.
-func kustomization(src render.Source) string {
+func (m *manifests) kustomization(src render.Source) string {
 	for _, f := range src.Files {
 		switch path.Base(f.Path) {
 		case "kustomization.yaml", "kustomization.yml", "Kustomization":
-			return f.Path
+			return m.file(f.Path)
 		}
 	}
 	return ""
