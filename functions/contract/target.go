@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/index"
@@ -39,6 +40,17 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef) (ind
 		"render the two folders apart, or move the resource next to the workload it means")
 }
 
+// workloadHint says what a targetRef should name in place of an object that runs
+// no pods.
+func (p *Package) workloadHint(r krm.Ref) string {
+	for _, kind := range slices.Sorted(p.Index.WorkloadKinds()) {
+		if kind != r.Kind && p.Index.Has(index.Key{Kind: kind, Namespace: r.Namespace, Name: r.Name}) {
+			return fmt.Sprintf("name the %s %s", kind, r.Name)
+		}
+	}
+	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another kind with a pod template"
+}
+
 // Owners are the custom resources of a function, by the workload that each one
 // targets.
 type Owners map[index.ID]*krm.Object
@@ -55,8 +67,8 @@ func (owners Owners) Claim(p *Package, function string, target index.ID, o *krm.
 	return true
 }
 
-// Run generates the ConfigMap of an injected workload, or warns that the custom
-// resource of one that is not injected has no effect.
+// Run generates the ConfigMap of an injected workload, or says that the custom
+// resource of an object that is not injected has no effect.
 func (owners Owners) Run(u *Unit, c *ConfigMap) {
 	from := owners[u.ID()]
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
@@ -64,6 +76,11 @@ func (owners Owners) Run(u *Unit, c *ConfigMap) {
 		return
 	}
 	if from == nil {
+		return
+	}
+	if _, ok := u.Object.PodTemplate(); !ok {
+		u.Findings = append(u.Findings, from.Finding(krm.Error, c.Of+"/no-pod-template", from.Get("spec", "targetRef"),
+			fmt.Sprintf("%s (%s:%d) has no pod template with containers, so this has no effect", u.Object.Ref, u.Object.Origin.File, u.Object.Origin.Line), u.pkg.workloadHint(u.Object.Ref)))
 		return
 	}
 	if what, hint, refuses := u.pkg.Identity.Refuses(&u.identity, !c.Sidecars); refuses {

@@ -62,6 +62,7 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 		u.Findings = p.Identity.Identify(&u.identity, o, pod, u.Alter, u.Findings)
 		return
 	}
+	u.identity.ID = p.Index.Find(o)
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && o.Contains(p.Prefix()+"/inject") {
 		reason := "because it is in a list itself"
 		if why, _ := o.Rewritten(); why != "" {
@@ -138,5 +139,6 @@ func (u *Unit) Kind(row int) (kind *Kind, read bool) {
 	return u.kind.Kind, u.kind.Kind != nil && u.kind.Row == row
 }
 
-// ID is the object in the index, 0 for objects that are no workloads.
+// ID is the object in the index, 0 for one that is neither a workload nor may be
+// the target of a custom resource.
 func (u *Unit) ID() index.ID { return u.identity.ID }
