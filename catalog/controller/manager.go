@@ -163,7 +163,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := errors.Join(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.follow(ctx, mgr, o) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("store", func(request *http.Request) error { return o.Store.Ping(request.Context()) }),
+		mgr.AddReadyzCheck("store", func(request *http.Request) error { return o.Store.Ready(request.Context()) }),
 	); err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}

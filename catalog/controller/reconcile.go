@@ -61,6 +61,10 @@ const (
 	lastRetry  = 10 * time.Minute
 )
 
+// storeTimeout of what one reconcile asks of the store at a time: one that hangs
+// must not keep the workers for good.
+const storeTimeout = 30 * time.Second
+
 func (r *Reconciler) now() time.Time {
 	if r.Now != nil {
 		return r.Now()
@@ -118,7 +122,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 			return reconcile.Result{}, fmt.Errorf("reading %s %s: %w", k.Resource, request, err)
 		}
 		r.backoff.Forget(key)
-		return reconcile.Result{}, r.Store.Delete(ctx, key)
+		storing, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		return reconcile.Result{}, r.Store.Delete(storing, key)
 	}
 	before, err := r.before(ctx, key, o)
 	if err != nil {
@@ -147,6 +153,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 // before is what the catalog knows of an object: what is stored, else what its
 // status tells, which is stored at once.
 func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object) (store.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	stored, err := r.Store.Summary(ctx, key)
 	if err == nil && stored.UID == string(o.GetUID()) {
 		return stored, nil
@@ -161,6 +169,8 @@ func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object)
 
 // keep what was answered.
 func (r *Reconciler) keep(ctx context.Context, a answer, before store.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	e := a.entry
 	e.Changed = r.now()
 	if !a.replace {

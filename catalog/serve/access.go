@@ -70,7 +70,7 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, err := s.Store.Places(r.Context())
+	places, _, err := read(r.Context(), s, func(ctx context.Context, from *store.Store) (map[string][]string, error) { return from.Places(ctx) })
 	if err != nil {
 		return nil, err
 	}

@@ -37,12 +37,14 @@ type GetInput struct {
 // EntryOutput is one entry with all that it offers.
 type EntryOutput struct {
 	Notice string `json:"notice"`
+	Stale  string `json:"stale,omitempty" jsonschema:"the catalog's store does not answer: how old this is"`
 	Entry  any    `json:"entry"`
 }
 
 // ListOutput is a list of entries or hits.
 type ListOutput struct {
 	Notice string `json:"notice"`
+	Stale  string `json:"stale,omitempty" jsonschema:"the catalog's store does not answer: how old this is"`
 	Items  []any  `json:"items"`
 	Next   string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
 }
@@ -66,12 +68,12 @@ func (s *Server) mcp() http.Handler {
 			if err := check(q); err != nil {
 				return nil, ListOutput{}, err
 			}
-			hits, err := s.Store.Search(ctx, q)
+			hits, copied, err := s.hits(ctx, q)
 			if err != nil {
 				return nil, ListOutput{}, s.mcpError(ctx, err)
 			}
 			items, err := each(hits, markHit)
-			return nil, ListOutput{Notice: notice, Items: items}, s.mcpError(ctx, err)
+			return nil, ListOutput{Notice: notice, Stale: stale(copied), Items: items}, s.mcpError(ctx, err)
 		})
 	for name, one := range map[string]struct {
 		kind store.Type
@@ -90,7 +92,7 @@ func (s *Server) mcp() http.Handler {
 				if err := check(q); err != nil {
 					return nil, ListOutput{}, err
 				}
-				entries, err := s.Store.List(ctx, q)
+				entries, copied, err := s.entries(ctx, q)
 				if err != nil {
 					return nil, ListOutput{}, s.mcpError(ctx, err)
 				}
@@ -98,17 +100,17 @@ func (s *Server) mcp() http.Handler {
 					entries[i].Document, entries[i].Instances = nil, nil
 				}
 				items, err := each(entries, markEntry)
-				return nil, ListOutput{notice, items, nextPage(entries, q)}, s.mcpError(ctx, err)
+				return nil, ListOutput{notice, stale(copied), items, nextPage(entries, q)}, s.mcpError(ctx, err)
 			})
 	}
 	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas. " + warning},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in GetInput) (*mcp.CallToolResult, EntryOutput, error) {
-			e, err := s.entry(ctx, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
+			e, copied, err := s.entry(ctx, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
 			if err != nil {
 				return nil, EntryOutput{}, s.mcpError(ctx, err)
 			}
 			marked, err := markEntry(e)
-			return nil, EntryOutput{notice, marked}, s.mcpError(ctx, err)
+			return nil, EntryOutput{notice, stale(copied), marked}, s.mcpError(ctx, err)
 		})
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler), DisableLocalhostProtection: true, // each caller has a token

@@ -85,6 +85,7 @@ type overviewPage struct {
 	Entries []store.Entry
 	Hits    []store.Hit
 	Next    string
+	Copied  *store.Copy
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
@@ -95,9 +96,9 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 	}
 	p := overviewPage{Now: s.now(), Text: q.Text, Type: string(q.Type)}
 	if q.Text != "" {
-		p.Hits, err = s.Store.Search(r.Context(), q)
+		p.Hits, p.Copied, err = s.hits(r.Context(), q)
 	} else {
-		p.Entries, err = s.Store.List(r.Context(), q)
+		p.Entries, p.Copied, err = s.entries(r.Context(), q)
 		if next := nextPage(p.Entries, q); next != "" {
 			more := r.URL.Query() // the same question, further on
 			more.Set("after", next)
@@ -108,21 +109,24 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		s.refusePage(w, r, err)
 		return
 	}
+	s.warn(w, p.Copied)
 	s.page(w, http.StatusOK, "overview.html", p)
 }
 
 type detailsPage struct {
 	Now time.Time
 	store.Entry
+	Copied *store.Copy
 }
 
 func (s *Server) details(w http.ResponseWriter, r *http.Request) {
-	e, err := s.entry(r.Context(), pathKey(r))
+	e, copied, err := s.entry(r.Context(), pathKey(r))
 	if err != nil {
 		s.refusePage(w, r, err)
 		return
 	}
-	s.page(w, http.StatusOK, "details.html", detailsPage{s.now(), e})
+	s.warn(w, copied)
+	s.page(w, http.StatusOK, "details.html", detailsPage{s.now(), e, copied})
 }
 
 // page prints one whole, or an error: never half of it.

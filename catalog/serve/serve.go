@@ -150,10 +150,12 @@ func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter,
 	})
 }
 
-// api is a handler whose answer is JSON.
-func (s *Server) api(answer func(r *http.Request) (any, error)) http.Handler {
+// api is a handler whose answer is JSON; copied is not nil where a copy of the
+// store gives it.
+func (s *Server) api(answer func(r *http.Request) (body any, copied *store.Copy, err error)) http.Handler {
 	return s.guarded(func(w http.ResponseWriter, r *http.Request) {
-		body, err := answer(r)
+		body, copied, err := answer(r)
+		s.warn(w, copied)
 		if err != nil {
 			s.refuseAPI(w, r, err)
 			return
@@ -201,25 +203,29 @@ func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
 }
 
-func (s *Server) list(r *http.Request) (any, error) {
+func (s *Server) list(r *http.Request) (any, *store.Copy, error) {
 	q, err := query(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	entries, err := s.Store.List(r.Context(), q)
+	entries, copied, err := s.entries(r.Context(), q)
 	if err != nil {
-		return nil, err
+		return nil, copied, err
 	}
 	out := store.EntryList{Items: entries, Next: nextPage(entries, q)}
 	if out.Items == nil {
 		out.Items = []store.Entry{}
 	}
-	return out, nil
+	return out, copied, nil
 }
 
-func (s *Server) get(r *http.Request) (any, error) {
+func (s *Server) entries(ctx context.Context, q store.Query) ([]store.Entry, *store.Copy, error) {
+	return read(ctx, s, func(ctx context.Context, from *store.Store) ([]store.Entry, error) { return from.List(ctx, q) })
+}
+
+func (s *Server) get(r *http.Request) (any, *store.Copy, error) {
 	if err := allow(r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return s.entry(r.Context(), pathKey(r))
 }
@@ -229,26 +235,30 @@ func pathKey(r *http.Request) store.Key {
 }
 
 // entry that the caller may see. One that they may not see is not there for them.
-func (s *Server) entry(ctx context.Context, key store.Key) (store.Entry, error) {
+func (s *Server) entry(ctx context.Context, key store.Key) (store.Entry, *store.Copy, error) {
 	if !scopeOf(ctx).Allows(key) {
-		return store.Entry{}, store.ErrNotFound
+		return store.Entry{}, nil, store.ErrNotFound
 	}
-	return s.Store.Get(ctx, key)
+	return read(ctx, s, func(ctx context.Context, from *store.Store) (store.Entry, error) { return from.Get(ctx, key) })
 }
 
-func (s *Server) search(r *http.Request) (any, error) {
+func (s *Server) search(r *http.Request) (any, *store.Copy, error) {
 	q, err := query(r, "q", "kind")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if q.Text == "" {
-		return nil, &problem{http.StatusBadRequest, "q is missing: say what to search for"}
+		return nil, nil, &problem{http.StatusBadRequest, "q is missing: say what to search for"}
 	}
-	hits, err := s.Store.Search(r.Context(), q)
+	hits, copied, err := s.hits(r.Context(), q)
 	if hits == nil {
 		hits = []store.Hit{}
 	}
-	return store.HitList{Items: hits}, err
+	return store.HitList{Items: hits}, copied, err
+}
+
+func (s *Server) hits(ctx context.Context, q store.Query) ([]store.Hit, *store.Copy, error) {
+	return read(ctx, s, func(ctx context.Context, from *store.Store) ([]store.Hit, error) { return from.Search(ctx, q) })
 }
 
 // query reads a request's parameters. Unknown ones are errors, so that a typing
@@ -329,127 +339,4 @@ func parseCursor(text string) (store.Key, error) {
 		return store.Key{}, &problem{http.StatusBadRequest, "after: use what next said"}
 	}
 	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
-}
-
-// watch streams changes as server-sent events: first all that is there, unless
-// the caller says after which event (Last-Event-ID) to go on, then each change.
-// Where what changed since is not known, such as when the store was lost, the
-// event resync says to forget what was told before, and all follows again.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	q, after, err := watchQuery(r)
-	if err == nil {
-		_, err = s.Store.Position(r.Context())
-	}
-	if err != nil {
-		s.refuseAPI(w, r, err)
-		return
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.WriteHeader(http.StatusOK)
-	// A caller that is gone is no error of ours.
-	if err := s.stream(w, r, q, after); err != nil && r.Context().Err() == nil {
-		s.Log.Error(err, "streaming changes")
-	}
-}
-
-func watchQuery(r *http.Request) (q store.Query, after store.Position, err error) {
-	if q, err = query(r, "revision"); err != nil {
-		return q, after, err
-	}
-	text := r.URL.Query().Get("revision")
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		text = id
-	}
-	if text == "" {
-		return q, after, nil
-	}
-	if after, err = store.ParsePosition(text); err != nil {
-		return q, after, &problem{http.StatusBadRequest, "revision: use the id of an event"}
-	}
-	return q, after, nil
-}
-
-// stream until the caller is gone or no longer let in. A store, or a Kubernetes,
-// that does not answer is waited for.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after store.Position) error {
-	flush := http.NewResponseController(w)
-	poll := s.Poll
-	if poll == 0 {
-		poll = time.Second
-	}
-	beat := s.Beat // keeps proxies from closing a quiet stream
-	if beat == 0 {
-		beat = 15 * time.Second
-	}
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	quiet, allowed, down := time.Now(), time.Now(), false
-	for {
-		var refused *problem
-		changes, latest, err := s.news(r, &q, after, beat, &allowed)
-		switch {
-		case errors.As(err, &refused):
-			return nil
-		case errors.Is(err, store.ErrExpired):
-			if _, err := fmt.Fprint(w, "event: resync\ndata: {}\n\n"); err != nil {
-				return err
-			}
-			after = store.Position{}
-			continue
-		case err != nil:
-			if !down && r.Context().Err() == nil {
-				s.Log.Error(err, "streaming changes: waiting for the store")
-			}
-			latest = after
-		}
-		down = err != nil
-		for _, c := range changes {
-			if err := event(w, latest.Store, c); err != nil {
-				return err
-			}
-		}
-		if latest != after || time.Since(quiet) > beat {
-			text := fmt.Sprintf("id: %s\nevent: synced\ndata: {}\n\n", latest)
-			if down {
-				text = ": the store does not answer now\n\n"
-			}
-			if _, err := fmt.Fprint(w, text); err != nil {
-				return err
-			}
-			if err := flush.Flush(); err != nil {
-				return err
-			}
-			after, quiet = latest, time.Now()
-		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}
-
-// news after a position; after each beat the caller's rights are asked for again.
-func (s *Server) news(r *http.Request, q *store.Query, after store.Position, beat time.Duration, allowed *time.Time) ([]store.Change, store.Position, error) {
-	if time.Since(*allowed) > beat {
-		scope, err := s.scope(r)
-		if err != nil {
-			return nil, after, err
-		}
-		q.Scope, *allowed = scope, time.Now()
-	}
-	return s.Store.Changes(r.Context(), after, *q)
-}
-
-func event(w http.ResponseWriter, in string, c store.Change) error {
-	name := "updated"
-	if c.Deleted {
-		name = "deleted"
-	}
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", store.Position{Store: in, Revision: c.Revision}, name, data)
-	return err
 }

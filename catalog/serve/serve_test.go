@@ -62,12 +62,17 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldIn(t, filepath.Join(t.TempDir(), "catalog.db"))
+}
+
+// newWorldIn the store at an address.
+func newWorldIn(t *testing.T, address string) *world {
+	t.Helper()
 	plane := shared.Get(t)
-	w := &world{TB: t, prefix: fmt.Sprintf("t%d-", worlds.Add(1)), logged: &journal{}}
+	w := &world{TB: t, prefix: fmt.Sprintf("t%d-", worlds.Add(1)), logged: &journal{}, file: address}
 	kube, err := kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
 	w.kube = kube
-	w.file = filepath.Join(t.TempDir(), "catalog.db")
 	w.store, err = store.Open(t.Context(), w.file)
 	w.must(err)
 	access, err := serve.Kubernetes(plane.Admin.Config)

@@ -149,6 +149,7 @@ type row struct {
 	entry           Entry
 	body            []byte
 	hash, itemsHash string
+	size            int64 // of body and items, in bytes
 }
 
 // newRow hashes what matters for "did it change": all but the times.
@@ -159,7 +160,7 @@ func newRow(e Entry, items bool) (row, error) {
 		if err != nil {
 			return r, fmt.Errorf("items of %s/%s: %w", e.Namespace, e.Name, err)
 		}
-		r.itemsHash = hash(text)
+		r.itemsHash, r.size = hash(text), int64(len(text))
 		e.Counts = nil
 		for _, item := range e.Items {
 			if e.Counts == nil {
@@ -173,6 +174,7 @@ func newRow(e Entry, items bool) (row, error) {
 	if r.body, err = json.Marshal(e); err != nil {
 		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
 	}
+	r.size += int64(len(r.body))
 	e.Fetched, e.Changed = time.Time{}, time.Time{}
 	e.Instances = append([]Instance(nil), e.Instances...)
 	for i := range e.Instances {

@@ -10,3 +10,8 @@ func (s *Store) SetSchemaVersion(ctx context.Context, version int) error {
 
 // Migrate as Open does.
 func (s *Store) Migrate(ctx context.Context) error { return s.migrate(ctx, s.write) }
+
+// FollowWithin follows with a copy of at most so many bytes.
+func (s *Store) FollowWithin(ctx context.Context, limit int64, report func(error)) error {
+	return s.follow(ctx, limit, report)
+}

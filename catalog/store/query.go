@@ -389,16 +389,9 @@ func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes [
 	for i := range entries {
 		changes = append(changes, Change{Revision: entries[i].Revision, Key: entries[i].Key, Type: entries[i].Type, Entry: &entries[i]})
 	}
-	rows, err = s.read.QueryContext(ctx, s.bind("SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ?"), after.Revision, latest.Revision)
+	gone, err := s.deletions(ctx, after.Revision, latest.Revision)
 	if err != nil {
-		return nil, latest, fmt.Errorf("reading deletions: %w", err)
-	}
-	gone, err := scan(rows, func(rows *sql.Rows) (Change, error) {
-		c := Change{Deleted: true}
-		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
-	})
-	if err != nil {
-		return nil, latest, fmt.Errorf("reading deletions: %w", err)
+		return nil, latest, err
 	}
 	for _, c := range gone {
 		if q.Scope.Allows(c.Key) && (q.Type == "" || q.Type == c.Type) && (q.Resource == "" || q.Resource == c.Resource) && (q.Namespace == "" || q.Namespace == c.Namespace) {
@@ -409,9 +402,31 @@ func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes [
 	return changes, latest, nil
 }
 
-// Position of the store's latest change.
+// deletions after one revision until another, oldest first.
+func (s *Store) deletions(ctx context.Context, after, until int64) ([]Change, error) {
+	rows, err := s.read.QueryContext(ctx, s.bind("SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ? ORDER BY revision"), after, until)
+	if err != nil {
+		return nil, fmt.Errorf("reading deletions: %w", err)
+	}
+	gone, err := scan(rows, func(rows *sql.Rows) (Change, error) {
+		c := Change{Deleted: true}
+		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading deletions: %w", err)
+	}
+	return gone, nil
+}
+
+// Position of the store's latest change. A PostgreSQL that was started again is
+// another store: what it acknowledged last may be lost, as after a fail-over to a
+// replica that was behind, and its revisions are given a second time then.
 func (s *Store) Position(ctx context.Context) (latest Position, err error) {
-	if err = s.read.QueryRowContext(ctx, "SELECT identity.id, revision.latest FROM identity, revision").Scan(&latest.Store, &latest.Revision); err != nil {
+	id := "identity.id"
+	if s.postgres {
+		id = "identity.id || '.' || to_hex((extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint)"
+	}
+	if err = s.read.QueryRowContext(ctx, "SELECT "+id+", revision.latest FROM identity, revision").Scan(&latest.Store, &latest.Revision); err != nil {
 		err = fmt.Errorf("reading the catalog's revision: %w", err)
 	}
 	return latest, err

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,8 @@ import (
 type Store struct {
 	read, write *sql.DB
 	postgres    bool
+	copied      atomic.Pointer[Copy]
+	away        atomic.Bool
 }
 
 // Memory is the address of a store that ends with the process.

@@ -67,7 +67,10 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	o.Store = s
-	tasks := []func(context.Context) error{func(ctx context.Context) error { return controller.Run(ctx, cfg, o) }}
+	tasks := []func(context.Context) error{
+		func(ctx context.Context) error { return controller.Run(ctx, cfg, o) },
+		func(ctx context.Context) error { return s.Follow(ctx, reportStore(o.Log)) },
+	}
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
 		cfg.UserAgent = controller.UserAgent()
@@ -79,6 +82,17 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 		tasks = append(tasks, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)
+}
+
+// reportStore logs that the store stopped to answer, and that it answers again.
+func reportStore(log logr.Logger) func(error) {
+	return func(err error) {
+		if err == nil {
+			log.Info("the catalog's store answers again")
+			return
+		}
+		log.Error(err, "the catalog's store does not answer: what it held is served, and marked as a copy")
+	}
 }
 
 // together runs tasks until ctx ends or one of them does.

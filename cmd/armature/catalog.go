@@ -73,7 +73,7 @@ func (c *catalog) open(cmd *cobra.Command) (source, func() error, error) {
 	case c.server == "":
 		return nil, nil, usageError{errors.New("say which catalog: --server https://…, or -f with manifests")}
 	}
-	s, err := c.client()
+	s, err := c.client(cmd.ErrOrStderr())
 	return s, func() error { return nil }, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -24,9 +25,12 @@ import (
 type catalogClient struct {
 	base *url.URL
 	http *http.Client
+	// warn gets each warning of the catalog once.
+	warn   io.Writer
+	warned map[string]bool
 }
 
-func (c *catalog) client() (*catalogClient, error) {
+func (c *catalog) client(warn io.Writer) (*catalogClient, error) {
 	base, err := url.Parse(c.server)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
 		return nil, usageError{fmt.Errorf("--server %q: write it as https://host:port", c.server)}
@@ -42,7 +46,8 @@ func (c *catalog) client() (*catalogClient, error) {
 	}
 	// A redirect elsewhere must not take the token along.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &catalogClient{base, &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: refuse}}, nil
+	web := &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: refuse}
+	return &catalogClient{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
 }
 
 // credentials are those of the kubeconfig that end in a token.
@@ -87,10 +92,14 @@ func (c *catalogClient) ask(ctx context.Context, path string, parameters url.Val
 	if err != nil {
 		return fmt.Errorf("asking the catalog: %w", err)
 	}
-	data, err := io.ReadAll(response.Body)
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
+	}
 	if err := errors.Join(err, response.Body.Close()); err != nil {
 		return fmt.Errorf("asking the catalog: %w", err)
 	}
+	c.repeat(response.Header)
 	if response.StatusCode != http.StatusOK {
 		var problem struct{ Error string }
 		if json.Unmarshal(data, &problem) != nil || problem.Error == "" {
@@ -105,6 +114,20 @@ func (c *catalogClient) ask(ctx context.Context, path string, parameters url.Val
 		return fmt.Errorf("reading the catalog's answer: %w", err)
 	}
 	return nil
+}
+
+// maxAnswer in bytes: a thousand entries with a card each.
+const maxAnswer = 256 << 20
+
+// repeat what the catalog warns of, such as that its store is away.
+func (c *catalogClient) repeat(h http.Header) {
+	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // what is no warning is not repeated
+	for _, w := range warnings {
+		if text := oneLine(w.Text); !c.warned[text] {
+			c.warned[text] = true
+			fmt.Fprintln(c.warn, "Warning:", text)
+		}
+	}
 }
 
 func (c *catalogClient) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {

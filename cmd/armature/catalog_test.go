@@ -194,6 +194,7 @@ func TestCatalogClient(t *testing.T) {
 		if r.URL.Query().Get("after") != "" {
 			next = ""
 		}
+		w.Header().Set("Warning", "299 - \"the store is away\"")
 		_, _ = w.Write([]byte(`{"items":[{"name":"agent","namespace":"ns","resource":"r","uid":"1"}]` + next + `}`))
 	}))
 	t.Cleanup(server.Close)
@@ -205,8 +206,12 @@ func TestCatalogClient(t *testing.T) {
 		}
 	}
 	args := []string{"catalog", "list", "--server", server.URL}
-	if out, _ := a.run(t, 0, append(args, "--certificate-authority", ca, "--token-file", token)...); strings.Count(out, "agent") != 2 {
+	out, errs := a.run(t, 0, append(args, "--certificate-authority", ca, "--token-file", token)...)
+	if strings.Count(out, "agent") != 2 {
 		t.Errorf("two pages: %s", out)
+	}
+	if strings.Count(errs, "Warning: the store is away") != 1 {
+		t.Errorf("a warning on both pages: %q", errs)
 	}
 	if _, errs := a.run(t, 1, append(args, "--certificate-authority", ca, "--token-file", wrong)...); !strings.Contains(errs, "send a Kubernetes token") || strings.Contains(errs, "s3cret") {
 		t.Errorf("a wrong token: %s", errs)
