@@ -1,6 +1,8 @@
 package render
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,10 +20,11 @@ import (
 )
 
 // Formats are the ways to write findings.
-func Formats() []string { return []string{"text", "json", "sarif", "github"} }
+func Formats() []string { return []string{"text", "json", "sarif", "github", "gitlab"} }
 
 // WriteFindings writes findings as text for people, as JSON, as SARIF 2.1.0 for
-// code scanning, or as GitHub workflow commands that annotate a pull request.
+// code scanning, as GitHub workflow commands that annotate a pull request, or as
+// GitLab's Code Quality report.
 func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 	switch format {
 	case "text":
@@ -38,6 +41,8 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 		return writeJSON(w, findings)
 	case "sarif":
 		return writeJSON(w, sarif(findings))
+	case "gitlab":
+		return writeJSON(w, codeQuality(findings))
 	case "github":
 		for _, f := range findings {
 			if _, err := io.WriteString(w, workflowCommand(f)); err != nil {
@@ -169,6 +174,37 @@ func sarif(findings []krm.Finding) object {
 			"results": results,
 		}},
 	}
+}
+
+// codeQuality follows GitLab's Code Quality report, a subset of Code Climate's. A
+// fingerprint has no line number, so that a finding that moves is not a new one;
+// the second of two that are alike has another one. Every entry needs a path: it is
+// "." for what has none.
+func codeQuality(findings []krm.Finding) []object {
+	severity := map[krm.Severity]string{krm.Error: "critical", krm.Warning: "minor", krm.Info: "info"}
+	entries := []object{}
+	alike := make(map[string]int)
+	for _, f := range findings {
+		text := f.Message
+		if f.Field != "" {
+			text = f.Field + ": " + text
+		}
+		if f.Hint != "" {
+			text += " Hint: " + f.Hint
+		}
+		file := f.File
+		if file == "" {
+			file = "."
+		}
+		what := fmt.Sprintf("%q", []string{f.Rule, file, f.Object.String(), place.ReplaceAllString(text, "$1$2")})
+		alike[what]++
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", what, alike[what]))
+		entries = append(entries, object{
+			"description": text, "check_name": f.Rule, "fingerprint": hex.EncodeToString(sum[:]), "severity": severity[f.Severity],
+			"location": object{"path": file, "lines": object{"begin": max(f.Line, 1)}},
+		})
+	}
+	return entries
 }
 
 // result is a finding in a ResourceList, as the KRM Functions Specification

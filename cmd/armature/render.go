@@ -214,7 +214,7 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 // talks reports whether people read standard error, and not a program that would
 // stumble over a sentence behind its JSON.
 func (in *input) talks() bool {
-	return !in.quiet && (in.file != "" || in.format != "json" && in.format != "sarif")
+	return !in.quiet && (in.file != "" || in.format == "text" || in.format == "github")
 }
 
 // output is where rendered manifests go.

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check.sh is what the GitHub Action runs. Findings become annotations of the pull
+# request; what the change means goes to the summary of the job. It reads
+# ARMATURE_PATH, ARMATURE_RENDERED and ARMATURE_AGAINST, which action.yml explains.
+set -euo pipefail
+path=$ARMATURE_PATH rendered=$ARMATURE_RENDERED against=$ARMATURE_AGAINST
+armature lint "$path" -o github # where it fails, the rest would report the same
+
+status=0
+if [ -n "$rendered" ]; then
+	settings=()
+	if [ "$rendered" != "$path" ]; then
+		[ ! -e "$path/armature.yaml" ] || settings+=(-c "$path/armature.yaml")
+		[ ! -e "$path/armature.lock" ] || settings+=(--lock "$path/armature.lock")
+		armature render "$path" -o "$rendered" --findings github || status=1
+		while read -r _ file; do
+			echo "::error file=$file,line=1,title=armature::$file is not what a render of $path makes%0Ahint: run armature render $path -o $rendered and commit"
+			status=1
+		done < <(git status --porcelain --untracked-files=all -- "$rendered")
+	fi
+	armature verify "$rendered" "${settings[@]}" --findings github || status=1
+fi
+
+if [ -n "$against" ]; then
+	git cat-file -e "$against^{commit}" 2>/dev/null || git fetch --quiet --no-tags --depth=1 origin "$against"
+	armature diff "$path" --against "$against" -o markdown >>"$GITHUB_STEP_SUMMARY" || status=1
+fi
+exit "$status"
