@@ -2,17 +2,18 @@ package functions_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // TestImports keeps rendering pure and quick to start: no cluster,
-// registry or signing code in the functions, the root of render, the analyses on
-// it or armature-fn, and
+// registry or signing code in the functions, the engine, the packages on it that
+// armature-fn or analyses need, or armature-fn, and
 // imports that point one way (docs/architecture.md).
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
-	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render",
+	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/host", module + "render/source",
 		module + "render/explain", module + "render/lint", module + "render/verify", module + "render/migrate"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
@@ -30,6 +31,7 @@ func TestImports(t *testing.T) {
 		{pure, "github.com/google/go-containerregistry", "rendering never asks a registry"},
 		{pure, "github.com/sigstore/", "signing is render/sign's"},
 		{pure, "github.com/spf13/cobra", "armature-fn parses a handful of words itself"},
+		{[]string{module + "render"}, module + "render/source", "the engine reads what its source gives it"},
 		{pure, module + "builds", "builds import render, never the other way"},
 		{pure, module + "catalog", "the catalog stands beside render"},
 		{core, module + "render", "render imports the functions"},
@@ -64,6 +66,29 @@ func TestImports(t *testing.T) {
 		for _, d := range dependencies[key] {
 			if d == ban.prefix || strings.HasPrefix(d, strings.TrimSuffix(ban.prefix, "/")+"/") {
 				t.Errorf("%s imports %s: %s", key, d, ban.reason)
+			}
+		}
+	}
+}
+
+// TestPureCores: the engine and compose themselves ask no file system, network,
+// clock or environment; of time, compose takes durations only.
+func TestPureCores(t *testing.T) {
+	for of, bans := range map[string][]string{
+		"render":         {"os", "net", "net/http", "time", "math/rand/v2"},
+		"builds/compose": {"os", "net", "net/http", "math/rand/v2"},
+	} {
+		out, err := exec.Command("go", "list", "-f", "{{range .Imports}}{{.}}\n{{end}}", "github.com/armature-dev/armature/"+of).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		imports := strings.Fields(string(out))
+		if !slices.Contains(imports, "fmt") {
+			t.Fatalf("%s: no imports: %v", of, imports)
+		}
+		for _, ban := range bans {
+			if slices.Contains(imports, ban) {
+				t.Errorf("%s imports %s", of, ban)
 			}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
 )
 
 func corpus(b *testing.B, n int) (files []render.File, size int) {
@@ -58,7 +60,7 @@ func BenchmarkStream(b *testing.B) {
 	b.SetBytes(int64(size / n))
 	b.ReportAllocs()
 	for range b.N/n + 1 {
-		var spool render.Spool
+		var spool source.Spool
 		src := render.Source{Files: []render.File{{Path: "-", Data: all.Bytes()}}}
 		findings, stats, err := render.Stream(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
 		if err != nil || krm.Failed(findings) || stats.Workloads != n {
@@ -122,17 +124,17 @@ func folder(b *testing.B, n int) (in string, size int) {
 
 func toFolder(b *testing.B, in, out, memoryFile string) {
 	b.Helper()
-	memory := render.OpenMemory(memoryFile, out)
-	src, _, err := render.Tree(in, "")
+	memory := source.OpenMemory(memoryFile, out)
+	src, _, err := source.Tree(in, "")
 	if err != nil {
 		b.Fatal(err)
 	}
-	to, err := render.NewFolder(out, false)
+	to, err := source.NewFolder(out, false)
 	if err != nil {
 		b.Fatal(err)
 	}
-	memory.Match("build", in, src, nil, nil)
-	if _, _, err := render.Stream(src, render.Options{Memory: memory, Keep: to.Keep}, to.Write); err != nil {
+	known, _ := memory.Match("build", in, src, nil, nil)
+	if _, _, err := render.Stream(src, render.Options{Memory: known, Keep: to.Keep}, to.Write); err != nil {
 		b.Fatal(err)
 	}
 	if _, _, err := to.Commit(); err != nil {
@@ -158,7 +160,7 @@ func BenchmarkResourceList(b *testing.B) {
 	b.SetBytes(int64(len(list)))
 	b.ReportAllocs()
 	for b.Loop() {
-		in, err := render.ReadList(list)
+		in, err := host.ReadList(list)
 		if err != nil {
 			b.Fatal(err)
 		}

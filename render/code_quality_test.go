@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 )
 
 // GitLab tells old findings from new ones by their fingerprints: a finding keeps its
@@ -16,7 +16,7 @@ import (
 func TestCodeQualityFingerprints(t *testing.T) {
 	fingerprints := func(findings ...krm.Finding) (all []string) {
 		var out bytes.Buffer
-		if err := render.WriteFindings(&out, "gitlab", findings); err != nil {
+		if err := host.WriteFindings(&out, "gitlab", findings); err != nil {
 			t.Fatal(err)
 		}
 		var entries []struct{ Fingerprint string }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -64,27 +63,4 @@ func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
 	}
 	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}}
 	return config, o.Decode("config/field", config)
-}
-
-// FindConfig reads the configuration of a package: the named file, or
-// armature.yaml at the root of the folder. No file at the root means the
-// defaults; a named one has to be there.
-func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
-	file := named
-	if file == "" {
-		file = root + string(os.PathSeparator) + ConfigFile
-	}
-	data, err := os.ReadFile(file)
-	switch {
-	case named == "" && errors.Is(err, os.ErrNotExist):
-		return nil, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	shown := named
-	if named == "" {
-		shown = ConfigFile
-	}
-	config, findings := ReadConfig(data, shown)
-	return config, findings, nil
 }

@@ -13,6 +13,7 @@ import (
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 var corpusSize = flag.Int("corpus", 200, "how many generated workloads TestDigest renders")
@@ -44,7 +45,7 @@ func examples(t *testing.T) (packages []render.Source) {
 		if !e.IsDir() {
 			continue
 		}
-		src, findings, err := render.Tree(filepath.Join(root, e.Name()), "")
+		src, findings, err := source.Tree(filepath.Join(root, e.Name()), "")
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(e.Name(), findings, err)
 		}

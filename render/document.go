@@ -70,7 +70,7 @@ const jsonLead = "--- # armature.dev/stream: YAML, although JSON comes first"
 // leadJSON puts jsonLead before a rendered stream that needs it, unless the
 // stream is still as its author wrote it.
 func leadJSON(out, data []byte) []byte {
-	if !beginsJSON(out) || bytes.Equal(out, data) {
+	if !BeginsJSON(out) || bytes.Equal(out, data) {
 		return out
 	}
 	several := 0
@@ -82,8 +82,8 @@ func leadJSON(out, data []byte) []byte {
 	return out
 }
 
-// beginsJSON reports whether kubectl would read a stream as JSON.
-func beginsJSON(stream []byte) bool {
+// BeginsJSON reports whether kubectl would read a stream as JSON.
+func BeginsJSON(stream []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(stream, " \t\r\n"), []byte{'{'})
 }
 
@@ -230,7 +230,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 			return nil, kept
 		}
 	}
-	u.NoOriginal = w.opt.hosted
+	u.NoOriginal = w.opt.Hosted
 	w.pkg.Start(u, o, &w.object)
 	if w.undo {
 		return o, kept
@@ -402,11 +402,12 @@ func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err er
 	return dst, true, nil
 }
 
-const syntaxRule = "package/syntax"
+// SyntaxRule is the rule of SyntaxFinding.
+const SyntaxRule = "package/syntax"
 
 // SyntaxFinding is about text that cannot be read, with the error of reading it.
 func SyntaxFinding(err error, text []byte) krm.Finding {
-	f := krm.Finding{Rule: syntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
+	f := krm.Finding{Rule: SyntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
 	var at *krm.SyntaxError
 	if errors.As(err, &at) {
 		f.File, f.Line, f.Message = at.File, at.Line, at.Message

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // A Deployment that opts in gets the identity infrastructure around its
 // container; everything else keeps its bytes.
 func ExampleRun() {
-	src, err := render.ReadStream(strings.NewReader(`apiVersion: apps/v1
+	src, err := source.ReadStream(strings.NewReader(`apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: weather

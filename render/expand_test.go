@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 )
 
 const agentResource = `apiVersion: agent.kagenti.dev/v1alpha1
@@ -41,7 +42,7 @@ func resourceList(items ...string) []byte {
 
 func renderItems(t *testing.T, opt render.Options, items ...string) (out []string) {
 	t.Helper()
-	list, err := render.ReadList(resourceList(items...))
+	list, err := host.ReadList(resourceList(items...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestExpansionRenamed(t *testing.T) {
 // Uninject gives a custom resource back that only its objects remember.
 func TestExpansionUninjected(t *testing.T) {
 	first := withoutLocal(renderItems(t, render.Options{}, agentResource))
-	list, err := render.ReadList(resourceList(first...))
+	list, err := host.ReadList(resourceList(first...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 )
 
 // FuzzRender holds any text to the contract of checkRender: whatever it is, it
@@ -122,10 +123,10 @@ func withoutResults(list []byte) []byte {
 
 func runList(t *testing.T, src []byte) (out []byte, failed bool) {
 	t.Helper()
-	if !render.IsResourceList(src) {
+	if !host.IsResourceList(src) {
 		return nil, true
 	}
-	list, err := render.ReadList(src)
+	list, err := host.ReadList(src)
 	if err != nil {
 		return nil, true
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // list is a document that krm.ListItems took apart.
@@ -104,7 +105,7 @@ func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) i
 		if done := cursor - items[0].Start; done > (d.End-items[0].Start)/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
 			// Room for all items at once, should they grow like those so far.
 			rest := float64(len(dst)-from) / float64(done) * float64(d.End-cursor)
-			dst = grow(dst, int(rest*1.1)+pieceSize)
+			dst = room.Grow(dst, int(rest*1.1)+pieceSize)
 		}
 		between := data[cursor:item.Start]
 		cursor = item.End
@@ -210,7 +211,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 	u := &w.unit
 	switch {
 	case becomes == replaced:
-	case u.Consumed && !w.opt.hosted && !o.Unended():
+	case u.Consumed && !w.opt.Hosted && !o.Unended():
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
 	case u.Consumed:
 		w.localOnly(o)

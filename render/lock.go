@@ -1,10 +1,7 @@
 package render
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -26,23 +23,4 @@ func ReadLock(data []byte, file string) (*api.ImageLock, []krm.Finding) {
 	}
 	lock := &api.ImageLock{Origin: api.Origin{File: found.Origin.File, Line: found.Origin.Line, LineOf: found.LineOf}}
 	return lock, found.Decode("pin-images/field", lock)
-}
-
-// FindLock reads the lock of a package: the named file, or armature.lock at the
-// root of the folder. No file at the root means no lock; a named one has to be
-// there.
-func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
-	file, shown := named, named
-	if file == "" {
-		file, shown = filepath.Join(root, LockFile), LockFile
-	}
-	data, err := os.ReadFile(file)
-	switch {
-	case named == "" && errors.Is(err, os.ErrNotExist):
-		return nil, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the lock: %w", err)
-	}
-	lock, findings := ReadLock(data, shown)
-	return lock, findings, nil
 }

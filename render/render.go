@@ -6,21 +6,18 @@ package render
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io/fs"
 	"path"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -32,8 +29,6 @@ type File struct {
 	Data []byte
 	// AsIs leaves the file as it is: it holds text for another tool.
 	AsIs bool
-	// Stamp is the file's as the source was listed; zero where nobody asked.
-	Stamp Stamp
 }
 
 // Source is what is rendered.
@@ -87,8 +82,10 @@ type Options struct {
 	// processor. Files reach the sink in order only with one.
 	Workers int
 
-	hosted bool                // the source is a ResourceList that a host passes
-	table  []contract.Function // nil for functions.Table
+	// Hosted says that the source is a ResourceList that a host passes.
+	Hosted bool
+
+	table []contract.Function // nil for functions.Table
 }
 
 // Stats counts what was done.
@@ -214,7 +211,7 @@ type engine struct {
 	seed  maphash.Seed
 	sums  []uint64 // of the files as the first pass read them
 	forms []form   // of the files
-	kept  []*note  // of files that need no work
+	kept  []*Note  // of files that need no work
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -235,217 +232,6 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 		return f.Data, nil
 	}
 	return e.src.Read(f.Path, buf)
-}
-
-// find reads objects of the package again and visits those that it finds.
-func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, *krm.Object)) {
-	files := make(map[string]bool)
-	for place := range wanted {
-		files[place.File] = true
-	}
-	var o krm.Object
-	for i, f := range e.src.Files {
-		if !files[f.Path] && len(e.src.Files) > 1 { // items of a stream name files of their own
-			continue
-		}
-		data, err := e.read(i, nil)
-		if err != nil {
-			continue
-		}
-		EachDocument(data, func(d krm.Document, item bool, line int) {
-			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
-				if id, ok := wanted[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
-					visit(id, &o)
-				}
-			}
-		})
-	}
-}
-
-// asIs reports whether a file passes untouched: it is no manifest, holds text
-// for another tool, or the configuration leaves it alone.
-func (e *engine) asIs(f *File) bool {
-	if f.AsIs || !IsManifest(f.Path) {
-		return true
-	}
-	if e.opt.Config == nil {
-		return false
-	}
-	for _, glob := range e.opt.Config.Spec.Exclude {
-		if matchGlob(glob, f.Path) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchGlob matches a path with path.Match; "**" stands for any number of folders.
-func matchGlob(glob, file string) bool {
-	before, after, deep := strings.Cut(glob, "**")
-	if !deep {
-		ok, err := path.Match(strings.TrimSuffix(glob, "/"), file)
-		return err == nil && ok || strings.HasPrefix(file, strings.TrimSuffix(glob, "/")+"/")
-	}
-	if !strings.HasPrefix(file, before) {
-		return false
-	}
-	rest := strings.Split(file[len(before):], "/")
-	after = strings.TrimPrefix(after, "/")
-	if after == "" {
-		return true
-	}
-	for i := range rest {
-		if matchGlob(after, strings.Join(rest[i:], "/")) {
-			return true
-		}
-	}
-	return false
-}
-
-// collect is the first pass: what functions must know of the whole package.
-func (e *engine) collect() error {
-	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
-	e.kept = make([]*note, len(e.src.Files))
-	m := e.opt.Memory
-	if m != nil {
-		m.next = make([]*note, len(e.src.Files))
-	}
-	same := m != nil && len(m.notes) > 0
-	seen := 0
-	var buf []byte
-	var look krm.Object
-	for i, f := range e.src.Files {
-		var before *note
-		if same {
-			if before = m.notes[f.Path]; before != nil {
-				seen++
-			}
-			e.kept[i] = m.kept[i]
-		}
-		if e.asIs(&f) {
-			continue
-		}
-		if n := e.kept[i]; n != nil && n.own {
-			e.pkg.Restore(f.Path, n.facts)
-			e.forms[i] = anyForm
-			continue
-		}
-		mark := e.pkg.Mark()
-		data, err := e.read(i, buf)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", f.Path, err)
-		}
-		if f.Data == nil {
-			buf = data[:0]
-			e.sums[i] = maphash.Bytes(e.seed, data)
-		}
-		e.forms[i] = walkHeads(data, true, func(data []byte, d krm.Document, head *krm.Head, item bool, line int) {
-			origin := krm.Origin{File: f.Path, Line: line}
-			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
-				origin.Line++
-				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
-				return
-			}
-			if e.pkg.CollectHead(&look, data, d, head, item, origin) {
-				return
-			}
-			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
-				return // the second pass reports it
-			}
-			if source, ok := restoreLocal(&look); ok {
-				e.pkg.Collect(source, krm.Document{End: len(source)}, item, origin)
-			} else {
-				e.pkg.CollectObject(&look)
-			}
-		})
-		if m == nil {
-			continue
-		}
-		n := &note{}
-		n.facts, n.own = e.pkg.FactsSince(mark)
-		m.next[i] = n
-		if e.kept[i] != nil {
-			continue
-		}
-		// What others learn from this file has to be what they learnt before.
-		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
-	}
-	for f := range e.pkg.Files() {
-		if err := e.beside(f); err != nil {
-			return err
-		}
-	}
-	if m != nil && (!same || seen != len(m.notes) || e.pkg.Whole()) {
-		for i, n := range e.kept {
-			if n != nil && m.next[i] == nil {
-				m.next[i] = &note{facts: n.facts, own: n.own}
-			}
-		}
-		clear(e.kept)
-	}
-	return nil
-}
-
-// beside reads a file that a function asks for, which is in the package but is no
-// manifest. A package that is a single file has it beside itself, as it has its
-// configuration.
-func (e *engine) beside(f *contract.File) error {
-	file := path.Clean(f.Name)
-	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == file })
-	var data []byte
-	var err error
-	switch {
-	case i >= 0:
-		data, err = e.read(i, nil)
-	case len(e.src.Files) == 1 && e.src.Read != nil && fs.ValidPath(file):
-		if data, err = e.src.Read(file, nil); errors.Is(err, fs.ErrNotExist) {
-			data, err = nil, nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", f.Name, err)
-	}
-	if data != nil {
-		data = append([]byte{}, data...)
-	}
-	f.Take(data)
-	return nil
-}
-
-// EachDocument calls visit for every document of a stream, or for the items of
-// documents that are lists, with the line each starts on.
-func EachDocument(data []byte, visit func(d krm.Document, item bool, line int)) {
-	walkHeads(data, false, func(_ []byte, d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
-}
-
-// walkHeads is EachDocument with the heads of documents, where they are certain, and the
-// text that they are in: data, or that of a list with its consumed items, which
-// only come where they are asked for.
-func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document, head *krm.Head, item bool, line int)) (f form) {
-	line, at := 1, 0
-	lineOf := func(p int) int {
-		line += bytes.Count(data[at:p], []byte{'\n'})
-		at = p
-		return line
-	}
-	for d := range krm.Documents(data) {
-		f.several = f.several || d.End < len(data)
-		head := krm.HeadOf(data[d.Start:d.End])
-		if list, ok := listOf(data, d, head, consumed); ok {
-			f.lists = true
-			for i, item := range list.items {
-				at := list.lineOf(item.Start, lineOf)
-				if text := list.shared[i]; text != nil {
-					visit(text, krm.Document{End: len(text)}, nil, false, at)
-					continue
-				}
-				visit(list.src, item, nil, !list.flow, at)
-			}
-			continue
-		}
-		visit(data, d, head, false, lineOf(d.Start))
-	}
-	return f
 }
 
 // render is the second pass.
@@ -545,7 +331,7 @@ func (w *worker) file(i int) error {
 		}
 		n := m.next[i]
 		if n == nil {
-			n = &note{own: true}
+			n = &Note{own: true}
 			m.next[i] = n
 		}
 		n.stats = w.stats.since(stats)
@@ -597,20 +383,11 @@ func (w *worker) spill(dst []byte, file string) []byte {
 	if !w.opt.Pieces || len(dst) < pieceSize || w.failure != nil {
 		return dst
 	}
-	if !w.spilled && !w.undo && beginsJSON(dst) { // another document is about to follow
+	if !w.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
 		dst = slices.Insert(dst, 0, []byte(jsonLead+lineEnding(dst))...)
 	}
 	w.spilled = true
 	kept := len(dst) - len("\r\n")
 	w.failure = w.sink(file, dst[:kept])
 	return append(dst[:0], dst[kept:]...)
-}
-
-// IsManifest reports whether a file's name is that of a manifest.
-func IsManifest(file string) bool {
-	switch path.Ext(file) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return file == "-"
 }

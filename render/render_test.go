@@ -18,6 +18,8 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
 )
 
 var update = flag.Bool("update", false, "write what was rendered into testdata/*.txtar")
@@ -187,7 +189,7 @@ func (c *testCase) write(name string, data []byte) {
 }
 
 func (c *testCase) read() map[string]string {
-	src, _, err := render.Tree(c.root, "")
+	src, _, err := source.Tree(c.root, "")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -213,7 +215,7 @@ func (c *testCase) replace(files map[string]string) {
 
 // render gives the rendered files, nil where an error keeps them back.
 func (c *testCase) render(opt render.Options, silent bool) map[string]string {
-	src, findings, err := render.Tree(c.root, "")
+	src, findings, err := source.Tree(c.root, "")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -246,7 +248,7 @@ func (c *testCase) repeat(output map[string]string) {
 }
 
 func (c *testCase) uninject() map[string]string {
-	src, _, err := render.Tree(c.root, "")
+	src, _, err := source.Tree(c.root, "")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -316,7 +318,7 @@ func (c *testCase) found() []txtar.File {
 		return nil
 	}
 	var b bytes.Buffer
-	if err := render.WriteFindings(&b, "text", c.findings); err != nil {
+	if err := host.WriteFindings(&b, "text", c.findings); err != nil {
 		c.Fatal(err)
 	}
 	return []txtar.File{{Name: "findings", Data: b.Bytes()}}

@@ -13,12 +13,14 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // A stream too large for memory leaves as one that is small.
 func TestSpoolLeavesAsItCame(t *testing.T) {
 	for _, pieces := range []int{1, 100, 50_000} {
-		var spool render.Spool
+		var spool source.Spool
 		var want bytes.Buffer
 		for i := range pieces {
 			piece := fmt.Appendf(nil, "piece: %d # %s\n", i, strings.Repeat("x", 1000))
@@ -57,13 +59,13 @@ func TestReadStream(t *testing.T) {
 		"with end":   iotest.DataErrReader(bytes.NewReader(want)),
 		"one by one": iotest.OneByteReader(bytes.NewReader(want)),
 	} {
-		src, err := render.ReadStream(r)
+		src, err := source.ReadStream(r)
 		if err != nil || !bytes.Equal(src.Files[0].Data, want) {
 			t.Errorf("%s: read %d bytes of %d: %v", name, len(src.Files[0].Data), len(want), err)
 		}
 	}
 	broken := errors.New("the pipe broke")
-	if _, err := render.ReadStream(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, err := source.ReadStream(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
 }
@@ -100,7 +102,7 @@ func TestKubectlReadsStreams(t *testing.T) {
 			src.Files = append(src.Files, render.File{Path: file, Data: []byte(text)})
 		}
 		stream := func(src render.Source, do func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)) []byte {
-			var spool render.Spool
+			var spool source.Spool
 			findings, _, err := do(src, render.Options{Workers: 1, Pieces: true}, spool.Write)
 			if err != nil || krm.Failed(findings) {
 				t.Fatalf("%s: %v %v", name, err, findings)
@@ -157,7 +159,7 @@ func TestHostedFindings(t *testing.T) {
 		`config.kubernetes.io/origin: "configuredIn: kustomization.yaml\nconfiguredBy:\n  apiVersion: builtin\n"`: "kustomization.yaml",
 		`config.kubernetes.io/path: p/a.yaml, config.kubernetes.io/origin: "path: base/b.yaml\n"`:                 "p/a.yaml",
 	} {
-		list, err := render.ReadList([]byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n" + item("web", annotation) + item("web", annotation)))
+		list, err := host.ReadList([]byte("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n" + item("web", annotation) + item("web", annotation)))
 		if err != nil {
 			t.Fatal(err)
 		}

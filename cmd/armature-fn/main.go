@@ -17,6 +17,8 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/render/verify"
 	"github.com/armature-dev/armature/render/version"
 )
@@ -84,19 +86,19 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // list is the KRM function: a ResourceList in, a ResourceList out.
 func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	src, err := render.ReadStream(stdin)
+	src, err := source.ReadStream(stdin)
 	if err == nil && len(src.Files[0].Data) == 0 {
 		err = errors.New("nothing on standard input: pass a ResourceList (config.kubernetes.io/v1)")
 	}
-	var in *render.List
+	var in *host.List
 	if err == nil {
-		in, err = render.ReadList(src.Files[0].Data)
+		in, err = host.ReadList(src.Files[0].Data)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
 		return 1
 	}
-	do := (*render.List).Render
+	do := (*host.List).Render
 	if slices.Contains(names, "verify") {
 		do, names = verify.List, nil
 	}
@@ -114,7 +116,7 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // report shows warnings and errors; hosts show the rest from the results.
 func report(findings []krm.Finding, stderr io.Writer) int {
 	shown := slices.DeleteFunc(slices.Clone(findings), func(f krm.Finding) bool { return f.Severity == krm.Info })
-	if err := render.WriteFindings(stderr, "text", shown); err != nil || krm.Failed(findings) {
+	if err := host.WriteFindings(stderr, "text", shown); err != nil || krm.Failed(findings) {
 		return 1
 	}
 	return 0
@@ -128,7 +130,7 @@ func tree(root string, stdout, stderr io.Writer) int {
 		folder = filepath.Dir(root)
 	}
 	findings, err := generate(root, folder, &files, stdout)
-	findings = render.From(folder, files, findings)
+	findings = host.From(folder, files, findings)
 	if err != nil {
 		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
 		return 1
@@ -141,19 +143,19 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	if _, err := os.Stat(root); err != nil {
 		return nil, err
 	}
-	config, findings, err := render.FindConfig("", folder)
+	config, findings, err := source.FindConfig("", folder)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
 	if config, findings, err = withParameters(config, os.Getenv("ARGOCD_APP_PARAMETERS")); err != nil || krm.Failed(findings) {
 		return findings, err
 	}
-	lock, found, err := render.FindLock("", folder)
+	lock, found, err := source.FindLock("", folder)
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
-	src, found, err := render.Tree(root, "")
+	src, found, err := source.Tree(root, "")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +164,7 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 		*files = append(*files, render.File{Path: f.File})
 	}
 	findings = append(findings, found...)
-	var spool render.Spool
+	var spool source.Spool
 	found, stats, err := render.Stream(src, render.Options{Config: config, Lock: lock, ObjectsOnly: true, Workers: 1, Pieces: true}, spool.Write)
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
@@ -204,5 +206,5 @@ func withParameters(config *api.RenderConfig, parameters string) (*api.RenderCon
 			settings[p.Name] = *p.String
 		}
 	}
-	return render.WithSettings(config, settings, "ARGOCD_APP_PARAMETERS")
+	return host.WithSettings(config, settings, "ARGOCD_APP_PARAMETERS")
 }

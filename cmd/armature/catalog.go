@@ -57,14 +57,14 @@ type catalog struct {
 	format                                     string
 }
 
-// source of entries: a server, or a store of our own.
-type source interface {
+// catalogEntries are those of a server, or of a store of our own.
+type catalogEntries interface {
 	List(context.Context, store.Query) ([]store.Entry, error)
 	Get(context.Context, store.Key) (store.Entry, error)
 	Search(context.Context, store.Query) ([]store.Hit, error)
 }
 
-func (c *catalog) open(cmd *cobra.Command) (source, func() error, error) {
+func (c *catalog) open(cmd *cobra.Command) (catalogEntries, func() error, error) {
 	switch {
 	case len(c.files) > 0 && cmd.Flags().Changed("server"):
 		return nil, nil, usageError{errors.New("--server and -f exclude each other")}
@@ -180,7 +180,7 @@ func (c *catalog) getCommand() *cobra.Command {
 }
 
 // find the one entry that the arguments name.
-func (c *catalog) find(ctx context.Context, s source, a []string) (store.Entry, error) {
+func (c *catalog) find(ctx context.Context, s catalogEntries, a []string) (store.Entry, error) {
 	namespace, name, ok := strings.Cut(a[0], "/")
 	if !ok {
 		namespace, name = c.query.Namespace, a[0]
@@ -316,7 +316,7 @@ func short(text string) string {
 }
 
 // manifests puts what files say into a store in memory.
-func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ source, end func() error, err error) {
+func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ catalogEntries, end func() error, err error) {
 	s, err := store.Open(ctx, store.Memory)
 	if err != nil {
 		return nil, nil, err

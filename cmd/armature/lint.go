@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	lintrules "github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/lint"
 )
 
@@ -48,8 +49,8 @@ wrong call.`,
 			if rules {
 				return listRules(cmd, format)
 			}
-			if !slices.Contains(render.Formats(), format) {
-				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(render.Formats(), ", "))}
+			if !slices.Contains(host.Formats(), format) {
+				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(host.Formats(), ", "))}
 			}
 			in.format = "text"
 			src, opt, findings, err := in.open(cmd, args[0], "")
@@ -73,10 +74,10 @@ wrong call.`,
 		},
 	}
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "write findings as "+strings.Join(render.Formats(), ", "))
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "write findings as "+strings.Join(host.Formats(), ", "))
 	cmd.Flags().BoolVarP(&in.quiet, "quiet", "q", false, "show errors and warnings only")
 	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules with their default severities (-o json, yaml)")
-	complete(cmd, "output", render.Formats())
+	complete(cmd, "output", host.Formats())
 	return cmd
 }
 
@@ -109,7 +110,7 @@ func reportLint(cmd *cobra.Command, format string, quiet bool, findings []krm.Fi
 	if quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity == krm.Info })
 	}
-	if err := render.WriteFindings(cmd.OutOrStdout(), format, findings); err != nil {
+	if err := host.WriteFindings(cmd.OutOrStdout(), format, findings); err != nil {
 		return err
 	}
 	if !quiet {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/migrate"
+	"github.com/armature-dev/armature/render/source"
 )
 
 func migrateCommand() *cobra.Command {
@@ -96,8 +96,8 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 	if krm.Failed(findings) {
 		return in.report(cmd, findings)
 	}
-	var to *render.Folder
-	var stream render.Spool
+	var to *source.Folder
+	var stream source.Spool
 	sink := func(string, []byte) error { return nil }
 	switch {
 	case write && path == "-" && folder == "":
@@ -108,9 +108,9 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 			if info, err := os.Stat(path); err == nil && !info.IsDir() {
 				folder = filepath.Dir(path)
 			}
-			to, err = render.NewFolder(folder, true)
+			to, err = source.NewFolder(folder, true)
 		} else {
-			to, err = render.NewFolder(folder, false)
+			to, err = source.NewFolder(folder, false)
 		}
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/apply"
 	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/render/verify"
 )
 
@@ -218,7 +219,7 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 
 // readStream reads standard input until its end, or until the user loses patience.
 func readStream(ctx context.Context, in io.Reader) (render.Source, error) {
-	return render.ReadStream(interruptibleReader{ctx, in})
+	return source.ReadStream(interruptibleReader{ctx, in})
 }
 
 // interruptibleReader reads until the user loses patience: nothing ends a read of a

@@ -19,6 +19,8 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -89,11 +91,11 @@ brings back the custom resources that the render consumed.`,
 
 // resourceList gives standard input as what a host passes, nil where it is
 // something else. A configuration that was named wins over the list's.
-func resourceList(src render.Source, opt render.Options) (*render.List, error) {
-	if len(src.Files) != 1 || src.Files[0].Path != "-" || !render.IsResourceList(src.Files[0].Data) {
+func resourceList(src render.Source, opt render.Options) (*host.List, error) {
+	if len(src.Files) != 1 || src.Files[0].Path != "-" || !host.IsResourceList(src.Files[0].Data) {
 		return nil, nil
 	}
-	list, err := render.ReadList(src.Files[0].Data)
+	list, err := host.ReadList(src.Files[0].Data)
 	if err == nil && opt.Config != nil {
 		list.Config = opt.Config
 	}
@@ -111,10 +113,10 @@ type input struct {
 func (in *input) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
 	cmd.Flags().StringVar(&in.lock, "lock", "", "ImageLock to use (default: armature.lock at the root of PATH)")
-	cmd.Flags().StringVar(&in.format, "findings", "text", "write findings as "+strings.Join(render.Formats(), ", "))
+	cmd.Flags().StringVar(&in.format, "findings", "text", "write findings as "+strings.Join(host.Formats(), ", "))
 	cmd.Flags().StringVar(&in.file, "findings-file", "", "write findings to a file (default: standard error)")
 	cmd.Flags().BoolVarP(&in.quiet, "quiet", "q", false, "show errors only")
-	for name, values := range map[string][]string{"findings": render.Formats()} {
+	for name, values := range map[string][]string{"findings": host.Formats()} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 			panic(err) // the flag was defined three lines above
 		}
@@ -123,9 +125,9 @@ func (in *input) flags(cmd *cobra.Command) {
 
 // open reads the configuration and the lock, and lists the source.
 func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, render.Options, []krm.Finding, error) {
-	if !slices.Contains(render.Formats(), in.format) {
+	if !slices.Contains(host.Formats(), in.format) {
 		return render.Source{}, render.Options{}, nil, usageError{
-			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(render.Formats(), ", "))}
+			fmt.Errorf("unknown format %q for --findings: choose from %s", in.format, strings.Join(host.Formats(), ", "))}
 	}
 	root := "."
 	in.place = place{}
@@ -142,13 +144,13 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 	var findings []krm.Finding
 	var err error
 	if path != "-" || in.config != "" {
-		if config, findings, err = render.FindConfig(in.config, root); err != nil {
+		if config, findings, err = source.FindConfig(in.config, root); err != nil {
 			return render.Source{}, render.Options{}, nil, err
 		}
 	}
 	opt := render.Options{Config: config}
 	if path != "-" || in.lock != "" {
-		lock, found, err := render.FindLock(in.lock, root)
+		lock, found, err := source.FindLock(in.lock, root)
 		if err != nil {
 			return render.Source{}, render.Options{}, nil, err
 		}
@@ -162,7 +164,7 @@ func (in *input) open(cmd *cobra.Command, path, skip string) (render.Source, ren
 		}
 		return src, opt, findings, err
 	}
-	src, found, err := render.Tree(path, skip)
+	src, found, err := source.Tree(path, skip)
 	in.list(src, found, in.config, in.lock)
 	return src, opt, append(findings, found...), err
 }
@@ -175,7 +177,7 @@ func readInput(cmd *cobra.Command) (render.Source, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		src, err := render.ReadStream(cmd.InOrStdin())
+		src, err := source.ReadStream(cmd.InOrStdin())
 		done <- result{src, err}
 	}()
 	select {
@@ -199,10 +201,10 @@ func (in *input) report(cmd *cobra.Command, findings []krm.Finding) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(render.WriteFindings(f, in.format, findings), f.Close()); err != nil {
+		if err := errors.Join(host.WriteFindings(f, in.format, findings), f.Close()); err != nil {
 			return err
 		}
-	} else if err := render.WriteFindings(w, in.format, findings); err != nil {
+	} else if err := host.WriteFindings(w, in.format, findings); err != nil {
 		return err
 	}
 	if failed {
@@ -255,10 +257,10 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	// collect before files are rendered.
 	percent := debug.SetGCPercent(400)
 	defer debug.SetGCPercent(percent)
-	var memory *render.Memory
+	var memory *source.Memory
 	var build func() (string, error)
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
-		memory, build = render.OpenMemory(file, folder), version.Fingerprint()
+		memory, build = source.OpenMemory(file, folder), version.Fingerprint()
 	}
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
@@ -271,7 +273,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		debug.SetGCPercent(percent)
 		return toStream(cmd, path, in, done, src, opt, findings, do)
 	}
-	to, err := render.NewFolder(folder, out.inPlace)
+	to, err := source.NewFolder(folder, out.inPlace)
 	if err != nil {
 		return err
 	}
@@ -279,8 +281,8 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	changed := len(src.Files)
 	if memory != nil {
 		if this, err := build(); err == nil {
-			changed = memory.Match(this, path, src, opt.Config, opt.Lock)
-			opt.Memory, opt.Keep = memory, to.Keep
+			opt.Memory, changed = memory.Match(this, path, src, opt.Config, opt.Lock)
+			opt.Keep = to.Keep
 		} else {
 			memory = nil // which may be another build's
 		}
@@ -328,7 +330,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
 	}
-	var spool render.Spool
+	var spool source.Spool
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), spool.Write))
 	if err != nil {
 		return err
@@ -343,7 +345,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *input, list *render.List, opt render.Options, do transformation) error {
+func toList(cmd *cobra.Command, in *input, list *host.List, opt render.Options, do transformation) error {
 	out, findings, _, err := list.Run(opt, do)
 	if err != nil {
 		return err

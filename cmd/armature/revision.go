@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // revision is a package as a Git revision has it.
@@ -200,8 +201,8 @@ func readBlob(in *bufio.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("git says %q", strings.TrimSpace(head))
 	}
 	size, err := strconv.Atoi(fields[2])
-	if err != nil || size > render.MaxFile {
-		return nil, render.ErrTooLarge
+	if err != nil || size > source.MaxFile {
+		return nil, source.ErrTooLarge
 	}
 	data := make([]byte, size+1) // with the line feed behind it
 	if _, err := io.ReadFull(in, data); err != nil {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // place is where the files of a package are, for those who read about them.
@@ -56,7 +58,7 @@ func (at *place) locate(findings []krm.Finding) []krm.Finding {
 	if at.folder == "" {
 		return findings
 	}
-	return render.From(at.from(), at.files, findings)
+	return host.From(at.from(), at.files, findings)
 }
 
 // file names a file of the package as it is found from the working folder.
@@ -106,19 +108,19 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 		m.folder = root
 	}
 	if given != "-" || m.config != "" {
-		if opt.Config, findings, err = render.FindConfig(m.config, root); err != nil {
+		if opt.Config, findings, err = source.FindConfig(m.config, root); err != nil {
 			return src, opt, nil, err
 		}
 	}
 	if given != "-" || m.lock != "" {
-		lock, found, err := render.FindLock(m.lock, root)
+		lock, found, err := source.FindLock(m.lock, root)
 		if err != nil {
 			return src, opt, nil, err
 		}
 		opt.Lock, findings = lock, append(findings, found...)
 	}
 	if given != "-" {
-		src, found, err := render.Tree(given, "")
+		src, found, err := source.Tree(given, "")
 		m.list(src, found, m.config, m.lock)
 		return src, opt, append(findings, found...), err
 	}
@@ -127,7 +129,7 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 	case err != nil:
 	case len(src.Files[0].Data) == 0:
 		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
-	case render.IsResourceList(src.Files[0].Data):
+	case host.IsResourceList(src.Files[0].Data):
 		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
 	}
 	return src, opt, findings, err
@@ -135,7 +137,7 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 
 // tell writes findings and fails where one of them is an error.
 func (m *manifests) tell(cmd *cobra.Command, findings []krm.Finding) error {
-	if err := render.WriteFindings(cmd.ErrOrStderr(), "text", m.locate(findings)); err != nil {
+	if err := host.WriteFindings(cmd.ErrOrStderr(), "text", m.locate(findings)); err != nil {
 		return err
 	}
 	if krm.Failed(findings) {

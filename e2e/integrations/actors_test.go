@@ -26,6 +26,7 @@ import (
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // crds are the custom resources that actors stand for, in the Go modules of those
@@ -133,7 +134,7 @@ func renderedArchive(t *testing.T, archive *txtar.Archive) []*unstructured.Unstr
 		}
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
-	var spool render.Spool
+	var spool source.Spool
 	findings, _, err := render.Stream(src, opt, spool.Write)
 	if err != nil || krm.Failed(findings) {
 		t.Fatal(err, findings)

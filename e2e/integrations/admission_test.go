@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -39,11 +40,11 @@ func decoded(t *testing.T, stream []byte) (objects []*unstructured.Unstructured)
 // rendered gives the objects that a render makes of an example.
 func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 	t.Helper()
-	src, _, err := render.Tree("../../examples/"+example, "")
+	src, _, err := source.Tree("../../examples/"+example, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var spool render.Spool
+	var spool source.Spool
 	findings, _, err := render.Stream(src, render.Options{ObjectsOnly: true, Workers: 1}, spool.Write)
 	if err != nil || krm.Failed(findings) {
 		t.Fatal(err, findings)

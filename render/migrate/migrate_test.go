@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	rules "github.com/armature-dev/armature/functions/migrate"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/migrate"
 )
 
@@ -59,7 +60,7 @@ func TestMigrate(t *testing.T) {
 			if report.Len() > 0 {
 				kept = append(kept, txtar.File{Name: "report", Data: report.Bytes()})
 			}
-			if err := render.WriteFindings(&problems, "text", findings); err != nil {
+			if err := host.WriteFindings(&problems, "text", findings); err != nil {
 				t.Fatal(err)
 			}
 			if problems.Len() > 0 {

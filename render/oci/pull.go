@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // Limits of what a pull unpacks. They are those of a render.
@@ -26,7 +26,7 @@ const (
 	// MaxArchive is of the compressed archive, which is held in memory.
 	MaxArchive = 128 << 20
 	// MaxContent is of all files together.
-	MaxContent = render.MaxStream
+	MaxContent = source.MaxStream
 	MaxFiles   = 200_000
 	maxPath    = 1024
 )
@@ -274,8 +274,8 @@ func judge(header *tar.Header, seen map[string]byte) error {
 		return nil
 	case clean == "." || !filepath.IsLocal(clean) || path.IsAbs(named) || strings.ContainsAny(named, "\\:\x00") || hasDots(named) || len(named) > maxPath:
 		return fmt.Errorf("%q leads out of the package, or is no plain name", named)
-	case header.Size > render.MaxFile:
-		return fmt.Errorf("%q is %d MiB large, more than %d MiB", named, header.Size>>20, render.MaxFile>>20)
+	case header.Size > source.MaxFile:
+		return fmt.Errorf("%q is %d MiB large, more than %d MiB", named, header.Size>>20, source.MaxFile>>20)
 	case len(seen) >= MaxFiles:
 		return fmt.Errorf("it has more than %d files", MaxFiles)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 )
 
 // Run renders a source afresh and compares: a workload that opted in and was
@@ -44,7 +45,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 
 // List leaves the items of a ResourceList as they are, and finds what differs from
 // a fresh render.
-func List(l *render.List, opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
+func List(l *host.List, opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
 	return l.Run(opt, func(src render.Source, opt render.Options, _ render.Sink) ([]krm.Finding, render.Stats, error) {
 		return Run(src, opt)
 	})

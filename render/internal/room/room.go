@@ -1,9 +1,10 @@
-package render
+// Package room makes room for large texts.
+package room
 
-// grow makes room for n more bytes, in huge pages where the room is large: the
+// Grow makes room for n more bytes, in huge pages where the room is large: the
 // kernel clears memory as it hands it out, and in pages of 4 KiB that takes
 // longer than to fill it.
-func grow(b []byte, n int) []byte {
+func Grow(b []byte, n int) []byte {
 	if cap(b)-len(b) >= n {
 		return b
 	}

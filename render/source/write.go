@@ -1,4 +1,4 @@
-package render
+package source
 
 import (
 	"bytes"
@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // listFile, in a folder that was rendered to, lists the files that are ours, so
@@ -135,7 +138,7 @@ func (f *Folder) put(file string, data []byte) error {
 }
 
 // stamp gives the stamp of a file that was committed.
-func (f *Folder) stamp(file string) Stamp {
+func (f *Folder) stamp(file string) stamp {
 	return linkStamp(below(f.path, file))
 }
 
@@ -373,7 +376,7 @@ func (s *Spool) Write(file string, data []byte) error {
 	}
 	join := ""
 	if s.last == 0 {
-		s.json = beginsJSON(data)
+		s.json = render.BeginsJSON(data)
 	}
 	if s.last != 0 && s.name != file {
 		s.joined = true
@@ -403,7 +406,7 @@ func (s *Spool) hold(data []byte) error {
 					return err
 				}
 			} else {
-				s.blocks = append(s.blocks, grow(nil, min(blockSize, max(64<<10, s.held))))
+				s.blocks = append(s.blocks, room.Grow(nil, min(blockSize, max(64<<10, s.held))))
 			}
 			n = len(s.blocks)
 		}
@@ -452,7 +455,7 @@ func (s *Spool) Len() int { return s.size }
 
 // WriteTo lets the stream leave.
 func (s *Spool) WriteTo(w io.Writer) (written int64, err error) {
-	if s.json && s.joined { // see jsonLead
+	if s.json && s.joined { // kubectl would read all of it as JSON
 		n, err := io.WriteString(w, "---\n")
 		if written = int64(n); err != nil {
 			return written, err

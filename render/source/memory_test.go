@@ -1,4 +1,4 @@
-package render_test
+package source_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // folderOf renders a folder into another as the command does.
@@ -21,24 +22,24 @@ func folderOf(t *testing.T, from, to, remember string) (written int) {
 // folderBy is folderOf by a build that records a version of its own.
 func folderBy(t *testing.T, build, version, from, to, remember string) (written int) {
 	t.Helper()
-	src, _, err := render.Tree(from, to)
+	src, _, err := source.Tree(from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, _, err := render.FindConfig("", from)
+	config, _, err := source.FindConfig("", from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := render.NewFolder(to, false)
+	folder, err := source.NewFolder(to, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opt := render.Options{Config: config, Version: version}
-	var memory *render.Memory
+	var memory *source.Memory
 	if remember != "" {
-		memory = render.OpenMemory(remember, to)
-		memory.Match(build, from, src, config, nil)
-		opt.Memory, opt.Keep = memory, folder.Keep
+		memory = source.OpenMemory(remember, to)
+		opt.Memory, _ = memory.Match(build, from, src, config, nil)
+		opt.Keep = folder.Keep
 	}
 	findings, _, err := render.Stream(src, opt, folder.Write)
 	if err != nil || krm.Failed(findings) {

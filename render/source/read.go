@@ -1,4 +1,7 @@
-package render
+// Package source is the file system's side of a render: it lists and reads a
+// package or a stream, writes what was rendered at once or not at all, and keeps
+// between renders what the next one need not do again.
+package source
 
 import (
 	"errors"
@@ -13,6 +16,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // Limits of what is read. A manifest beyond them is a mistake, or an attack.
@@ -25,26 +30,26 @@ const (
 var ErrTooLarge = errors.New("larger than what a manifest may be")
 
 // ReadStream gives standard input, or any other stream, as a source.
-func ReadStream(r io.Reader) (Source, error) {
+func ReadStream(r io.Reader) (render.Source, error) {
 	size := 64 << 10
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() < MaxStream {
 			size = int(info.Size()) + 1 // room to see the end
 		}
 	}
-	data := grow(nil, size)
+	data := room.Grow(nil, size)
 	for {
 		n, err := r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
 		switch {
 		case len(data) > MaxStream:
-			return Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
+			return render.Source{}, fmt.Errorf("standard input: %w (1 GiB)", ErrTooLarge)
 		case err == io.EOF:
-			return Source{Files: []File{{Path: "-", Data: data}}}, nil
+			return render.Source{Files: []render.File{{Path: "-", Data: data}}}, nil
 		case err != nil:
-			return Source{}, fmt.Errorf("reading standard input: %w", err)
+			return render.Source{}, fmt.Errorf("reading standard input: %w", err)
 		case len(data) == cap(data):
-			data = grow(data, len(data))
+			data = room.Grow(data, len(data))
 		}
 	}
 }
@@ -53,39 +58,39 @@ func ReadStream(r io.Reader) (Source, error) {
 // Folders whose name starts with a dot are left out, and so is skip, the folder
 // that the output goes to. Patches that a kustomization names and the templates
 // of Helm charts are text, not objects: they pass as they are.
-func Tree(root, skip string) (Source, []krm.Finding, error) {
+func Tree(root, skip string) (render.Source, []krm.Finding, error) {
 	info, err := os.Stat(root)
 	if err != nil {
-		return Source{}, nil, err
+		return render.Source{}, nil, err
 	}
 	if !info.IsDir() {
 		switch {
-		case !IsManifest(filepath.Base(root)):
-			return Source{}, nil, fmt.Errorf("%s is no manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
+		case !render.IsManifest(filepath.Base(root)):
+			return render.Source{}, nil, fmt.Errorf("%s is no manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
 		case info.Size() > MaxFile:
-			return Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
+			return render.Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
 		}
-		return Source{Files: []File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
+		return render.Source{Files: []render.File{{Path: filepath.Base(root)}}, Read: reader(filepath.Dir(root))}, nil, nil
 	}
 	root = filepath.Clean(root)
 	if link, err := os.Lstat(root); err == nil && link.Mode()&fs.ModeSymlink != 0 {
 		if root, err = filepath.EvalSymlinks(root); err != nil { // which the walk would not follow
-			return Source{}, nil, err
+			return render.Source{}, nil, err
 		}
 	}
 	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
-		return Source{}, nil, err
+		return render.Source{}, nil, err
 	}
 	for i := range t.files {
 		t.files[i].AsIs = t.asIs[t.files[i].Path]
 	}
-	return Source{Files: t.files, Read: reader(root)}, t.findings, nil
+	return render.Source{Files: t.files, Read: reader(root)}, t.findings, nil
 }
 
 type tree struct {
 	root, skip string
-	files      []File
+	files      []render.File
 	asIs       map[string]bool
 	findings   []krm.Finding
 }
@@ -118,7 +123,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 	if d.Name() == listFile {
 		return nil
 	}
-	t.files = append(t.files, File{Path: relative})
+	t.files = append(t.files, render.File{Path: relative})
 	switch d.Name() {
 	case "kustomization.yaml", "kustomization.yml", "Kustomization":
 		return t.kustomization(name, path.Dir(relative))
@@ -178,7 +183,7 @@ func (t *tree) link(name, relative string) error {
 		return err
 	}
 	if info.Mode().IsRegular() {
-		t.files = append(t.files, File{Path: relative})
+		t.files = append(t.files, render.File{Path: relative})
 		return nil
 	}
 	t.findings = append(t.findings, krm.Finding{Rule: "package/link", Severity: krm.Warning, File: relative, Message: "a link to a folder is not followed"})
@@ -236,15 +241,4 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 		}
 		return data, err
 	}
-}
-
-// Objects calls visit for every object of a file in memory, items of lists
-// included. The object is valid during the call only.
-func Objects(f File, visit func(*krm.Object)) {
-	EachDocument(f.Data, func(d krm.Document, item bool, line int) {
-		var o krm.Object
-		if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
-			visit(&o)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package render
+package host
 
 import (
 	"crypto/sha256"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 )
 
 // Formats are the ways to write findings.
@@ -60,7 +61,7 @@ var place = regexp.MustCompile(`(\(?)([^\s():]+):(\d+)\b`)
 // From names the files of a package as they are found from another folder than
 // its root: folder leads from there to the root. Files are those of the package;
 // others, such as a configuration that was named, stay.
-func From(folder string, files []File, findings []krm.Finding) []krm.Finding {
+func From(folder string, files []render.File, findings []krm.Finding) []krm.Finding {
 	own := make(map[string]bool, len(files))
 	for _, f := range files {
 		own[f.Path] = true

@@ -1,5 +1,5 @@
 //go:build !linux
 
-package render
+package room
 
 func inHugePages([]byte) {}

@@ -1,4 +1,7 @@
-package render
+// Package host is the hosts' side of a render: the ResourceList that kustomize,
+// kpt and Argo CD pass to KRM functions, and findings as people, editors and code
+// scanning read them.
+package host
 
 import (
 	"bytes"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 )
 
 // listVersions are the ResourceLists of the KRM Functions Specification, and of
@@ -166,7 +170,7 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []krm.Finding, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the functionConfig: %w", err)
 	}
-	config, findings := ReadConfig(text, "functionConfig")
+	config, findings := render.ReadConfig(text, "functionConfig")
 	return config, findings, nil
 }
 
@@ -201,17 +205,17 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 
 // Render runs the functions over the items. With an error among the findings
 // the items are the input's. Either way the findings stand in the results.
-func (l *List) Render(opt Options) (out []byte, findings []krm.Finding, stats Stats, err error) {
-	return l.Run(opt, Stream)
+func (l *List) Render(opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
+	return l.Run(opt, render.Stream)
 }
 
 // Run passes the items through Stream, Uninject or anything of their shape.
-func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, Stats, error)) (out []byte, findings []krm.Finding, stats Stats, err error) {
+func (l *List) Run(opt render.Options, do func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
 	out = l.data
-	opt.Workers, opt.Config, opt.hosted = 1, l.Config, true
+	opt.Workers, opt.Config, opt.Hosted = 1, l.Config, true
 	findings = l.Findings
 	if !krm.Failed(findings) {
-		src := Source{Files: []File{{Path: "-", Data: l.data}}}
+		src := render.Source{Files: []render.File{{Path: "-", Data: l.data}}}
 		var found []krm.Finding
 		found, stats, err = do(src, opt, func(_ string, data []byte) error {
 			out = data
@@ -221,7 +225,7 @@ func (l *List) Run(opt Options, do func(Source, Options, Sink) ([]krm.Finding, S
 			return nil, nil, stats, err
 		}
 		for _, f := range found {
-			if f.Rule == syntaxRule { // echoed, it would be no list
+			if f.Rule == render.SyntaxRule { // echoed, it would be no list
 				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s", f.Line, f.Message, f.Hint)
 			}
 		}
