@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -108,6 +110,12 @@ func exists(file string) bool {
 // clone runs the clone step's script; edit overrides its environment.
 func clone(t *testing.T, url string, edit ...string) (source string, results map[string]string, printed string, err error) {
 	t.Helper()
+	return cloneAs(t, nil, url, edit...)
+}
+
+// cloneAs another user; nil is who runs the test.
+func cloneAs(t *testing.T, as *syscall.Credential, url string, edit ...string) (source string, results map[string]string, printed string, err error) {
+	t.Helper()
 	dir := t.TempDir()
 	source, credentials := filepath.Join(dir, "source"), filepath.Join(dir, "credentials")
 	for _, folder := range []string{source, credentials} {
@@ -115,9 +123,11 @@ func clone(t *testing.T, url string, edit ...string) (source string, results map
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(credentials, "token"), []byte(cloneToken), 0o600); err != nil {
+	token := filepath.Join(credentials, "token")
+	if err := os.WriteFile(token, []byte(cloneToken), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	give(t, as, dir, source, credentials, token)
 	step := stepContainer(t, "github-clone-step", "clone")
 	env := []string{"GIT_CONFIG_NOSYSTEM=1"}
 	for _, e := range step.Env {
@@ -126,7 +136,7 @@ func clone(t *testing.T, url string, edit ...string) (source string, results map
 		}
 	}
 	env = append(env, "HOME="+dir, "URL="+url, "REVISION=main", "REPO_USER=", "DEPTH=1", "SUBMODULES=false", "SOURCE="+source, "CREDENTIALS="+credentials)
-	results, printed, err = runScript(t, step.Script, append(env, edit...)...)
+	results, printed, err = runScriptAs(t, as, step.Script, append(env, edit...)...)
 	return source, results, printed, err
 }
 
@@ -243,22 +253,58 @@ func TestCloneIntoAVolumeThatIsInUse(t *testing.T) {
 	}
 }
 
-// What cannot be removed is told with its remedy.
+// What another user left in a volume that is not the build's group's cannot be
+// removed, and is told with its remedy. In one that is, it goes.
 func TestCloneIntoAVolumeOfAnotherUser(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may remove everything: run it as another user")
-	}
-	url, _ := newGitServer(t).repository(t, "agent", nil)
+	url, commit := newGitServer(t).repository(t, "agent", nil)
 	used := t.TempDir()
-	locked := filepath.Join(used, "locked")
+	as := anotherUser(t, used)
+	give(t, as, used)
+	locked := filepath.Join(used, "locked") // stays root's, where root runs the test
 	if err := os.MkdirAll(filepath.Join(locked, "deep"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(locked, 0o555); err != nil {
+	if as == nil { // nobody else's files can be made: one's own, without the right to remove them
+		if err := os.Chmod(locked, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(locked, 0o755) })
+	}
+	for range 2 {
+		if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err == nil || len(results) > 0 || !strings.Contains(printed, "delete the PersistentVolumeClaim") || !exists(filepath.Join(locked, "deep")) {
+			t.Errorf("%v: %v %s", err, results, printed)
+		}
+	}
+	// What the kubelet does with fsGroup.
+	group := os.Getegid()
+	if as != nil {
+		group = int(as.Gid)
+	}
+	for _, f := range []string{used, locked, filepath.Join(locked, "deep")} {
+		if err := errors.Join(os.Chown(f, -1, group), os.Chmod(f, 0o775|os.ModeSetgid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, results, printed, err := cloneAs(t, as, url, "SOURCE="+used); err != nil || results["commit"] != commit || exists(locked) {
+		t.Errorf("a volume of the group: %v: %s", err, printed)
+	}
+}
+
+// anotherUser to run scripts as, who can reach the test's folder: root may remove
+// everything. nil is for who is not root.
+func anotherUser(t *testing.T, folder string) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	as := &syscall.Credential{Uid: 65534, Gid: 65534}
+	if err := os.Chmod(filepath.Dir(folder), 0o711); err != nil { // of all folders of the test
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Chmod(locked, 0o755) })
-	if _, _, printed, err := clone(t, url, "SOURCE="+used); err == nil || !strings.Contains(printed, "delete the PersistentVolumeClaim") {
-		t.Errorf("%v: %s", err, printed)
+	look := exec.CommandContext(t.Context(), "ls", folder)
+	look.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	if out, err := look.CombinedOutput(); err != nil {
+		t.Skipf("another user than root cannot reach the folder of temporary files: %v: %s", err, out)
 	}
+	return as
 }

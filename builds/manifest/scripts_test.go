@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -39,6 +40,12 @@ func stepContainer(t *testing.T, configMap, container string) tektonv1.Step {
 // folder, and gives the results and all that was printed.
 func runScript(t *testing.T, script string, env ...string) (results map[string]string, printed string, err error) {
 	t.Helper()
+	return runScriptAs(t, nil, script, env...)
+}
+
+// runScriptAs another user; nil is who runs the test.
+func runScriptAs(t *testing.T, as *syscall.Credential, script string, env ...string) (results map[string]string, printed string, err error) {
+	t.Helper()
 	shell := []string{"sh"}
 	if busybox, err := exec.LookPath("busybox"); err == nil { // the shell of the steps' images
 		shell = []string{busybox, "sh"}
@@ -51,6 +58,8 @@ func runScript(t *testing.T, script string, env ...string) (results map[string]s
 	}
 	cmd := exec.CommandContext(t.Context(), shell[0], append(shell[1:], file)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	give(t, as, dir, file)
+	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: as}
 	out, err := cmd.CombinedOutput()
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)
@@ -68,6 +77,19 @@ func runScript(t *testing.T, script string, env ...string) (results map[string]s
 		results[strings.TrimPrefix(filepath.Base(f), "result-")] = string(data)
 	}
 	return results, string(out), err
+}
+
+// give files to a user; nil leaves them.
+func give(t *testing.T, to *syscall.Credential, files ...string) {
+	t.Helper()
+	for _, f := range files {
+		if to == nil {
+			break
+		}
+		if err := os.Chown(f, int(to.Uid), int(to.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 var resultPath = regexp.MustCompile(`\$\(results\.([A-Za-z_-]+)\.path\)`)
