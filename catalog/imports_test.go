@@ -15,8 +15,8 @@ func TestImports(t *testing.T) {
 		{module + "catalog/store", "k8s.io/", "the store knows no cluster"},
 		{module + "catalog/api", module, "the kinds import nothing of ours"},
 		{module + "catalog/serve", module + "catalog/controller", "what serves does not ask agents"},
-		{module + "catalog/...", module + "builds", "the catalog stands beside builds"},
-		{module + "catalog/...", module + "render", "the catalog stands beside render"},
+		{module + "catalog/...", module + "builds", "the catalog is independent of builds"},
+		{module + "catalog/...", module + "render", "the catalog is independent of render"},
 		{module + "catalog/...", module + "cmd", "commands are the rim"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", ban.of).Output()

@@ -28,7 +28,7 @@ func GuardedDial(allowed []netip.Prefix) Dial {
 	return dialer.DialContext
 }
 
-// IsForbidden tells whether a GuardedDial refused the address.
+// IsForbidden reports whether a GuardedDial refused the address.
 func IsForbidden(err error) bool { return errors.Is(err, errForbidden) }
 
 // forbidden networks, beside loopback, link-local, multicast and unspecified
@@ -58,7 +58,7 @@ var embedded = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4, RFC 3056
 }
 
-// mayAsk tells whether a server at ip may be asked.
+// mayAsk reports whether a server at ip may be queried.
 func mayAsk(ip netip.Addr, allowed []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	contains := func(p netip.Prefix) bool { return p.Contains(ip) }

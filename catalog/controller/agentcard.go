@@ -264,7 +264,7 @@ func images(pods []corev1.Pod) (out []string) {
 	return slices.Compact(out)
 }
 
-// buildList is the kind that tells where an image came from.
+// buildList is the list of AgentBuilds, which record where an image came from.
 var buildList = schema.GroupVersionKind{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "AgentBuildList"}
 
 // findBuilds looks for the AgentBuilds of the images, when these changed.

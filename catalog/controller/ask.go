@@ -32,7 +32,7 @@ var (
 	errBusy      = errors.New("the catalog holds too many large answers at the moment")
 )
 
-// statusError is an HTTP status that is no success.
+// statusError is an HTTP status other than success.
 type statusError int
 
 func (e statusError) Error() string {

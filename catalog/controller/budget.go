@@ -37,10 +37,10 @@ type share struct {
 	*budget
 	namespace string
 
-	mu           sync.Mutex
-	read         int64
-	wanted, held int64 // what is taken or being taken, and what is taken
-	ended        bool
+	mu              sync.Mutex
+	read            int64
+	requested, held int64 // bytes taken or being taken, and bytes taken
+	ended           bool
 }
 
 func (b *budget) share(namespace string) *share {
@@ -52,8 +52,8 @@ func (b *budget) share(namespace string) *share {
 func (s *share) add(ctx context.Context, n int64) error {
 	s.mu.Lock()
 	s.read += n
-	missing := max(0, (s.read-s.wanted+answerStep-1)/answerStep*answerStep)
-	s.wanted += missing // nobody else takes it for the same bytes
+	missing := max(0, (s.read-s.requested+answerStep-1)/answerStep*answerStep)
+	s.requested += missing // nobody else takes it for the same bytes
 	ended := s.ended
 	s.mu.Unlock()
 	if missing == 0 && !ended {
@@ -67,7 +67,7 @@ func (s *share) add(ctx context.Context, n int64) error {
 	defer s.mu.Unlock()
 	switch {
 	case err != nil:
-		s.wanted -= missing
+		s.requested -= missing
 	case s.ended: // while it waited
 		s.give(missing)
 		s.all.Release(missing)

@@ -30,11 +30,11 @@ const maxSkills = 1000
 func readCard(data []byte) (*card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {
-		return nil, &cardError{"it is no JSON object"}
+		return nil, &cardError{"it is not a JSON object"}
 	}
 	var any map[string]any
 	if err := json.Unmarshal(data, &any); err != nil {
-		return nil, &cardError{"it is no JSON object"}
+		return nil, &cardError{"it is not a JSON object"}
 	}
 	c := &card{}
 	if err := json.Unmarshal(data, &c.AgentCard); err != nil {
@@ -53,7 +53,7 @@ func readCard(data []byte) (*card, error) {
 	}
 	var err error
 	if c.document, err = json.Marshal(any); err != nil {
-		return nil, &cardError{"it is no JSON object"}
+		return nil, &cardError{"it is not a JSON object"}
 	}
 	return c, nil
 }

@@ -140,11 +140,11 @@ func TestHostileAgents(t *testing.T) {
 		{"endless-header", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("a", 200<<10))
 		}), "the connection failed or was broken off"},
-		{"rubbish", plain(200, "\x00\xff<html>token=s3cret"), "not a valid agent card: it is no JSON object"},
-		{"list", plain(200, `[]`), "not a valid agent card: it is no JSON object"},
+		{"rubbish", plain(200, "\x00\xff<html>token=s3cret"), "not a valid agent card: it is not a JSON object"},
+		{"list", plain(200, `[]`), "not a valid agent card: it is not a JSON object"},
 		{"nameless", plain(200, `{"version":"1"}`), "not a valid agent card: it has no name"},
 		{"wrong-types", plain(200, `{"name":"a","skills":"s3cret"}`), "not a valid agent card: its fields are not those of A2A"},
-		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "not a valid agent card: it is no JSON object"},
+		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "not a valid agent card: it is not a JSON object"},
 		{"500", plain(500, "s3cret"), "HTTP status 500 Internal Server Error"},
 		{"401", plain(401, "s3cret"), "HTTP status 401 Unauthorized"},
 		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"), "it sends us to another host"},
@@ -190,8 +190,8 @@ func TestHostileAgents(t *testing.T) {
 	}
 }
 
-// A certificate that nobody trusts is refused; one that the catalog was told to
-// trust is not.
+// An untrusted certificate is refused; one that the catalog is configured to
+// trust is accepted.
 func TestAgentCertificate(t *testing.T) {
 	w := newWorld(t)
 	server := httptest.NewTLSServer(weather("1"))

@@ -9,7 +9,7 @@ import (
 	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
 )
 
-// MayAsk tells whether the guard lets an address pass.
+// MayAsk reports whether the guard permits an address.
 var MayAsk = mayAsk
 
 // TimeoutOf is how long a discovery of a server may take.

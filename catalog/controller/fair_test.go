@@ -119,7 +119,7 @@ func TestTimeoutIsBounded(t *testing.T) {
 }
 
 // What all servers together send is bounded, however many send at once. Those
-// for which there is no room are told, and a small answer always has room.
+// that do not fit are reported in status, and a small answer always fits.
 func TestLargeAnswersShareMemory(t *testing.T) {
 	w := newWorld(t)
 	meter := &meter{dial: w.network.dial}
@@ -177,14 +177,14 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 	if most := meter.most.Load(); most > 40<<20 {
 		t.Errorf("%d MiB were held at once, want 32", most>>20)
 	}
-	var told []string
+	var statuses []string
 	for _, tenant := range tenants {
 		for j := range 2 {
-			told = append(told, tenant.accepted(fmt.Sprintf("huge-%d", j)))
+			statuses = append(statuses, tenant.accepted(fmt.Sprintf("huge-%d", j)))
 		}
 	}
-	if !slices.Contains(told, "False: the catalog holds too many large answers at the moment") {
-		t.Errorf("no status says that there was no memory: %q", told)
+	if !slices.Contains(statuses, "False: the catalog holds too many large answers at the moment") {
+		t.Errorf("no status says that there was no memory: %q", statuses)
 	}
 	// All of it is given back.
 	w.remote("last", func(s *kagent2.RemoteMCPServer) { s.Spec.URL = "http://large.example/mcp" })

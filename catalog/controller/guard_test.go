@@ -28,7 +28,7 @@ func TestGuardedDial(t *testing.T) {
 	}
 }
 
-// metadata are the addresses at which clouds tell a machine its secrets, and the
+// metadata are the addresses at which clouds serve a machine its secrets, and the
 // forms in which a translator leads there.
 var metadata = []string{
 	"169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200",

@@ -155,7 +155,7 @@ func (w *world) startWith(o controller.Options) (stop func()) {
 	return stop
 }
 
-// sync reconciles one object once, and gives when it wants to be next.
+// sync reconciles one object once, and returns when it is due next.
 func (w *world) sync(resource, name string) time.Duration {
 	w.Helper()
 	for _, k := range controller.Kinds {

@@ -217,7 +217,7 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o
 	defer func() { r.metrics.followed(k.Resource, found, err) }()
 	_, err = mgr.GetRESTMapper().RESTMapping(k.gvk.GroupKind(), k.gvk.Version)
 	if meta.IsNoMatchError(err) {
-		// Where there is no kind there are no objects.
+		// A kind that the API server lacks has no objects.
 		_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
 		return false, err
 	}
@@ -354,8 +354,7 @@ func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
 	}
 }
 
-// asked tells that a pod is among those a status knows, whatever its labels are
-// by now.
+// asked reports whether a status names the pod, whatever its labels are by now.
 func asked(status *api.AgentCardStatus, pod string) bool {
 	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
 }

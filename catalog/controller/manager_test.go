@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A controller that is told to end while a cache fills ends without an error in
+// A controller that is stopped while a cache fills ends without an error in
 // its log.
 func TestEndWhileCachesFill(t *testing.T) {
 	w := newWorld(t)

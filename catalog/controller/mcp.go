@@ -44,7 +44,7 @@ type endpoint struct {
 	terminate bool
 }
 
-// discovery is what a server said.
+// discovery is what a server reports about itself.
 type discovery struct {
 	info  *mcp.InitializeResult
 	items []store.Item
@@ -117,7 +117,7 @@ func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error 
 }
 
 // collect all pages of one kind, in the order of their names: servers need not
-// keep an order of their own, and a new order is no change.
+// keep an order of their own, and a new order does not count as a change.
 func collect[T any](d *discovery, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
 	begin := len(d.items)
 	for one, err := range pages {
@@ -171,8 +171,8 @@ func redact(item *store.Item, secrets []string) error {
 
 const redacted = "[redacted]"
 
-// guard stands between the SDK and the network. It sends our headers, to the
-// host that was named alone, counts bytes, and remembers what went wrong: the
+// guard is between the SDK and the network. It sends our headers only to the
+// named host, counts bytes, and remembers what went wrong: the
 // SDK's errors may quote the server.
 type guard struct {
 	next    http.RoundTripper

@@ -141,8 +141,8 @@ func peerPerSession(make func() *mcp.Server) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return make() }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true})
 }
 
-// Headers come from Secrets and ConfigMaps; what is missing is said by name and
-// nothing is asked without it.
+// Headers come from Secrets and ConfigMaps. A missing one is reported by name,
+// and the server is not queried without it.
 func TestHeaders(t *testing.T) {
 	w := newWorld(t)
 	var asked atomic.Int32

@@ -117,7 +117,7 @@ func TestOneKindCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// Agents, servers and Kubernetes are told which program asks, and its version.
+// Requests to agents, servers and Kubernetes name the program and its version.
 func TestUserAgent(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -148,7 +148,7 @@ func TestUserAgent(t *testing.T) {
 	defer mu.Unlock()
 	for _, who := range []string{"Kubernetes", "server", "agent"} {
 		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) || got != controller.UserAgent() {
-			t.Errorf("%s is told %q", who, got)
+			t.Errorf("%s gets %q", who, got)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.card("lost", func(c *api.AgentCard) {
 				c.Spec.Selector, c.Spec.TargetRef = nil, &api.TargetRef{Kind: "StatefulSet", Name: "nobody"}
 			})
-			w.eventually("all is told in status", func() string {
+			w.eventually("everything is in status", func() string {
 				if got := w.accepted("office"); got != "True: 3 tools" {
 					return got
 				}

@@ -1,5 +1,5 @@
 // Package controller fills the catalog: it asks agents for their cards and MCP
-// servers for their tools, stores what they answer and tells it in status. One
+// servers for their tools, stores what they answer and reports it in status. One
 // reconciler serves all kinds (source 002). It asks the network outside of any
 // transaction and holds no lock; the store orders its writers.
 package controller
@@ -37,7 +37,7 @@ type Reconciler struct {
 	Live client.Reader
 	// Store of the catalog.
 	Store *store.Store
-	// Events tells users what went wrong; nil tells nobody.
+	// Events reports to users what went wrong; nil reports nothing.
 	Events events.EventRecorder
 	// Dial opens connections to agents and servers.
 	Dial Dial
@@ -99,7 +99,7 @@ type answer struct {
 	err error
 	// next is when to ask again while all goes well; zero is never.
 	next time.Duration
-	// write puts what was found into the object's status; nil is no change.
+	// write puts what was found into the object's status; nil changes nothing.
 	write func()
 }
 
@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 	if err := r.keep(ctx, a, before); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.tell(ctx, o, a, before); err != nil {
+	if err := r.report(ctx, o, a, before); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: time.Second}, nil // the cache is behind
 		}
@@ -151,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 }
 
 // before is what the catalog knows of an object: what is stored, else what its
-// status tells, which is stored at once.
+// status reports, which is stored at once.
 func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -195,8 +195,8 @@ func (r *Reconciler) after(key store.Key, a answer) time.Duration {
 	return wait.Jitter(r.backoff.When(key), 0.2)
 }
 
-// tell in status and by event what changed.
-func (r *Reconciler) tell(ctx context.Context, o client.Object, a answer, before store.Entry) error {
+// report writes what changed to status and as an event.
+func (r *Reconciler) report(ctx context.Context, o client.Object, a answer, before store.Entry) error {
 	if a.write != nil {
 		old := o.DeepCopyObject().(client.Object)
 		a.write()
@@ -284,7 +284,7 @@ func (r *Reconciler) askServer(ctx context.Context, o client.Object, before stor
 	return a, nil
 }
 
-// fill an entry with what a server said of itself.
+// fill puts what a server reports about itself into an entry.
 func (d *discovery) fill(e *store.Entry, o client.Object, secrets []string) {
 	clean := func(text string) string {
 		for _, s := range secrets {

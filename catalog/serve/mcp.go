@@ -24,7 +24,7 @@ type SearchInput struct {
 type ListInput struct {
 	Namespace string `json:"namespace,omitempty" jsonschema:"Kubernetes namespace; empty is all that you may see"`
 	Health    string `json:"health,omitempty" jsonschema:"Healthy, Degraded, Failing or Unknown; empty is any"`
-	After     string `json:"after,omitempty" jsonschema:"what next of the page before said; empty is the first page"`
+	After     string `json:"after,omitempty" jsonschema:"the next value of the previous page; empty is the first page"`
 }
 
 // GetInput is what get_entry takes.
@@ -117,7 +117,7 @@ func (s *Server) mcp() http.Handler {
 	})
 }
 
-// mcpError tells a caller what it may know.
+// mcpError is the part of an error that a caller may see.
 func (s *Server) mcpError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -50,8 +50,8 @@ func TestMCPHandlerPanics(t *testing.T) {
 	}
 }
 
-// What agents and servers wrote is told apart from what the catalog knows, in
-// the answer of each tool and in what each tool says of itself; what nobody sees
+// What agents and servers wrote is kept apart from what the catalog knows, in
+// the answer and in the description of each tool; what nobody sees
 // is not in it.
 func TestMCPMarksWhatOthersWrote(t *testing.T) {
 	w := newWorld(t)

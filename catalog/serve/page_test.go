@@ -65,7 +65,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// What a screen reader is told: each page has a language, a title, one main
+// For screen readers, each page has a language, a title, one main
 // landmark, one first-level heading, and a name for whatever can be used.
 func TestPageIsAccessible(t *testing.T) {
 	w := newWorld(t)

@@ -77,7 +77,7 @@ type Options struct {
 	// CertFile and KeyFile of the server's certificate. Without them it signs one
 	// itself.
 	CertFile, KeyFile string
-	// PlainHTTP leaves encryption to what stands in front. Tokens then cross the
+	// PlainHTTP leaves encryption to a proxy in front. Tokens then cross the
 	// network as they are.
 	PlainHTTP bool
 }
@@ -129,7 +129,7 @@ func (o Options) certificate() (tls.Certificate, error) {
 	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
-// problem is an error that the caller is told.
+// problem is an error that the caller gets to see.
 type problem struct {
 	status  int
 	message string
@@ -164,7 +164,7 @@ func (s *Server) api(answer func(r *http.Request) (body any, copied *store.Copy,
 	}, s.refuseAPI)
 }
 
-// refuseAPI tells an error as JSON. What went wrong inside is logged, not told.
+// refuseAPI writes an error as JSON. Internal errors are logged, not written.
 func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problem(r.Context(), r.URL.Path, err)
 	switch p.status {
@@ -176,7 +176,7 @@ func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, p.status, map[string]string{"error": p.message})
 }
 
-// problem is what the caller is told of an error; where is what was asked for.
+// problem is the part of an error that the caller may see; where is the requested path.
 func (s *Server) problem(ctx context.Context, where string, err error) *problem {
 	var p *problem
 	switch {
@@ -329,14 +329,14 @@ func nextPage(entries []store.Entry, q store.Query) string {
 
 func cursor(k store.Key) string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
 
-// parseCursor reads what next said; "" is the first page.
+// parseCursor parses the next value of a page; "" is the first page.
 func parseCursor(text string) (store.Key, error) {
 	if text == "" {
 		return store.Key{}, nil
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
-		return store.Key{}, &problem{http.StatusBadRequest, "after: use what next said"}
+		return store.Key{}, &problem{http.StatusBadRequest, "after: use the next value of the previous page"}
 	}
 	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
 }

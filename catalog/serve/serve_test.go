@@ -209,8 +209,8 @@ func TestEachSeesTheirOwn(t *testing.T) {
 	}
 }
 
-// Who is not known to Kubernetes is told nothing, and what they sent is not
-// repeated anywhere.
+// A caller that Kubernetes does not authenticate learns nothing, and what it
+// sent is not repeated anywhere.
 func TestUnknownCallers(t *testing.T) {
 	w := newWorld(t)
 	for _, token := range []string{"", "s3cret-but-wrong", "eyJhbGciOiJub25lIn0.e30."} {
@@ -220,7 +220,7 @@ func TestUnknownCallers(t *testing.T) {
 				t.Errorf("%q at %s: %d %s", token, path, status, body)
 			}
 			if expired := strings.Contains(body, "has expired"); strings.HasPrefix(path, "/api/") && expired != (token != "") {
-				t.Errorf("%q at %s is told %s", token, path, body)
+				t.Errorf("%q at %s gets %s", token, path, body)
 			}
 		}
 	}
@@ -320,7 +320,7 @@ func TestMCPListPages(t *testing.T) {
 	if !slices.Equal(second, []string{"agent-1000", "weather"}) || next != "" {
 		t.Errorf("the second page has %v, the next is %q", second, next)
 	}
-	if answer := w.mcp(token, "list_agents", map[string]any{"after": "x"}); !strings.Contains(answer, "after: use what next said") {
+	if answer := w.mcp(token, "list_agents", map[string]any{"after": "x"}); !strings.Contains(answer, "after: use the next value of the previous page") {
 		t.Errorf("a wrong page: %s", answer)
 	}
 }
@@ -351,8 +351,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// A watch tells what is there, what changes and what goes, and goes on where it
-// was broken off.
+// A watch sends what exists, what changes and what is deleted, and resumes where
+// it was interrupted.
 func TestWatch(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
@@ -382,8 +382,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watcher that goes on from an event of a store that was lost, or of a future
-// that never came, is told to begin again.
+// A watcher that resumes from an event of a lost store, or from one that never
+// existed, has to begin again.
 func TestWatchAfterALostStore(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
@@ -412,7 +412,7 @@ func TestWatchWaitsForTheStore(t *testing.T) {
 		t.Errorf("meanwhile: %s", got)
 	}
 	if status, body := w.ask(token, "/api/v1/watch"); status != http.StatusServiceUnavailable {
-		t.Errorf("who begins to watch meanwhile is told %d %s", status, body)
+		t.Errorf("a watch that begins meanwhile gets %d %s", status, body)
 	}
 	w.must2(w.sql("ALTER TABLE lost RENAME TO identity"))
 	w.put("team1", "travel", cards, store.Agent)
@@ -444,7 +444,7 @@ func TestWatchAsksForRightsAgain(t *testing.T) {
 			return
 		}
 	}
-	t.Error("what came to a namespace of the watcher's was not told")
+	t.Error("an entry in a namespace of the watcher was not sent")
 }
 
 func (w *world) stream(ctx context.Context, token, query, lastID string) <-chan string {

@@ -74,7 +74,7 @@ type Entry struct {
 	// Images by digest that the agent's containers run.
 	Images []string `json:"images,omitempty"`
 	Builds []Build  `json:"builds,omitempty"`
-	// Document is the agent's card, or what a server said of itself.
+	// Document is the agent's card, or the description that a server gives of itself.
 	Document json.RawMessage `json:"document,omitempty"`
 	// Items are what it offers. List and Search leave them out.
 	Items []Item `json:"items,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// What an agent said of itself is found by its words.
+// An agent is found by the words of its card.
 func Example() {
 	ctx := context.Background()
 	s, err := store.Open(ctx, store.Memory)

@@ -41,7 +41,7 @@ var migrations = []struct{ sqlite, postgres []string }{
 			`CREATE INDEX gone_revision ON gone (revision)`,
 		},
 	},
-	{ // a store that was lost is told apart from the next
+	{ // distinguishes a lost store from its successor
 		sqlite: []string{
 			`CREATE TABLE identity (id TEXT NOT NULL)`,
 			`INSERT INTO identity VALUES (lower(hex(randomblob(8))))`,

@@ -78,6 +78,6 @@ func TestPostgresComesAndGoes(t *testing.T) {
 		stop()
 	}
 	if _, err := store.Open(t.Context(), address+"&port=70000"); err == nil {
-		t.Error("an address that cannot be read is no error")
+		t.Error("an address that cannot be parsed is not an error")
 	}
 }

@@ -177,7 +177,7 @@ type Hit struct {
 }
 
 // ranked bounds how many matches of each rank are looked at: a word that more
-// things than this have in common tells little about any of them.
+// things than this have in common says little about any of them.
 const ranked = 100
 
 // Search for words in names, titles, descriptions, tags and skills, best match

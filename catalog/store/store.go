@@ -34,7 +34,7 @@ type Store struct {
 // Memory is the address of a store that ends with the process.
 const Memory = ":memory:"
 
-// ErrNotFound says that there is no such entry.
+// ErrNotFound reports that the entry does not exist.
 var ErrNotFound = errors.New("not in the catalog")
 
 // ErrExpired says that what changed after the given position is not known, so
@@ -43,7 +43,7 @@ var ErrExpired = errors.New("this position is too old, or another store's: list 
 
 // Open the store at address: postgres://…, a file's path for SQLite, or Memory.
 // It is brought to this version's schema; a newer schema is an error. A PostgreSQL
-// that cannot be reached is none: each call fails until it can be, and Ping tells.
+// that cannot be reached is not: each call fails until it can be, and Ping reports it.
 func Open(ctx context.Context, address string) (*Store, error) {
 	s, err := connect(address)
 	if err != nil {
@@ -63,7 +63,7 @@ func Open(ctx context.Context, address string) (*Store, error) {
 	return s, nil
 }
 
-// unreachable tells that no PostgreSQL answered, or one that is about to: not
+// unreachable reports whether no PostgreSQL answered, or one that is about to: not
 // that it refused a login.
 func unreachable(err error) bool {
 	var answer *pgconn.PgError
@@ -119,7 +119,7 @@ func (s *Store) Close() error {
 // Ping asks whether the store answers.
 func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
 
-// bind numbers the placeholders as the database wants them.
+// bind numbers the placeholders as the database expects them.
 func (s *Store) bind(query string) string {
 	if !s.postgres {
 		return query
@@ -256,7 +256,7 @@ WHERE excluded.generation >= entry.generation`),
 	return nil
 }
 
-// Touch notes that an entry was answered for as it stands. To spare the disk
+// Touch records that the source confirmed an unchanged entry. To spare the disk
 // it writes when the noted time is a minute old or more.
 func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
 	if at.IsZero() {

@@ -93,7 +93,7 @@ func TestReplaceThenGet(t *testing.T) {
 	})
 }
 
-// The same content is no change and no write: the revision stands. Only the
+// The same content is neither a change nor a write: the revision stays. Only the
 // time of the answer moves on, by the minute.
 func TestSameContentWritesNothing(t *testing.T) {
 	each(t, func(t *testing.T, open func() *store.Store) {
@@ -325,7 +325,7 @@ func TestSearch(t *testing.T) {
 			"weather good":        "travel/",
 			"RESERVE":             "travel/book_hotel",
 			`"'; DROP TABLE () *`: "",
-			"weather OR hotel":    "", // three words, all of which have to be there
+			"weather OR hotel":    "", // three words that all have to be there
 			"":                    "",
 			"-":                   "",
 		} {

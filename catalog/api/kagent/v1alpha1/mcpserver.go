@@ -54,8 +54,8 @@ type MCPServerList struct {
 type MCPServerSpec struct {
 	// Deployment of the server.
 	Deployment MCPServerDeployment `json:"deployment"`
-	// TransportType is stdio or http. A stdio server stands behind a gateway that
-	// speaks streamable HTTP, so both are asked in the same way.
+	// TransportType is stdio or http. A stdio server is behind a gateway that
+	// speaks streamable HTTP, so both are queried in the same way.
 	// +optional
 	// +kubebuilder:validation:Enum=stdio;http
 	TransportType string `json:"transportType,omitempty"`
