@@ -24,7 +24,7 @@ type Package struct {
 	builder *index.Builder
 	report  krm.Report
 	rows    []Row
-	// Expansions are the custom resources that stand for other objects.
+	// Expansions are the custom resources that generate other objects.
 	Expansions *expand.Set
 	// collected counts what functions took of the package beside the index.
 	collected int
@@ -131,8 +131,8 @@ func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, head
 	return true
 }
 
-// collectItemHead is for the items of lists, of which hosts say in annotations
-// where they are from, and what they were called.
+// collectItemHead is for the items of lists. Annotations of hosts record their
+// origin and their previous names.
 func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Document, origin krm.Origin) (noted bool) {
 	head, ok := krm.HeadOfItem(src, item)
 	if !ok {
@@ -219,7 +219,7 @@ func (p *Package) collectKind(o *krm.Object) {
 	}
 }
 
-// Mark is the point in a first pass up to which facts are known.
+// Mark is how far a first pass has collected facts.
 type Mark struct{ entries, collected int }
 
 // Mark gives the present point.

@@ -65,28 +65,28 @@ func (p *Package) builtImage(namespace, name string) (image string, found bool) 
 // Look gives functions the objects that they have to see before the second pass,
 // though the index knows their names only. read reads objects of the package
 // again and visits those that are found.
-func (p *Package) Look(read func(wanted map[Place]index.ID, visit func(index.ID, *krm.Object))) {
+func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	for i := range p.rows {
 		steps := &p.rows[i].steps
 		if steps.Unsure == nil {
 			continue
 		}
-		wanted := make(map[Place]index.ID)
+		ids := make(map[Place]index.ID)
 		for _, id := range steps.Unsure() {
 			e := p.shared.Index.Entry(id)
 			if !e.Made {
-				wanted[Place{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}] = id
+				ids[Place{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}] = id
 			} else if o := p.Expansions.Made(e.Key); o != nil {
 				steps.Look(id, o)
 			}
 		}
-		if len(wanted) > 0 {
-			read(wanted, steps.Look)
+		if len(ids) > 0 {
+			read(ids, steps.Look)
 		}
 	}
 }
 
-// Place tells an object of the package from all others.
+// Place identifies an object of the package.
 type Place struct {
 	krm.Origin
 	krm.Ref

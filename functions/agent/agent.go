@@ -104,7 +104,7 @@ func (e *expander) optIn() map[string]string {
 	labels := make(map[string]string)
 	for _, from := range []map[string]string{e.agent.Labels, e.agent.Spec.Labels} {
 		for _, name := range []string{"inject", "spiffe", "spire"} {
-			if value, said := from[e.Prefix+"/"+name]; said {
+			if value, ok := from[e.Prefix+"/"+name]; ok {
 				labels[e.Prefix+"/"+name] = value
 			}
 		}

@@ -27,7 +27,7 @@ func (e *expander) servicePorts() []api.ServicePort {
 		p := &ports[i]
 		at := fmt.Sprintf("spec.servicePorts[%d]", i)
 		if p.Port < 1 || p.Port > 65535 {
-			e.error("port", at+".port", fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535")
+			e.error("port", at+".port", fmt.Sprintf("%d is not a port", p.Port), "use 1 to 65535")
 		}
 		if p.Name == "" && len(ports) > 1 {
 			e.error("port", at, "a port without a name, of several", "name it: Kubernetes demands it")

@@ -126,7 +126,7 @@ func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
 		// A label that is not there, one with a value nobody mentions, and one
-		// with each value that is mentioned stand for all there are.
+		// with each value that is mentioned represent all labels.
 		candidates := []string{"\x00"}
 		if v, ok := s.MatchLabels[key]; ok {
 			candidates = append(candidates, v)

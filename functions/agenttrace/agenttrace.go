@@ -77,7 +77,7 @@ func first(exporters []identity.Exporter) *identity.Exporter {
 	return nil
 }
 
-// serviceName is the attribute where it was said, else the workload's name.
+// serviceName is the attribute if set, else the workload's name.
 func serviceName(s *identity.Settings) string {
 	for i := range s.Trace.Attributes {
 		if s.Trace.Attributes[i].Name == "service.name" {
@@ -211,7 +211,7 @@ func appendOTelConfig(dst []byte, s *identity.Settings, indent string) []byte {
 }
 
 // appendEndpoint appends the exporter's endpoint as the URL that the format
-// wants, with the path that OTLP over HTTP has.
+// requires, with the path of OTLP over HTTP.
 func appendEndpoint(dst []byte, e *identity.Exporter) []byte {
 	scheme, rest, found := strings.Cut(e.Endpoint, "://")
 	if !found {

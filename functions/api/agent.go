@@ -27,7 +27,7 @@ type AgentSpec struct {
 	// ServicePorts are those of the Service, as in a Service. Default: one port,
 	// http, which is the first that a container declares, or 8080.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
-	// PodTemplateSpec is a pod template. Its spec may also stand in it directly,
+	// PodTemplateSpec is a pod template. The pod's spec may also be here directly,
 	// as 001 writes it. Required.
 	PodTemplateSpec any `json:"podTemplateSpec"`
 }

@@ -25,7 +25,7 @@ func decode(text string, object any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// TestExamples decodes the CRs of source 001 as they stand there (lines 330 to
+// TestExamples decodes the CRs of source 001 unchanged (lines 330 to
 // 404, 434 to 481, 502 to 547 and 719 to 768), status included, and finds every
 // value again.
 func TestExamples(t *testing.T) {

@@ -15,7 +15,7 @@ type ImageLock struct {
 
 // ImageLockSpec holds what was resolved.
 type ImageLockSpec struct {
-	// Images are sorted by image; each stands once.
+	// Images are sorted by image; each occurs once.
 	Images []LockedImage `json:"images,omitempty"`
 	// Builds are finished AgentBuilds, sorted by namespace and name.
 	Builds []LockedBuild `json:"builds,omitempty"`

@@ -1,7 +1,7 @@
 // Package api holds the objects people write for Armature: the three pillar
 // CRs of source 001 (TokenExchange, AgentTrace, AgentCard) and RenderConfig.
 //
-// Optional values are pointers, so that "false" and "not said" differ. The
+// Optional values are pointers, so that false differs from unset. The
 // types need no Kubernetes library, because the lean binary has to start in
 // milliseconds. They are decoded strictly: an unknown field is an error.
 package api

@@ -27,8 +27,8 @@ type OvercommitSpec struct {
 	// OvercommitLabel is the key of the label. Required.
 	OvercommitLabel string `json:"overcommitLabel"`
 
-	// What follows was for the operator's own objects, of which there are none
-	// any more. It is accepted and ignored.
+	// The fields below configured the operator's own objects, which no longer
+	// exist. They are accepted and ignored.
 
 	Labels       map[string]string `json:"labels,omitempty"`
 	Annotations  map[string]string `json:"annotations,omitempty"`
@@ -86,7 +86,7 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 
 var floatType = reflect.TypeFor[float64]()
 
-// kindOf names a JSON value that is no number.
+// kindOf names a JSON value that is not a number.
 func kindOf(b []byte) string {
 	switch {
 	case len(b) == 0:

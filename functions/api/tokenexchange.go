@@ -38,8 +38,8 @@ type IdentitySpec struct {
 
 // IssuerSpec is the short form for those who only have an issuer to name.
 type IssuerSpec struct {
-	// Issuer stands for inbound.validation.issuer, which wins where both are
-	// said.
+	// Issuer is another spelling of inbound.validation.issuer, which wins if both
+	// are set.
 	Issuer *string `json:"issuer,omitempty"`
 }
 
@@ -68,8 +68,8 @@ type SPIFFESpec struct {
 type ClientRegistrationSpec struct {
 	// Enabled injects client-registration. Default true.
 	Enabled *bool `json:"enabled,omitempty"`
-	// Provider is "keycloak" (the default), "aws" or "gcp". Omitted with only
-	// one of the blocks below said, it is that block's.
+	// Provider is "keycloak" (the default), "aws" or "gcp". If it is omitted and only
+	// one of the blocks below is set, it is that block's.
 	Provider *string `json:"provider,omitempty"`
 	// Keycloak is read with provider keycloak.
 	Keycloak *KeycloakSpec `json:"keycloak,omitempty"`
@@ -215,7 +215,7 @@ type OutboundTokenExchangeSpec struct {
 
 // TargetSpec is what a token is exchanged for.
 type TargetSpec struct {
-	// Audience of the new token. Required where a target is said.
+	// Audience of the new token. Required if a target is set.
 	Audience *string `json:"audience,omitempty"`
 	// Scopes of the new token. Default: openid.
 	Scopes []string `json:"scopes,omitempty"`
@@ -234,8 +234,8 @@ type DestinationRule struct {
 
 // DestinationMatch selects destinations.
 type DestinationMatch struct {
-	// Host is a host name, without a port, in which * stands for one label's
-	// characters and ** for any. Required.
+	// Host is a host name, without a port, where * matches the characters of one
+	// label and ** matches any. Required.
 	Host string `json:"host"`
 }
 

@@ -179,8 +179,8 @@ func (e *expander) addSidecar() {
 	extend(lookup(e.template, "spec"), "containers", c)
 }
 
-// sidecarEnv is 004's "Injected environment variables", and behind them the
-// author's, to which those of the same name give way.
+// sidecarEnv is 004's "Injected environment variables", followed by the author's,
+// which replace those of the same name.
 func (e *expander) sidecarEnv() (env []any) {
 	all := []fields{variable("ASYA_LOG_LEVEL", "info")}
 	if url := e.gateway(); url != "" {

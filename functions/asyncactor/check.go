@@ -148,7 +148,7 @@ func (e *expander) checkNumbers() {
 		e.error("metric-type", "spec.scaling.advanced.metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
 	}
 	if p := spec.Sidecar.ImagePullPolicy; p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
-		e.error("pull-policy", "spec.sidecar.imagePullPolicy", fmt.Sprintf("%q is no policy", p), "write Always, IfNotPresent or Never")
+		e.error("pull-policy", "spec.sidecar.imagePullPolicy", fmt.Sprintf("%q is not a policy", p), "write Always, IfNotPresent or Never")
 	}
 }
 
@@ -168,7 +168,7 @@ func (e *expander) readTransport() {
 	case !t.Enabled:
 		e.error("transport-disabled", "spec.transport", fmt.Sprintf("the transport %q is disabled in the configuration", name), "set spec.asya.transports."+name+".enabled: true in armature.yaml")
 	case t.Type != rabbitMQ && t.Type != sqs:
-		e.misconfigured("type", fmt.Sprintf("%q is no type of transport", t.Type), "rabbitmq or sqs")
+		e.misconfigured("type", fmt.Sprintf("%q is not a type of transport", t.Type), "rabbitmq or sqs")
 	default:
 		e.transport = &transport{kind: t.Type, config: t.Config}
 	}
@@ -193,7 +193,7 @@ func (e *expander) checkTransport() {
 		}
 	}
 	if p := c.Queues.DeletionPolicy; p != "" && p != "delete" && p != "retain" {
-		e.misconfigured("config.queues.deletionPolicy", fmt.Sprintf("%q is no policy", p), "delete or retain")
+		e.misconfigured("config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", p), "delete or retain")
 	}
 	if e.namespaced() && e.Namespace == "" {
 		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "say metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
@@ -208,7 +208,7 @@ func (e *expander) checkRabbitMQ(c *api.AsyaTransportConfig) {
 		e.misconfigured("config.host", "no host of RabbitMQ", "the name of its Service")
 	}
 	if c.Port < 0 || c.Port > 65535 {
-		e.misconfigured("config.port", fmt.Sprintf("%d is no port", c.Port), "a port from 1 to 65535")
+		e.misconfigured("config.port", fmt.Sprintf("%d is not a port", c.Port), "a port from 1 to 65535")
 	}
 	if c.Port == 0 {
 		c.Port = 5672
@@ -223,7 +223,7 @@ func (e *expander) checkRabbitMQ(c *api.AsyaTransportConfig) {
 		c.Cluster = clusterOf(c.Host)
 	}
 	if autoCreate := c.Queues.AutoCreate; c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && (autoCreate == nil || *autoCreate) {
-		e.misconfigured("config.rabbitmqClusterReference", fmt.Sprintf("%s does not tell in which RabbitmqCluster to make the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}")
+		e.misconfigured("config.rabbitmqClusterReference", fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}")
 	}
 }
 
@@ -241,10 +241,10 @@ func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
 		e.misconfigured("config.region", "no AWS region", "one such as eu-central-1")
 	}
 	if c.AccountID != "" && !accountID.MatchString(c.AccountID) {
-		e.misconfigured("config.accountId", fmt.Sprintf("%q is no AWS account", c.AccountID), "its twelve digits, in quotes")
+		e.misconfigured("config.accountId", fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes")
 	}
 	if c.ActorRoleARN != "" && !roleARN.MatchString(c.ActorRoleARN) {
-		e.misconfigured("config.actorRoleArn", fmt.Sprintf("%q is no role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>")
+		e.misconfigured("config.actorRoleArn", fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>")
 	}
 	if c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200 {
 		e.misconfigured("config", "a time that SQS does not take", "visibilityTimeout up to 43200 and waitTimeSeconds up to 20")

@@ -43,7 +43,7 @@ func begin(p *contract.Package) contract.Steps {
 	steps := contract.Steps{Expand: func(r *expand.Resource) { Expand(r, &s.config) }}
 	if file := s.config.RuntimeScriptFile; file != nil && *file != "" {
 		steps.File = &contract.File{Name: *file, Take: s.script}
-		steps.Whole = func() bool { return true } // a script is no manifest
+		steps.Whole = func() bool { return true } // a script is not a manifest
 	}
 	return steps
 }
@@ -58,7 +58,7 @@ func (s *state) script(text []byte) {
 	case s.config.RuntimeScript != nil:
 		problem = "is named beside a runtimeScript: keep one of them"
 	case text == nil:
-		problem = "is no file of the package"
+		problem = "is not a file of the package"
 	case !utf8.Valid(text):
 		problem = "is not text"
 	case len(text) > maxScript:

@@ -93,7 +93,7 @@ func (e *expander) queueName() string {
 	return "asya-" + e.Name
 }
 
-// onUpdate tells those who apply to leave a queue that exists alone: 004, "Do NOT
+// onUpdate makes whoever applies leave an existing queue alone: 004, "Do NOT
 // modify queue (preserve messages)". It is Flux's annotation, which `armature
 // apply` heeds too.
 const onUpdate = "kustomize.toolkit.fluxcd.io/ssa"

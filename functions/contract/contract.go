@@ -33,7 +33,7 @@ type Function struct {
 	New func(*Package) Steps
 }
 
-// Migration makes manifests of what a custom resource stands for. Its functions
+// Migration converts a custom resource to the manifests that it generates. Its functions
 // may be nil.
 type Migration struct {
 	// Fields says what becomes of the fields of a resource.
@@ -72,12 +72,12 @@ const (
 type Steps struct {
 	// Collect takes a custom resource of the function's kinds, which it may keep.
 	Collect func(*krm.Object)
-	// Rendered takes an object that an earlier render generated, of which it may
+	// Rendered takes an object that an earlier render generated. The function may
 	// keep copies only. It reports whether it did.
 	Rendered func(*krm.Object) (kept bool)
 	// File is a file of the package that the function reads, nil for none.
 	File *File
-	// Expand makes the objects that a custom resource stands for; see expand.
+	// Expand generates the objects of a custom resource; see package expand.
 	Expand func(*expand.Resource)
 	// Resolve settles references, defaults and conflicts.
 	Resolve func()
@@ -97,7 +97,7 @@ type Steps struct {
 	BuiltImage func(namespace, name string) (image string, found bool)
 }
 
-// File is a file of the package that is no manifest.
+// File is a file of the package that is not a manifest.
 type File struct {
 	// Name is its path, relative to the root of the package.
 	Name string
@@ -109,8 +109,8 @@ type File struct {
 type Package struct {
 	// Version is recorded in what is rendered.
 	Version string
-	// Config is the configuration, which nobody changes, and Place where it
-	// stands; nil for the defaults.
+	// Config is the read-only configuration, nil for the defaults. Place is its
+	// file and line.
 	Config *api.RenderConfigSpec
 	Place  *api.Origin
 	// Lock is the lock beside the package, nil for none.
@@ -137,7 +137,7 @@ func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResource
 
 func is(p *string, value string) bool { return p != nil && *p == value }
 
-// OriginOf is where an object stands, as the API types keep it.
+// OriginOf is the place of an object in the form that the API types keep.
 func OriginOf(o *krm.Object) api.Origin {
 	return api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
 }

@@ -89,8 +89,8 @@ func (u *Unit) taken(name func() string) bool {
 	return taken
 }
 
-// common is what tells the ConfigMaps of workloads without settings of their own
-// apart, besides their name and namespace.
+// common is what distinguishes the ConfigMaps of workloads without settings of
+// their own, besides their name and namespace.
 type common struct {
 	of, kind, probes   string
 	namespaced, spiffe bool
@@ -104,8 +104,8 @@ const (
 	namespacePlaceholder = "armature0namespace0placeholder"
 )
 
-// configMap composes a ConfigMap, of which only the names are filled in where the
-// rest has been written before.
+// configMap composes a ConfigMap. If the rest was composed before, it only fills
+// in the names.
 func (u *Unit) configMap(c *ConfigMap) Generated {
 	s := u.Settings()
 	namespaced := s.Namespace != ""

@@ -33,7 +33,7 @@ const (
 	Input Use = iota
 	// Stays is collected, and stays in the output.
 	Stays
-	// Expands stands for other objects, which take its place.
+	// Expands is replaced by the objects that it generates.
 	Expands
 	// Refers is what those that expand refer to. It stays in the output.
 	Refers
@@ -46,12 +46,11 @@ type Group struct {
 	// Name is the group, "" for the one that is named after the label prefix.
 	Name string
 	// Open says that others define kinds in the group as well, so that one which
-	// no function reads is no mistake.
+	// no function reads is not a mistake.
 	Open bool
 }
 
-// Groups of 001, of which one is named after the label prefix, and of the
-// published agents.
+// Groups of 001, one named after the label prefix, and of the published agents.
 var (
 	Pillars = []Group{{Name: "kagenti.io"}, {}}
 	Agents  = []Group{{Name: "agent.kagenti.dev"}, {Name: "agent.rossoctl.dev"}}
@@ -125,14 +124,14 @@ func (k *Kinds) Read(apiVersion, name string) bool {
 	return read
 }
 
-// Expand reports whether objects of the kind stand for others.
+// Expand reports whether objects of the kind generate others.
 func (k *Kinds) Expand(apiVersion, name string) bool {
 	kind, read := k.Find(apiVersion, name)
 	return read && kind.Use.Resource()
 }
 
-// Resource reports whether a custom resource stands for other objects, or is what
-// such a resource refers to.
+// Resource reports whether a custom resource generates other objects, or is
+// referenced by one that does.
 func (u Use) Resource() bool { return u == Expands || u == Refers }
 
 // Own says how to write the apiVersion of a kind that no other project has.

@@ -28,7 +28,7 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef) (ind
 		return found[0], true
 	case 0:
 		if p.Index.Broken(o.Namespace, ref.Name) {
-			return 0, false // once that is fixed, it stands for the workload
+			return 0, false // once that is fixed, it generates the workload
 		}
 		message := fmt.Sprintf("the package has no %s %s", ref.Kind, ref.Name)
 		if o.Namespace != "" {
@@ -36,7 +36,7 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef) (ind
 		}
 		return report("no-target", message, p.Index.Suggest(ref, o.Namespace))
 	}
-	return report("two-targets", fmt.Sprintf("%s %s stands in %s and in %s", ref.Kind, ref.Name, p.Index.Entry(found[0]).Place(), p.Index.Entry(found[1]).Place()),
+	return report("two-targets", fmt.Sprintf("%s %s is in %s and in %s", ref.Kind, ref.Name, p.Index.Entry(found[0]).Place(), p.Index.Entry(found[1]).Place()),
 		"render the two folders apart, or move the resource next to the workload it means")
 }
 

@@ -27,14 +27,14 @@ type Unit struct {
 	Generated []Generated
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
-	// Expansion are the texts of the objects that it stands for.
+	// Expansion are the texts of the objects that it generates.
 	Expansion [][]byte
 
 	// Alter changes the settings of a workload before what follows from them is
 	// worked out; nil changes nothing. What a setting decides is what differs.
 	Alter func(identity.Settings) identity.Settings
 	// NoOriginal says that the text is a host's, or was made by this render, so
-	// that nobody wants it back.
+	// that there is no original to restore.
 	NoOriginal bool
 
 	pkg      *Package
@@ -95,7 +95,7 @@ func (u *Unit) Report(severity krm.Severity, rule string, at krm.Node, message, 
 
 // ReportRewritten says that not only the lines that had to change did.
 func (u *Unit) ReportRewritten(rule, why string) {
-	message := "written anew in block style"
+	message := "rewritten in block style"
 	if why != "" {
 		message += ", because of " + why
 	}

@@ -1,5 +1,5 @@
 // Package expand is the contract of the functions that turn a custom resource
-// into the objects that it stands for: Agent, AsyncActor and their like.
+// into other objects: Agent, AsyncActor and others.
 package expand
 
 import (
@@ -48,14 +48,14 @@ type Resource struct {
 	Claims []string
 }
 
-// Object is one that a resource stands for. It is in the resource's namespace.
+// Object is one that a resource generates. It is in the resource's namespace.
 // One of a resource's objects bears the name of the resource: it remembers what
 // it was made from.
 type Object struct {
 	APIVersion, Kind, Name string
 	Labels, Annotations    map[string]string
-	// Shared says that resources of the kind in a namespace stand for one object of
-	// this name together. The first of them, by name, has it.
+	// Shared says that all resources of the kind in a namespace generate one object
+	// of this name together. The first of them, by name, owns it.
 	Shared bool
 	// Body are the fields beside metadata: a struct with yaml tags, a map or a
 	// *yaml.Node. nil is none.
@@ -108,14 +108,14 @@ func (r *Resource) Report(severity krm.Severity, rule, field, message, hint stri
 	r.Findings = append(r.Findings, f)
 }
 
-// CheckImage reports a value that is no image.
+// CheckImage reports a value that is not an image.
 func (r *Resource) CheckImage(function, field, image string) {
 	if !identity.IsImage(image) {
 		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", image), "write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
 
-// CheckReplicas reports a number of replicas below zero; nil is none said.
+// CheckReplicas reports a number of replicas below zero; nil is unset.
 func (r *Resource) CheckReplicas(function, field string, n *int) {
 	if n != nil && *n < 0 {
 		r.Report(krm.Error, function+"/out-of-range", field, fmt.Sprintf("%d is less than 0", *n), "write 0 or more")

@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Set is the custom resources of a package that stand for other objects. The
+// Set is the custom resources of a package that generate other objects. The
 // first pass reads them whole. Resolve expands them, so that functions know their
 // objects as if an author had written them. The second pass consumes the resource
 // and takes its objects through the functions, behind it.
@@ -45,8 +45,8 @@ func NewSet(builder *index.Builder, report *krm.Report) *Set {
 	}
 }
 
-// resource is a custom resource of the package that stands for others, or that
-// those refer to.
+// resource is a custom resource of the package that generates other objects, or
+// that such a resource refers to.
 type resource struct {
 	*krm.Object
 	maker *Maker // nil for one that others refer to
@@ -58,7 +58,7 @@ type resource struct {
 	texts      [][]byte // of its objects
 }
 
-// place tells an object of the package from all others.
+// place identifies an object of the package.
 type place struct {
 	krm.Origin
 	krm.Ref
@@ -142,8 +142,8 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 	}
 }
 
-// enter enters what a resource stands for, unless somebody else has an object of
-// that name.
+// enter enters the objects that a resource generates, unless somebody else has
+// an object of that name.
 func (s *Set) enter(r *resource, in *Resource) {
 	texts, err := in.Text()
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Set) enter(r *resource, in *Resource) {
 		}
 		if taken {
 			in.Report(krm.Error, "package/name-taken", "metadata.name",
-				fmt.Sprintf("the %s %s that the %s stands for is somebody else's in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
+				fmt.Sprintf("the %s %s that the %s generates belongs to somebody else in %s", o.Kind, o.Name, r.Ref, owner), "rename or remove one of the two")
 			continue
 		}
 		s.madeBy[k] = r
@@ -199,7 +199,7 @@ func (s *Set) Made(k index.Key) *krm.Object {
 }
 
 // Texts gives the texts of the objects that a custom resource, or one that an
-// object remembers, stands for. expanded is false where its function does not run.
+// object remembers, generates. expanded is false where its function does not run.
 func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
 	if r := s.at[placeOf(o)]; r != nil {
 		return r.texts, true

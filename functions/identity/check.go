@@ -99,8 +99,7 @@ func (c *checker) url(field, value string) {
 	}
 }
 
-// withoutUser leaves out what stands before the host of a URL, which may be a
-// password.
+// withoutUser drops the user part of a URL, which may hold a password.
 func withoutUser(value string) string {
 	if i := strings.LastIndexByte(value, '@'); i >= 0 {
 		return "…" + value[i:]
@@ -396,7 +395,7 @@ func isQuantity(s string) bool {
 }
 
 // resources finds components that request more than their limit, of those that
-// differ from than; nil stands for all of them.
+// differ from than; nil is all of them.
 func (c *checker) resources(s, than *Settings, annotations []Annotation) {
 	origin := c.origin
 	defer func() { c.origin = origin }()
@@ -433,7 +432,7 @@ func (c *checker) exclude(globs []string) {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
 		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
 			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", g),
-				"write a path relative to the package, in which * stands for anything but /, and ** for any folders: charts/**")
+				"write a path relative to the package, where * matches anything but /, and ** any folders: charts/**")
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	walk(reflect.TypeFor[api.RenderConfigSpec]())
 }
 
-// TestExampleIsGood: the example of the reference is taken as it stands.
+// TestExampleIsGood: the example of the reference is accepted unchanged.
 func TestExampleIsGood(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "configuration.md"), "```yaml\n")
 	example, _, _ := strings.Cut(rest, "```")

@@ -139,7 +139,7 @@ func TestComponents(t *testing.T) {
 		"published":        {config: "profile: kagenti-published", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		// Envoy validates what comes in, so it stays.
 		"published, no outbound": {config: "profile: kagenti-published", te: "outbound: {enabled: false}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
-		// The CR's word on inbound tokens is no word on a container that the
+		// The CR's setting for inbound tokens does not affect a container that the
 		// profile does not have.
 		"published, inbound": {config: "profile: kagenti-published", te: "inbound: {enabled: true}", want: "proxy-init spiffe-helper client-registration envoy-proxy"},
 		"annotation back on": {
@@ -171,7 +171,7 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// has stands for the author's text: it knows the first key of a specification.
+// has is a substitute for the author's text: it knows the first key of a specification.
 func has(spec string) func(string) bool {
 	first, _, _ := strings.Cut(spec, ":")
 	return func(field string) bool {
@@ -374,7 +374,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// TestBlame: a contradiction is told once, of what brought it in.
+// TestBlame: a contradiction is reported once, for the input that introduces it.
 func TestBlame(t *testing.T) {
 	cfg := decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8500}}, trace: {integration: {prometheus: {enabled: true, port: 9999}}}}")
 	base, findings := identity.Base(cfg)
@@ -395,7 +395,7 @@ func TestBlame(t *testing.T) {
 	}, got); diff != "" {
 		t.Error(diff)
 	}
-	// What is wrong in the configuration is not told again of each workload.
+	// An error in the configuration is not reported again for each workload.
 	base, findings = identity.Base(decode[api.RenderConfig](t, "spec: {identity: {inbound: {port: 8081}}, trace: {integration: {prometheus: {enabled: true, port: 9090}}}}"))
 	if diff := cmp.Diff([]string{
 		"error identity/port-clash spec.identity.inbound.targetPort",
@@ -534,7 +534,7 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// TestNoPasswords: what is wrong with a URL is said without the password in it.
+// TestNoPasswords: findings about a URL do not contain its password.
 func TestNoPasswords(t *testing.T) {
 	for _, spec := range []string{
 		"identity: {inbound: {validation: {issuer: 'ftp://admin:hunter2@idp'}}}",

@@ -9,14 +9,14 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 )
 
-// set copies a value that was said.
+// set copies a value that is set.
 func set[T any](dst *T, src *T) {
 	if src != nil {
 		*dst = *src
 	}
 }
 
-// identity merges spec into s and checks each value where it is said.
+// identity merges spec into s and checks each value at its source.
 func (c *checker) identity(s *Settings, spec *api.IdentitySpec) {
 	if x := spec.SPIFFE; x != nil {
 		c.spiffe(&s.SPIFFE, x)
@@ -215,7 +215,7 @@ func (c *checker) target(field string, t *Target, x *api.TargetSpec) {
 	}
 }
 
-// trace merges spec into s and checks each value where it is said.
+// trace merges spec into s and checks each value at its source.
 func (c *checker) trace(s *Settings, x *api.TraceSpec) {
 	t := &s.Trace
 	if x.Exporters != nil {

@@ -87,7 +87,7 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 // "disabled" or "false" (001), or the published kagenti-enabled "false".
 func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, findings []krm.Finding) {
 	labels := ns.Get("metadata", "labels")
-	var said krm.Node
+	var label krm.Node
 	for _, name := range []string{prefix + "/injection", "kagenti-enabled"} {
 		n := labels.Get(name)
 		if !n.Exists() {
@@ -103,11 +103,11 @@ func NamespaceOptsOut(ns *krm.Object, prefix string) (out bool, at krm.Node, fin
 				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()), "correct the value or remove the label"))
 			continue
 		}
-		if said.Exists() && off != out {
+		if label.Exists() && off != out {
 			findings = append(findings, ns.Finding(krm.Error, "inject/label-conflict", n,
-				fmt.Sprintf("contradicts %s in line %d", said.Key(), said.Line()), "keep one of the two labels"))
+				fmt.Sprintf("contradicts %s in line %d", label.Key(), label.Line()), "keep one of the two labels"))
 		}
-		out, said = off, n
+		out, label = off, n
 	}
-	return out, said, findings
+	return out, label, findings
 }

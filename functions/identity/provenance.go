@@ -27,16 +27,16 @@ type Setting struct {
 	derived     bool     // nobody set it: it follows from other settings
 }
 
-// Said tells which input set a value.
-type Said string
+// Input is the kind of input that set a value.
+type Input string
 
 // Inputs, the later of which win.
 const (
-	ByDefault       Said = "default"
-	ByRenderConfig  Said = "RenderConfig"
-	ByTokenExchange Said = "TokenExchange"
-	ByAgentTrace    Said = "AgentTrace"
-	ByAnnotation    Said = "annotation"
+	ByDefault       Input = "default"
+	ByRenderConfig  Input = "RenderConfig"
+	ByTokenExchange Input = "TokenExchange"
+	ByAgentTrace    Input = "AgentTrace"
+	ByAnnotation    Input = "annotation"
 )
 
 // Provenance says where a setting comes from.
@@ -44,8 +44,8 @@ type Provenance struct {
 	// Setting is its name, Value the effective one.
 	Setting string `json:"setting" yaml:"setting"`
 	Value   string `json:"value" yaml:"value"`
-	By      Said   `json:"by" yaml:"by"`
-	// File, Line and Field are where it was said; empty for a default.
+	By      Input  `json:"by" yaml:"by"`
+	// File, Line and Field are where it is set; empty for a default.
 	File  string `json:"file,omitempty" yaml:"file,omitempty"`
 	Line  int    `json:"line,omitempty" yaml:"line,omitempty"`
 	Field string `json:"field,omitempty" yaml:"field,omitempty"`
@@ -89,9 +89,9 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 	for _, name := range append([]string{x.Name}, x.aliases...) {
 		trace, isTrace := strings.CutPrefix(name, "trace.")
 		switch {
-		case isTrace && p.said(ByAgentTrace, in.AgentTrace, "spec."+trace):
+		case isTrace && p.set(ByAgentTrace, in.AgentTrace, "spec."+trace):
 			return
-		case !isTrace && p.said(ByTokenExchange, in.TokenExchange, "spec."+name):
+		case !isTrace && p.set(ByTokenExchange, in.TokenExchange, "spec."+name):
 			return
 		}
 	}
@@ -100,14 +100,14 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 		if strings.HasPrefix(name, "trace.") || strings.HasPrefix(name, "components.") {
 			field = "spec." + name
 		}
-		if p.said(ByRenderConfig, in.Config, field) {
+		if p.set(ByRenderConfig, in.Config, field) {
 			return
 		}
 	}
 }
 
-// said notes an input that has the field.
-func (p *Provenance) said(by Said, origin *api.Origin, field string) bool {
+// set notes an input that has the field, and reports whether it does.
+func (p *Provenance) set(by Input, origin *api.Origin, field string) bool {
 	if origin == nil || origin.Has == nil || !origin.Has(field) {
 		return false
 	}

@@ -108,14 +108,14 @@ func TestLaterInputsWin(t *testing.T) {
 		Annotations:   []identity.Annotation{{Key: "kagenti.io/inbound-port", Value: "9", Field: "metadata.annotations", Line: 3}},
 		File:          "web.yaml", Settings: &base,
 	}
-	want := map[string]identity.Said{
+	want := map[string]identity.Input{
 		"inbound.port": identity.ByAnnotation, "inbound.targetPort": identity.ByTokenExchange, "components.auth-proxy.image": identity.ByRenderConfig,
 		"clientRegistration.keycloak.realm": identity.ByTokenExchange, "trace.exporters": identity.ByAgentTrace, "spiffe.audience": identity.ByDefault,
 		"inbound.validation.issuer": identity.ByDefault, // derived: what the origin has does not count
 	}
 	for _, p := range in.Explain() {
 		if by, asked := want[p.Setting]; asked && p.By != by {
-			t.Errorf("%s is said by %s, want %s", p.Setting, p.By, by)
+			t.Errorf("%s is set by %s, want %s", p.Setting, p.By, by)
 		}
 	}
 }

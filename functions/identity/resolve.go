@@ -151,19 +151,19 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 		origin: &api.Origin{File: w.File, Line: w.Line},
 		object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
 	}
-	// Each contradiction is told once, of what brought it in: Base has told
-	// those of the configuration.
-	told := s.contradict(&checker{origin: &api.Origin{}}, w)
+	// Each contradiction is reported once, for the input that introduces it: Base
+	// has reported those of the configuration.
+	known := s.contradict(&checker{origin: &api.Origin{}}, w)
 	var findings []krm.Finding
 	report := func(c *checker, field string) {
 		for _, f := range s.contradict(&checker{origin: c.origin, object: c.object, prefix: c.prefix}, w) {
-			if !slices.ContainsFunc(told, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
-				told = append(told, f)
+			if !slices.ContainsFunc(known, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+				known = append(known, f)
 				if field != "" {
 					f.Field = field
 				}
 				if at != nil && c.origin != &at.Origin && strings.HasSuffix(f.Field, metricsPort) {
-					// The port stands in the AgentTrace, whatever it clashes with.
+					// The port is in the AgentTrace, whatever it clashes with.
 					f.File, f.Line, f.Object = at.Origin.File, at.Origin.Line, krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
 					if at.Origin.LineOf != nil {
 						f.Line = at.Origin.LineOf(f.Field)

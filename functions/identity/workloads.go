@@ -63,8 +63,8 @@ func (w *Workloads) UseTokenExchange(id index.ID, te *api.TokenExchange) { w.exc
 // UseAgentTrace gives a workload its AgentTrace.
 func (w *Workloads) UseAgentTrace(id index.ID, at *api.AgentTrace) { w.traces[id] = at }
 
-// Judge finds what is wrong with the values of a custom resource whose workload,
-// with which it is judged otherwise, was not found. One of te and at is nil.
+// Judge reports the errors in a custom resource whose workload was not found.
+// Otherwise both are judged together. One of te and at is nil.
 func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []krm.Finding {
 	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true}, te, at, nil)
 	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
@@ -149,9 +149,9 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
-		// What starts with a letter and is no word for yes or no is surely a text.
+		// A value that starts with a letter and is not a YAML boolean is a string.
 		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
-			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is no text for the API server, but a number, or yes or no", key, n.Text()), "put it between quotes")
+			report(krm.Error, "inject/no-text", n, fmt.Sprintf("the %s %s is not a string for the API server, but a number or a boolean", key, n.Text()), "put it between quotes")
 			return findings
 		} else if n.IsScalar() && (!ValidName(n.Text()) || key == "namespace" && (len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
 			report(krm.Error, "inject/bad-name", n, fmt.Sprintf("the API server does not take the %s %q", key, n.Text()), "use lower-case letters, digits and dashes, with a letter or digit at both ends")

@@ -61,7 +61,7 @@ func (b *Builder) Break(namespace, name string) { b.index.broken[Key{"", namespa
 
 // Facts are the objects of a file, as a render remembers them for the next one.
 type Facts struct {
-	// Names are the objects, and Lines where they stand.
+	// Names are the objects, and Lines their places.
 	Names, Lines string
 }
 

@@ -20,7 +20,7 @@ type Key struct{ Kind, Namespace, Name string }
 // KeyOf gives the key of a reference.
 func KeyOf(r krm.Ref) Key { return Key{r.Kind, r.Namespace, r.Name} }
 
-// ID is the number of an entry. The zero ID is no entry.
+// ID is the number of an entry. The zero ID is not an entry.
 type ID int32
 
 // Entry is one object of the package.
@@ -142,7 +142,7 @@ func (x *Index) Authored(k Key, file string) (place string, found bool) {
 func (x *Index) HasAuthoredConfigMaps() bool { return x.configMaps > 0 }
 
 // Broken reports whether a custom resource of a name could not be expanded, so
-// that the objects that it stands for are missing.
+// that the objects that it generates are missing.
 func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", namespace, name}] }
 
 // Namespace gives the Namespace of an object, the one in the nearest file; nil
@@ -226,7 +226,7 @@ func SharedFolders(a, b string) (depth int) {
 }
 
 // PreviousNames gives the names that an item had before kustomize changed them.
-// kustomize changes references only after its transformers, of which we are one.
+// kustomize changes references only after its transformers, and Armature is one.
 func PreviousNames(o *krm.Object) []string {
 	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")
 	if !ok || names == "" {
@@ -237,7 +237,7 @@ func PreviousNames(o *krm.Object) []string {
 	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == o.Name })
 }
 
-// Affixes tells apart what two overlays made of one base, as kustomize does it.
+// Affixes distinguishes the results of two overlays of one base, as kustomize does.
 func Affixes(o *krm.Object) string {
 	prefixes, _ := o.Annotation("internal.config.kubernetes.io/prefixes")
 	suffixes, _ := o.Annotation("internal.config.kubernetes.io/suffixes")

@@ -41,8 +41,8 @@ func (x *Index) outdated(old *Entry) bool {
 	return false
 }
 
-// Suggest says what the author may have meant by a reference to which no object
-// answers.
+// Suggest says what the author may have meant by a reference to an object that
+// does not exist.
 func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	var near []string
 	for k, id := range x.first {

@@ -529,7 +529,7 @@ func (w *writer) authProxy() {
 		}
 		w.configured("BYPASS_INBOUND_PATHS")
 	}
-	// Where Envoy stands before it, a probe from outside would be sent to an
+	// Where Envoy is in front of it, a probe from outside would be sent to an
 	// Envoy that starts only afterwards.
 	if !s.Outbound.Intercept {
 		w.text("  startupProbe:\n    tcpSocket:\n      port: auth-proxy\n")

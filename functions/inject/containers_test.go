@@ -303,7 +303,7 @@ func mount(p pod, component, volume string) corev1.VolumeMount {
 }
 
 // TestStartOrder holds native sidecars to probes that let the next one start:
-// nothing that is asked through Envoy may stand before Envoy.
+// nothing that is probed through Envoy may start before Envoy.
 func TestStartOrder(t *testing.T) {
 	p := render(t, settings(t, nil, nil), true)
 	inboundFree := strings.Split(p.env("proxy-init", "INBOUND_PORTS_EXCLUDE"), ",")

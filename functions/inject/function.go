@@ -142,7 +142,7 @@ func (s *state) reportNamesakes(u *contract.Unit) {
 		}
 		message, hint := fmt.Sprintf("its ConfigMaps have the names of those of the %s %s (%s)", e.Kind, e.Name, e.Place()), "rename one of the two"
 		if e.Kind == u.Object.Kind {
-			message, hint = fmt.Sprintf("%s stands in %s as well", u.Object.Ref, e.Place()), "remove one of the two"
+			message, hint = fmt.Sprintf("%s is also in %s", u.Object.Ref, e.Place()), "remove one of the two"
 		}
 		u.Report(krm.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
 	}

@@ -20,8 +20,8 @@ type Injector struct {
 	// Kubernetes 1.29. By default they are init containers that keep running.
 	Classic bool
 
-	// NoOriginal says that nobody wants the text back, such as a host's, which
-	// writes it anew each time: none is kept.
+	// NoOriginal says that the original text is not kept, as for a host, which
+	// rewrites it each time.
 	NoOriginal bool
 
 	common  map[shape]*parts
@@ -29,7 +29,7 @@ type Injector struct {
 	record  record
 }
 
-// shape tells common parts apart.
+// shape distinguishes common parts.
 type shape struct {
 	spiffe  bool
 	volumes identity.Volumes
@@ -37,14 +37,14 @@ type shape struct {
 
 // parts is what an injected pod gets.
 type parts struct {
-	// initContainers stand before the author's own, sidecars before the
+	// initContainers come before the author's own, sidecars before the
 	// author's containers.
 	initContainers, sidecars, volumes, mount krm.Entries
 
 	names []byte // of containers and volumes, as the record has them
 }
 
-// placeholder stands for the name of the workload in common parts.
+// placeholder is the name of the workload in common parts.
 const placeholder = "armature0name0placeholder"
 
 // parts gives what the settings ask for. Workloads that have no settings of

@@ -32,7 +32,7 @@ type record struct {
 	// PodAnnotations are keys on the pod template.
 	PodAnnotations []string `json:"podAnnotations,omitempty"`
 	// Created are paths of collections that were not there before. Those of
-	// containers stand as "containers/<name>" for mounts and "env/<name>".
+	// containers are written "containers/<name>" for mounts and "env/<name>".
 	Created []string `json:"created,omitempty"`
 	// Emptied are the paths of empty collections, with how they were written.
 	Emptied map[string]string `json:"emptied,omitempty"`
@@ -188,27 +188,27 @@ func remove(o *krm.Object, r *record) error {
 	}
 	spec := pod.Spec()
 	var errs []error
-	cut := func(parent krm.Node, key, created string, doomed func(krm.Node) bool) {
+	cut := func(parent krm.Node, key, created string, injected func(krm.Node) bool) {
 		n := parent.Get(key)
 		if !n.Exists() {
 			return
 		}
 		all := n.Len() > 0
 		for item := range n.Items() {
-			all = all && doomed(item)
+			all = all && injected(item)
 		}
 		for _, field := range n.Fields() {
-			all = all && doomed(field)
+			all = all && injected(field)
 		}
 		switch {
 		case all && slices.Contains(r.Created, created):
 			errs = append(errs, o.RemoveField(n))
 		case all && r.Emptied[created] != "":
-			_, err := o.Remove(n, doomed)
+			_, err := o.Remove(n, injected)
 			o.Restore(n, r.Emptied[created])
 			errs = append(errs, err)
 		default:
-			_, err := o.Remove(n, doomed)
+			_, err := o.Remove(n, injected)
 			errs = append(errs, err)
 		}
 	}
@@ -246,8 +246,8 @@ func remove(o *krm.Object, r *record) error {
 	if pod.Path == "" { // a Pod's annotations are the workload's own
 		own = append(own, r.PodAnnotations...)
 	} else {
-		metadata, doomed := pod.Template.Get("metadata"), keyed(r.PodAnnotations)
-		all := onlyHas(metadata, "annotations", doomed)
+		metadata, injected := pod.Template.Get("metadata"), keyed(r.PodAnnotations)
+		all := onlyHas(metadata, "annotations", injected)
 		switch was, emptied := r.Emptied["podMetadata"]; {
 		case all && slices.Contains(r.Created, "podMetadata"):
 			errs = append(errs, o.RemoveField(metadata))
@@ -255,30 +255,30 @@ func remove(o *krm.Object, r *record) error {
 			errs = append(errs, o.RemoveField(metadata.Get("annotations")))
 			o.Restore(metadata, was)
 		default:
-			cut(metadata, "annotations", "podAnnotations", doomed)
+			cut(metadata, "annotations", "podAnnotations", injected)
 		}
 	}
 	cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
 	return errors.Join(errs...)
 }
 
-func all(list krm.Node, doomed func(krm.Node) bool) bool {
+func all(list krm.Node, injected func(krm.Node) bool) bool {
 	for item := range list.Items() {
-		if !doomed(item) {
+		if !injected(item) {
 			return false
 		}
 	}
 	return true
 }
 
-// onlyHas reports whether a mapping holds nothing but doomed entries below key.
-func onlyHas(m krm.Node, key string, doomed func(krm.Node) bool) bool {
+// onlyHas reports whether a mapping holds nothing but injected entries below key.
+func onlyHas(m krm.Node, key string, injected func(krm.Node) bool) bool {
 	for k, v := range m.Fields() {
 		if k != key {
 			return false
 		}
 		for _, field := range v.Fields() {
-			if !doomed(field) {
+			if !injected(field) {
 				return false
 			}
 		}

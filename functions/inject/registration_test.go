@@ -16,7 +16,7 @@ import (
 // TestRegistrationScript runs client-registration's script with a program that
 // fails at first, as the published one does while Keycloak does not answer. The
 // script has to wait for the token, write the client's ID, try again, stay, register
-// again when its mounted files change, and end when it is told to, so that a Job can
+// again when its mounted files change, and end on a signal, so that a Job can
 // complete.
 func TestRegistrationScript(t *testing.T) {
 	python, err := exec.LookPath("python3")
@@ -116,7 +116,7 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 				}
 			case <-time.After(time.Minute):
 				_ = cmd.Process.Kill()
-				t.Error("the script did not end when it was told to")
+				t.Error("the script does not end on a signal")
 			}
 		})
 	}

@@ -150,8 +150,8 @@ func address(name, namespace string, port int) string {
 // identifier is a name as Python takes it.
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// fill gives the text that stands in the configuration for a value which is
-// filled in when the pod starts, so that it never gets into a manifest.
+// fill gives the placeholder in the configuration of a value that is filled in
+// when the pod starts, so that it never gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {
 	ref, known := map[string]string{"Secret": "secretKeyRef", "ConfigMap": "configMapKeyRef"}[from.Type]
 	if !known || from.Name == "" || from.Key == "" {
@@ -217,7 +217,7 @@ func (e *expander) selector() map[string]string {
 func (e *expander) optIn() map[string]string {
 	labels := make(map[string]string)
 	for _, name := range []string{"inject", "spiffe", "spire"} {
-		if value, said := e.agent.Labels[e.Prefix+"/"+name]; said {
+		if value, ok := e.agent.Labels[e.Prefix+"/"+name]; ok {
 			labels[e.Prefix+"/"+name] = value
 		}
 	}
@@ -329,8 +329,8 @@ func (e *expander) container() object {
 	image := e.spec.Image
 	if image == "" {
 		image = defaultImage
-		if said := e.agent.Annotations[imageAnnotation]; said != "" {
-			image = said
+		if override := e.agent.Annotations[imageAnnotation]; override != "" {
+			image = override
 		}
 		if e.spec.ImageRegistry != "" {
 			_, rest, _ := strings.Cut(image, "/")
@@ -338,8 +338,8 @@ func (e *expander) container() object {
 		}
 	}
 	controller := defaultController
-	if said := e.agent.Annotations[controllerAnnotation]; said != "" {
-		controller = said
+	if override := e.agent.Annotations[controllerAnnotation]; override != "" {
+		controller = override
 	}
 	c := object{
 		"name": "kagent", "image": image, "imagePullPolicy": "IfNotPresent",

@@ -110,7 +110,7 @@ func providerOf(m *modelSpec) (provider, bool) {
 	return p, known
 }
 
-// ModelConfig checks a ModelConfig. It stands for nothing by itself: the agents
+// ModelConfig checks a ModelConfig. It generates nothing by itself: the agents
 // that name it take their configuration from it.
 func ModelConfig(r *expand.Resource) {
 	var m modelConfig
@@ -216,9 +216,9 @@ func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
 			return nil, true
 		}
 		url, headers = m.Spec.URL, m.Spec.HeadersFrom
-		for to, said := range map[*string]string{&protocol: m.Spec.Protocol, &timeout: m.Spec.Timeout, &read: m.Spec.SSEReadTimeout} {
-			if said != "" {
-				*to = said
+		for to, value := range map[*string]string{&protocol: m.Spec.Protocol, &timeout: m.Spec.Timeout, &read: m.Spec.SSEReadTimeout} {
+			if value != "" {
+				*to = value
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
 func (e *expander) seconds(duration, at string) float64 {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
-		e.error("timeout", at, fmt.Sprintf("%q is no duration", duration), "write it as 30s or 5m")
+		e.error("timeout", at, fmt.Sprintf("%q is not a duration", duration), "write it as 30s or 5m")
 	}
 	return d.Seconds()
 }

@@ -54,7 +54,7 @@ func MCPServer(r *expand.Resource) {
 		}
 		target["stdio"] = run
 	case m.Spec.TransportType != "http":
-		fail("transport", "spec.transportType", fmt.Sprintf("%q is no transport", m.Spec.TransportType), "use stdio or http")
+		fail("transport", "spec.transportType", fmt.Sprintf("%q is not a transport", m.Spec.TransportType), "use stdio or http")
 	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
 		fail("transport", "spec.httpTransport.targetPort", "no target port", "say on which port the server listens")
 	default:
@@ -107,11 +107,11 @@ func gateway(port int, target object) object {
 
 func serverPod(name string, m *mcpSpec, image string, env []any) object {
 	d := &m.Deployment
-	policy := func(said string) string {
-		if said == "" {
+	policy := func(set string) string {
+		if set == "" {
 			return "IfNotPresent"
 		}
-		return said
+		return set
 	}
 	mounts := []any{object{"name": "config", "mountPath": "/config"}}
 	volumes := []any{object{"name": "config", "configMap": object{"name": name}}}

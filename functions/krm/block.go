@@ -7,15 +7,15 @@ import (
 // Block is text that many objects get, alike but for a name or two. It keeps the
 // text indented as it was last needed, so that filling it in is mostly copying.
 type Block struct {
-	parts [][]byte // at zero indentation; values stand between them
-	which []int    // of the values stands behind each part but the last
+	parts [][]byte // at zero indentation; values go between them
+	which []int    // value follows each part but the last
 
 	indent   int
 	eol      string
 	indented [][]byte
 }
 
-// NewBlock makes a block of lines in which placeholders stand for values.
+// NewBlock makes a block of lines with placeholders for values.
 func NewBlock(text []byte, placeholders ...string) *Block {
 	b := &Block{indent: -1}
 	rest := bytes.Clone(text)
@@ -41,7 +41,7 @@ func (b *Block) Append(dst []byte, indent int, eol string, values ...string) []b
 	if b.indent != indent || b.eol != eol {
 		b.indent, b.eol, b.indented = indent, eol, b.parts
 		if indent > 0 || eol != "\n" {
-			const gap = "\x00" // stands in no YAML
+			const gap = "\x00" // never occurs in YAML
 			joined := AppendIndented(nil, bytes.Join(b.parts, []byte(gap)), indent, eol)
 			b.indented = bytes.Split(joined, []byte(gap))
 		}

@@ -11,14 +11,14 @@ import (
 )
 
 // Changes sets scalar fields of one object: requests, images, annotations of
-// its pods. Functions note what they want with Set; Apply makes the edits and
-// records in one annotation what stood there before, so that Revert gives the
+// its pods. Functions note their settings with Set; Apply makes the edits and
+// records the previous values in one annotation, so that Revert restores the
 // author's bytes back. Whoever adds containers does so before: see Settle.
 type Changes struct {
 	// Version is recorded with the changes.
 	Version string
-	// NoOriginal says that the text is a host's, which writes it anew each time, so
-	// that none is kept as original.
+	// NoOriginal says that the text is a host's, which rewrites it each time, so
+	// that no original is kept.
 	NoOriginal bool
 
 	changes []change
@@ -96,7 +96,7 @@ func scalarText(value string) string {
 }
 
 // steps gives the way to a node as a record has it. Items are known by their
-// name, because others may come to stand before them.
+// name, because others may be inserted before them.
 func steps(n Node) []string {
 	if !n.in || n.i == 0 {
 		return nil
@@ -236,8 +236,8 @@ func spell(text string) string {
 	return string(quoted)
 }
 
-// replaceScalar puts one line in the place of a value and gives the text that
-// stood there, "" where nothing did.
+// replaceScalar replaces a value with one line and gives the previous text, ""
+// where there was none.
 func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 	d := n.node()
 	was = string(o.tree.src[d.start:d.end])
@@ -338,31 +338,31 @@ func (o *Object) revertChange(ch *change) error {
 	if missing > 0 || !n.IsMap() {
 		return nil // the author has removed it
 	}
-	var doomed []string
+	var remove []string
 	if slices.Equal(ch.At, []string{"metadata", "annotations"}) {
-		doomed = append(doomed, ChangedAnnotation)
+		remove = append(remove, ChangedAnnotation)
 	}
 	for _, f := range ch.Set {
 		have := n.Get(f.Key)
 		switch {
 		case !have.IsScalar() || !have.Is(scalarText(f.Value)):
 		case f.Was == nil:
-			doomed = append(doomed, f.Key)
+			remove = append(remove, f.Key)
 		default:
 			o.restoreScalar(have, *f.Was)
 		}
 	}
-	if len(doomed) == 0 {
+	if len(remove) == 0 {
 		return nil
 	}
 	all := true
 	for key := range n.Fields() {
-		all = all && slices.Contains(doomed, key)
+		all = all && slices.Contains(remove, key)
 	}
 	if all && ch.Created > 0 {
 		return o.removeCreated(n, ch)
 	}
-	_, err := o.Remove(n, func(field Node) bool { return slices.Contains(doomed, field.Key()) })
+	_, err := o.Remove(n, func(field Node) bool { return slices.Contains(remove, field.Key()) })
 	if all && ch.Emptied != "" {
 		o.Restore(n, ch.Emptied)
 	}
@@ -402,7 +402,7 @@ func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
 	buf = from.Append(buf[:0])
 	isObject, err := o.Read(buf, Document{End: len(buf)}, from.item, from.Origin)
 	if err == nil && !isObject {
-		err = errors.New("what the edits left is no object")
+		err = errors.New("the edits leave something other than an object")
 	}
 	if err != nil {
 		return buf, fmt.Errorf("reading %s with its edits: %w", from.Ref, err)

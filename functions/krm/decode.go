@@ -231,7 +231,7 @@ func (o *Object) At(path string) Node {
 }
 
 // Has reports whether the author wrote a field path such as spec.rules[2].host.
-// Keys that hold dots stand in brackets.
+// Keys that contain dots are in brackets.
 func (o *Object) Has(path string) bool {
 	n := o.Root()
 	for _, step := range fieldStep.FindAllString(path, -1) {

@@ -111,7 +111,7 @@ func nextLine(src []byte, p int) int {
 	return len(src)
 }
 
-// Head is what a look at the top of a document tells.
+// Head is what the top of a document shows.
 type Head struct {
 	APIVersion, Kind, Namespace, Name string
 	// Rendered says that the metadata hold RenderedFor.
@@ -263,7 +263,7 @@ func headScalar(value []byte) (string, bool) {
 	return string(value), true
 }
 
-// oddScalar are the characters with which a scalar may be more than it seems.
+// oddScalar are the characters that may give a scalar a special meaning.
 var oddScalar = [256]bool{
 	'"': true, '\'': true, '\\': true, '&': true, '*': true, '!': true, '|': true, '>': true, '{': true, '}': true,
 	'[': true, ']': true, '%': true, '@': true, '`': true, ':': true,
@@ -322,9 +322,9 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	return spans, from, to, true
 }
 
-// ListItems splits a document, of which HeadOf gave the head, at its items if its
-// kind ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
-// what stands between the commas. ok is false for every other document, and for
+// ListItems splits a document at its items if the kind in its head, from HeadOf,
+// ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
+// the text between the commas. ok is false for every other document, and for
 // a list that the scanner is not certain of.
 func ListItems(src []byte, d Document, head *Head) (items []Document, flow, ok bool) {
 	doc := src[d.Start:d.End]

@@ -14,7 +14,7 @@ import (
 type edit struct {
 	at, end  int
 	from, to int
-	// depth orders inserts at one place: what stands deeper comes first, and the
+	// depth orders inserts at one place: the deeper one comes first, and the
 	// items of a compact list before the field that follows it in their column.
 	depth int
 	// within is one more than the node of the flow collection that an entry is
@@ -26,7 +26,7 @@ type edit struct {
 // remedy is Object.Canonicalize, after which every edit has one.
 var ErrUncertain = errors.New("no safe place for an edit in this layout")
 
-// Insertion tells what an insert does besides adding entries, for the record
+// Insertion is what an insert does besides adding entries, for the record
 // that lets it be undone.
 type Insertion struct {
 	// Created says that the collection, or one above it, was not there.
@@ -66,8 +66,7 @@ func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
 		n = next
 	}
 	if d := n.node(); d.first == 0 && n.i != 0 {
-		// Between brackets, what an empty collection of the right kind gets stands
-		// inside it.
+		// Entries of an empty collection of the right kind go between its brackets.
 		if p := &o.tree.nodes[d.parent]; p.kind == mappingNode && (p.style == blockStyle || !d.holds(items)) {
 			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
@@ -257,9 +256,9 @@ func (o *Object) flowEntries(missing []string, entries *Entries) (string, error)
 	return string(bytes.TrimSpace(json)), nil
 }
 
-// Remove deletes the entries of a collection that doomed names. It says
-// whether no entry is left.
-func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, err error) {
+// Remove deletes the entries of a collection for which remove returns true. It
+// reports whether no entry is left.
+func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, err error) {
 	if !collection.IsMap() && !collection.IsList() {
 		return false, nil
 	}
@@ -284,7 +283,7 @@ func (o *Object) Remove(collection Node, doomed func(Node) bool) (empty bool, er
 		}
 	}
 	for c := d.first; c != 0; c = t.nodes[c].next {
-		gone := doomed(Node{o, c, true})
+		gone := remove(Node{o, c, true})
 		if flow && gone {
 			o.removed = append(o.removed, c)
 		}

@@ -38,7 +38,7 @@ func yamlEscapes(text []byte) []byte {
 			at += 2
 		default:
 			at += 6
-			r := utf16.DecodeRune(first, half(at)) // U+FFFD for what is no pair
+			r := utf16.DecodeRune(first, half(at)) // U+FFFD for what is not a pair
 			if r != '\ufffd' {
 				at += 6
 			}

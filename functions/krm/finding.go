@@ -47,7 +47,7 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Message says what is so, without the place.
 	Message string `json:"message"`
-	// Hint says how to mend it; empty where there is nothing to do.
+	// Hint says how to fix it; empty where there is nothing to do.
 	Hint string `json:"hint,omitempty"`
 	// File is relative to the root of the package; "-" is standard input.
 	File string `json:"file,omitempty"`

@@ -42,7 +42,7 @@ spec:
 		{first(containers.Named("name", "three").Get("env")).Get("value"), 26},
 	} {
 		if line := c.node.Line(); line != c.line {
-			t.Errorf("%s is said to be on line %d, want %d", c.node.Path(), line, c.line)
+			t.Errorf("%s is on line %d, want %d", c.node.Path(), line, c.line)
 		}
 	}
 }

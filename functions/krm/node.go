@@ -11,12 +11,12 @@ import (
 	"github.com/armature-dev/armature/functions/scalar"
 )
 
-// Node is a value inside an object. The zero Node stands for a value that is
-// not there; all its methods answer as for null.
+// Node is a value inside an object. The zero Node is a missing value; all its
+// methods answer as for null.
 type Node struct {
 	o *Object
 	i int32
-	// in tells the root, node 0, from a missing value.
+	// in distinguishes the root, node 0, from a missing value.
 	in bool
 }
 
@@ -180,7 +180,7 @@ func (n Node) Is(text string) bool {
 	return n.Text() == text
 }
 
-// simple gives the text of a scalar whose text is what stands in the source.
+// simple gives the text of a scalar whose value equals its source text.
 func (n Node) simple() ([]byte, bool) {
 	d := n.node()
 	if d.kind != scalarNode {
@@ -315,10 +315,10 @@ func (n Node) Path() string {
 	return key
 }
 
-// lineStart gives the start of the line that p stands on.
+// lineStart gives the start of the line that contains p.
 func (t *tree) lineStart(p int) int { return bytes.LastIndexByte(t.src[:p], '\n') + 1 }
 
-// lineEnd gives the start of the line after the one that p stands on.
+// lineEnd gives the start of the line after the one that contains p.
 func (t *tree) lineEnd(p int) int {
 	if i := bytes.IndexByte(t.src[p:], '\n'); i >= 0 {
 		return p + i + 1
@@ -353,7 +353,7 @@ func (n Node) In(other *Object) (found Node, exact bool) {
 }
 
 // ItemName gives the field, and its value, by which an item of a list is known
-// among the others: mountPath, which tells two mounts of one volume apart, or
+// among the others: mountPath, which distinguishes two mounts of one volume, or
 // name. Both are empty where it has neither.
 func (n Node) ItemName() (field, name string) {
 	for _, field := range [...]string{"mountPath", "name"} {
@@ -364,7 +364,7 @@ func (n Node) ItemName() (field, name string) {
 	return "", ""
 }
 
-// sameItem gives the item of a list that stands where n does in another one.
+// sameItem gives the item of the list that corresponds to n of another list.
 func (list Node) sameItem(n, parent Node) Node {
 	index := 0
 	for item := range parent.Items() {

@@ -121,8 +121,8 @@ func (o *Object) hostFile() string {
 	return made
 }
 
-// ReadMade reads an object that was made from another, on whose first line its
-// findings stand.
+// ReadMade reads an object that was made from another. Its findings have the
+// first line of the other.
 func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) {
 	isObject, err = o.Read(text, Document{End: len(text)}, false, from.Origin)
 	o.moved, o.unlined = true, from.unlined
@@ -294,7 +294,7 @@ func (o *Object) PodTemplate() (PodTemplate, bool) {
 	return PodTemplate{Template: Node{o, t.pod, true}, Path: podTemplates[t.podAt].path}, true
 }
 
-// Contains reports whether a text stands anywhere in the object.
+// Contains reports whether the object contains a text.
 func (o *Object) Contains(text string) bool {
 	return bytes.Contains(o.tree.src[o.start:o.end], []byte(text))
 }

@@ -20,7 +20,7 @@ const maxNodes = 200_000
 // JSON, and leaves unchanged or not at all.
 func (o *Object) rewrite(text []byte) error {
 	plain := text
-	if o.item { // a list item: its dash stands where a space may stand
+	if o.item { // a list item: its dash is in the place of a space
 		plain = bytes.Clone(text)
 		plain[bytes.IndexByte(plain, '-')] = ' '
 	}
@@ -46,7 +46,7 @@ func (o *Object) rewrite(text []byte) error {
 		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
 	}
 	if line, key := DuplicateKey(&document); key != "" {
-		return o.parseErrorAt(line, fmt.Sprintf("the key %q stands twice in one mapping", key))
+		return o.parseErrorAt(line, fmt.Sprintf("the key %q occurs twice in one mapping", key))
 	}
 	if line := EmptyKey(&document); line > 0 {
 		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
@@ -126,7 +126,7 @@ func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bo
 	return size, n.Line
 }
 
-// DuplicateKey gives the first key that stands twice in one mapping, and the line
+// DuplicateKey gives the first key that occurs twice in one mapping, and the line
 // of its second place; "" where there is none.
 func DuplicateKey(n *yaml.Node) (line int, key string) {
 	if n.Kind == yaml.MappingNode {
@@ -219,8 +219,8 @@ func (o *Object) SameAs(text []byte) (bool, error) {
 	if o.inline {
 		return sameValue(o.tree.src[o.start:o.end], text)
 	}
-	// kyaml moves some comments and blank lines only when it writes its own text
-	// anew, so both texts go through it a last time.
+	// kyaml moves some comments and blank lines only when it rewrites its own
+	// text, so both texts go through it a last time.
 	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}
 	if err := errors.Join(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
 		return false, err

@@ -47,11 +47,11 @@ type node struct {
 	// keyStart and keyEnd span the key as written in a mapping, the dash in a
 	// block sequence; equal in a flow sequence.
 	keyStart, keyEnd int32
-	// start and end span the value as written; of a null, both stand after the colon or dash.
+	// start and end span the value as written; of a null, both are after the colon or dash.
 	start, end int32
 	// col is the column of a block collection's entries, and of a block scalar's text.
 	col int32
-	// sum is the key's, which is enough to tell most keys apart.
+	// sum is the key's, which is enough to distinguish most keys.
 	sum uint32
 }
 
@@ -436,7 +436,7 @@ func (s *scanner) sequence(p, col int, i int32) int {
 		case col2 > col:
 			return s.fail(p2, "an indentation that fits no collection")
 		case s.src[p2] != '-' || !s.blank(p2+1):
-			return next // the mapping that this compact sequence stands in goes on
+			return next // the mapping that contains this compact sequence goes on
 		}
 		p = p2
 	}
@@ -644,7 +644,7 @@ func escape(b []byte) bool {
 	return err == nil && utf8.ValidRune(rune(code)) // surrogates are kyaml's business
 }
 
-// blockScalar reads a literal or folded scalar whose header stands at p.
+// blockScalar reads a literal or folded scalar whose header is at p.
 func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 	src := s.src[:s.end]
 	n := &s.nodes[i]

@@ -10,7 +10,7 @@ import (
 // SharedItems gives the items of a list that share text by an anchor with
 // another item, or with the rest of the list, as they are without anchors and
 // aliases, by their place among the n items. It gives none for a list that kyaml
-// does not read, or of which Read would refuse an item.
+// does not read, or with an item that Read would refuse.
 func SharedItems(list []byte, n int) map[int][]byte {
 	if !mayAlias(list) {
 		return nil
@@ -68,7 +68,7 @@ func mayAlias(text []byte) bool {
 }
 
 // sharing gives the places of those items that have an alias of a value outside
-// of them, or a value of which there is an alias outside of them.
+// of them, or a value with an alias outside of them.
 func sharing(document, items *yaml.Node) map[int]bool {
 	const outside = -1
 	owner := make(map[*yaml.Node]int) // of the values with an anchor
@@ -101,8 +101,8 @@ func sharing(document, items *yaml.Node) map[int]bool {
 	return shared
 }
 
-// ReadShared reads an item that SharedItems gave, of which the author wrote other
-// text. It can be read but not edited.
+// ReadShared reads an item that SharedItems gave. Its text differs from the
+// author's, so it can be read but not edited.
 func (o *Object) ReadShared(item, author []byte, origin Origin) (isObject bool, err error) {
 	isObject, err = o.Read(item, Document{End: len(item)}, false, origin)
 	if err != nil {

@@ -65,7 +65,7 @@ func (p *Package) Collect(o *krm.Object) {
 		p.images[c.node.Get("image").Text()]++
 	}
 	for r := range references(template) {
-		p.wanted[id{r.kind, o.Namespace, r.name.Text()}]++
+		p.unresolved[id{r.kind, o.Namespace, r.name.Text()}]++
 	}
 }
 
@@ -124,7 +124,7 @@ func scaled(o *krm.Object) id {
 	return id{kind, o.Namespace, ref.Get("name").Text()}
 }
 
-// pod is what a pod template tells.
+// pod is what a pod template contains.
 type pod struct {
 	ref        krm.Ref
 	labels     map[string]string
@@ -230,7 +230,7 @@ func component(name string) bool {
 	return false
 }
 
-// more tells how many more places there are: "" or " (and 3 more)".
+// more says how many more places there are: "" or " (and 3 more)".
 func more(n int, what string) string {
 	if n <= 1 {
 		return ""

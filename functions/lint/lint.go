@@ -16,7 +16,7 @@ import (
 
 // Rule is one check.
 type Rule struct {
-	// Name stands in spec.lint of the RenderConfig and, behind "lint/", in findings.
+	// Name is the key in spec.lint of the RenderConfig and, behind "lint/", the rule of findings.
 	Name string
 	// Severity is the default's; Off switches a rule off.
 	Severity krm.Severity
@@ -83,9 +83,9 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(config.Spec.Lint)) {
 		severity := config.Spec.Lint[name]
 		if _, ok := Lookup(name); !ok {
-			report(name, fmt.Sprintf("there is no lint rule %q", name), "see armature lint --rules")
+			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
 		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error}, krm.Severity(severity)) {
-			report(name, fmt.Sprintf("%q is no severity", severity), "write off, info, warning or error")
+			report(name, fmt.Sprintf("%q is not a severity", severity), "write off, info, warning or error")
 		}
 	}
 	return findings
@@ -109,9 +109,9 @@ type Package struct {
 	guards     map[*pod][]krm.Ref
 	nodePorts  map[string][]krm.Ref
 	images     map[string]int
-	wanted     map[id]int // references to what the package does not have
+	unresolved map[id]int // references to what the package does not have
 
-	told map[string]bool // what is reported once for the whole package
+	reported map[string]bool // what is reported once for the whole package
 }
 
 // id names an object; the group does not count.
@@ -137,12 +137,12 @@ func New(config *api.RenderConfig, prefix string) *Package {
 	p := &Package{
 		prefix: prefix, objects: make(map[id]*object), namespaces: make(map[string]namespace),
 		byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod][]krm.Ref),
-		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), wanted: make(map[id]int), told: make(map[string]bool),
+		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int), reported: make(map[string]bool),
 	}
 	for _, r := range Rules() {
 		if config != nil {
-			if said, ok := config.Spec.Lint[r.Name]; ok {
-				r.Severity = krm.Severity(said)
+			if severity, ok := config.Spec.Lint[r.Name]; ok {
+				r.Severity = krm.Severity(severity)
 			}
 		}
 		if r.Severity != Off {
@@ -178,7 +178,7 @@ type checker struct {
 
 // Author gives what the author wrote of an object that is checked. It is called
 // where there is something to report. For a generated object it gives the one
-// that it was made for, and same is false; nil stands for no such object.
+// that it was made for, and same is false; nil is no such object.
 type Author func() (o *krm.Object, same bool)
 
 // report adds a finding of the rule at hand, at its place in the author's file.
@@ -198,10 +198,10 @@ func (c *checker) report(at krm.Node, message, hint string) {
 	c.findings = append(c.findings, f)
 }
 
-// once is report for what a package is told one time, however many objects have it.
+// once reports a finding one time for the package, however many objects have it.
 func (c *checker) once(key string, at krm.Node, message, hint string) {
-	if key = c.rule.Name + " " + key; !c.told[key] {
-		c.told[key] = true
+	if key = c.rule.Name + " " + key; !c.reported[key] {
+		c.reported[key] = true
 		c.report(at, message, hint)
 	}
 }
@@ -216,7 +216,7 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 		for name := range strings.SplitSeq(ignore.Text(), ",") {
 			name = strings.TrimSpace(name)
 			if _, ok := Lookup(name); !ok {
-				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("there is no lint rule %q", name), "see armature lint --rules"))
+				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
 			}
 			c.ignored = append(c.ignored, name)
 		}

@@ -82,7 +82,7 @@ func reservedName(c *checker) {
 		}
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
-		// The published names are too common to be told of.
+		// The published names are too common to be reported.
 		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(inject.ReservedVolumes(), name.Text()) {
 			c.report(name, fmt.Sprintf("%q is the name of an injected volume, but nothing was injected by a render", name.Text()), "rename it")
 		}
@@ -142,7 +142,7 @@ func proxyUser(c *checker) {
 	}
 }
 
-// sidecars are programs that run until they are told to end, by the name of
+// sidecars are programs that run until they are stopped, by the name of
 // their container or image.
 var sidecars = []string{
 	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy", "cloudsql-proxy", "consul-dataplane", "daprd",

@@ -128,7 +128,7 @@ func (c *checker) missing(kind, hint string) {
 		if r.kind != kind || name == "" || r.optional || name == "kube-root-ca.crt" || c.has(kind, c.Namespace, name) {
 			continue
 		}
-		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, name, more(c.wanted[id{kind, c.Namespace, name}], "reference")), hint)
+		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, name, more(c.unresolved[id{kind, c.Namespace, name}], "reference")), hint)
 	}
 }
 

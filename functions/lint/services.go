@@ -44,8 +44,8 @@ func bypassAuthProxy(c *checker) {
 	}
 }
 
-// duplicateTarget finds objects that would fight over one workload, or of which
-// only one counts.
+// duplicateTarget finds objects that conflict over one workload, or where only
+// one takes effect.
 func duplicateTarget(c *checker) {
 	switch c.Kind {
 	case "HorizontalPodAutoscaler", "ScaledObject":

@@ -64,9 +64,9 @@ func (c *Cleaning) drop(n krm.Node, reason string) {
 	c.Fields = append(c.Fields, Field{n.Path(), Dropped, "", reason})
 }
 
-// remove drops the entries of a collection that are doomed, and the collection
-// where none is left.
-func (c *Cleaning) remove(o *krm.Object, collection krm.Node, doomed func(krm.Node) (reason string)) error {
+// remove drops the entries of a collection for which why gives a reason, and the
+// collection where none is left.
+func (c *Cleaning) remove(o *krm.Object, collection krm.Node, why func(krm.Node) (reason string)) error {
 	var gone int
 	entries := func(yield func(krm.Node) bool) {
 		for _, n := range collection.Fields() {
@@ -81,7 +81,7 @@ func (c *Cleaning) remove(o *krm.Object, collection krm.Node, doomed func(krm.No
 		}
 	}
 	for n := range entries {
-		if reason := doomed(n); reason != "" {
+		if reason := why(n); reason != "" {
 			c.drop(n, reason)
 			gone++
 		}
@@ -92,7 +92,7 @@ func (c *Cleaning) remove(o *krm.Object, collection krm.Node, doomed func(krm.No
 	if gone == collection.Len() {
 		return o.RemoveField(collection)
 	}
-	_, err := o.Remove(collection, func(n krm.Node) bool { return doomed(n) != "" })
+	_, err := o.Remove(collection, func(n krm.Node) bool { return why(n) != "" })
 	return err
 }
 

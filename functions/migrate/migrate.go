@@ -52,11 +52,11 @@ var metadata = []Rule{
 	{"metadata.uid", Dropped, "", clusters}, {"metadata.resourceVersion", Dropped, "", clusters},
 	{"metadata.generation", Dropped, "", clusters}, {"metadata.creationTimestamp", Dropped, "", clusters},
 	{"metadata.managedFields", Dropped, "", clusters}, {"metadata.selfLink", Dropped, "", clusters},
-	{"metadata.ownerReferences", Dropped, "", "the owner is migrated, or makes the object anew"},
+	{"metadata.ownerReferences", Dropped, "", "the owner is migrated, or creates the object again"},
 	{"metadata.finalizers", Dropped, "", "the controller that clears it is gone"},
 	{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", Dropped, "", "kubectl's books"},
 	{"metadata.annotations[deployment.kubernetes.io/revision]", Dropped, "", clusters},
-	{"status", Dropped, "", "observed, not wanted"},
+	{"status", Dropped, "", "observed, not declared"},
 }
 
 // custom are the rules for the resources that expand.
@@ -123,7 +123,7 @@ func below(path, above string) bool {
 	return ok && (above == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// leaves visits every value that is no collection, or an empty one.
+// leaves visits every value that is not a collection, or an empty one.
 func leaves(n krm.Node, path string, visit func(path string)) {
 	switch {
 	case n.IsMap() && n.Len() > 0:

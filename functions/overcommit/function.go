@@ -107,7 +107,7 @@ func (s *state) unknown(o *krm.Object, label krm.Node) krm.Finding {
 	if names := s.policy.Names(); len(names) > 0 {
 		hint = "choose from " + strings.Join(names, ", ") + ", or add the class"
 	}
-	return o.Finding(krm.Error, "overcommit/unknown-class", label, fmt.Sprintf("there is no OvercommitClass %q", label.Text()), hint)
+	return o.Finding(krm.Error, "overcommit/unknown-class", label, fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
 }
 
 func (s *state) count(of map[string]int, what string) {

@@ -126,7 +126,7 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 	case key == "":
 		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen", "say spec.overcommitLabel, such as inditex.com/overcommit-class")
 	case len(key) > 253+64 || !label.MatchString(key):
-		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is no key of a label", key), "write it as inditex.com/overcommit-class")
+		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
 	default:
 		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line
 	}

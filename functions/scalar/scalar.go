@@ -52,7 +52,7 @@ func AppendJSON(dst []byte, s string) []byte {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
 		case r >= 0x10000 && !printable(r):
-			// A surrogate pair, as JSON wants it.
+			// A surrogate pair, as JSON requires.
 			r -= 0x10000
 			dst = appendU(dst, 0xd800+r>>10)
 			dst = appendU(dst, 0xdc00+r&0x3ff)
@@ -95,8 +95,8 @@ func AppendHCL(dst []byte, s string) []byte {
 }
 
 // AppendOTel appends s as a double-quoted YAML scalar of an OpenTelemetry
-// configuration file, in which ${NAME} stands for an environment variable and
-// $$ for a dollar sign. Portable has to hold for s.
+// configuration file, where ${NAME} is an environment variable and $$ a dollar
+// sign. Portable has to hold for s.
 func AppendOTel(dst []byte, s string) []byte {
 	if !strings.Contains(s, "${") {
 		return AppendYAML(dst, s)

@@ -15,8 +15,8 @@ import (
 // tokens already, Envoy verifies the token once more in order to read its claims
 // and lets a request pass only with all scopes, or on a path that needs no token.
 
-// lines appends text, each line of which is indented, with what the caller
-// puts in between.
+// lines appends text with each line indented, and with what the caller puts in
+// between.
 type lines struct {
 	dst    []byte
 	indent string

@@ -84,7 +84,7 @@ func split(text, indent string) template {
 	t := template{indent: indent}
 	t.outbound, text, _ = strings.Cut(text, "{{ProxyPort}}")
 	t.inbound, text, _ = strings.Cut(text, "{{InboundProxyPort}}")
-	// These two stand for whole lines, and so does the indentation before them.
+	// These two are placeholders of whole lines, including their indentation.
 	t.filters, text, _ = strings.Cut(text, indent+"{{ScopeFilters}}")
 	t.cluster, t.tail, _ = strings.Cut(indent+text, indent+"{{ScopeCluster}}")
 	return t

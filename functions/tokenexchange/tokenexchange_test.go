@@ -42,8 +42,7 @@ func weatherAgent() identity.Workload {
 	}
 }
 
-// settings are those of the weather agent under cfg and te, either of which may
-// be nil.
+// settings are those of the weather agent under cfg and te. Either may be nil.
 func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *identity.Settings {
 	t.Helper()
 	base, findings := identity.Base(cfg)
