@@ -84,7 +84,7 @@ func BenchmarkFolder(b *testing.B) {
 	}
 }
 
-// BenchmarkOneChanged renders ten thousand files again of which one has changed.
+// BenchmarkOneChanged renders ten thousand files again after one has changed.
 func BenchmarkOneChanged(b *testing.B) {
 	in, _ := folder(b, 10_000)
 	out, memory := filepath.Join(b.TempDir(), "out"), filepath.Join(b.TempDir(), "memory")

@@ -57,7 +57,7 @@ func examples(t *testing.T) (packages []render.Source) {
 	return packages
 }
 
-// generatedPackage is a corpus of which some workloads have custom resources.
+// generatedPackage is a corpus where some workloads have custom resources.
 func generatedPackage(t *testing.T, n int) (src render.Source) {
 	t.Helper()
 	var names []string

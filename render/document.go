@@ -261,7 +261,7 @@ func (w *worker) incomplete(o *krm.Object) {
 		severity = krm.Error
 	}
 	w.findings = append(w.findings, o.Finding(severity, "package/incomplete", o.Get("metadata", "name"),
-		fmt.Sprintf("%s %s has no %s, so that it is no Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
+		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
 // run takes an object through the functions.
@@ -283,14 +283,14 @@ func (w *worker) run(u *contract.Unit) {
 	}
 }
 
-// expand takes the objects that a custom resource stands for through the
-// functions, and makes them what the resource generates.
+// expand runs the functions over the objects that a custom resource generates,
+// and replaces the resource with them.
 func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
 		o, u := &w.made, &w.madeUnit
 		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
 			w.findings = append(w.findings, from.Finding(krm.Error, "package/layout", krm.Node{},
-				fmt.Sprintf("what it stands for is no object: %v", err), ""))
+				fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
 			return
 		}
 		u.NoOriginal = true // nobody wrote the text
@@ -301,9 +301,9 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	}
 }
 
-// replace puts, in the place of a generated object that remembers a custom
-// resource which a host dropped, what the resource stands for; or the resource
-// itself, where the author's text is asked for.
+// replace is for a generated object that remembers a custom resource which a
+// host dropped. It puts the objects that the resource generates in its place, or
+// the resource itself, where the author's text is asked for.
 func (w *worker) replace(o *krm.Object) (done bool) {
 	var texts [][]byte
 	if w.undo {
@@ -417,7 +417,7 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 
 var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
 
-// syntaxHint says how to mend text that is not YAML of the kind that manifests
+// syntaxHint says how to fix text that is not YAML of the kind that manifests
 // are.
 func syntaxHint(text []byte) string {
 	switch {

@@ -105,7 +105,7 @@ func FuzzResourceList(f *testing.F) {
 			Results []map[string]any `yaml:"results"`
 		}
 		if err := yaml3.Unmarshal(first, &v); err != nil || v.Kind != "ResourceList" {
-			t.Fatalf("the output is no ResourceList: %v\n%s\ninput:\n%s", err, first, src)
+			t.Fatalf("the output is not a ResourceList: %v\n%s\ninput:\n%s", err, first, src)
 		}
 		second, failedAgain := runList(t, first)
 		if failed != failedAgain || !bytes.Equal(withoutResults(first), withoutResults(second)) {
@@ -114,7 +114,7 @@ func FuzzResourceList(f *testing.F) {
 	})
 }
 
-// withoutResults is a ResourceList up to its results, which tell of one call: an
+// withoutResults is a ResourceList up to its results, which differ per call: an
 // item that was rewritten in block style is not rewritten again.
 func withoutResults(list []byte) []byte {
 	list, _, _ = bytes.Cut(list, []byte("\nresults:"))

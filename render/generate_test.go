@@ -189,7 +189,7 @@ func (m *manifests) container(name string) fields {
 	})
 }
 
-// bystander is an object or text that nobody wants anything of.
+// bystander is an object or text that no function reads.
 func (m *manifests) bystander(i int) fields {
 	name := fmt.Sprintf("other-%d", i)
 	switch m.IntN(4) {

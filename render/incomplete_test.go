@@ -26,7 +26,7 @@ func TestIncompleteObjects(t *testing.T) {
 				}
 			}
 		}
-		if want := "ConfigMap x has no apiVersion, so that it is no Kubernetes object\nthe document y has no kind, so that it is no Kubernetes object"; strings.Join(got, "\n") != want {
+		if want := "ConfigMap x has no apiVersion, so it is not a Kubernetes object\nthe document y has no kind, so it is not a Kubernetes object"; strings.Join(got, "\n") != want {
 			t.Errorf("only objects %t: got\n%s", only, strings.Join(got, "\n"))
 		}
 	}

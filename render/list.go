@@ -294,8 +294,8 @@ func FileBeside(file string) string {
 	return file[:dot] + ".armature.yaml"
 }
 
-// place gives the annotations with which a generated object of a list comes into
-// the file next to its workload's, where the host says which that is, and has a
+// place gives the annotations that put a generated object of a list into the
+// file next to its workload's, where the host says which that is, and has a
 // place in it of its own.
 func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	path, ok := o.Annotation(krm.PathAnnotation)

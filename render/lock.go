@@ -19,7 +19,7 @@ func ReadLock(data []byte, file string) (*api.ImageLock, []krm.Finding) {
 	}
 	if found.APIVersion != api.RenderV1alpha1 || found.Kind != "ImageLock" {
 		return nil, []krm.Finding{found.Finding(krm.Error, "pin-images/lock", found.Get("kind"),
-			fmt.Sprintf("%s %s is no lock", found.APIVersion, found.Kind), "run `armature pin` to write the lock")}
+			fmt.Sprintf("%s %s is not a lock", found.APIVersion, found.Kind), "run `armature pin` to write the lock")}
 	}
 	lock := &api.ImageLock{Origin: api.Origin{File: found.Origin.File, Line: found.Origin.Line, LineOf: found.LineOf}}
 	return lock, found.Decode("pin-images/field", lock)

@@ -179,7 +179,7 @@ func plainMaps(v any) any {
 	return v
 }
 
-// withoutGenerated drops generated objects, which are no matter of layout, and
+// withoutGenerated drops generated objects, which layout does not affect, and
 // the records.
 func withoutGenerated(documents []any) (kept []any) {
 	for _, d := range documents {
@@ -295,7 +295,7 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 	for _, c := range own {
 		c, ok := c.(map[string]any)
 		if !ok {
-			return errors.New("a container that is no mapping")
+			return errors.New("a container that is not a mapping")
 		}
 		mounts := inject.AppendTraceMount(nil, &s)
 		if variable, file := tokenexchange.CloudFile(&s); variable != "" {
@@ -310,7 +310,7 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 		}
 	}
 	if classic {
-		if _, said := child(podMetadata, "annotations")["kubectl.kubernetes.io/default-container"]; !said && len(own) > 0 {
+		if _, set := child(podMetadata, "annotations")["kubectl.kubernetes.io/default-container"]; !set && len(own) > 0 {
 			if podMetadata == nil {
 				podMetadata = map[string]any{}
 				template["metadata"] = podMetadata
@@ -367,7 +367,7 @@ func join(m map[string]any, key string, items []byte, before bool) error {
 	have, ok := m[key].([]any)
 	if !ok && m[key] != nil {
 		if empty, isMap := m[key].(map[string]any); !isMap || len(empty) > 0 {
-			return fmt.Errorf("%s is no list", key)
+			return fmt.Errorf("%s is not a list", key)
 		}
 	}
 	if len(added) == 0 {

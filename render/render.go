@@ -62,7 +62,7 @@ type Options struct {
 	Functions []string
 	// Version is recorded in what is rendered; "" is this build's.
 	Version string
-	// ObjectsOnly leaves out files and documents that are no Kubernetes objects
+	// ObjectsOnly leaves out files and documents that are not Kubernetes objects
 	// of a cluster, so that the output can be applied.
 	ObjectsOnly bool
 	// Beside gives what is generated for a JSON file, which can hold one object
@@ -94,7 +94,7 @@ type Stats struct {
 	Documents int `json:"documents"`
 	// Workloads opted in and were rendered.
 	Workloads int `json:"workloads"`
-	// Generated objects stand next to them.
+	// Generated is the number of generated objects.
 	Generated int `json:"generated"`
 	// Rewritten documents went through kyaml.
 	Rewritten int `json:"rewritten"`
@@ -220,7 +220,7 @@ type engine struct {
 }
 
 // form is what the first pass learnt about the text of a file. The zero form is
-// that of one that holds a single document, which is no list.
+// that of one that holds a single document, which is not a list.
 type form struct{ lists, several bool }
 
 // anyForm is that of a file that the first pass did not read.
@@ -250,7 +250,7 @@ func (e *engine) render() error {
 		w.done()
 		return nil
 	}
-	// A worker takes files that stand side by side, because two that make files
+	// A worker takes neighbouring files, because two that make files
 	// in the same folder wait for each other.
 	n := len(e.src.Files)
 	run := max(1, min(256, n/(4*workers)))

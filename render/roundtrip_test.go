@@ -30,7 +30,7 @@ func (s *share) add(r render.Result) {
 }
 
 func (s share) String() string {
-	return fmt.Sprintf("%d documents, %d workloads injected, of which %d (%.1f %%) fell back to kyaml",
+	return fmt.Sprintf("%d documents, %d workloads injected, %d (%.1f %%) with the fallback to kyaml",
 		s.documents, s.workloads, s.rewritten, 100*float64(s.rewritten)/float64(max(s.workloads, 1)))
 }
 

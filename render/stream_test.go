@@ -165,7 +165,7 @@ func TestHostedFindings(t *testing.T) {
 		}
 		out, findings, _, err := list.Render(render.Options{})
 		if err != nil || !krm.Failed(findings) {
-			t.Fatalf("%v: two containers of a name, and two Pods, are no error: %v", err, findings)
+			t.Fatalf("%v: two containers of one name, and two Pods of one name, are not an error: %v", err, findings)
 		}
 		for _, f := range findings {
 			if f.File != file || f.Line != 0 || strings.Contains(f.Message+f.Hint, "-:") || strings.Contains(f.Message+f.Hint, ".yaml:") {

@@ -71,10 +71,9 @@ type Options struct {
 	Nudge bool
 	// Confirm is asked before the first write; nil agrees. Its error ends it all.
 	Confirm func(*Plan) error
-	// Tell is told about progress, by several goroutines; nil is told nothing.
+	// Tell receives progress messages, from several goroutines; it may be nil.
 	Tell func(string)
-	// Waiting is told what is not healthy yet, each time that is looked at; nil is
-	// told nothing.
+	// Waiting receives what is not healthy yet, at each check; it may be nil.
 	Waiting func([]Waiting)
 }
 
@@ -191,7 +190,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 }
 
 // prepare settles what is sent, now that the live object is known. The digest is
-// of what the author wants, so that it does not move with an autoscaler.
+// of the author's object, so that it does not move with an autoscaler.
 func (o *object) prepare(live liveObject, scaler string) error {
 	o.policy, o.bad = policyOf(o.body)
 	if o.former = clientSide(live); len(o.former) > 0 {

@@ -94,7 +94,7 @@ func (a *application) prunedScalers() map[types.UID]bool {
 		if !slices.ContainsFunc(scalers[:], func(s scaler) bool { return s.kind == id.GroupKind }) || a.placeOf(id) != "" {
 			continue
 		}
-		if s, exists := a.doom(e); exists && s.Action == Prune {
+		if s, exists := a.decidePrune(e); exists && s.Action == Prune {
 			pruned[s.live.GetUID()] = true
 		}
 	}

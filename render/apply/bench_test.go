@@ -54,10 +54,10 @@ func BenchmarkApply(b *testing.B) {
 	plane := controlplane.Start(b)
 	program := func(name string, args ...string) {
 		cmd := exec.Command(name, append(args, "--kubeconfig", plane.Admin.Kubeconfig)...)
-		var said bytes.Buffer
-		cmd.Stderr = &said
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		if err := cmd.Run(); err != nil {
-			b.Fatalf("%s: %v\n%s", filepath.Base(name), err, said.String())
+			b.Fatalf("%s: %v\n%s", filepath.Base(name), err, stderr.String())
 		}
 	}
 	tools := []struct {

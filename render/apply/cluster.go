@@ -56,8 +56,8 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	return c, nil
 }
 
-// session is the same cluster for one apply: tell is told about outages, and with a
-// lease nothing is written without it.
+// session is the same cluster for one apply: tell receives reports of outages, and
+// with a lease nothing is written without it.
 func (c *Cluster) session(tell func(string), l *lease) (*Cluster, error) {
 	s, client := *c, c.steady(tell, l)
 	var err error

@@ -107,7 +107,7 @@ func immutableReason(o *object) string {
 	case precious(o.id):
 		hint = "to recreate it would lose what it holds: do that by hand"
 	case !o.fits:
-		hint = "and it could not be created anew either"
+		hint = "and it could not be created again either"
 	}
 	return refusal(o.refusal) + "; " + hint
 }

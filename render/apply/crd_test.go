@@ -69,5 +69,5 @@ func TestNamespaceAndContent(t *testing.T) {
 	// To prune the namespace would be to lose the inventory.
 	w.expect(w.apply(apply.Options{}, configMap("settings", "a")), "skip Namespace "+home, "unchanged ConfigMap NS/settings")
 	w.Package.Namespace = home + "-other"
-	w.refused(apply.Options{}, "there is no namespace "+home+"-other", configMap("settings", "a"))
+	w.refused(apply.Options{}, "namespace not found: "+home+"-other", configMap("settings", "a"))
 }

@@ -47,7 +47,7 @@ func (s Step) Diff() (string, error) {
 	return string(diff.Diff("live "+title(s.ID), old, "wanted "+title(s.ID), changed)), nil
 }
 
-// mask hides the values of a Secret on both sides of a diff, either of which may be
+// mask hides the values of a Secret on both sides of a diff. Either side may be
 // nil. A value that is the same on both shows as ***, one that changes as
 // *** (before) and *** (after).
 func mask(before, after *unstructured.Unstructured) {

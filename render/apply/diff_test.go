@@ -45,7 +45,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The inventory does not tell what is in a Secret: not even by a digest, which
+// The inventory does not reveal what is in a Secret: not even by a digest, which
 // could be guessed.
 func TestSecretIsNotSealed(t *testing.T) {
 	w := newWorld(t)

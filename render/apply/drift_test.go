@@ -26,7 +26,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// What others add, and what the API server fills in, is no drift.
+// Fields that others add, or that the API server defaults, do not count as drift.
 func TestOthersFieldsAreNoDrift(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web)

@@ -77,7 +77,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// read decodes manifests, in which NS stands for the test's namespace.
+// read decodes manifests, with NS replaced by the test's namespace.
 func (w *world) read(manifests ...string) []apply.Object {
 	w.Helper()
 	text := strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", w.Package.Namespace)

@@ -38,7 +38,7 @@ func TestInvalidIsNotRecreated(t *testing.T) {
 	w.apply(apply.Options{}, web)
 	uid := w.get("apps/v1", "Deployment", "web").GetUID()
 	w.refused(apply.Options{Recreate: true}, "spec.replicas", strings.Replace(web, "replicas: 2", "replicas: -2", 1))
-	w.refused(apply.Options{Recreate: true}, "could not be created anew either", strings.ReplaceAll(strings.Replace(web, "replicas: 2", "replicas: -2", 1), "app: web", "app: site"))
+	w.refused(apply.Options{Recreate: true}, "could not be created again either", strings.ReplaceAll(strings.Replace(web, "replicas: 2", "replicas: -2", 1), "app: web", "app: site"))
 	w.refused(apply.Options{Recreate: true}, "field not declared in schema", strings.Replace(web, "replicas: 2", "replikas: 2", 1))
 	if w.get("apps/v1", "Deployment", "web").GetUID() != uid {
 		t.Error("deleted")
@@ -66,10 +66,10 @@ func TestConfirm(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web, configMap("one", "a"))
 	no := errors.New("no")
-	var doomed []apply.Step
-	opt := apply.Options{Recreate: true, Confirm: func(p *apply.Plan) error { doomed = p.Destructive(); return no }}
+	var destructive []apply.Step
+	opt := apply.Options{Recreate: true, Confirm: func(p *apply.Plan) error { destructive = p.Destructive(); return no }}
 	w.refused(opt, "no", strings.ReplaceAll(web, "app: web", "app: site"))
-	if len(doomed) != 2 {
-		t.Errorf("asked about %v", doomed)
+	if len(destructive) != 2 {
+		t.Errorf("asked about %v", destructive)
 	}
 }

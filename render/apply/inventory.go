@@ -162,7 +162,7 @@ func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", u.GetNamespace(), u.GetName(), err)
 	}
 	broken := func(err error) (*Inventory, error) {
-		return nil, fmt.Errorf("ConfigMap %s/%s is no inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
+		return nil, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
 			cm.Namespace, cm.Name, err)
 	}
 	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[inventoryLabel]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
@@ -310,7 +310,7 @@ func (c *Cluster) save(ctx context.Context, v *Inventory) error {
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no namespace %s for the inventory of %s: %w\n  hint: create it, add it to the package, or choose another with --namespace", v.Namespace, v.Package, err)
+		return fmt.Errorf("namespace %s for the inventory of %s does not exist: %w\n  hint: create it, add it to the package, or choose another with --namespace", v.Namespace, v.Package, err)
 	case err != nil:
 		return fmt.Errorf("writing the inventory of %s: %w", v.Package, plain(err))
 	}

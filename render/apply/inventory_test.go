@@ -27,7 +27,7 @@ func TestInventoryUnreadable(t *testing.T) {
 	w := newWorld(t)
 	w.apply(apply.Options{}, web)
 	w.patch("v1", "ConfigMap", "armature-weather", "somebody", `{"data":{"format":"2"}}`)
-	w.refused(apply.Options{}, "is no inventory that this version can read", web)
+	w.refused(apply.Options{}, "is not an inventory that this version can read", web)
 	w.patch("v1", "ConfigMap", "armature-weather", "somebody", `{"data":{"format":"1","objects":"nonsense"}}`)
 	w.refused(apply.Options{}, `line "nonsense"`, web)
 }
@@ -39,7 +39,7 @@ func TestMistakes(t *testing.T) {
 	w.refused(apply.Options{}, "is the name of the package's inventory", configMap("armature-weather", "a"))
 	w.refused(apply.Options{}, "is the name of the package's lease", "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: armature-weather}}")
 	for text, words := range map[string]string{
-		"kind: Secret\nmetadata: {name: a}\nstringData: {password: hunter2}\n": "a document is no Kubernetes object",
+		"kind: Secret\nmetadata: {name: a}\nstringData: {password: hunter2}\n": "a document is not a Kubernetes object",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n":      "has no metadata.name",
 		"apiVersion: v1\nkind: ConfigMap\nkind: Secret\nmetadata: {name: a}\n": "already set",
 	} {

@@ -35,7 +35,7 @@ const (
 	childPackage = "APPLY_TEST_PACKAGE"
 )
 
-// child is the process: the test's own program, started anew.
+// child is the process: the test's own program, started again.
 func child() int {
 	text, err := os.ReadFile(os.Getenv(childFile))
 	if err != nil {
@@ -143,8 +143,8 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 	program, err := os.Executable()
 	w.must(err)
 	process := exec.CommandContext(w.Context(), program)
-	var said strings.Builder
-	process.Stderr = &said
+	var stderr strings.Builder
+	process.Stderr = &stderr
 
 	target, err := url.Parse(shared.Get(w.TB).Admin.Config.Host)
 	w.must(err)
@@ -181,7 +181,7 @@ func (w *world) applyAndDie(manifests []string, n int, before bool) bool {
 	underWay.Wait()
 	server.Close()
 	if !killed && err != nil {
-		w.Fatalf("the process failed by itself: %v\n%s", err, said.String())
+		w.Fatalf("the process failed by itself: %v\n%s", err, stderr.String())
 	}
 	return killed && err != nil
 }

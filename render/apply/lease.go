@@ -170,7 +170,7 @@ func (l *lease) take(ctx context.Context, now *coordinationv1.Lease) (bool, erro
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), now != nil && apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsNotFound(err):
-		return false, fmt.Errorf("there is no namespace %s for the inventory of %s\n  hint: create it, add it to the package, or choose another with --namespace", l.pkg.Namespace, l.pkg)
+		return false, fmt.Errorf("namespace %s for the inventory of %s does not exist\n  hint: create it, add it to the package, or choose another with --namespace", l.pkg.Namespace, l.pkg)
 	case err != nil:
 		return false, fmt.Errorf("writing the Lease of %s: %w", l.pkg, plain(err))
 	}
@@ -311,7 +311,7 @@ func (l *lease) end() *coordinationv1.Lease {
 	return l.stored
 }
 
-// release lets others apply at once. That it fails is no failure: the lease expires.
+// release lets others apply at once. Its own failure does not matter: the lease expires.
 func (l *lease) release(ctx context.Context) {
 	stored := l.end()
 	if stored == nil {

@@ -204,14 +204,14 @@ func TestLeaseIsHeld(t *testing.T) {
 		t.Error("deleted in the middle of another apply")
 	}
 
-	told := make(chan string, 1000)
+	messages := make(chan string, 1000)
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "c")), apply.Options{Tell: func(s string) { told <- s }})
+		_, err := w.Apply(t.Context(), w.Package, w.read(configMap("one", "c")), apply.Options{Tell: func(s string) { messages <- s }})
 		done <- err
 	}()
-	if s := <-told; !strings.Contains(s, "waiting: somebody is applying or deleting") {
-		t.Errorf("told %q", s)
+	if s := <-messages; !strings.Contains(s, "waiting: somebody is applying or deleting") {
+		t.Errorf("got %q", s)
 	}
 	w.hold("")
 	w.must(<-done)

@@ -18,8 +18,8 @@ const nudged = "armature.dev/nudged"
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// nudge the pods that mount a changed ConfigMap. That it fails is told and no
-// error: the kubelet comes by in any case.
+// nudge annotates the pods that mount a changed ConfigMap. A failure is a warning,
+// not an error: the kubelet updates the volume in any case.
 func (a *application) nudge(ctx context.Context, p *Plan) {
 	changed := make(map[string]map[string]string) // by namespace and name: the new resource version
 	for i := range p.Steps {

@@ -274,7 +274,7 @@ func (a *application) namespaces(ctx context.Context, want []*object) error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("there is no namespace %s\n  hint: create it, add it to the package, or choose another with --namespace", strings.Join(missing, ", "))
+		return fmt.Errorf("namespace not found: %s\n  hint: create it, add it to the package, or choose another with --namespace", strings.Join(missing, ", "))
 	}
 	return nil
 }

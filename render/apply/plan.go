@@ -35,7 +35,7 @@ type Step struct {
 	ID     `json:"-"`
 	// Version of the API that the object is written in.
 	Version string `json:"-"`
-	// File that the object stands in; "" for what is pruned.
+	// File that contains the object; "" for what is pruned.
 	File string `json:"file,omitempty"`
 	// Line of the file that it starts in; 0 where nobody knows.
 	Line int `json:"line,omitempty"`
@@ -55,7 +55,7 @@ type Step struct {
 // Title names the object of a step for people.
 func (s Step) Title() string { return title(s.ID) }
 
-// Place says where the object of a step stands.
+// Place is the file and line of the object of a step.
 func (s Step) Place() string { return place(s.File, s.Line) }
 
 // Plan is what an apply is about to do, in order.
@@ -86,7 +86,7 @@ func (p *Plan) Destructive() []Step {
 	return out
 }
 
-// object is what the package wants under one name.
+// object is one desired object of the package.
 type object struct {
 	id      ID
 	file    string
@@ -94,26 +94,26 @@ type object struct {
 	mapping *meta.RESTMapping
 	policy  policy
 	bad     error  // of its annotations
-	digest  digest // of what the author wants
+	digest  digest // of the author's object
 	body    *unstructured.Unstructured
 
 	former       sets.Set[string] // field managers that applied it from the client's side
 	formerFields map[string]any
 
-	// What a dry run said, if one was needed.
+	// The result of a dry run, if one was needed.
 	trial   liveObject
 	refusal error
 	force   bool            // fields are taken from managers whom the user named
 	taken   []FieldConflict // those fields
-	fits    bool            // it could be created anew
+	fits    bool            // it could be created again
 	lost    []string        // fields that go with the former managers
 	untried string          // why the API server's answer does not count yet
 
 	written liveObject // as the API server stored it; nil until then
 }
 
-// decide is pure: what to do about one wanted object, given the live one, which
-// may be nil, and what the inventory and the dry run say.
+// decide is pure: what to do about one desired object, given the live one, which
+// may be nil, the inventory and the dry run.
 func (a *application) decide(o *object) Step {
 	live := a.seen[o.id]
 	s := Step{ID: o.id, Version: o.mapping.GroupVersionKind.Version, File: o.file, Line: o.line, want: o, live: live, next: o.trial}
@@ -173,10 +173,10 @@ func inheriting(o *object) string {
 	return text
 }
 
-// doom is pure: what to do about an object that the inventory has and the
-// package has no more. An object that somebody else made under the same name has
+// decidePrune is pure: what to do about an object that the inventory has and the
+// package no longer has. An object that somebody else made under the same name has
 // another UID, or no label of ours, and survives.
-func (a *application) doom(e Entry) (Step, bool) {
+func (a *application) decidePrune(e Entry) (Step, bool) {
 	live := a.seen[e.ID]
 	s := Step{Action: Skip, ID: e.ID, Version: e.Version, live: live}
 	if live == nil {
@@ -224,7 +224,7 @@ func (a *application) plan() *Plan {
 	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {
-			if s, exists := a.doom(e); exists {
+			if s, exists := a.decidePrune(e); exists {
 				p.Steps = append(p.Steps, s)
 			}
 		}

@@ -34,7 +34,7 @@ const mostTroubles = 3
 var podKind = schema.GroupKind{Kind: "Pod"}
 
 // troubles finds out what keeps the pods of workloads from running. Where pods may
-// not be listed there are no reasons, which is no failure.
+// not be listed there are no reasons, which is not a failure.
 func (c *Cluster) troubles(ctx context.Context, targets []*target) map[ID][]PodTrouble {
 	selectors := make(map[string]map[ID]labels.Selector) // by namespace
 	found := make(map[ID][]PodTrouble)

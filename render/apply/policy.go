@@ -16,12 +16,12 @@ const (
 	fluxForce     = "kustomize.toolkit.fluxcd.io/force"
 )
 
-// policy is what an object says of how it wants to be applied.
+// policy is what the annotations of an object say about how to apply it.
 type policy struct {
 	ignore       bool // never touched
 	ifNotPresent bool // created, then left alone
 	override     bool // taken from other field managers
-	recreate     bool // made anew where a field is immutable
+	recreate     bool // created again where a field is immutable
 	keep         bool // never pruned
 }
 
@@ -36,7 +36,7 @@ func says(u *unstructured.Unstructured, key string) string {
 }
 
 // policyOf reads the annotations. An unknown value is an error: guessing could
-// delete or overwrite what somebody wanted to keep.
+// delete or overwrite what somebody meant to keep.
 func policyOf(u *unstructured.Unstructured) (policy, error) {
 	var p policy
 	bad := func(key, allowed string) (policy, error) {

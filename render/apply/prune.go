@@ -70,7 +70,7 @@ func (c *Cluster) delete(ctx context.Context, m *meta.RESTMapping, s *Step) (lef
 	return now != nil && now.GetUID() == uid, err
 }
 
-// remove deletes an object that is to be created anew, and waits until it is gone.
+// remove deletes an object that is to be created again, and waits until it is gone.
 func (a *application) remove(ctx context.Context, s *Step) error {
 	left, err := a.cluster.delete(ctx, s.want.mapping, s)
 	if err != nil || !left {

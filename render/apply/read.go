@@ -17,13 +17,13 @@ import (
 // Object is one object of a package, as its rendered text has it.
 type Object struct {
 	*unstructured.Unstructured
-	// File that it stands in, for messages; "-" is standard input.
+	// File that contains it, for messages; "-" is standard input.
 	File string
 	// Line of the file that it starts in, from 1; 0 where nobody knows.
 	Line int
 }
 
-// place says where an object stands, for people.
+// place is the file and line of an object, for people.
 func place(file string, line int) string {
 	if line == 0 {
 		return file
@@ -32,7 +32,7 @@ func place(file string, line int) string {
 }
 
 // Read decodes the objects of a rendered file. Lists give their items. Documents
-// that are no Kubernetes objects are errors, empty ones are passed over.
+// that are not Kubernetes objects are errors; empty documents are skipped.
 func Read(file string, text []byte) ([]Object, error) {
 	var documents []krm.Document
 	for d := range krm.Documents(text) {
@@ -60,7 +60,7 @@ func Read(file string, text []byte) ([]Object, error) {
 	return all, failed.ErrorOrNil()
 }
 
-// linesOf gives the lines in which parts of a text start. The parts stand in order.
+// linesOf gives the lines in which parts of a text start. The parts are in order.
 func linesOf(text []byte, parts []krm.Document) []int {
 	lines, line, at := make([]int, len(parts)), 1, 0
 	for i, p := range parts {
@@ -84,7 +84,7 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(data); err != nil || u.GetAPIVersion() == "" {
 		// The error has the document in it, which may be a Secret.
-		return nil, fmt.Errorf("%s: a document is no Kubernetes object: apiVersion or kind is missing, or metadata is no map", at)
+		return nil, fmt.Errorf("%s: a document is not a Kubernetes object: apiVersion or kind is missing, or metadata is not a map", at)
 	}
 	if !u.IsList() {
 		if u.GetName() == "" {

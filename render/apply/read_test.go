@@ -9,7 +9,7 @@ import (
 )
 
 // Each object knows the line that it starts in: of documents, of items of lists,
-// and of what stands on one line.
+// and of several objects on one line.
 func TestReadLines(t *testing.T) {
 	text := `# settings
 apiVersion: v1
@@ -47,8 +47,8 @@ items:
 		t.Errorf("%d objects", len(objects))
 	}
 	for words, broken := range map[string]string{
-		"app.yaml:7: a document is no Kubernetes object": "---\na: b\n",
-		"app.yaml:7: ConfigMap has no metadata.name":     "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
+		"app.yaml:7: a document is not a Kubernetes object": "---\na: b\n",
+		"app.yaml:7: ConfigMap has no metadata.name":        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
 		"yaml: line 10: ":                  "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n\tname: x\n",
 		"line 9: key \"kind\" already set": "---\napiVersion: v1\nkind: ConfigMap\nkind: Secret\n",
 	} {

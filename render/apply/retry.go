@@ -180,7 +180,7 @@ func (s *steady) attempt(r *http.Request) (*http.Response, error) {
 const answerLimit = 512 << 20
 
 // whole reads an answer to its end: a connection that breaks off in the middle of it
-// is no answer.
+// is not an answer.
 func whole(answer *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, answerLimit+1))
 	answer.Body.Close()

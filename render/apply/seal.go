@@ -19,7 +19,7 @@ import (
 // FieldManager is the name under which the API server records our fields.
 const FieldManager = "armature"
 
-// seal is a digest of what is wanted and of the live fields that are ours: their
+// seal is a digest of the desired state and of the live fields that are ours: their
 // names and values. While it stays the same, to apply again would change
 // nothing, so that no request is needed to find out; a field that somebody
 // else changed, took over or removed breaks it.

@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// take notes what the package wants.
+// take records the desired objects of the package.
 func (a *application) take(objects []Object) error {
 	coming := definitions(objects)
 	var failed *multierror.Error
@@ -119,7 +119,7 @@ func (a *application) adjust(u *unstructured.Unstructured, namespaced bool) ID {
 	return ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: u.GroupVersionKind().GroupKind()}
 }
 
-// illegible finds labels and annotations that are no text: client-go gives none of
+// illegible finds labels and annotations that are not strings: client-go gives none of
 // them then, so that all would be lost. A Secret's data is looked at, too: the API
 // server would quote what is wrong.
 func illegible(u *unstructured.Unstructured) (wrong []string) {
@@ -132,12 +132,12 @@ func illegible(u *unstructured.Unstructured) (wrong []string) {
 		value, found, err := unstructured.NestedFieldNoCopy(u.Object, path...)
 		entries, ok := value.(map[string]any)
 		if err != nil || found && value != nil && !ok {
-			wrong = append(wrong, field+" is no map")
+			wrong = append(wrong, field+" is not a map")
 		}
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			text, ok := entries[key].(string)
 			if !ok {
-				wrong = append(wrong, fmt.Sprintf("%s[%q] is no text: write it in quotes", field, key))
+				wrong = append(wrong, fmt.Sprintf("%s[%q] is not a string: write it in quotes", field, key))
 			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
 				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
 			}

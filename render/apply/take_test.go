@@ -8,18 +8,18 @@ import (
 	"github.com/armature-dev/armature/render/apply"
 )
 
-// Labels and annotations that are no text are refused, not lost; what is wrong
-// with a Secret is said without its values.
+// Labels and annotations that are not strings are refused, not lost; what is wrong
+// with a Secret is reported without its values.
 func TestIllegible(t *testing.T) {
 	w := newWorld(t)
 	for words, manifest := range map[string]string{
-		`app.yaml:1: ConfigMap a: metadata.labels["version"] is no text: write it in quotes`: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {app: web, version: 1}}}",
-		`metadata.annotations["since"] is no text`:                                           "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {since: }}}",
-		`metadata.labels is no map`:                                                          "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: [app]}}",
-		`app.yaml:1: Secret a: stringData["pin"] is no text: write it in quotes`:             "{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {pin: 31415926}}",
-		`data["pin"] is no text: write it in quotes`:                                         "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926}}",
-		`data["pin"] is not in base64: write plain text under stringData`:                    "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926-}}",
-		`data is no map`: "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: 31415926}",
+		`app.yaml:1: ConfigMap a: metadata.labels["version"] is not a string: write it in quotes`: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {app: web, version: 1}}}",
+		`metadata.annotations["since"] is not a string`:                                           "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {since: }}}",
+		`metadata.labels is not a map`:                                                            "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: [app]}}",
+		`app.yaml:1: Secret a: stringData["pin"] is not a string: write it in quotes`:             "{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {pin: 31415926}}",
+		`data["pin"] is not a string: write it in quotes`:                                         "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926}}",
+		`data["pin"] is not in base64: write plain text under stringData`:                         "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {pin: 31415926-}}",
+		`data is not a map`: "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: 31415926}",
 	} {
 		w.refused(apply.Options{}, words, manifest)
 		if _, err := w.Plan(t.Context(), w.Package, w.read(manifest), apply.Options{}); err == nil || strings.Contains(err.Error(), "31415926") {

@@ -13,7 +13,7 @@ import (
 )
 
 // try is a dry run of an object. Where a field of it is immutable, it also finds
-// out whether the object could be created anew, before anybody deletes it.
+// out whether the object could be created again, before anybody deletes it.
 func (c *Cluster) try(ctx context.Context, o *object) (liveObject, error) {
 	u, err := c.patch(ctx, o, true)
 	if immutable(err) && !precious(o.id) {
@@ -22,8 +22,8 @@ func (c *Cluster) try(ctx context.Context, o *object) (liveObject, error) {
 	return u, err
 }
 
-// tryInherited is a dry run of an object with which only managers of client-side
-// apply are in conflict, whose fields are about to be ours. It counts where nothing
+// tryInherited is a dry run of an object that conflicts only with managers of
+// client-side apply, whose fields are about to be ours. It counts where nothing
 // changes by it: the API server calls 1000m and 1 a conflict as well.
 func (c *Cluster) tryInherited(ctx context.Context, o *object, live liveObject) {
 	conflicts := conflictsOf(o.refusal)
@@ -44,14 +44,14 @@ func (c *Cluster) tryInherited(ctx context.Context, o *object, live liveObject) 
 	}
 }
 
-// fits reports whether the object could be created anew.
+// fits reports whether the object could be created again.
 func (c *Cluster) fits(ctx context.Context, o *object) bool {
 	return c.tryUnder(ctx, o, o.id.Namespace) == nil
 }
 
 // tryElsewhere is a dry run of an object whose namespace comes with the package: in
-// another one. It only tells what is wrong with the object itself; what is forbidden
-// or missing there says nothing.
+// another one. It only reports what is wrong with the object itself. What is forbidden
+// or missing there does not count.
 func (c *Cluster) tryElsewhere(ctx context.Context, o *object, namespace string) error {
 	err := c.tryUnder(ctx, o, namespace)
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || err != nil && strings.Contains(err.Error(), badPatch) {

@@ -16,12 +16,12 @@ import (
 func TestWait(t *testing.T) {
 	w := newWorld(t)
 	done := make(chan error, 1)
-	var told []string
+	var messages []string
 	var lock sync.Mutex
 	tell := func(s string) {
 		lock.Lock()
 		defer lock.Unlock()
-		told = append(told, s)
+		messages = append(messages, s)
 	}
 	go func() {
 		_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), apply.Options{Wait: true, Timeout: time.Minute, Tell: tell})
@@ -42,8 +42,8 @@ func TestWait(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if len(told) == 0 || !strings.Contains(strings.Join(told, "\n"), "waiting: 1 of 2 healthy; Deployment "+w.Package.Namespace+"/web") {
-		t.Errorf("told %q", told)
+	if len(messages) == 0 || !strings.Contains(strings.Join(messages, "\n"), "waiting: 1 of 2 healthy; Deployment "+w.Package.Namespace+"/web") {
+		t.Errorf("got %q", messages)
 	}
 }
 
@@ -82,12 +82,12 @@ func TestWaitNamesReasons(t *testing.T) {
 		w.patch("v1", "Pod", name, "kubelet", `{"status":`+status+`}`, "status")
 	}
 	var lock sync.Mutex
-	var told []apply.Waiting
+	var reported []apply.Waiting
 	opt := apply.Options{Wait: true, Timeout: time.Second, Waiting: func(waiting []apply.Waiting) {
 		lock.Lock()
 		defer lock.Unlock()
-		if told == nil {
-			told = waiting
+		if reported == nil {
+			reported = waiting
 		}
 	}}
 	_, err := w.Apply(t.Context(), w.Package, w.read(web, configMap("settings", "a")), opt)
@@ -96,10 +96,10 @@ func TestWaitNamesReasons(t *testing.T) {
 		{Pod: "b-crashes", Reason: "CrashLoopBackOff", Message: "container a, exit code 137 (OOMKilled): back-off 40s"},
 		{Pod: "c-nowhere", Reason: "Unschedulable", Message: "0/3 nodes are available"},
 	}
-	if len(told) != 1 || told[0].Name != "web" {
-		t.Fatalf("told %+v", told)
+	if len(reported) != 1 || reported[0].Name != "web" {
+		t.Fatalf("got %+v", reported)
 	}
-	got := slices.SortedFunc(slices.Values(told[0].Pods), func(a, b apply.PodTrouble) int { return strings.Compare(a.Pod, b.Pod) })
+	got := slices.SortedFunc(slices.Values(reported[0].Pods), func(a, b apply.PodTrouble) int { return strings.Compare(a.Pod, b.Pod) })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}

@@ -1,4 +1,4 @@
-// Package compare tells what the difference between two rendered packages means
+// Package compare reports what the difference between two rendered packages means
 // for what runs: which workloads roll, which only reload, and which identities,
 // permissions and images change. It is pure; where the two come from is its
 // caller's affair.
@@ -92,7 +92,7 @@ type Difference struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Object is one that is no workload.
+// Object is any object other than a workload.
 type Object struct {
 	Object krm.Ref `json:"object"`
 	Effect Effect  `json:"effect"`
@@ -261,7 +261,7 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	case is.ref.Kind == "CronJob":
 		w.Note = "from its next run on"
 	case is.ref.Kind == "Pod":
-		w.Effect, w.Note = Replaced, "a Pod is made anew: delete it first"
+		w.Effect, w.Note = Replaced, "a Pod cannot be updated: delete it first"
 	case is.read().Get("spec", "updateStrategy", "type").Is("OnDelete"):
 		w.Note = "as its pods are deleted (OnDelete)"
 	case is.read().Get("spec", "paused").Is("true"):

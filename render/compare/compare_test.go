@@ -91,13 +91,13 @@ func TestMarkdown(t *testing.T) {
 	}
 	want := "### What this changes\n\nworkloads: 1 to be replaced; with other identities: 0, permissions: 0; images: 1; other objects: 0\n\n" +
 		"| workload | pods | identity, permissions, images |\n|---|---|---|\n" +
-		"| `Pod web` | **to be replaced**: spec.containers[web].image (a Pod is made anew: delete it first) | image `~ web: a:1 => a\\|b'<script> \\| x` |\n"
+		"| `Pod web` | **to be replaced**: spec.containers[web].image (a Pod cannot be updated: delete it first) | image `~ web: a:1 => a\\|b'<script> \\| x` |\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// BenchmarkPackages renders two packages of 1,000 workloads of which one in a
+// BenchmarkPackages renders two packages of 1,000 workloads, where one in a
 // hundred differs, and compares them.
 func BenchmarkPackages(b *testing.B) {
 	var before, after []render.File

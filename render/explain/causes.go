@@ -80,7 +80,7 @@ func (e *explainer) resources(objects []*explained) error {
 		if err != nil {
 			return err
 		}
-		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name, By: identity.Said(c.ref.Kind), File: e.all.Files[c.file].Path, Line: c.line}
+		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name, By: identity.Input(c.ref.Kind), File: e.all.Files[c.file].Path, Line: c.line}
 		for _, x := range objects {
 			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
 		}
@@ -276,9 +276,9 @@ func (e *explainer) settle() {
 		if !l.Presence {
 			continue
 		}
-		said := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return p.By == identity.ByDefault })
-		if len(said) > 0 {
-			l.Because = said
+		set := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return p.By == identity.ByDefault })
+		if len(set) > 0 {
+			l.Because = set
 			continue
 		}
 		own := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return !strings.HasPrefix(p.Setting, "components.") })
@@ -288,7 +288,7 @@ func (e *explainer) settle() {
 	}
 }
 
-// rank puts what somebody said before defaults.
+// rank sorts explicit settings before defaults.
 func rank(p identity.Provenance) string {
 	if p.By == identity.ByDefault {
 		return "1 " + p.Setting
@@ -300,7 +300,7 @@ func rank(p identity.Provenance) string {
 // its place.
 type changedLine struct {
 	line int
-	gone bool // nothing stands in its place
+	gone bool // nothing replaces it
 }
 
 // changedLines compares by a longest common subsequence. As many lines for as

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Explanation tells of a rendered file who set each of its lines.
+// Explanation is a rendered file with the origin of each of its lines.
 type Explanation struct {
 	File  string `json:"file" yaml:"file"`
 	Lines []Line `json:"lines" yaml:"lines"`
@@ -44,14 +44,14 @@ type Line struct {
 	Presence bool `json:"presence,omitempty" yaml:"presence,omitempty"`
 }
 
-// Author stands for the function where no function wrote a line.
+// Author takes the place of the function for lines that no function wrote.
 const Author = "author"
 
 // ErrNotInPackage is a file that the package does not have, or that no render
 // touches.
 var ErrNotInPackage = errors.New("no manifest of the package")
 
-// File renders one file of a source and tells who set each of its lines. Nothing
+// File renders one file of a source and reports who set each of its lines. Nothing
 // is explained where a finding is an error.
 func File(src render.Source, opt render.Options, file string, pick Selection) (Explanation, []krm.Finding, error) {
 	i := slices.IndexFunc(src.Files, func(f render.File) bool { return f.Path == file })
@@ -80,11 +80,11 @@ type explainer struct {
 
 	source   []byte
 	rendered []byte
-	// lines are those of the file. Behind them stand the values that share a line,
-	// in flow style, one each.
+	// lines are those of the file. One more follows for each value that shares a
+	// line with others, in flow style.
 	lines  []Line
 	height int                         // of the file
-	shared map[int]bool                // lines whose values stand behind
+	shared map[int]bool                // lines whose values follow the file
 	inputs map[krm.Ref]identity.Inputs // of injected workloads
 }
 

@@ -132,7 +132,7 @@ func (x *explained) lineOwner() map[int]span {
 	return owner
 }
 
-// share gives values that stand on one line, in flow style, a line each.
+// share gives values of one line, in flow style, a line each.
 func (e *explainer) share(x *explained) {
 	leaves := make(map[int]int)
 	for _, s := range x.spans {

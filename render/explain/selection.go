@@ -75,8 +75,8 @@ func neighbours(fields []string, field string) (near []string) {
 	return near
 }
 
-// parent is the field that another one is in. A key that holds dots stands in
-// brackets.
+// parent is the field that another one is in. A key that contains dots is
+// in brackets.
 func parent(field string) string {
 	if strings.HasSuffix(field, "]") {
 		return field[:max(0, strings.LastIndexByte(field, '['))]

@@ -209,7 +209,7 @@ func codeQuality(findings []krm.Finding) []object {
 }
 
 // result is a finding in a ResourceList, as the KRM Functions Specification
-// has it. It knows no line numbers: ours stand in the tags.
+// has it. It has no line numbers: they are in the tags.
 type result struct {
 	Message     string            `yaml:"message"`
 	Severity    string            `yaml:"severity"`

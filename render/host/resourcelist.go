@@ -86,7 +86,7 @@ func ReadList(data []byte) (*List, error) {
 			case items.Value.YNode().Kind != yaml.SequenceNode:
 				return nil, errors.New("reading the ResourceList: its items are not a list: write each one behind a dash")
 			case !items.IsNilOrEmpty():
-				return nil, errors.New("reading the ResourceList: its items are no list in a style that we know: write it in block style")
+				return nil, errors.New("reading the ResourceList: its items are not a list in a style that Armature reads: write it in block style")
 			}
 			from, to = len(data), len(data)
 		}
@@ -100,7 +100,7 @@ func ReadList(data []byte) (*List, error) {
 		return nil, errors.New("reading the ResourceList: it is not a mapping: send apiVersion, kind and items")
 	}
 	if v := frame.GetApiVersion(); frame.GetKind() != "ResourceList" || !slices.Contains(listVersions, v) {
-		return nil, fmt.Errorf("%s %s is no ResourceList that we know: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
+		return nil, fmt.Errorf("%s %s is not a supported ResourceList: send apiVersion config.kubernetes.io/v1, kind ResourceList", v, frame.GetKind())
 	}
 	fields, err := frame.Fields()
 	if err != nil {
@@ -143,7 +143,7 @@ func checkItems(data []byte) error {
 }
 
 func twice(line int, key string) error {
-	return fmt.Errorf("reading the ResourceList: line %d: the key %q stands twice in one mapping: remove one of the two", line, key)
+	return fmt.Errorf("reading the ResourceList: line %d: the key %q occurs twice in one mapping: remove one of the two", line, key)
 }
 
 // plainKeys takes the quotes off keys, as JSON has them.
@@ -234,7 +234,7 @@ func (l *List) Run(opt render.Options, do func(render.Source, render.Options, re
 	}
 	if krm.Failed(findings) {
 		out = l.data
-		if _, err := yaml.Parse(string(out)); err != nil { // echoed, it would be no list
+		if _, err := yaml.Parse(string(out)); err != nil { // echoed, it would not be a list
 			return nil, nil, stats, fmt.Errorf("reading the ResourceList: %w", err)
 		}
 	}

@@ -49,16 +49,16 @@ func labelPrefix(opt render.Options) string {
 	return settings.Prefix
 }
 
-// dropTold takes out what a rule of lint says more precisely than the render.
-func dropTold(findings []krm.Finding) (left []krm.Finding) {
-	told := make(map[krm.Ref]bool)
+// dropReported drops render findings that a lint rule reports more precisely.
+func dropReported(findings []krm.Finding) (left []krm.Finding) {
+	reported := make(map[krm.Ref]bool)
 	for _, f := range findings {
 		if f.Rule == "lint/proxy-user" {
-			told[f.Object] = true
+			reported[f.Object] = true
 		}
 	}
 	for _, f := range findings {
-		if f.Rule != "inject/proxy-user" || !told[f.Object] {
+		if f.Rule != "inject/proxy-user" || !reported[f.Object] {
 			left = append(left, f)
 		}
 	}

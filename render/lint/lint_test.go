@@ -55,7 +55,7 @@ func TestLint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := func(folder string) (lines string) {
+			report := func(folder string) (lines string) {
 				_, findings := linted(t, a, folder)
 				for _, f := range findings {
 					if f.Rule == "lint/"+rule.Name {
@@ -72,7 +72,7 @@ func TestLint(t *testing.T) {
 			for i, f := range a.Files {
 				if f.Name == "want" {
 					if *update {
-						a.Files[i].Data = []byte(said("bad"))
+						a.Files[i].Data = []byte(report("bad"))
 					}
 					want = string(a.Files[i].Data)
 				}
@@ -83,12 +83,12 @@ func TestLint(t *testing.T) {
 				}
 			}
 			if want == "" {
-				t.Error("nothing is wanted of the bad package")
+				t.Error("the bad package has no expected findings")
 			}
-			if diff := cmp.Diff(want, said("bad")); diff != "" {
+			if diff := cmp.Diff(want, report("bad")); diff != "" {
 				t.Error(diff)
 			}
-			if got := said("good"); got != "" {
+			if got := report("good"); got != "" {
 				t.Error("of the good package: ", got)
 			}
 		})

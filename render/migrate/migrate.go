@@ -20,8 +20,8 @@ import (
 
 // Run takes a source of other agent platforms to plain manifests and the
 // pillars' custom resources: Agents, kagent's resources and AsyncActors become
-// what they stand for, what admission webhooks put into workloads is taken out,
-// and so is what a cluster adds to an export of its objects. The reports name
+// the objects that they generate. What admission webhooks put into workloads is
+// removed, and so is what a cluster adds to an export of its objects. The reports name
 // every field of every object that changes. Files without one pass as they are.
 func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []krm.Finding, error) {
 	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files)})
@@ -179,7 +179,7 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 	case expands:
 		return m.custom(o, function, report)
 	case owned && !made && (owner.Kind == "ReplicaSet" || owner.Kind == "Deployment" || owner.Kind == "Job" && o.Kind == "Pod"):
-		return nil, true, m.dropped(o, report, "made by "+owner.String()+", which makes it anew")
+		return nil, true, m.dropped(o, report, "made by "+owner.String()+", which creates it again")
 	case owned && made && (maker.Migration.Replaces || o.Kind == "Secret"):
 		if !slices.Contains(m.owners, owner) {
 			return nil, true, fmt.Errorf("it belongs to %s, which the input does not have: export that as well", owner)
@@ -200,7 +200,7 @@ func (m *migration) dropped(o *krm.Object, report Report, reason string) (err er
 	return err
 }
 
-// custom gives the objects that a custom resource stands for. Where the input
+// custom gives the objects that a custom resource generates. Where the input
 // has what its controller made of it, those stay, as they run.
 func (m *migration) custom(o *krm.Object, function contract.Function, report Report) (texts [][]byte, different bool, err error) {
 	running := false
@@ -224,7 +224,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report Rep
 	for _, text := range texts {
 		var made krm.Object
 		if isObject, err := made.ReadMade(text, o); err != nil || !isObject {
-			return nil, false, fmt.Errorf("what it becomes is no object: %w", err)
+			return nil, false, fmt.Errorf("what it becomes is not an object: %w", err)
 		}
 		report.Becomes = append(report.Becomes, made.Ref)
 		if roll, ok := m.roll(&made); ok {
@@ -303,7 +303,7 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 			return nil, false, err
 		}
 		if isObject, err := o.ReadMade(text, o); err != nil || !isObject {
-			return nil, false, fmt.Errorf("an item that is no object: %w", err)
+			return nil, false, fmt.Errorf("an item that is not an object: %w", err)
 		}
 	}
 	c, err := rules.Clean(o, m.pkg.Prefix())

@@ -48,7 +48,7 @@ type Options struct {
 	// Attach adds to what was pushed, signatures for one, before it gets its tag;
 	// an error leaves the tag as it was. nil adds nothing.
 	Attach func(ctx context.Context, artifact name.Digest) error
-	// Progress is told how many of how many bytes are done; nil tells nobody.
+	// Progress is called with the number of bytes done and of all bytes; it may be nil.
 	Progress func(done, total int64)
 }
 
@@ -71,7 +71,7 @@ type Result struct {
 func (o Options) Parse(ref string) (name.Reference, error) {
 	plain, ok := strings.CutPrefix(ref, Scheme)
 	if !ok {
-		return nil, fmt.Errorf("%s is no reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
+		return nil, fmt.Errorf("%s is not a reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
 	}
 	r, err := name.ParseReference(plain, o.nameOptions()...)
 	if err != nil {
@@ -113,7 +113,7 @@ func explain(doing string, ref name.Reference, err error) error {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			hint = fmt.Sprintf(" (log in first: docker login %s)", ref.Context().RegistryStr())
 		case http.StatusNotFound:
-			hint = " (there is no such artifact)"
+			hint = " (the artifact does not exist)"
 		}
 	}
 	return fmt.Errorf("%s %s: %w%s", doing, ref, err, hint)

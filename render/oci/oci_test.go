@@ -31,7 +31,7 @@ import (
 	"github.com/armature-dev/armature/render/oci"
 )
 
-// serve runs a registry, and gives its host. through may stand before it.
+// serve runs a registry, and gives its host. through may wrap its handler.
 func serve(t *testing.T, through func(http.Handler) http.Handler, options ...registry.Option) string {
 	t.Helper()
 	handler := registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...)

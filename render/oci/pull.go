@@ -92,7 +92,7 @@ func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Resul
 		return nil, Result{}, fmt.Errorf("%s is refused: %w", from, fmt.Errorf(format, args...))
 	}
 	if found.MediaType != types.OCIManifestSchema1 {
-		return refuse("its media type is %s, not %s: it is no rendered package", found.MediaType, types.OCIManifestSchema1)
+		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType, types.OCIManifestSchema1)
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
@@ -101,7 +101,7 @@ func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Resul
 	case manifest.MediaType != "" && manifest.MediaType != found.MediaType:
 		return refuse("the registry says that it is %s, the manifest says %s", found.MediaType, manifest.MediaType)
 	case manifest.Config.MediaType != ConfigMediaType:
-		return refuse("its config is %s, not %s: it is no rendered package", manifest.Config.MediaType, ConfigMediaType)
+		return refuse("its config is %s, not %s: it is not a rendered package", manifest.Config.MediaType, ConfigMediaType)
 	case len(manifest.Layers) != 1:
 		return refuse("it has %d layers where a rendered package has one", len(manifest.Layers))
 	case manifest.Layers[0].MediaType != ContentMediaType:
@@ -225,7 +225,7 @@ func (w *writer) file(name string, content io.Reader) error {
 func unpack(archive io.Reader, to sink) error {
 	zip, err := gzip.NewReader(archive)
 	if err != nil {
-		return fmt.Errorf("its layer is no gzipped archive: %w", err)
+		return fmt.Errorf("its layer is not a gzipped archive: %w", err)
 	}
 	content := &limited{from: zip, left: MaxContent}
 	r := tar.NewReader(content)
@@ -254,7 +254,7 @@ func unpack(archive io.Reader, to sink) error {
 	return nil
 }
 
-// judge refuses entries that are no plain files or folders below the root.
+// judge refuses entries other than plain files and folders below the root.
 func judge(header *tar.Header, seen map[string]byte) error {
 	named := header.Name
 	clean := path.Clean(named)
@@ -280,7 +280,7 @@ func judge(header *tar.Header, seen map[string]byte) error {
 		return fmt.Errorf("it has more than %d files", MaxFiles)
 	}
 	if was, twice := seen[clean]; twice && (was != tar.TypeDir || kind != tar.TypeDir) {
-		return fmt.Errorf("%q stands in it twice", named)
+		return fmt.Errorf("%q occurs in it twice", named)
 	}
 	seen[clean] = kind
 	for parent := path.Dir(clean); parent != "."; parent = path.Dir(parent) {

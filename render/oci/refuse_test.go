@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/render/oci"
 )
 
-// refused pulls an image, and wants the error to say why and nothing to be written.
+// refused pulls an image. The error has to say why, and nothing may be written.
 func refused(t *testing.T, ref, why string) {
 	t.Helper()
 	parent := t.TempDir()
@@ -125,11 +125,11 @@ func TestArchivesRefused(t *testing.T) {
 		{"hardlink", "is a link", archive(t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "/etc/passwd"})},
 		{"device", "neither file nor folder", archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "a"})},
 		{"pipe", "neither file nor folder", archive(t, tar.Header{Typeflag: tar.TypeFifo, Name: "a"})},
-		{"twice", "stands in it twice", archive(t, reg("a"), reg("./a"))},
+		{"twice", "occurs in it twice", archive(t, reg("a"), reg("./a"))},
 		{"below-a-file", "which is a file", archive(t, reg("a"), reg("a/b"))},
-		{"file-over-folder", "stands in it twice", archive(t, reg("a/b"), reg("a"))},
-		{"long-name", "no plain name", archive(t, reg(strings.Repeat("n/", 600)+"n"))},
-		{"not-gzip", "no gzipped archive", []byte("kind: Deployment\n")},
+		{"file-over-folder", "occurs in it twice", archive(t, reg("a/b"), reg("a"))},
+		{"long-name", "not a plain name", archive(t, reg(strings.Repeat("n/", 600)+"n"))},
+		{"not-gzip", "not a gzipped archive", []byte("kind: Deployment\n")},
 		{"not-tar", "reading its archive", zip(t, bytes.Repeat([]byte("kind: Deployment\n"), 100))},
 		{"cut-short", "reading its archive", good[:len(good)-6]},
 		{"rubbish-behind", "reading its archive", append(bytes.Clone(good), "rubbish"...)},
@@ -200,7 +200,7 @@ func TestMediaTypesRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	store(t, host+"/container:v1", random)
-	refused(t, host+"/container:v1", "it is no rendered package")
+	refused(t, host+"/container:v1", "it is not a rendered package")
 	store(t, host+"/config:v1", image(t, types.OCIConfigJSON, layer))
 	refused(t, host+"/config:v1", "its config is application/vnd.oci.image.config.v1+json")
 	store(t, host+"/layer:v1", image(t, oci.ConfigMediaType, static.NewLayer([]byte("x"), types.OCILayer)))

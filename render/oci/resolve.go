@@ -103,7 +103,7 @@ var attached = regexp.MustCompile(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 func List(ctx context.Context, repository string, opt Options) ([]Tagged, error) {
 	plain, ok := strings.CutPrefix(repository, Scheme)
 	if !ok {
-		return nil, fmt.Errorf("%s is no repository of artifacts: write %sREGISTRY/REPOSITORY", repository, Scheme)
+		return nil, fmt.Errorf("%s is not a repository of artifacts: write %sREGISTRY/REPOSITORY", repository, Scheme)
 	}
 	repo, err := name.NewRepository(plain, opt.nameOptions()...)
 	if err != nil {
@@ -136,7 +136,7 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 	return list, nil
 }
 
-// describe gives nil for what is no rendered package.
+// describe gives nil for what is not a rendered package.
 func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
 	found, err := remote.Get(tag, opt.Remote(ctx)...)
 	if err != nil {

@@ -28,10 +28,10 @@ type Policy struct {
 	// Provenance demands an attestation by the same keys or identities of what
 	// the artifact was rendered from.
 	Provenance bool `json:"provenance,omitempty"`
-	// IgnoreTlog does without the proof that a signature stands in the
+	// IgnoreTlog does without the proof that a signature is in the
 	// transparency log; for certificates it means that they must be valid now.
 	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
-	// IgnoreSCT does without the proof that a certificate stands in the
+	// IgnoreSCT does without the proof that a certificate is in the
 	// certificate transparency log, which private authorities do not give.
 	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
 
@@ -80,7 +80,7 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// matchesEverybody finds patterns that are no condition: they match identities
+// matchesEverybody finds patterns that restrict nothing: they match identities
 // that have nothing in common.
 func matchesEverybody(pattern string) bool {
 	all := regexp.MustCompile(whole(pattern)) // it compiles without the anchors
@@ -113,7 +113,7 @@ func ReadPolicy(file string) (Policy, error) {
 		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
 	}
 	if p.APIVersion != "armature.dev/v1alpha1" || p.Kind != "VerifyPolicy" {
-		return Policy{}, fmt.Errorf("%s: %q %q is no policy: write apiVersion: armature.dev/v1alpha1 and kind: VerifyPolicy", file, p.APIVersion, p.Kind)
+		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: armature.dev/v1alpha1 and kind: VerifyPolicy", file, p.APIVersion, p.Kind)
 	}
 	beside := func(name string) string {
 		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {

@@ -63,11 +63,11 @@ func TestPolicyFile(t *testing.T) {
 		t.Errorf("%+v %v", p, err)
 	}
 	for text, why := range map[string]string{
-		"":                            "is no policy",
+		"":                            "is not a policy",
 		head:                          "neither a key nor an identity",
 		head + "spec: {}\n":           "neither a key nor an identity",
 		head + "spec: {key: a.pub}\n": `unknown field "key"`,
-		"kind: VerifyPolicy\nspec: {keys: [a]}\n": "is no policy",
+		"kind: VerifyPolicy\nspec: {keys: [a]}\n": "is not a policy",
 		head + "spec: {keys: [a]":                 "reading the policy",
 	} {
 		if p, err := read(text); err == nil || !strings.Contains(err.Error(), why) {

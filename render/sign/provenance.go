@@ -59,7 +59,7 @@ type ResourceDescriptor struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// RunDetails says who rendered. There is no time in it: a render knows none.
+// RunDetails says who rendered. It has no time: a render does not know the time.
 type RunDetails struct {
 	Builder Builder `json:"builder"`
 }

@@ -108,7 +108,7 @@ var provenance = sign.NewProvenance(sign.Render{
 // local is a policy for a key, without a transparency log.
 func local(key string) sign.Policy { return sign.Policy{Keys: []string{key}, IgnoreTlog: true} }
 
-// refused wants a policy to refuse the artifact, and to say why.
+// refused fails unless a policy refuses the artifact and says why.
 func (f *fixture) refused(p sign.Policy, why string) {
 	f.Helper()
 	if v, err := sign.Verify(f.Context(), f.artifact, p); err == nil || !strings.Contains(err.Error(), why) {

@@ -135,7 +135,7 @@ func TestMemory(t *testing.T) {
 		{"first", func() {}, 4},
 		{"nothing", func() {}, 0},
 		{"another image", func() { put("one.yaml", fmt.Sprintf(remembered, "one", "changed")) }, 1},
-		{"text that is no manifest", func() { put("notes.txt", "still none\n") }, 1},
+		{"text that is not a manifest", func() { put("notes.txt", "still none\n") }, 1},
 		{"a custom resource for another file", func() { put("auth.yaml", fmt.Sprintf(exchange, 18080)) }, 2},
 		{"the custom resource changes", func() { put("auth.yaml", fmt.Sprintf(exchange, 18081)) }, 2},
 		{"nothing again", func() {}, 0},

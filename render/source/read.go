@@ -168,7 +168,7 @@ func chartOf(root, relative string) (template, ok bool) {
 func (t *tree) link(name, relative string) error {
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return fmt.Errorf("%s is a link that leads nowhere, or back to itself: mend or remove it (%w)", name, err)
+		return fmt.Errorf("%s is a link that leads nowhere, or back to itself: fix or remove it (%w)", name, err)
 	}
 	root, err := filepath.EvalSymlinks(t.root)
 	if err != nil {

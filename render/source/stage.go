@@ -9,8 +9,8 @@ import (
 )
 
 // A stage is a folder in which rendered files wait until all of them are there.
-// It is locked as long as the process lives that made it, so that a later one
-// can tell, and take away, what a dead one left.
+// It is locked as long as the process that made it lives, so that a later process
+// can find and remove what a dead one left.
 
 // stageMark begins or ends the name of a stage; a number follows.
 const stageMark = ".rendering-"

@@ -32,7 +32,7 @@ type Folder struct {
 	mu    sync.Mutex
 	files []string        // rendered
 	moved []string        // those that differ from what the folder holds
-	gone  []string        // those of which nothing is left
+	gone  []string        // those that have nothing left
 	dirs  map[string]bool // made below stage
 }
 

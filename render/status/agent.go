@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 )
 
-// podsFailing is the reason of a condition that time alone does not mend.
+// podsFailing is the reason of a condition that time alone does not fix.
 const podsFailing = "PodsFailing"
 
 // agent gives the conditions of 000, "Status Conditions".

@@ -138,7 +138,7 @@ func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*unstructured.Uns
 	return t
 }
 
-// agentCard tells what discovery has to go by. The cards themselves are in the
+// agentCard reports what discovery is based on. The cards themselves are in the
 // catalog.
 func (l *Live) agentCard(cm *unstructured.Unstructured, name string) AgentCard {
 	c := AgentCard{Name: Name{cm.GetNamespace(), name}, Phase: Active, ConfigMapName: cm.GetName()}

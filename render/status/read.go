@@ -15,9 +15,9 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 )
 
-// wanted are the lists that a report needs, and where they go. Secrets are never
+// lists are the lists that a report needs, and where they go. Secrets are never
 // read.
-func (l *Live) wanted() []list {
+func (l *Live) lists() []list {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
 	core := schema.GroupVersion{Version: "v1"}
@@ -47,10 +47,10 @@ type list struct {
 const page = 500
 
 // Read lists what a report needs in a namespace, "" for all of them. Events are
-// asked for only where there are actors, whose status they tell.
+// read only where there are actors, because they are part of the status of actors.
 func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, error) {
 	l := Live{Now: time.Now()}
-	for _, w := range l.wanted() {
+	for _, w := range l.lists() {
 		if err := w.read(ctx, c, namespace); err != nil {
 			return Live{}, err
 		}

@@ -89,7 +89,7 @@ const (
 )
 
 // TokenExchange is the identity of one workload, whether somebody wrote the
-// custom resource or the defaults stand.
+// custom resource or the defaults apply.
 type TokenExchange struct {
 	Name                    `json:",inline"`
 	Target                  string `json:"target"`

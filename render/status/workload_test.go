@@ -35,7 +35,7 @@ func TestWorkload(t *testing.T) {
 }
 
 // TestSelectors: pods are found by expressions, too, and those of a CronJob by its
-// Jobs. The container that is told of is the same each time.
+// Jobs. The reported container is the same each time.
 func TestSelectors(t *testing.T) {
 	w := newWorld(t)
 	byExpression := strings.Replace(web, "matchLabels: {app: web}", "matchExpressions: [{key: app, operator: In, values: [web]}]", 1)

@@ -23,7 +23,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	v := verification{src: src, left: make(map[krm.Ref]found)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
-			return nil // its objects stand elsewhere in the render
+			return nil // its objects are elsewhere in the render
 		}
 		data, err := src.Content(file)
 		if err != nil || bytes.Equal(data, rendered) {

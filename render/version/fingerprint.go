@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 )
 
-// Fingerprint begins to work out what tells the running build from every other, which
+// Fingerprint begins to compute what identifies the running build, which
 // takes tens of milliseconds where the executable has to be read.
 func Fingerprint() func() (string, error) {
 	type result struct {
@@ -34,7 +34,7 @@ func Fingerprint() func() (string, error) {
 	}
 }
 
-// fingerprint tells a build of the program from every other one. What the go
+// fingerprint identifies a build of the program. What the go
 // command recorded suffices for a released module and for a clean checkout; every
 // other build is known by the content of its executable.
 func fingerprint(info *debug.BuildInfo, executable func() (io.ReadCloser, error)) (string, error) {

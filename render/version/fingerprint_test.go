@@ -52,7 +52,7 @@ func TestFingerprint(t *testing.T) {
 		seen[first] = b.name
 	}
 	if _, err := fingerprint(nil, func() (io.ReadCloser, error) { return nil, errors.New("gone") }); err == nil {
-		t.Error("a build that nothing tells apart has a fingerprint")
+		t.Error("a build that nothing identifies has a fingerprint")
 	}
 	if this, err := Fingerprint()(); err != nil || this == "" {
 		t.Errorf("this build: %q, %v", this, err)

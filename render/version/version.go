@@ -1,4 +1,4 @@
-// Package version tells which build of Armature runs.
+// Package version reports which build of Armature runs.
 package version
 
 import (
@@ -10,7 +10,7 @@ import (
 
 const module = "github.com/armature-dev/armature"
 
-// described is what `git describe` said of the source: make sets it with
+// described is the output of `git describe` for the source: make sets it with
 // -ldflags "-X github.com/armature-dev/armature/render/version.described=…".
 var described string
 

@@ -107,7 +107,7 @@ func (s *ActorStatus) Row(wide bool) []string {
 	return row
 }
 
-// Status says how an actor is. What stands higher in this list wins:
+// Status is the state of an actor. An earlier one in this list wins:
 // Terminating, Creating, TransportError, the errors of pods where none is ready,
 // ScalingError, Degraded, Napping, Updating, ScalingUp, ScalingDown, Running.
 func Status(l Live) ActorStatus {
@@ -203,8 +203,8 @@ func (s *ActorStatus) conditions(l Live, queueError string, queueReady bool, wor
 
 // desired is the HPA's number while KEDA has not scaled to zero.
 func desired(w, hpa live) int {
-	replicas, said := w.find("spec", "replicas")
-	if !said {
+	replicas, ok := w.find("spec", "replicas")
+	if !ok {
 		replicas = 1.0
 	}
 	n := toInt(replicas)
@@ -250,7 +250,7 @@ func transportState(q live) (problem string, ready bool) {
 // cause is why pods do not get on.
 type cause struct{ status, message string }
 
-// severity is the order in which one cause stands for all.
+// severity is the order of causes; the first one is reported for all.
 var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError, ConfigError, WorkloadError}
 
 // countPods counts the pods and gives what keeps the failing ones.
@@ -327,7 +327,7 @@ func podCause(pod live, events []map[string]any) cause {
 	return cause{}
 }
 
-// mountCause tells a missing ConfigMap or Secret from a volume that cannot be
+// mountCause distinguishes a missing ConfigMap or Secret from a volume that cannot be
 // mounted.
 func mountCause(message string) string {
 	lower := strings.ToLower(message)
@@ -373,7 +373,7 @@ func lastScale(l Live) string {
 		}
 	}
 	if when := (live{l.HPA}).time("status.lastScaleTime"); when.After(last.Add(time.Minute)) {
-		last, direction = when, "" // of which no event is left
+		last, direction = when, "" // its event is gone
 	}
 	if last.IsZero() || l.Now.Before(last) {
 		return ""
