@@ -70,7 +70,7 @@ type AgentBuildSpec struct {
 	BuildOutput *BuildOutput `json:"buildOutput,omitempty"`
 
 	// CleanupAfterBuild deletes the PipelineRun of a build that succeeded, with
-	// its pods and volumes, once the result stands in status; retention limits
+	// its pods and volumes, once the result is in status; retention limits
 	// say how many stay. Default true. Failed runs are never deleted by it.
 	// +optional
 	// +kubebuilder:default=true
@@ -324,7 +324,7 @@ type Parameter struct {
 // BuildOutput names the image to push.
 type BuildOutput struct {
 	// Image is the repository below the registry, such as team/weather. A
-	// placeholder in angle brackets stands for the build's name.
+	// placeholder in angle brackets is replaced by the build's name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image"`
@@ -391,7 +391,7 @@ const (
 	RetryAny            RetryOn = "Any"
 )
 
-// Covers tells whether a failure of an attempt is to be followed by another
+// Covers reports whether a failure of an attempt is to be followed by another
 // attempt. Nil covers nothing.
 func (r *Retries) Covers(attempt int32, failure *FailureDetails) bool {
 	return r != nil && attempt <= r.Limit && (slices.Contains(r.After, RetryAny) || failure != nil && failure.Cause != "")

@@ -26,7 +26,7 @@ func Plain(text string) string {
 	return b.String()
 }
 
-// steers tells whether a terminal would obey a character instead of showing it.
+// steers reports whether a terminal would obey a character instead of showing it.
 func steers(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029')
 }

@@ -170,7 +170,7 @@ type AgentBuildStatus struct {
 	Ignored *Inputs `json:"ignored,omitempty"`
 }
 
-// Over tells whether nothing more is to come of the build by itself: it is done,
+// Over reports whether nothing more is to come of the build by itself: it is done,
 // or it failed and is not tried again.
 func (b *AgentBuild) Over() bool {
 	s := b.Status

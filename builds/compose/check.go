@@ -19,7 +19,7 @@ import (
 // controller copies the spec into the status.
 const maxRunBytes = 700 * 1024
 
-// background stands for Tekton's default configuration.
+// background is the context of Tekton's default configuration.
 func background() context.Context { return context.Background() }
 
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What
@@ -190,8 +190,8 @@ func (c *composition) checkRun(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) 
 	}
 }
 
-// shape is all that judge looks at: the run without the values of its
-// parameters, of which it looks at the types alone.
+// shape is all that judge looks at: the run, with the types of its parameters
+// but without their values.
 func (c *composition) shape(run *tektonv1.PipelineRun) string {
 	kinds := make([]string, 0, len(run.Spec.Params))
 	for _, param := range run.Spec.Params {
@@ -324,25 +324,25 @@ func checkTask(step *StepFile, problems *problemList) {
 		{"volumes", mustJSON(task.Volumes)}, {"workspaces", mustJSON(task.Workspaces)},
 	}
 	for _, part := range parts {
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, m := range paramReference.FindAllStringSubmatch(part.text, -1) {
 			name := m[1] + m[2]
-			if told[name] || knowsParam(task.Params, name) {
+			if reported[name] || knowsParam(task.Params, name) {
 				continue
 			}
-			told[name] = true
+			reported[name] = true
 			bad(part.path, fmt.Sprintf("refers to $(params.%s), which is not declared", name), "declare it under params:")
 		}
 		for _, m := range workspaceReference.FindAllStringSubmatch(part.text, -1) {
-			if !told["w:"+m[1]] && !slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == m[1] }) {
-				told["w:"+m[1]] = true
+			if !reported["w:"+m[1]] && !slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == m[1] }) {
+				reported["w:"+m[1]] = true
 				bad(part.path, fmt.Sprintf("refers to the workspace %q, which is not declared", m[1]), "declare it under workspaces:")
 			}
 		}
 		for _, m := range resultReference.FindAllStringSubmatch(part.text, -1) {
-			if !told["r:"+m[1]] && !slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == m[1] }) {
-				told["r:"+m[1]] = true
-				if !saidByTekton(problems, m[1]) {
+			if !reported["r:"+m[1]] && !slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == m[1] }) {
+				reported["r:"+m[1]] = true
+				if !reportedByTekton(problems, m[1]) {
 					bad(part.path, fmt.Sprintf("writes the result %q, which is not declared", m[1]), "declare it under results:")
 				}
 			}
@@ -350,8 +350,8 @@ func checkTask(step *StepFile, problems *problemList) {
 	}
 }
 
-// saidByTekton tells whether a result in a script was reported already.
-func saidByTekton(problems *problemList, result string) bool {
+// reportedByTekton reports whether a result in a script was reported already.
+func reportedByTekton(problems *problemList, result string) bool {
 	return slices.ContainsFunc(problems.found, func(p *Problem) bool { return strings.Contains(p.Message, "results."+result) })
 }
 
@@ -361,7 +361,7 @@ var (
 	resultReference    = regexp.MustCompile(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
 )
 
-// knowsParam tells whether name, or name without an object's key, is declared.
+// knowsParam reports whether name, or name without an object's key, is declared.
 func knowsParam(params tektonv1.ParamSpecs, name string) bool {
 	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
 		return p.Name == name || (p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))

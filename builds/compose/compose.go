@@ -48,8 +48,8 @@ type Settings struct {
 // Input is all that composition looks at.
 type Input struct {
 	Build *api.AgentBuild
-	// Place says where the build stands, such as a file and a line; empty
-	// stands for its kind and name.
+	// Place says where the build is, such as a file and a line. Empty means its
+	// kind and name.
 	Place    string
 	Template *Template
 	// Steps by ConfigMap name; StepNames says which are needed.
@@ -61,8 +61,8 @@ type Input struct {
 	Commit string
 	// Attempt from 1; zero means 1.
 	Attempt int32
-	// Trigger is the reason to start; it is noted on the run. Number tells this
-	// run from the others of its build, and is a part of its name; zero where no
+	// Trigger is the reason to start; it is noted on the run. Number distinguishes
+	// this run from the others of its build, and is a part of its name; zero where no
 	// cluster is.
 	Trigger api.Trigger
 	Number  int32
@@ -86,7 +86,7 @@ type Output struct {
 	Apply []Object
 	// Needs are the objects that must exist before the run.
 	Needs []Need
-	// Warnings are no errors, but worth a look.
+	// Warnings are worth a look, but are not errors.
 	Warnings []string
 
 	pipelineText string // Pipeline.Spec as JSON
@@ -158,12 +158,12 @@ type plannedStep struct {
 	userAt   int
 	file     *StepFile
 	task     tektonv1.PipelineTask
-	// known values of the task's parameters, for what can be told beforehand
+	// known values of the task's parameters, for checks before the run
 	known map[string]tektonv1.ParamValue
 }
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
-// Problems. With a step that ReadStep refused there is no output either.
+// Problems. There is no output for a step that ReadStep refused, either.
 func Pipeline(in Input) (*Output, error) {
 	if in.Attempt == 0 {
 		in.Attempt = 1
@@ -309,7 +309,7 @@ func (c *composition) rows() []*plannedStep {
 	return enabled
 }
 
-// listsAll tells whether the build's steps are the whole pipeline.
+// listsAll reports whether the build's steps are the whole pipeline.
 func listsAll(b *api.AgentBuild) bool {
 	return b.Spec.Pipeline != nil && slices.ContainsFunc(b.Spec.Pipeline.Steps, func(s api.Step) bool { return s.ConfigMap != "" })
 }
@@ -342,7 +342,7 @@ func (c *composition) checkBuild() {
 	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
 	c.checkSource()
 	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
-		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is no image reference: %v", c.spec.image, err),
+		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is not an image reference: %v", c.spec.image, err),
 			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
 	}
 	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
@@ -352,7 +352,7 @@ func (c *composition) checkBuild() {
 		c.bad(api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials", "names no Secret", "name one, or leave imageRepoCredentials out")
 	}
 	if w := spec.Workspace; w != nil && w.Size != nil && w.Size.Sign() <= 0 {
-		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is no size of a volume", w.Size), "write it like 2Gi")
+		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is not a valid volume size", w.Size), "write it like 2Gi")
 	}
 	if p := spec.Pipeline; p != nil {
 		for i, b := range p.Workspaces {
@@ -366,7 +366,7 @@ func (c *composition) checkBuild() {
 				continue
 			}
 			if err := imageFault(*param.Value); err != nil {
-				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d].value", i), fmt.Sprintf("%q is no image reference: %v", *param.Value, err),
+				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d].value", i), fmt.Sprintf("%q is not an image reference: %v", *param.Value, err),
 					"write it as registry/repository:tag")
 			}
 		}
@@ -416,7 +416,7 @@ func (c *composition) checkPasswords(field string, params []api.Parameter) {
 // password in a Git URL, as the rule of spec.source.sourceRepository has it.
 var password = regexp.MustCompile(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
 
-// imageFault tells why an image cannot be pushed under that name.
+// imageFault says why an image cannot be pushed under that name.
 func imageFault(image string) error {
 	if strings.Contains(image, "://") {
 		return errors.New("it has a scheme")
@@ -444,7 +444,7 @@ func (c *composition) plan() {
 		s.file = c.in.Steps[s.row.ConfigMap]
 		if s.file == nil {
 			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field + ".configMap",
-				Message: fmt.Sprintf("there is no step ConfigMap %q", s.row.ConfigMap),
+				Message: fmt.Sprintf("step ConfigMap %q does not exist", s.row.ConfigMap),
 				Hint:    "create it in the build's or the controller's namespace, correct the name, or disable the step"})
 			continue
 		}
@@ -486,7 +486,7 @@ func (c *composition) compose(s *plannedStep) {
 
 // order sets what each task waits for: the step before it, or what its row says.
 func (c *composition) order() {
-	before := map[string][]string{} // what stands for a step that is left out
+	before := map[string][]string{} // replacements of a step that is left out
 	rows := c.in.Template.Steps
 	enabled := map[string]bool{}
 	for _, s := range c.steps {
@@ -602,5 +602,5 @@ func SourceHash(b *api.AgentBuild, t *Template) string {
 	return fingerprint(Repository(b, t), Revision(b, t))[:16]
 }
 
-// NoTemplate stands where a template could not be read.
+// NoTemplate takes the place of a template that could not be read.
 func NoTemplate() *Template { return &Template{doc: &document{}} }

@@ -16,7 +16,7 @@ import (
 var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
 
 // mapImages pins the images of a step and sends them to the mirror. An image that
-// is a parameter is mapped where its value stands.
+// is a parameter is mapped where its value is set.
 func (c *composition) mapImages(s *plannedStep) {
 	if c.in.Settings.ImageMirror == "" && len(c.in.Settings.ImagePins) == 0 {
 		return
@@ -63,7 +63,7 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		c.problems.add(Problem{Reason: api.ReasonInvalidStep, Place: s.file.doc.place(path), Field: path, task: s.row.Name,
-			Message: fmt.Sprintf("%q is no image reference: %v", image, err), Hint: "write it as registry/repository:tag"})
+			Message: fmt.Sprintf("%q is not an image reference: %v", image, err), Hint: "write it as registry/repository:tag"})
 		return image
 	}
 	repository, end := ref.Context().Name(), ":"+ref.Identifier()
@@ -80,7 +80,7 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {
-			c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: "the image mirror", Field: mirror, Message: "is no registry or path in one",
+			c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: "the image mirror", Field: mirror, Message: "is not a registry or path in one",
 				Hint: "write it as host/path, without a scheme"})
 			return image
 		}
@@ -88,10 +88,10 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	return repository + end
 }
 
-// CheckMirror tells what is wrong with Settings.ImageMirror.
+// CheckMirror returns an error if Settings.ImageMirror is not valid.
 func CheckMirror(mirror string) error {
 	if _, err := name.NewRepository(strings.TrimSuffix(mirror, "/") + "/image"); err != nil || strings.Contains(mirror, "://") {
-		return fmt.Errorf("%q is no registry or path in one: write it as host/path, without a scheme", mirror)
+		return fmt.Errorf("%q is not a registry or path in one: write it as host/path, without a scheme", mirror)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func ReadPins(file string, data []byte) (map[string]string, error) {
 	}
 	for _, image := range sortedKeys(pins) {
 		if !imageDigest.MatchString(pins[image]) {
-			problems.add(Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is no sha256 digest", pins[image]), Hint: "write sha256: and 64 hexadecimal digits"})
+			problems.add(Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is not a sha256 digest", pins[image]), Hint: "write sha256: and 64 hexadecimal digits"})
 		}
 	}
 	return pins, problems.err()
@@ -135,7 +135,7 @@ func lockedImages(data []byte) (map[string]string, error) {
 	pins := make(map[string]string)
 	for _, image := range lock.Spec.Images {
 		if before, twice := pins[image.Image]; twice && before != image.Digest {
-			return nil, fmt.Errorf("%s stands there with two digests", image.Image)
+			return nil, fmt.Errorf("%s has two digests", image.Image)
 		}
 		pins[image.Image] = image.Digest
 	}

@@ -35,7 +35,7 @@ const (
 	PurposeRegistry Purpose = "registry"
 )
 
-// LabelCredentials on a Secret of another type tells the purpose that it serves.
+// LabelCredentials on a Secret of another type names its purpose.
 const LabelCredentials = "armature.dev/credentials"
 
 // types of Secrets that say by themselves what they are for.
@@ -49,7 +49,7 @@ func (p Purpose) types() []corev1.SecretType {
 	return nil
 }
 
-// Fits tells whether a Secret may be used for the purpose.
+// Fits reports whether a Secret may be used for the purpose.
 func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
 	return p == "" || slices.Contains(p.types(), kind) || labels[LabelCredentials] == string(p)
 }

@@ -26,7 +26,7 @@ var (
 	}
 	// implied values hold when nobody gave one.
 	implied = map[string]string{"subfolder-path": ".", "revision": "main"}
-	// noted parameters steer the build itself or stand in published manifests,
+	// noted parameters control the build itself or occur in published manifests,
 	// and need no step that declares them.
 	noted = map[string]bool{timeoutParameter: true, "github-token-secret": true}
 
@@ -221,7 +221,7 @@ func (c *composition) parameters(s *plannedStep) {
 			}
 			continue
 		}
-		// a whole reference stands for a value of its own type
+		// a whole reference has the type of the value that it refers to
 		if value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference.MatchString(value.StringVal)) {
 			c.problems.add(Problem{Reason: api.ReasonWrongParameterType, Place: place, Field: field,
 				Message: fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, article(declared.Type), article(value.Type)),
@@ -240,7 +240,7 @@ func (c *composition) parameters(s *plannedStep) {
 	}
 	c.requireStepParameters(s, required)
 	// Another ConfigMap of the same name may take less than the template offers,
-	// so that this is no error.
+	// so this is not an error.
 	for _, p := range s.row.DefaultParameters {
 		if !declares(spec.Params, p.Name) {
 			place, field := c.rowPlace(s)
@@ -276,7 +276,7 @@ func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, v
 }
 
 // maxValueBytes bounds each text of a parameter: values become arguments and
-// environment variables, of which Linux takes 128 KiB each.
+// environment variables, and Linux accepts 128 KiB for each.
 const maxValueBytes = 32 * 1024
 
 // checkSize refuses a value that no container could be started with.
@@ -345,7 +345,7 @@ func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamV
 	return value, "", "", false
 }
 
-// given tells whether the build, the template or an implied value provides name.
+// given reports whether the build, the template or an implied value provides name.
 func (c *composition) given(s *plannedStep, name string) bool {
 	if _, ok := implied[canonical(name)]; ok {
 		return true
@@ -369,14 +369,14 @@ func (c *composition) requireStepParameters(s *plannedStep, required map[string]
 		}
 	}
 	for _, p := range append(slices.Clone(c.in.Template.GlobalParameters), s.row.DefaultParameters...) {
-		wanted := p.Required != nil && *p.Required && p.Value == nil
-		if wanted && declares(s.task.TaskSpec.Params, p.Name) && !c.given(s, p.Name) && !c.reported(s, p.Name) {
+		required := p.Required != nil && *p.Required && p.Value == nil
+		if required && declares(s.task.TaskSpec.Params, p.Name) && !c.given(s, p.Name) && !c.reported(s, p.Name) {
 			c.missing(s, p.Name, "")
 		}
 	}
 }
 
-// reported tells whether a declared parameter without any value was named.
+// reported reports whether a declared parameter without any value was named.
 func (c *composition) reported(s *plannedStep, name string) bool {
 	for _, p := range s.task.TaskSpec.Params {
 		if canonical(p.Name) == canonical(name) {
@@ -400,7 +400,7 @@ func (c *composition) missing(s *plannedStep, name, at string) {
 	c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field, Message: message, Hint: hint})
 }
 
-// specFields tell where in the spec a derived parameter comes from.
+// specFields are the fields of the spec that derived parameters come from.
 var specFields = map[string]string{
 	"repo-url":           "spec.source.sourceRepository",
 	"repo-clone-url":     "spec.source.sourceRepository",
@@ -460,7 +460,7 @@ func (c *composition) checkAliases(params []api.Parameter) {
 
 var wholeReference = regexp.MustCompile(`^\$\([^()]+\)$`)
 
-// reference to a pipeline parameter in the form that its type wants.
+// reference to a pipeline parameter in the form that its type requires.
 func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {
 	if kind == tektonv1.ParamTypeArray {
 		return tektonv1.ParamValue{Type: kind, ArrayVal: []string{"$(params." + name + "[*])"}}
@@ -499,7 +499,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// FromSpec tells whether a parameter has its value from a field of the spec.
+// FromSpec reports whether a parameter has its value from a field of the spec.
 func FromSpec(name string) bool {
 	_, ok := specFields[canonical(name)]
 	return ok

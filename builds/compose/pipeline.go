@@ -226,7 +226,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	return run, claim
 }
 
-// apply lists what must stand before the run.
+// apply lists the objects that must exist before the run.
 func (c *composition) apply(p *tektonv1.Pipeline, claim *corev1.PersistentVolumeClaim) []Object {
 	var out []Object
 	if s := c.in.Settings; s.CreateServiceAccount && s.ServiceAccountName != "" && c.in.Build.Spec.ServiceAccountName == "" {
@@ -331,7 +331,7 @@ func (c *composition) duration(text, place, field, reason string) time.Duration 
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
 		c.problems.add(Problem{Reason: reason, Place: place, Field: field,
-			Message: fmt.Sprintf("%q is no positive duration", text), Hint: "write it like 20m or 1h30m"})
+			Message: fmt.Sprintf("%q is not a positive duration", text), Hint: "write it like 20m or 1h30m"})
 		return 0
 	}
 	return d

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// Problem is one thing that a user can mend: where it is, what is wrong, and
-// how to put it right.
+// Problem is one thing that a user can fix: where it is, what is wrong, and how
+// to fix it.
 type Problem struct {
 	// Reason is the condition reason, one of the api.Reason constants.
 	Reason string
@@ -114,7 +114,7 @@ func comparePlaces(a, b string) int {
 	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a, b))
 }
 
-// digits with which a text begins.
+// digits at the start of a text.
 func digits(text string) string {
 	return text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// ConfigMap is what composition reads of one: its data, and the words that tell
-// a person where it is.
+// ConfigMap is what composition reads of one: its data, and its place as text
+// for people.
 type ConfigMap struct {
 	Namespace string
 	Name      string
@@ -56,7 +56,7 @@ func TemplateName(mode string) string {
 }
 
 // document is the text of one key, with enough of its structure to say on which
-// line a field stands.
+// line a field is.
 type document struct {
 	from ConfigMap
 	key  string
@@ -131,7 +131,7 @@ type Template struct {
 	Steps              []TemplateStep      `json:"steps"`
 
 	doc *document
-	// broken: its problems were told, so that Tekton need not tell them again
+	// broken: its problems are reported, so that Tekton need not report them again
 	broken bool
 }
 
@@ -173,7 +173,7 @@ type TemplateStep struct {
 type StepFile struct {
 	Task tektonv1.TaskSpec
 	doc  *document
-	// broken: its problems were told, so that nothing more is said of it
+	// broken: its problems are reported, so that no more follow from it
 	broken bool
 }
 
@@ -210,9 +210,9 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		case s.Name == "":
 			bad("has no name", "give each step a name, such as unit-tests")
 		case !dnsLabel.MatchString(s.Name) || len(s.Name) > 63:
-			bad(fmt.Sprintf("name %q is no DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
+			bad(fmt.Sprintf("name %q is not a DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
 		case seen[s.Name]:
-			bad(fmt.Sprintf("name %q stands twice", s.Name), "give each step a name of its own")
+			bad(fmt.Sprintf("name %q occurs twice", s.Name), "give each step a name of its own")
 		}
 		seen[s.Name] = true
 		if s.ConfigMap == "" {
@@ -243,7 +243,7 @@ func checkDoubles(params []TemplateParameter, doc *document, at string, problems
 		}
 		if seen[p.Name] {
 			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field,
-				Message: fmt.Sprintf("parameter %q stands twice", p.Name), Hint: "keep one of them"})
+				Message: fmt.Sprintf("parameter %q occurs twice", p.Name), Hint: "keep one of them"})
 		}
 		seen[p.Name] = true
 	}
@@ -280,7 +280,7 @@ func ReadStep(cm ConfigMap) (*StepFile, error) {
 	}
 	if file.Kind != "" && file.Kind != "TaskSpec" {
 		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("kind"), Field: "kind",
-			Message: fmt.Sprintf("is %q, not TaskSpec", file.Kind), Hint: "store what stands below spec: of the Task, with kind: TaskSpec or without"})
+			Message: fmt.Sprintf("is %q, not TaskSpec", file.Kind), Hint: "store the content of spec: of the Task, with or without kind: TaskSpec"})
 	}
 	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
 		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("apiVersion"), Field: "apiVersion",
@@ -294,7 +294,7 @@ func ReadStep(cm ConfigMap) (*StepFile, error) {
 	return step, problems.err()
 }
 
-// otherKeys tells which keys a ConfigMap has instead of the one sought.
+// otherKeys lists the keys that a ConfigMap has instead of the one sought.
 func otherKeys(cm ConfigMap) string {
 	if len(cm.Data) == 0 {
 		return " (it has no data)"
@@ -315,7 +315,7 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 			where += ":" + m[1]
 			message = strings.TrimPrefix(message, m[0])
 		}
-		problems.add(Problem{Reason: reason, Place: where, Message: "cannot be read: " + message, Hint: "mend the YAML; tabs and unclosed quotes are common causes"})
+		problems.add(Problem{Reason: reason, Place: where, Message: "cannot be read: " + message, Hint: "fix the YAML; tabs and unclosed quotes are common causes"})
 		return false
 	}
 	doc.root = &root
@@ -329,14 +329,14 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 		if m := anyLine.FindStringSubmatch(message); m != nil {
 			where += ":" + m[1]
 		}
-		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "mend the YAML: each key stands once, and anchors are few"})
+		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "fix the YAML: each key occurs once, and anchors are few"})
 		return false
 	}
 	unknown, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
 		field, message := "", err.Error()
 		if m := wrongType.FindStringSubmatch(message); m != nil {
-			field, message = m[2], fmt.Sprintf("is %s, where %s is wanted", m[1], m[3])
+			field, message = m[2], fmt.Sprintf("is %s; want %s", m[1], m[3])
 		}
 		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: message, Hint: "give the field the type that docs/builds.md says"})
 		return false
@@ -346,7 +346,7 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: "is no known field", Hint: "correct the spelling or remove it"})
+		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: "is not a known field", Hint: "correct the spelling or remove it"})
 	}
 	return true
 }

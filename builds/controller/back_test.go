@@ -10,9 +10,9 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 )
 
-// Going back to an earlier spec, step or rerun mark is a wish like any other: it
-// gets a run of its own, whether or not the earlier one is still there, and status
-// tells of it.
+// Going back to an earlier spec, step or rerun mark is a change like any other: it
+// gets a run of its own, whether or not the earlier one still exists, and status
+// reports it.
 func TestBackToAnEarlierSpec(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("cleanup=%v", !keep), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestBackToAnEarlierStep(t *testing.T) {
 	for i, word := range []string{"one", "two", "one"} {
 		w.rewrite("own-step", compose.StepKey, step(word))
 		w.ended(i + 1)
-		w.eventually("status tells of the run", func() string {
+		w.eventually("status reports the run", func() string {
 			if s := w.build("weather").Status; s.RunNumber != int32(i+1) || s.Phase != api.PhaseSucceeded {
 				return fmt.Sprintf("run %d: %s", s.RunNumber, s.Phase)
 			}
@@ -76,7 +76,7 @@ func TestBackToAnEarlierStep(t *testing.T) {
 }
 
 // A controller that dies right after it created the run, and one whose answer got
-// lost, leave one run and a status that tells of it.
+// lost, leave one run and a status that reports it.
 func TestBackToAnEarlierSpecWithACrash(t *testing.T) {
 	w := newWorld(t)
 	keep := false
@@ -111,7 +111,7 @@ func TestBackToAnEarlierSpecWithACrash(t *testing.T) {
 	w.change(b, retag("v1"))
 	<-died
 	if got := w.build("weather").Status; len(w.runs()) != 3 || got.RunNumber != 2 {
-		t.Fatalf("%d runs, and status tells of run %d", len(w.runs()), got.RunNumber)
+		t.Fatalf("%d runs, and status reports run %d", len(w.runs()), got.RunNumber)
 	}
 	w.start()
 	w.ended(3)

@@ -18,8 +18,8 @@ func (down) Get(context.Context, client.ObjectKey, client.Object, ...client.GetO
 	return errors.New("connection refused")
 }
 
-// A failed read tells nothing of a build, so that the wait before it is looked at
-// again goes on doubling.
+// A failed read says nothing about a build, so the wait before the next look goes
+// on doubling.
 func TestFailedReadKeepsTheBackoff(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team1", Name: "weather"}
 	r := &Reconciler{Client: down{}, rebuilds: newRebuilds(1)}

@@ -121,7 +121,7 @@ func measureBurst(b *testing.B) {
 }
 
 // cost of a piece of work in seconds: by the clock, and of CPU in this process
-// and its children, the API server and etcd. The latter tells more on a busy
+// and its children, the API server and etcd. The latter is more reliable on a busy
 // machine.
 type cost struct{ wall, cpu float64 }
 

@@ -99,7 +99,7 @@ func (w *world) spawn(file string) *exec.Cmd {
 	return cmd
 }
 
-// kill a process that cannot defend itself. Its exit status tells just that.
+// kill a process that cannot defend itself. Its exit status reports just that.
 func kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

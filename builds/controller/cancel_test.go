@@ -15,7 +15,7 @@ func TestCancel(t *testing.T) {
 	run := w.run(1)
 	w.phase("weather", api.PhaseBuilding)
 	w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true })
-	w.eventually("the run is told to stop", func() string { return cancelState(w, run.Name) })
+	w.eventually("the run is cancelled", func() string { return cancelState(w, run.Name) })
 	w.finish(run, "False", "Cancelled", "PipelineRun was cancelled")
 	got := w.phase("weather", api.PhaseCancelled)
 	if c := condition(got, api.ConditionSucceeded); c.Reason != api.ReasonCancelled {

@@ -11,8 +11,8 @@ import (
 )
 
 // A failure has a cause when the build is not to blame for it: what the cluster
-// did to the pod, as Tekton tells it, or what a registry or a Git server answered,
-// as the failed step's last line tells it. Everything else, first of all a
+// did to the pod, as Tekton reports it, or what a registry or a Git server
+// answered, as the failed step's last line reports it. Everything else, first of all a
 // compiler's or a test's failure, would fail again.
 
 // podCause is what became of the task's pod; empty when it is not at fault.
@@ -41,7 +41,7 @@ func podCause(reason, message string) api.FailureCause {
 }
 
 // stepCause is why a step ended: its container vanished with the node, or its
-// last line tells of a server.
+// last line names a server.
 func stepCause(ended *corev1.ContainerStateTerminated, log []string) api.FailureCause {
 	if ended.Reason == "ContainerStatusUnknown" {
 		return api.CauseNodeLost

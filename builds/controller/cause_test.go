@@ -56,7 +56,7 @@ func TestStepCause(t *testing.T) {
 		if got := stepCause(&corev1.ContainerStateTerminated{ExitCode: 1}, []string{"something before", line, "", " "}); got != want {
 			t.Errorf("%s\n  cause %q, want %q", line, got, want)
 		}
-		// What it said before its last words does not count.
+		// Output before the last lines does not count.
 		if got := stepCause(&corev1.ContainerStateTerminated{ExitCode: 1}, []string{line, "exit status 1"}); got != "" {
 			t.Errorf("%s, then others: cause %q", line, got)
 		}

@@ -72,7 +72,7 @@ func TestSpecChangeDuringARun(t *testing.T) {
 		first := w.run(1)
 		w.phase("weather", api.PhaseBuilding)
 		w.change(b, retag("v2"))
-		w.eventually("the first run is told to stop", func() string { return cancelState(w, first.Name) })
+		w.eventually("the first run is cancelled", func() string { return cancelState(w, first.Name) })
 		w.never("a second run beside the first", func() string {
 			if n := len(w.runs()); n != 1 {
 				return fmt.Sprintf("%d runs", n)

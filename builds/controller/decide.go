@@ -98,7 +98,7 @@ func decide(s *seen) verdict {
 		return v
 	}
 
-	// Nothing new is wanted: tell how the last run stands.
+	// Nothing new is requested: report the state of the last run.
 	if v.current == nil {
 		v.missing = status.Phase == api.PhaseBuilding
 		v.keep(status)
@@ -155,8 +155,8 @@ func (v *verdict) retry(s *seen, last run) {
 	v.start, v.attempt, v.commit = api.TriggerRetry, last.attempt+1, last.commit
 }
 
-// keep what status says of a run that is gone. Where it speaks of a spec or a
-// server that is no longer at fault, it speaks of that run again.
+// keep what status reports of a run that is gone. Where it reports a spec or a
+// server that is no longer at fault, it reports that run again.
 func (v *verdict) keep(status api.AgentBuildStatus) {
 	v.phase, v.message = status.Phase, status.Message
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
@@ -205,7 +205,7 @@ func knownInputs(s *seen) *api.Inputs {
 func knownCommit(s *seen, known *api.Inputs) string {
 	commit := known.Commit
 	if source := s.build.Status.Source; commit == "" && source != nil {
-		commit = source.Git.CommitSHA // written before inputs told it
+		commit = source.Git.CommitSHA // written before inputs recorded it
 	}
 	if known.SourceHash != "" && known.SourceHash != s.want.SourceHash {
 		return ""
@@ -231,7 +231,7 @@ func nextNumber(s *seen) int32 {
 	return n + 1
 }
 
-// whyStart tells why the last run does not serve; empty when it does.
+// whyStart is the reason why the last run is out of date; empty if it is not.
 func whyStart(s *seen, known *api.Inputs) api.Trigger {
 	switch {
 	case known == nil:
@@ -248,7 +248,7 @@ func whyStart(s *seen, known *api.Inputs) api.Trigger {
 	return ""
 }
 
-// ignored tells whether today's inputs were set aside while a run was under way.
+// ignored reports whether today's inputs were set aside while a run was under way.
 func ignored(s *seen) bool {
 	i := s.build.Status.Ignored
 	return i != nil && i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
@@ -289,7 +289,7 @@ func prunable(s *seen) (out []run, after time.Duration) {
 		switch {
 		case i == 0 && !recorded(s, r) && lastRun(s) != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
-			// A failed run that is still to be retried tells the attempt.
+			// A failed run that is still to be retried records the attempt.
 			if i == 0 && lastRun(s) != nil && !r.succeeded() && !r.cancelled() && spec.Retries.Covers(r.attempt, s.build.Status.FailureDetails) {
 				continue
 			}
@@ -301,7 +301,7 @@ func prunable(s *seen) (out []run, after time.Duration) {
 	return out, after
 }
 
-// recorded tells whether status holds the result of a finished run.
+// recorded reports whether status holds the result of a finished run.
 func recorded(s *seen, r run) bool {
 	status := s.build.Status
 	return status.PipelineRunName == r.Name && status.CompletionTime != nil && status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending

@@ -58,7 +58,7 @@ func TestDenied(t *testing.T) {
 	began := time.Now()
 	b := w.create("weather")
 	var got *api.AgentBuild
-	w.eventually("the denial is told", func() string {
+	w.eventually("the denial is in status", func() string {
 		got = w.build("weather")
 		if c := condition(got, api.ConditionRunExists); c.Reason != api.ReasonRunDenied || !strings.Contains(c.Message, "builds are frozen until Monday") {
 			return fmt.Sprintf("%+v", c)
@@ -71,7 +71,7 @@ func TestDenied(t *testing.T) {
 	if got.Status.Phase != api.PhaseFailed {
 		t.Errorf("phase %s", got.Status.Phase)
 	}
-	w.eventually("an event tells it, too", func() string {
+	w.eventually("an event reports it, too", func() string {
 		var list eventsv1.EventList
 		w.must(w.List(w.Context(), &list, client.InNamespace(w.namespace)))
 		for _, e := range list.Items {

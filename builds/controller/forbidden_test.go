@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A template or a step in a namespace that the controller may not read is told
-// with its place, and the one of the same name further on is not built from.
+// A template or a step in a namespace that the controller may not read is
+// reported with its place. The one of the same name further on is not used.
 // Once it may be read, the build goes on.
 func TestForbiddenTemplate(t *testing.T) {
 	w := newWorld(t)
@@ -59,7 +59,7 @@ func TestForbiddenTemplate(t *testing.T) {
 		w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"granted": name} })
 	}
 	for _, name := range []string{"pipeline-template-own", "own-step"} {
-		w.eventually(name+" is told to be forbidden", func() string {
+		w.eventually(name+" is reported as forbidden", func() string {
 			got := w.build("weather")
 			c := condition(got, api.ConditionReady)
 			for _, want := range []string{"ConfigMap " + platform + "/" + name + ": the controller may not read it", "hint: grant the controller's ServiceAccount get on configmaps"} {

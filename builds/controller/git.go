@@ -36,8 +36,8 @@ type resolved struct {
 
 var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// resolve the commit that a revision of a repository stands for; a full SHA is
-// taken as it is. The errors are those of resolver.commit.
+// resolve finds the commit of a revision of a repository; a full SHA is used
+// unchanged. The errors are those of resolver.commit.
 func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
 	if fullCommit.MatchString(revision) {
 		return resolved{commit: revision}, nil
@@ -68,7 +68,7 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 	address := compose.CloneURL(repository)
 	endpoint, err := transport.NewEndpoint(address)
 	if err != nil {
-		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("%q is no Git URL", repository), "write it like https://host/path or git@host:path")
+		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("%q is not a Git URL", repository), "write it like https://host/path or git@host:path")
 	}
 	switch endpoint.Protocol {
 	case "https", "http", "ssh":
@@ -204,7 +204,7 @@ func redact(address string) string {
 }
 
 // hostKeys reads the lines of a known_hosts file. The library reads files only,
-// and these lines are no secret.
+// and these lines are not secret.
 func hostKeys(lines []byte) (*knownhosts.HostKeyDB, error) {
 	file, err := os.CreateTemp("", "known_hosts-")
 	if err != nil {

@@ -114,7 +114,7 @@ func TestGitRevision(t *testing.T) {
 	}
 }
 
-// A step may be given a revision of its own: status tells the commit that it
+// A step may be given a revision of its own: status records the commit that it
 // cloned.
 func TestGitCommitOfStep(t *testing.T) {
 	w := newWorld(t)
@@ -130,7 +130,7 @@ func TestGitCommitOfStep(t *testing.T) {
 	}
 }
 
-// Builds that ask the same at once share the answer, but each is told of itself.
+// Builds with the same question at once share the answer, but each status names its own build.
 func TestGitRefusalNamesItsBuild(t *testing.T) {
 	w := newWorld(t)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -148,7 +148,7 @@ func TestGitRefusalNamesItsBuild(t *testing.T) {
 	w.start()
 	for i := range n {
 		if got := w.phase(name(i), api.PhaseFailed).Status.Message; !strings.Contains(got, "AgentBuild "+w.namespace+"/"+name(i)+": ") {
-			t.Errorf("build %d is told: %s", i, got)
+			t.Errorf("build %d reports: %s", i, got)
 		}
 	}
 }
@@ -182,8 +182,8 @@ func TestGitDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// What a Git server refuses is told with its reason, and with a Secret's name but
-// never its text.
+// A refusal of a Git server is reported with its reason, and with a Secret's name
+// but never its text.
 func TestGitRefusals(t *testing.T) {
 	w := newWorld(t)
 	r := w.serveGit("right-token")

@@ -109,7 +109,7 @@ func TestGitServerThatAnswersWithoutEnd(t *testing.T) {
 			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = url+"/x", "main"
 		})
 	}
-	w.eventually("the error is told", func() string {
+	w.eventually("the error is in status", func() string {
 		if c := condition(w.build("error"), api.ConditionReady); c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, urls["error"]) {
 			return c.Reason + " " + c.Message
 		}

@@ -138,8 +138,8 @@ func TestGitAnswersAreShared(t *testing.T) {
 	}
 }
 
-// A server that fails is asked again after a wait that doubles, although each
-// question lets the reconcile end well; what the user must fix is told at once.
+// A failing server is asked again after a wait that doubles, although each
+// reconcile succeeds. What the user must fix is reported at once.
 func TestGitFailuresWaitLonger(t *testing.T) {
 	a, over := newAsked(), make(chan struct{})
 	close(over)

@@ -149,7 +149,7 @@ func sshReferences(ctx context.Context, dial Dial, endpoint *transport.Endpoint,
 	return refs, nil
 }
 
-// noRepository tells whether a server says over SSH that there is none, or none
+// noRepository reports whether a server says over SSH that there is none, or none
 // for that key.
 func noRepository(text string) bool {
 	text = strings.ToLower(text)

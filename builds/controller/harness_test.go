@@ -340,7 +340,7 @@ type writeCounter struct {
 	runs []time.Time
 }
 
-// runsCreated tells whether n runs were confirmed, and when the n-th was.
+// runsCreated reports whether n runs were confirmed, and when the n-th was.
 func (c *writeCounter) runsCreated(n int) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,7 +39,7 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 		for _, want := range []string{`Secret "database" is of type Opaque, and not marked as a login for git`, "kubernetes.io/basic-auth or kubernetes.io/ssh-auth, or label it armature.dev/credentials=git",
 			"not marked as a login for registry", "kubernetes.io/dockerconfigjson, or label it armature.dev/credentials=registry"} {
 			if !strings.Contains(c.Message, want) {
-				t.Errorf("%s: %q is not said in:\n%s", name, want, c.Message)
+				t.Errorf("%s: %q is not in:\n%s", name, want, c.Message)
 			}
 		}
 	}

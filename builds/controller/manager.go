@@ -211,7 +211,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency in
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,
 			// Each failure doubles the wait; the whole has no bucket, since a burst
-			// of builds is no failure.
+			// of builds is not a failure.
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute),
 			SkipNameValidation: ptr.To(true),
 		}).
@@ -255,7 +255,7 @@ func (runEvents) Update(_ context.Context, e event.UpdateEvent, q workqueue.Type
 	if ok1 && ok2 && readRun(before).done() == readRun(after).done() && before.Spec.Status == after.Spec.Status &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
 		before.Annotations[chainsSigned] == after.Annotations[chainsSigned] {
-		return // progress inside the run, which status does not tell
+		return // progress inside the run, which is not in status
 	}
 	enqueueOwner(e.ObjectNew, q)
 }

@@ -69,7 +69,7 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	}
 	for line := range strings.Lines(logs.String()) {
 		if !json.Valid([]byte(line)) {
-			t.Errorf("a log line is no JSON: %s", line)
+			t.Errorf("a log line is not JSON: %s", line)
 		}
 	}
 	if !strings.Contains(logs.String(), `"level":"INFO"`) {

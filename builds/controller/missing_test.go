@@ -26,7 +26,7 @@ func TestMissingThings(t *testing.T) {
 	ready := condition(got, api.ConditionReady)
 	for _, want := range []string{`Secret "git-login" does not exist in namespace "` + w.namespace, `Secret "registry-login"`, `ServiceAccount "builder"`, "hint: create the Secret"} {
 		if !strings.Contains(ready.Message, want) {
-			t.Errorf("%q is not said in:\n%s", want, ready.Message)
+			t.Errorf("%q is not in:\n%s", want, ready.Message)
 		}
 	}
 	if ready.Reason != api.ReasonSourceSecretNotFound {

@@ -18,7 +18,7 @@ type seen struct {
 	group string
 	// runs of this build, newest first.
 	runs []run
-	// template and steps; nil when problem tells why.
+	// template and steps; nil if problem says why.
 	template *compose.Template
 	steps    map[string]*compose.StepFile
 	problem  error
@@ -60,8 +60,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*se
 	return s, nil
 }
 
-// readTexts finds the template and the steps. What a user must mend goes to
-// s.problem; the error is for what may pass by itself.
+// readTexts finds the template and the steps. What a user must fix goes to
+// s.problem; the error is for faults that may pass by themselves.
 func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	b := s.build
 	namespaces := r.lookup(b)
@@ -72,7 +72,7 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	}
 	if text == nil {
 		s.problem = &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: place(b), Field: "spec.mode",
-			Message: fmt.Sprintf("there is no template ConfigMap %q in the namespaces %v", name, namespaces),
+			Message: fmt.Sprintf("template ConfigMap %q does not exist in the namespaces %v", name, namespaces),
 			Hint:    "create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`"}
 		s.want.SpecHash = specHash(b)
 		return nil
@@ -92,7 +92,7 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 			return err
 		}
 		if step == nil {
-			complete = false // composition names it, if a run is wanted
+			complete = false // composition names it, if a run is due
 			continue
 		}
 		s.steps[name] = step.step
@@ -102,7 +102,7 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
 	s.want.SourceHash = compose.SourceHash(b, s.template)
 	if !complete || s.problem != nil {
-		// Nothing can be built from this, so it is no reason to build again: a
+		// Nothing can be built from this, so it does not cause another build: a
 		// finished build stays as it is while somebody edits its steps.
 		s.want.TemplateHash = ""
 	}

@@ -68,7 +68,7 @@ func TestShippedRBAC(t *testing.T) {
 			b := w.create("cancelled")
 			w.phase("cancelled", api.PhaseBuilding)
 			w.change(b, func(b *api.AgentBuild) { b.Spec.Cancel = true })
-			w.eventually("a run is told to stop", func() string {
+			w.eventually("a run is cancelled", func() string {
 				for _, run := range w.runs() {
 					if run.Spec.Status != "" {
 						return ""

@@ -33,7 +33,7 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 			builds := func(n int, commit string) {
 				w.Helper()
 				w.ended(n)
-				w.eventually("the run is told of", func() string {
+				w.eventually("the run is in status", func() string {
 					if s := w.build("weather").Status; s.RunNumber != int32(n) || s.RunReason != api.TriggerTemplate || s.Phase != api.PhaseSucceeded {
 						return fmt.Sprintf("run %d because of %s: %s", s.RunNumber, s.RunReason, s.Phase)
 					}

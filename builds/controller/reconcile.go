@@ -46,7 +46,7 @@ type Reconciler struct {
 	Logs kubernetes.Interface
 	// Apply does server-side apply.
 	Apply *ssa.ResourceManager
-	// Events tells users what went wrong.
+	// Events reports to users what went wrong.
 	Events events.EventRecorder
 	// Settings of all builds.
 	Settings compose.Settings
@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: v.after}, nil
 }
 
-// act does what was decided; created tells that a run now exists.
+// act does what was decided; created reports whether a run now exists.
 func (r *Reconciler) act(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
 	if v.cancel != nil {
 		return false, r.cancel(ctx, v.cancel)
@@ -147,8 +147,8 @@ func (r *Reconciler) act(ctx context.Context, s *seen, v *verdict) (created bool
 	return r.start(ctx, s, v)
 }
 
-// start composes and creates a run. What a user must mend becomes v.problem;
-// the error is for what may pass by itself.
+// start composes and creates a run. What a user must fix becomes v.problem;
+// the error is for faults that may pass by themselves.
 func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
 	v.phase = api.PhaseFailed // unless it goes well
 	in := compose.Input{
@@ -177,9 +177,9 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	again := false
 	if in.Commit == "" {
 		answer, err := r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
-		var mend *compose.Problem
-		if errors.As(err, &mend) {
-			v.problem = mend
+		var problem *compose.Problem
+		if errors.As(err, &problem) {
+			v.problem = problem
 			r.later(s, v)
 			return false, nil
 		}
@@ -259,7 +259,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 // metadataOnly asks the API server to leave out of its answer all but metadata.
 const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
 
-// denied tells whether the API server refused for good: a 4xx that is neither a
+// denied reports whether the API server refused for good: a 4xx that is neither a
 // conflict nor a request to come later.
 func denied(err error) bool {
 	var status apierrors.APIStatus
@@ -336,7 +336,7 @@ func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (refu
 	return nil, nil
 }
 
-// found is what the API server told about the build's Secrets.
+// found is what the API server returned about the build's Secrets.
 type found struct {
 	source *corev1.Secret
 	keys   map[string][]string

@@ -53,8 +53,8 @@ func TestRestart(t *testing.T) {
 	w.left(3)
 }
 
-// A run that vanished while it was under way is told, not built again in
-// silence.
+// A run that vanished while it was under way is reported, not silently built
+// again.
 func TestRunDeletedByAnother(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -22,8 +22,8 @@ func (w *world) left(want int) {
 	})
 }
 
-// By default a succeeded run is deleted once its result stands in status, and
-// the build is not built again for it.
+// By default a succeeded run is deleted once its result is in status, and the
+// build is not built again for it.
 func TestCleanupAfterBuild(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -132,7 +132,7 @@ func TestRetentionWaitsForChains(t *testing.T) {
 }
 
 // A success that was cleaned up is not forgotten for an older failure that is
-// kept, and a spec that is broken and mended finds its result again.
+// kept, and a spec that is broken and fixed finds its result again.
 func TestCleanupKeepsTheResult(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -161,7 +161,7 @@ func TestCleanupKeepsTheResult(t *testing.T) {
 	w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
 	got := w.phase("weather", api.PhaseSucceeded)
 	if c := condition(got, api.ConditionReady); c.Status != metav1.ConditionTrue || got.Status.FailureDetails != nil {
-		t.Errorf("after mending: %+v, %+v", c, got.Status.FailureDetails)
+		t.Errorf("after the fix: %+v, %+v", c, got.Status.FailureDetails)
 	}
-	w.never("something happens after mending", same)
+	w.never("something happens after the fix", same)
 }

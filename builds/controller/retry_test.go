@@ -58,7 +58,7 @@ func TestRetryByCause(t *testing.T) {
 			})
 			run := w.run(1)
 			w.failFor(run, test.reason, test.message)
-			w.eventually("the cause is told", func() string {
+			w.eventually("the cause is in status", func() string {
 				b := w.build("weather")
 				d := b.Status.FailureDetails
 				switch {
@@ -88,7 +88,7 @@ func TestRetryByCause(t *testing.T) {
 	}
 }
 
-// failFor ends a run with a task that failed for a reason, as Tekton tells it.
+// failFor ends a run with a task that failed for a reason, as Tekton reports it.
 func (w *world) failFor(run *tektonv1.PipelineRun, reason, message string) {
 	w.Helper()
 	w.failAt(run, "kaniko-build", "build-and-push", 1, "Error", func(tr *tektonv1.TaskRun) {

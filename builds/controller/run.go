@@ -145,13 +145,13 @@ func (r run) done() bool {
 
 func (r run) succeeded() bool { return r.condition().IsTrue() }
 
-// cancelled tells whether somebody stopped the run, which is no failure.
+// cancelled reports whether somebody stopped the run, which is not a failure.
 func (r run) cancelled() bool {
 	c := r.condition()
 	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String()
 }
 
-// cancelAsked tells whether the run was told to stop.
+// cancelAsked reports whether somebody cancelled the run.
 func (r run) cancelAsked() bool { return r.Spec.Status != "" }
 
 func (r run) finished() time.Time {

@@ -87,7 +87,7 @@ func (w *world) unstructured(text string) *unstructured.Unstructured {
 }
 
 // The API server refuses what the schema and the CEL rules forbid, in words that
-// say how to mend it.
+// say how to fix it.
 func TestSchemaRefuses(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("x", 32*1024+1)

@@ -59,8 +59,8 @@ func TestSource000ExtensionPoints(t *testing.T) {
 	}
 }
 
-// The fragments of "Parameter Resolution" and "Secret Management" stand in a
-// build as printed.
+// The fragments of "Parameter Resolution" and "Secret Management" are in a build
+// as printed.
 func TestSource000Fragments(t *testing.T) {
 	w := newWorld(t)
 	w.own("pipeline-template-order", "template.yaml", `

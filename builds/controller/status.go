@@ -29,8 +29,8 @@ import (
 // condition's message above 32 KiB.
 const maxMessage = 4096
 
-// writeStatus writes what was observed, when it differs from what stands there.
-// A build with a run gets its finalizer before.
+// writeStatus writes what was observed, if it differs from the current status.
+// A build with a run gets its finalizer first.
 func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error {
 	if v.phase == "" {
 		return nil
@@ -53,7 +53,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error
 	if err := r.Client.Status().Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
 	}
-	r.tell(s, v, old)
+	r.report(s, v, old)
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 		status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
 	}
 	if v.reason == "" {
-		return // what stands there is kept, conditions and all
+		return // the current status is kept, conditions and all
 	}
 	set := func(kind string, state metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: clip(message), ObservedGeneration: s.build.Generation})
@@ -182,8 +182,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	}
 }
 
-// failureMessage puts the place and the reason in front of what is said of
-// retries.
+// failureMessage puts the place and the reason in front of the note on retries.
 func failureMessage(d *api.FailureDetails, message string) string {
 	if d.Task == "" {
 		return message
@@ -253,7 +252,7 @@ func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 	return state
 }
 
-// failure tells where and why a run failed, with the step's last words.
+// failure is where and why a run failed, with the last lines of the step.
 func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRun) *api.FailureDetails {
 	c := run.condition()
 	d := &api.FailureDetails{Reason: api.ReasonFailed, Message: clip(c.Message)}
@@ -306,8 +305,8 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 	return d
 }
 
-// The shipped scan step, and the exit code with which grype says that it found
-// something at or above --fail-on.
+// The shipped scan step, and the exit code of grype if it found something at
+// or above --fail-on.
 const (
 	scanStep      = "vulnerability-scan"
 	scanFoundCode = 2
@@ -382,9 +381,9 @@ func builtImage(run run) (string, error) {
 
 var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// tell users by event and metrics what changed. A build that goes well has one
-// event, when it is done.
-func (r *Reconciler) tell(s *seen, v *verdict, old api.AgentBuildStatus) {
+// report what changed as events and metrics. A build that succeeds has one event,
+// when it is done.
+func (r *Reconciler) report(s *seen, v *verdict, old api.AgentBuildStatus) {
 	status := s.build.Status
 	if old.Phase == status.Phase && old.Message == status.Message {
 		return
@@ -409,7 +408,7 @@ func (r *Reconciler) event(s *seen, kind, reason, action, message string) {
 	r.Events.Eventf(s.build, nil, kind, reason, action, "%s", strings.ToValidUTF8(message, ""))
 }
 
-// retrying tells that the API server or a Git server does not answer. It is best
+// retrying reports that the API server or a Git server does not answer. It is best
 // effort: the same server may refuse this, too.
 func (r *Reconciler) retrying(ctx context.Context, s *seen, cause error) {
 	if apierrors.IsConflict(cause) {
@@ -418,7 +417,7 @@ func (r *Reconciler) retrying(ctx context.Context, s *seen, cause error) {
 	status := s.build.Status.DeepCopy()
 	message := clip("it is tried again: " + cause.Error())
 	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil && c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
-		return // said already; the wording may differ each time
+		return // reported already; the wording may differ each time
 	}
 	if status.Phase == "" || status.ObservedGeneration != s.build.Generation {
 		status.Phase = api.PhasePending

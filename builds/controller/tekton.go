@@ -30,7 +30,7 @@ import (
 // are deleted are let go: else they, and their namespaces, would stay for ever
 // after Tekton was removed.
 
-// noTekton tells whether the API server does not know runs, so that there are
+// noTekton reports whether the API server does not know runs, so that there are
 // none.
 func noTekton(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 

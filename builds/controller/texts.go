@@ -122,7 +122,7 @@ func forbidden(from compose.ConfigMap, err error) *text {
 		Hint: "grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build goes on by itself"}}
 }
 
-// matters tells whether a build ever asked for a ConfigMap of that name.
+// matters reports whether a build ever asked for a ConfigMap of that name.
 func (t *texts) matters(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

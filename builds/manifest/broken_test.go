@@ -163,7 +163,7 @@ var broken = []struct {
 	{name: "step: too large (*)", second: "steps: [{name: say, image: a, script: \"" + strings.Repeat("x", 720*1024) + "\"}]\n"},
 }
 
-// Every fault is told with place, problem and remedy, and nothing is composed.
+// Every fault is reported with place, problem and remedy, and nothing is composed.
 func TestBroken(t *testing.T) {
 	const file = "testdata/broken/messages.txtar"
 	want := map[string]string{}

@@ -234,8 +234,8 @@ func TestCloneTakesNoOptions(t *testing.T) {
 	}
 }
 
-// What an earlier run left in a kept volume goes; what cannot be removed is told
-// with its remedy.
+// Files that an earlier run left in a kept volume are removed. A file that cannot
+// be removed is reported with a remedy.
 func TestCloneIntoAVolumeThatIsInUse(t *testing.T) {
 	home := newGitServer(t)
 	url, commit := home.repository(t, "agent", nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/manifest"
 )
 
-var update = flag.Bool("update", false, "write the wanted parts of testdata/*.txtar")
+var update = flag.Bool("update", false, "write the expected parts of testdata/*.txtar")
 
 // Each txtar holds a build, optionally settings and a folder of ConfigMaps, and
 // what they compose to: pipeline.yaml and run.yaml, or problems.
@@ -45,7 +45,7 @@ func TestGoldens(t *testing.T) {
 			}
 			want := map[string]string{}
 			for _, f := range archive.Files {
-				if wanted[f.Name] {
+				if expected[f.Name] {
 					want[f.Name] = string(f.Data)
 				}
 			}
@@ -56,7 +56,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-var wanted = map[string]bool{"pipeline.yaml": true, "run.yaml": true, "problems": true}
+var expected = map[string]bool{"pipeline.yaml": true, "run.yaml": true, "problems": true}
 
 // composed runs a golden's input.
 func composed(t *testing.T, archive *txtar.Archive) map[string]string {
@@ -72,7 +72,7 @@ func composed(t *testing.T, archive *txtar.Archive) map[string]string {
 			if err := yaml.UnmarshalStrict(f.Data, &settings); err != nil {
 				t.Fatal(err)
 			}
-		case !wanted[f.Name]:
+		case !expected[f.Name]:
 			folder[f.Name] = &fstest.MapFile{Data: f.Data}
 		}
 	}
@@ -152,7 +152,7 @@ func write(t *testing.T, file string, archive *txtar.Archive, got map[string]str
 	t.Helper()
 	fresh := &txtar.Archive{Comment: archive.Comment}
 	for _, f := range archive.Files {
-		if !wanted[f.Name] {
+		if !expected[f.Name] {
 			fresh.Files = append(fresh.Files, f)
 		}
 	}
@@ -208,7 +208,7 @@ func TestTwoVolumesOfAStep(t *testing.T) {
 	}
 }
 
-// A build that lists its own steps is told what it loses of the template's.
+// A build that lists its own steps gets a warning about the template's steps that it loses.
 func TestStepsThatAreLeftOut(t *testing.T) {
 	build := func(steps string) []byte {
 		return []byte(strings.Replace(good, "mode: own", "mode: dev", 1) + "  pipeline: {steps: [" + steps + "]}\n")
@@ -221,7 +221,7 @@ func TestStepsThatAreLeftOut(t *testing.T) {
 	warnings := strings.Join(out.Warnings, "\n")
 	for _, want := range []string{"defaultParameters[DOCKERFILE]", "whenExpressions[0]", `refers to step "dockerfile-check", which spec.pipeline.steps leaves out`} {
 		if !strings.Contains(warnings, want) {
-			t.Errorf("%q is not said in %q", want, warnings)
+			t.Errorf("%q is not in %q", want, warnings)
 		}
 	}
 	last := out.Pipeline.Spec.Tasks[2]

@@ -39,14 +39,14 @@ func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings
 	return checked, warnings, compose.Join(problems...)
 }
 
-// isTemplate tells by the name, too: without the key the controller refuses it.
+// isTemplate also goes by the name: without the key the controller refuses it.
 func isTemplate(cm compose.ConfigMap) bool {
 	_, isYAML := cm.Data[compose.TemplateKeyYAML]
 	_, isJSON := cm.Data[compose.TemplateKeyJSON]
 	return isYAML || isJSON || strings.HasPrefix(cm.Name, compose.TemplateName("x")[:len(compose.TemplateName("x"))-1])
 }
 
-// isStep tells by a key that is nearly right, too.
+// isStep also accepts a key that is nearly right.
 func isStep(cm compose.ConfigMap) bool {
 	for key := range cm.Data {
 		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
@@ -56,7 +56,7 @@ func isStep(cm compose.ConfigMap) bool {
 	return false
 }
 
-// HasBuilds tells whether a template or a step is among the ConfigMaps.
+// HasBuilds reports whether a template or a step is among the ConfigMaps.
 func (l *Library) HasBuilds() bool {
 	for _, cm := range l.ConfigMaps {
 		if isTemplate(cm) || isStep(cm) {
@@ -66,8 +66,8 @@ func (l *Library) HasBuilds() bool {
 	return false
 }
 
-// lintTemplate composes the template with a build that says everything. A step's
-// own problems are told with the step.
+// lintTemplate composes the template with a build that sets every field. A step's
+// own problems are reported with the step.
 func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err error) {
 	template, err := compose.ReadTemplate(cm)
 	if template == nil || err != nil {
@@ -89,7 +89,7 @@ func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err err
 	declared := map[string]bool{}
 	for _, name := range compose.StepNames(build, template) {
 		if cm, ok := l.ConfigMaps[name]; ok {
-			steps[name], _ = compose.ReadStep(cm) // told with the step itself
+			steps[name], _ = compose.ReadStep(cm) // reported with the step itself
 			for _, p := range steps[name].Task.Params {
 				declared[p.Name] = true
 			}

@@ -40,10 +40,10 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// maxFile is the largest file that is read: a larger one is no manifest.
+// maxFile is the largest file that is read: a larger one is not a manifest.
 const maxFile = 8 << 20
 
-// Build is an AgentBuild and where it stands.
+// Build is an AgentBuild and its place.
 type Build struct {
 	*api.AgentBuild
 	// Place is the file and the line of the document.
@@ -134,7 +134,7 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-// separator of documents. What stands behind --- on its line is the next one's.
+// separator of documents. Text behind --- on its line belongs to the next one.
 var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?$`)
 
 // split a file into its objects, with the line on which each begins. The items
@@ -143,7 +143,7 @@ func split(file string, data []byte) ([]document, error) {
 	var out []document
 	var problems []error
 	if len(data) > maxFile {
-		return nil, &compose.Problem{Place: file, Message: fmt.Sprintf("has %d MiB, which is no manifest", len(data)>>20), Hint: "give a smaller file"}
+		return nil, &compose.Problem{Place: file, Message: fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), Hint: "give a smaller file"}
 	}
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	start := 0
@@ -176,7 +176,7 @@ func read(file string, text []byte, above int) ([]document, error) {
 	err := yamlv3.Unmarshal(text, &root)
 	d := document{file: file, line: above + 1, text: text, above: above}
 	if err == nil && len(root.Content) > 0 && root.Content[0].Kind != yamlv3.MappingNode && root.Content[0].ShortTag() != "!!null" {
-		return bad(root.Content[0].Line, "is no object", "begin it with apiVersion: and kind:")
+		return bad(root.Content[0].Line, "is not an object", "begin it with apiVersion: and kind:")
 	}
 	if err == nil {
 		err = yaml.Unmarshal(text, &d.kind)
@@ -188,7 +188,7 @@ func read(file string, text []byte, above int) ([]document, error) {
 			line, _ = strconv.Atoi(m[1])
 			message = strings.TrimPrefix(message, m[0])
 		}
-		return bad(line, "cannot be read: "+message, "mend the YAML; tabs and unclosed quotes are common causes")
+		return bad(line, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
 	}
 	if len(root.Content) == 0 {
 		return nil, nil // comments alone
@@ -254,7 +254,7 @@ func loadSchema() (*crdSchema, error) {
 	return &crdSchema{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
 }
 
-// read decodes one AgentBuild with defaults, or tells all that is wrong.
+// read decodes one AgentBuild with defaults, or returns all errors.
 func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 	var problems []error
 	bad := func(path, message, hint string) {
@@ -266,13 +266,13 @@ func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 	}
 	object := map[string]any{}
 	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
-		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "mend the YAML")
+		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "fix the YAML")
 		return nil, compose.Join(problems...)
 	}
 	problems = append(problems, d.metadata(object)...)
 	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
-		bad(unknown, "is no known field", "correct the spelling or remove it")
+		bad(unknown, "is not a known field", "correct the spelling or remove it")
 	}
 	defaulting.Default(object, s.structural)
 	problems = append(problems, s.judge(d, object)...)
@@ -307,7 +307,7 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 			message = rule // it could not even be evaluated
 		}
 		if m := wrongType.FindStringSubmatch(message); m != nil {
-			message, hint = fmt.Sprintf("is a %s, where a %s is wanted", m[2], m[1]), "give the field that type"
+			message, hint = fmt.Sprintf("is a %s; want a %s", m[2], m[1]), "give the field that type"
 			if m[1] == "string" {
 				hint = "put the value in quotes"
 			}
@@ -334,7 +334,7 @@ func (d document) metadata(object map[string]any) []error {
 	}
 	data, err := json.Marshal(object["metadata"])
 	if err != nil {
-		bad("metadata", err.Error(), "mend the metadata")
+		bad("metadata", err.Error(), "fix the metadata")
 		return out
 	}
 	var meta metav1.ObjectMeta
@@ -345,7 +345,7 @@ func (d document) metadata(object map[string]any) []error {
 	}
 	for _, u := range unknown {
 		if at, ok := u.(interface{ FieldPath() string }); ok {
-			bad("metadata."+at.FieldPath(), "is no known field", "correct the spelling or remove it")
+			bad("metadata."+at.FieldPath(), "is not a known field", "correct the spelling or remove it")
 		}
 	}
 	switch {
@@ -366,7 +366,7 @@ func (d document) metadata(object map[string]any) []error {
 	return out
 }
 
-// doubled tells of each key that stands twice in one mapping.
+// doubled reports each key that occurs twice in one mapping.
 func (d document) doubled(problems *[]error) {
 	var walk func(node *yamlv3.Node)
 	walk = func(node *yamlv3.Node) {
@@ -378,7 +378,7 @@ func (d document) doubled(problems *[]error) {
 			}
 			if seen[child.Value] {
 				*problems = append(*problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.file + ":" + strconv.Itoa(d.above+child.Line),
-					Message: fmt.Sprintf("key %q stands twice", child.Value), Hint: "keep one of the two"})
+					Message: fmt.Sprintf("key %q occurs twice", child.Value), Hint: "keep one of the two"})
 			}
 			seen[child.Value] = true
 		}
@@ -443,12 +443,12 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			}
 			var cm corev1.ConfigMap
 			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
-				problems = append(problems, &compose.Problem{Place: d.at(""), Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "mend the ConfigMap"})
+				problems = append(problems, &compose.Problem{Place: d.at(""), Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "fix the ConfigMap"})
 				continue
 			}
 			if before, twice := added[cm.Name]; twice {
 				problems = append(problems, &compose.Problem{Place: d.at(""), Field: "metadata.name",
-					Message: fmt.Sprintf("ConfigMap %q stands in %s too", cm.Name, before), Hint: "keep one of the two, or give the folder of one namespace"})
+					Message: fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before), Hint: "keep one of the two, or give the folder of one namespace"})
 				continue
 			}
 			added[cm.Name] = d.at("")
@@ -483,7 +483,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	cm, ok := l.ConfigMaps[name]
 	if !ok {
 		return nil, &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: build.doc.at("spec.mode"), Field: "spec.mode",
-			Message: fmt.Sprintf("there is no template ConfigMap %q", name), Hint: "use one of " + strings.Join(l.modes(), ", ") + ", or add it with --templates"}
+			Message: fmt.Sprintf("template ConfigMap %q does not exist", name), Hint: "use one of " + strings.Join(l.modes(), ", ") + ", or add it with --templates"}
 	}
 	template, err := compose.ReadTemplate(cm)
 	if template == nil {

@@ -132,7 +132,7 @@ func TestScriptsReadTheirEnvironment(t *testing.T) {
 	}
 }
 
-// unquoted tells whether a line of shell uses a variable where the shell would
+// unquoted reports whether a line of shell uses a variable where the shell would
 // split it: outside of double quotes, and not as the whole of an assignment.
 func unquoted(line, variable string) bool {
 	for _, at := range regexp.MustCompile(`\$\{?`+variable+`\b`).FindAllStringIndex(line, -1) {
@@ -220,10 +220,10 @@ func TestDockerfileNameIsOneName(t *testing.T) {
 		}
 	}
 	script := "cd " + dir + "\n" + stepContainer(t, "check-dockerfile-step", "check-dockerfile").Script
-	for wanted, want := range map[string]string{"": "Dockerfile", "a b": "a b", "*": "", "x Dockerfile": ""} {
-		results, printed, err := runScript(t, script, "FOLDER=.", "WANTED="+wanted)
+	for file, want := range map[string]string{"": "Dockerfile", "a b": "a b", "*": "", "x Dockerfile": ""} {
+		results, printed, err := runScript(t, script, "FOLDER=.", "WANTED="+file)
 		if results["dockerfile-name"] != want || (err == nil) != (want != "") {
-			t.Errorf("%q: found %q, %v: %s", wanted, results["dockerfile-name"], err, printed)
+			t.Errorf("%q: found %q, %v: %s", file, results["dockerfile-name"], err, printed)
 		}
 	}
 }

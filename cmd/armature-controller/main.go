@@ -127,7 +127,7 @@ func command() *cobra.Command {
 func check(o controller.Options) error {
 	for _, n := range append([]string{o.Namespace}, o.Namespaces...) {
 		if len(validation.IsDNS1123Label(n)) > 0 {
-			return fmt.Errorf("%q is no name of a namespace: use lower-case letters, digits and '-'", n)
+			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
 	}
 	switch s := o.Settings; {
