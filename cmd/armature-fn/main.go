@@ -75,11 +75,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	for _, name := range args {
 		if _, ok := functions.Lookup(name); !ok && name != "verify" {
-			return fail(2, fmt.Errorf("there is no function %q: see armature-fn --help", name))
+			return fail(2, fmt.Errorf("function %q does not exist: see armature-fn --help", name))
 		}
 	}
 	if slices.Contains(args, "verify") && len(args) > 1 {
-		return fail(2, errors.New("verify stands alone: it judges what all functions together make"))
+		return fail(2, errors.New("verify cannot be combined with other functions: it checks the result of all of them"))
 	}
 	return list(args, stdin, stdout, stderr)
 }
@@ -138,7 +138,7 @@ func tree(root string, stdout, stderr io.Writer) int {
 	return report(findings, stderr)
 }
 
-// generate renders a package, of which it lists the files.
+// generate renders a package and lists its files.
 func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]krm.Finding, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, err

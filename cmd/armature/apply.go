@@ -63,11 +63,11 @@ comes second waits. When it is interrupted, the next apply finishes the work.`,
 				plan, err := c.Plan(cmd.Context(), id, objects, opt)
 				return r.print(cmd, plan, true, err)
 			}
-			tell := newProgress(cmd.ErrOrStderr())
-			opt.Tell, opt.Waiting = tell.line, tell.waiting
+			progress := newProgress(cmd.ErrOrStderr())
+			opt.Tell, opt.Waiting = progress.line, progress.waiting
 			opt.Confirm = confirmation(cmd, yes, a[0] == "-")
 			plan, err := c.Apply(cmd.Context(), id, objects, opt)
-			tell.end()
+			progress.end()
 			return r.print(cmd, plan, false, err)
 		},
 	}
@@ -138,19 +138,19 @@ func packages(given []string) ([]apply.Package, error) {
 // elsewhere, so that --yes is needed there.
 func confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) error {
 	return func(plan *apply.Plan) error {
-		doomed := plan.Destructive()
-		if yes || len(doomed) == 0 {
+		destructive := plan.Destructive()
+		if yes || len(destructive) == 0 {
 			return nil
 		}
 		w := cmd.ErrOrStderr()
-		for _, s := range doomed {
+		for _, s := range destructive {
 			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
 		}
 		in, isFile := cmd.InOrStdin().(*os.File)
 		if stdinTaken || !isFile || !term.IsTerminal(int(in.Fd())) {
-			return fmt.Errorf("nothing was done: %d objects would be deleted, and there is no terminal to ask on\n  hint: pass --yes", len(doomed))
+			return fmt.Errorf("nothing was done: %d objects would be deleted, and there is no terminal to ask on\n  hint: pass --yes", len(destructive))
 		}
-		fmt.Fprintf(w, "Delete these %d objects? [y/N] ", len(doomed))
+		fmt.Fprintf(w, "Delete these %d objects? [y/N] ", len(destructive))
 		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), in}).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("nothing was done: %w", err)

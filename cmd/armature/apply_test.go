@@ -147,7 +147,7 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A diff that fails is no difference.
+	// A diff that fails is not a difference.
 	a.run(t, 3, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")
 
 	// A mistake in the package leaves the cluster as it is.

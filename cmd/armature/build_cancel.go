@@ -14,8 +14,8 @@ func buildCancelCommand() *cobra.Command {
 		func(b *api.AgentBuild, _ string) { b.Spec.Cancel = true })
 }
 
-// buildEditCommand changes one AgentBuild. Two users at once are told of each
-// other by the API server.
+// buildEditCommand changes one AgentBuild. The API server rejects
+// concurrent changes of two users.
 func buildEditCommand(verb, short, done string, edit func(b *api.AgentBuild, group string)) *cobra.Command {
 	var k cluster
 	cmd := &cobra.Command{

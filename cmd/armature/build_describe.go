@@ -21,7 +21,7 @@ func buildDescribeCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
-		Short: "Tell how an AgentBuild stands, task by task, and why",
+		Short: "Show the state of an AgentBuild, task by task, with reasons",
 		Example: `  armature build describe weather -n team1
   armature build describe weather -o yaml`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -31,7 +31,7 @@ func buildDescribeCommand() *cobra.Command {
 				b.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))
 				return printObjects(cmd.OutOrStdout(), format, b)
 			}
-			// Of a run that ended, status tells all tasks, with those that were skipped.
+			// The status of a finished run has all tasks, including skipped ones.
 			var tasks []tektonv1.TaskRun
 			if len(b.Status.Tasks) == 0 {
 				var err error

@@ -49,7 +49,7 @@ terminal, such as a colour, is shown as an escape.`,
 	return cmd
 }
 
-// poll is how often a build that is followed is asked how it stands.
+// poll is how often the state of a followed build is read.
 const poll = time.Second
 
 // logs prints each step's log once; with follow it waits for those to come.
@@ -62,7 +62,7 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 		}
 		over := b.Over()
 		if follow && b.Status.ObservedGeneration < b.Generation {
-			over = false // that is said of the spec before
+			over = false // status is of the previous spec
 		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
 			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, api.Plain(b.Status.Message))
@@ -77,7 +77,7 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 		if first {
 			p.since = b.Status.LastBuildTime
 		}
-		// Once more when it is over: what was told of its tasks may be on its way.
+		// Once more when it is over: events of its tasks may be on their way.
 		if follow && !(first && over) {
 			if err := c.hear(p, b); err != nil {
 				return err
@@ -89,8 +89,8 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 	}
 }
 
-// hear prints what begins, until nothing was told of a task for a while. A watch
-// tells of a task that ends at once, and of one whose run is deleted at once.
+// hear prints what begins, until no event of a task arrives for a while. A watch
+// also reports a task that ends at once, and one whose run is deleted at once.
 func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.cmd.Context()
 	if p.watch == nil {
@@ -193,8 +193,8 @@ func (p *stepLogs) say(out io.Writer, title, line string) {
 	fmt.Fprintf(out, "[%s] %s\n", title, api.Plain(line))
 }
 
-// end waits for the steps that are followed, and tells which logs went with
-// their run.
+// end waits for the steps that are followed, and reports which logs were deleted
+// with their run.
 func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 	p.streams.Wait()
 	if p.watch != nil {

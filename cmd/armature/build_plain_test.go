@@ -87,7 +87,7 @@ func TestPlainHTTPHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(string(text), "- --git-allow-network=169.254.20.0/24\n") {
-		t.Error("the controller is not told")
+		t.Error("the controller does not get the flags")
 	}
 	a := buildArmature(t)
 	file := filepath.Join(t.TempDir(), "build.yaml")

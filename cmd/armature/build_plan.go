@@ -181,7 +181,7 @@ func openFolder(dir string) (*manifest.Library, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("reading templates and steps: %w%s", err, hint)
 	} else if !info.IsDir() {
-		return nil, fmt.Errorf("reading templates and steps: %s is no folder%s", dir, hint)
+		return nil, fmt.Errorf("reading templates and steps: %s is not a folder%s", dir, hint)
 	}
 	own := &manifest.Library{}
 	if err := own.AddDir(os.DirFS(dir), dir); err != nil {

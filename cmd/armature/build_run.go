@@ -67,7 +67,7 @@ func buildRunCommand() *cobra.Command {
 				switch err := c.await(ctx, cmd.OutOrStdout(), b.AgentBuild, generations[i]); {
 				case errors.Is(err, errNotBuilt):
 					failed++
-					fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s/%s was not built\n  hint: `armature build describe %s -n %s` tells more\n", b.Namespace, b.Name, b.Name, b.Namespace)
+					fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s/%s was not built\n  hint: see `armature build describe %s -n %s`\n", b.Namespace, b.Name, b.Name, b.Namespace)
 				case err != nil:
 					return err
 				}
@@ -104,17 +104,17 @@ func (c *connection) apply(ctx context.Context, b *api.AgentBuild) (int64, error
 // errNotBuilt ends the wait for a build that failed or was cancelled.
 var errNotBuilt = errors.New("the build did not succeed")
 
-// await the end of a build, telling each change of its state once. A run that is
-// tried again is no end.
+// await waits for the end of a build, and prints each change of its state once. A run that is
+// tried again is not an end.
 func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild, generation int64) error {
-	said := ""
+	last := ""
 	for {
 		over, err := c.watch(ctx, b, func(now *api.AgentBuild) (bool, error) {
 			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
 				return false, nil
 			}
-			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, api.Plain(now.Status.Message)); line != said {
-				said = line
+			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, api.Plain(now.Status.Message)); line != last {
+				last = line
 				fmt.Fprintln(out, line)
 			}
 			if now.Over() && now.Status.Phase != api.PhaseSucceeded {
@@ -170,7 +170,7 @@ func (c *connection) watch(ctx context.Context, b *api.AgentBuild, look func(now
 	return false, nil
 }
 
-// denied tells whether the API server refused, and did not only fail to answer.
+// denied reports whether the API server refused, and did not only fail to answer.
 func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 }

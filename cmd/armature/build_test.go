@@ -124,7 +124,7 @@ func TestBuildOffline(t *testing.T) {
 		}
 	}
 	if out, _ := a.run(t, 0, "install", "--image-mirror", "mirror.example.com/steps"); !strings.Contains(out, "- --image-mirror=mirror.example.com/steps\n") {
-		t.Error("install does not tell the controller of the mirror")
+		t.Error("install does not give the controller the mirror")
 	}
 	if out, _ := a.run(t, 0, "install", "--api-group", "agent.rossoctl.dev"); !strings.Contains(out, "agentbuilds.agent.rossoctl.dev") || strings.Contains(out, "agent.kagenti.dev") {
 		t.Error("install does not rename the group everywhere")
@@ -135,7 +135,7 @@ func TestBuildOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs := a.run(t, 1, "build", "plan", bad)
-	if out != "" || !strings.Contains(errs, "bad.yaml:6: spec.sourse: is no known field\n  hint: ") {
+	if out != "" || !strings.Contains(errs, "bad.yaml:6: spec.sourse: is not a known field\n  hint: ") {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 1, "build", "plan", "nowhere.yaml")
@@ -146,7 +146,7 @@ func TestBuildOffline(t *testing.T) {
 	if err := os.WriteFile(pins, []byte("docker.io/alpine/git:v2.49.1: latest\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins", pins); !strings.Contains(errs, "is no sha256 digest") {
+	if _, errs := a.run(t, 1, "build", "plan", weather, "--image-pins", pins); !strings.Contains(errs, "is not a sha256 digest") {
 		t.Errorf("bad pins: %s", errs)
 	}
 	// A folder that holds nothing was not meant, and a List is what kubectl prints.
@@ -287,7 +287,7 @@ func TestBuildCluster(t *testing.T) {
 		t.Errorf("a namespace that is not the file's: stdout %q, stderr %q", out, errs)
 	}
 	a.run(t, 0, "build", "run", weather, "-n", "team1")
-	a.run(t, 0, "build", "run", weather) // applying twice is no change
+	a.run(t, 0, "build", "run", weather) // applying twice is not a change
 	if b := get(); b.Generation != 1 || b.Spec.Source.SourceSubfolder != "a2a/weather_service" {
 		t.Errorf("generation %d: %+v", b.Generation, b.Spec.Source)
 	}
@@ -318,8 +318,8 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("describe does not say %s:\n%s", want, out)
 		}
 	}
-	// Of a run that is kept, the tasks that were skipped are told with the others;
-	// of one that is stopped, its tasks are not said to have failed.
+	// The report of a kept run contains its skipped tasks. The tasks of a cancelled
+	// run are not reported as failed.
 	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
 	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1-clone"}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
 	for _, o := range []client.Object{pr, tr} {
@@ -359,7 +359,7 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("list -o %s: %s", format, out)
 		}
 	}
-	// A cluster without the CRD is told apart from one without builds.
+	// A cluster without the CRD differs from one without builds.
 	for _, args := range [][]string{{"build", "list"}, {"build", "describe", "weather"}} {
 		if _, errs := a.run(t, 1, append(args, "--api-group", "agent.example.com")...); !strings.Contains(errs, "knows no AgentBuild of agent.example.com\n  hint: `armature install") {
 			t.Errorf("%v without the CRD: %s", args, errs)

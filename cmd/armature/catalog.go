@@ -30,7 +30,7 @@ func catalogCommand() *cobra.Command {
 		Long: `Ask the catalog which agents and tool servers run, what they can do and how to
 reach them. Either a catalog's server is asked (--server, or ARMATURE_CATALOG), with
 the kubeconfig's token or that of --token-file, or manifests are read (-f), whose
-status tells what was discovered: nothing is asked then.`,
+status has the discovered data: no server is queried then.`,
 		Example: `  armature catalog list --server https://localhost:8443 --certificate-authority ca.crt
   armature catalog search "weather forecast" -o wide
   armature catalog get team1/weather -o yaml

@@ -126,7 +126,7 @@ items:
 }
 
 // All manifests are listed and found, however many there are. An apiVersion that
-// nobody knows is no reason to guess, and Ctrl-C ends the wait for more.
+// nobody knows does not justify a guess, and Ctrl-C ends the wait for more.
 func TestCatalogOfManyManifests(t *testing.T) {
 	a := buildArmature(t)
 	var text strings.Builder
@@ -173,8 +173,8 @@ func TestCatalogOfManyManifests(t *testing.T) {
 	}
 }
 
-// The client trusts the certificate that it was told to, sends its token there
-// and nowhere else.
+// The client trusts the given certificate, and sends its token only to that
+// server.
 func TestCatalogClient(t *testing.T) {
 	a := buildArmature(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))

@@ -40,10 +40,10 @@ same name, or that are annotated to be kept, stay.`,
 				plan, err := c.PlanDelete(cmd.Context(), id, opt)
 				return r.print(cmd, plan, true, err)
 			}
-			tell := newProgress(cmd.ErrOrStderr())
-			opt.Tell, opt.Confirm = tell.line, confirmation(cmd, yes, false)
+			progress := newProgress(cmd.ErrOrStderr())
+			opt.Tell, opt.Confirm = progress.line, confirmation(cmd, yes, false)
 			plan, err := c.Delete(cmd.Context(), id, opt)
-			tell.end()
+			progress.end()
 			return r.print(cmd, plan, false, err)
 		},
 	}

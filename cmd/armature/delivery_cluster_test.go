@@ -160,7 +160,7 @@ func TestApplyFromRegistry(t *testing.T) {
 	}
 }
 
-// The images of finished AgentBuilds stand in the lock, by digest.
+// The images of finished AgentBuilds are in the lock, by digest.
 func TestPinFromBuilds(t *testing.T) {
 	d := deliver(t)
 	digest := "sha256:" + strings.Repeat("01", 32)

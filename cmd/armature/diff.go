@@ -180,7 +180,7 @@ func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (p compare
 	return p, true, err
 }
 
-// render renders one of the two sides. Fetch brings a file that is no manifest;
+// render renders one of the two sides. Fetch brings a file that is not a manifest;
 // nil where all files are there.
 func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file string) error) (p compare.Package, err error) {
 	src, opt, findings, err := in.open(cmd, path, "")

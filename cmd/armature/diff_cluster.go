@@ -79,7 +79,7 @@ func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color b
 // paint writes a diff, in colours if asked.
 func paint(out io.Writer, diff string, color bool) {
 	if !color {
-		io.WriteString(out, diff) // a bufio.Writer, whose Flush tells
+		io.WriteString(out, diff) // a bufio.Writer, whose Flush returns the error
 		return
 	}
 	for line := range strings.Lines(diff) {

@@ -35,7 +35,7 @@ The package is the nearest folder at or above FILE with an armature.yaml, else
 the folder of FILE; --package names another.
 
 FIELD is a path. Items of lists go by their name, or else by their index:
-spec.template.spec.initContainers[envoy-proxy].ports. Keys with dots stand in
+spec.template.spec.initContainers[envoy-proxy].ports. Keys with dots are in
 brackets: data[envoy.yaml].`,
 		Example: `  armature explain apps/web.yaml
   armature explain apps/web.yaml spec.template.spec.initContainers[envoy-proxy].ports
@@ -141,20 +141,20 @@ func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 }
 
 // printExplanation prints blame: the number of the line, its text, and behind
-// it why it is so. The reasons stand in one column where the text lets them.
+// it the reason. The reasons are in one column where the text permits.
 func printExplanation(w io.Writer, e explain.Explanation) error {
 	const column = 72
 	digits := 1
 	if n := len(e.Lines); n > 0 {
 		digits = len(strconv.Itoa(e.Lines[n-1].Line))
 	}
-	told := "" // why the lines above are there
+	above := "" // the reason of the lines above
 	for _, l := range e.Lines {
 		reason := l.Reason()
-		if l.Presence && reason == told {
+		if l.Presence && reason == above {
 			reason = l.Function
 		} else if l.Presence {
-			told = reason
+			above = reason
 		}
 		gap := max(2, column-utf8.RuneCountInString(l.Text))
 		if _, err := fmt.Fprintf(w, "%*d  %s%*s%s\n", digits, l.Line, l.Text, gap, "", reason); err != nil {

@@ -36,7 +36,7 @@ func functionsCommand() *cobra.Command {
 			}
 			if schema != "" {
 				if len(args) > 0 || cmd.Flags().Changed("output") {
-					return usageError{errors.New("--schema stands alone: a schema is JSON, and that of a kind")}
+					return usageError{errors.New("--schema cannot be combined with -o or a function name: a schema is JSON and describes a kind")}
 				}
 				known, err := writeSchema(cmd.OutOrStdout(), schema)
 				if err == nil && !known {
@@ -47,7 +47,7 @@ func functionsCommand() *cobra.Command {
 			if len(args) == 1 {
 				page, ok := functions.Page(args[0])
 				if !ok {
-					return usageError{fmt.Errorf("there is no function %q: see armature functions", args[0])}
+					return usageError{fmt.Errorf("function %q does not exist: see armature functions", args[0])}
 				}
 				if format == "" {
 					_, err := fmt.Fprint(cmd.OutOrStdout(), page)

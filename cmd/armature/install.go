@@ -149,7 +149,7 @@ func (i installation) manifests() ([]byte, error) {
 func (i installation) check() error {
 	for _, n := range append([]string{i.namespace}, i.watch...) {
 		if len(validation.IsDNS1123Label(n)) > 0 {
-			return fmt.Errorf("%q is no name of a namespace: use lower-case letters, digits and '-'", n)
+			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
 	}
 	if len(validation.IsDNS1123Subdomain(i.group)) > 0 {

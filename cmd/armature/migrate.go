@@ -26,7 +26,7 @@ func migrateCommand() *cobra.Command {
 		Use:   "migrate PATH|-",
 		Short: "Take Agents, kagent's resources and injected workloads to plain manifests",
 		Long: `Migrate turns the custom resources of other agent platforms into the standard
-objects that they stand for, and takes out of workloads what admission webhooks
+objects that they generate, and removes from workloads what admission webhooks
 put in. It says of every field what becomes of it: kept, moved or dropped, with
 the reason, and which running workloads roll.
 

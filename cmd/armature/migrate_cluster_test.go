@@ -84,7 +84,7 @@ func (l *leaving) apply(t *testing.T, how []string, namespace, manifests string)
 }
 
 // populate makes a namespace whose objects came about as they do: authors apply
-// theirs, while the webhooks run, and controllers create what these stand for.
+// theirs, while the webhooks run, and controllers create the generated objects.
 func (l *leaving) populate(t *testing.T, how []string, namespace string) {
 	t.Helper()
 	if err := l.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -232,7 +232,7 @@ func (l *leaving) running(t *testing.T, namespace string, workload krm.Ref) map[
 
 // TestMigrateFromCluster reads a namespace of another platform, whose webhooks
 // have gone, and applies what is migrated, and then what is rendered of it. The
-// workloads that roll are those of which the report says so.
+// workloads that roll are those that the report names.
 func TestMigrateFromCluster(t *testing.T) {
 	l := platform(t)
 	want := map[string]bool{"Deployment weather": false, "Deployment byo": true, "Deployment injected": true, "Pod batch": false}
@@ -245,15 +245,15 @@ func TestMigrateFromCluster(t *testing.T) {
 			if err := json.Unmarshal([]byte(l.armature(t, "", "migrate", "--from-cluster", "--report", "json", "-n", namespace)), &reports); err != nil {
 				t.Fatal(err)
 			}
-			said, before := make(map[string]bool), make(map[krm.Ref]map[string]any)
+			rolls, before := make(map[string]bool), make(map[krm.Ref]map[string]any)
 			for _, r := range reports {
 				for _, roll := range r.Rolls {
-					said[roll.Workload.Kind+" "+roll.Workload.Name] = roll.Rolls
+					rolls[roll.Workload.Kind+" "+roll.Workload.Name] = roll.Rolls
 					before[roll.Workload] = l.running(t, namespace, roll.Workload)
 				}
 			}
-			if diff := cmp.Diff(want, said); diff != "" {
-				t.Fatalf("the report's rolls (-want +said):\n%s", diff)
+			if diff := cmp.Diff(want, rolls); diff != "" {
+				t.Fatalf("the report's rolls (-want +got):\n%s", diff)
 			}
 
 			folder := t.TempDir()
@@ -278,8 +278,8 @@ func TestMigrateFromCluster(t *testing.T) {
 			for workload, was := range before {
 				is := l.running(t, namespace, workload)
 				name := workload.Kind + " " + workload.Name
-				if diff := cmp.Diff(was, is); (diff != "") != said[name] {
-					t.Errorf("%s: the report says that it rolls: %v; what changed (-before +after):\n%s", name, said[name], diff)
+				if diff := cmp.Diff(was, is); (diff != "") != rolls[name] {
+					t.Errorf("%s: the report says that it rolls: %v; what changed (-before +after):\n%s", name, rolls[name], diff)
 				}
 			}
 		})
@@ -311,7 +311,7 @@ func (l *leaving) refused(t *testing.T, stdin string, args ...string) string {
 	return string(out)
 }
 
-// only gives the Deployment in which a line stands.
+// only gives the Deployment that contains a line.
 func only(manifests, line string) string {
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		if strings.Contains(document, "kind: Deployment\n") && strings.Contains(document, line+"\n") {

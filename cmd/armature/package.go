@@ -134,7 +134,7 @@ func (d *decoder) rendered(src render.Source, file string, text []byte) error {
 	if bytes.Equal(text, written) {
 		return nil
 	}
-	authored, _ := apply.Read(file, written) // the render has told what is wrong with it
+	authored, _ := apply.Read(file, written) // the render reports what is wrong with it
 	lines := make(map[string]int)
 	key := func(o apply.Object, name string) string { return o.GetNamespace() + " " + name }
 	for _, o := range authored {

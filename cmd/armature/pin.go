@@ -46,11 +46,11 @@ func pinCommand() *cobra.Command {
 		Use:   "pin PATH",
 		Short: "Resolve the images of a package to digests, in armature.lock",
 		Long: `Pin renders PATH and asks the registries for the digest of every image that runs:
-those of the workloads and of injected sidecars. The digests stand in armature.lock,
+those of the workloads and of injected sidecars. The digests are in armature.lock,
 which every render applies, without a network. Pinning again brings the lock up to
 date and shows which tags have moved; --check only shows it, and fails.
 
-With --verify-policy, or the flags that stand for one, every image has to be signed:
+With --verify-policy, or the flags that replace it, every image has to be signed:
 those that PATH names by digest and those of builds as well.`,
 		Example: `  armature pin apps/
   armature pin apps/ --check
@@ -61,7 +61,7 @@ those that PATH names by digest and those of builds as well.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			switch {
 			case given[0] == "-":
-				return usageError{errors.New("the lock stands beside a package: name its folder")}
+				return usageError{errors.New("the lock is beside a package: name its folder")}
 			case p.platform != "":
 				if platform, err := v1.ParsePlatform(p.platform); err != nil || platform.OS == "" || platform.Architecture == "" {
 					return usageError{fmt.Errorf("--platform %q: write os/arch or os/arch/variant", p.platform)}
@@ -205,8 +205,8 @@ func stepImages(text string, found map[string]bool) error {
 	return nil
 }
 
-// resolve asks the registries, for eight images at once. All failures are told. Those
-// that have a digest are asked about only where they have to be signed.
+// resolve asks the registries, for eight images at once. All failures are reported. Images
+// with a digest are looked up only if they have to be signed.
 func (p *pin) resolve(cmd *cobra.Command, images, digested []string, before []api.LockedImage) ([]api.LockedImage, error) {
 	opt := oci.Options{PlainHTTP: p.plainHTTP}
 	if p.given() {

@@ -24,11 +24,11 @@ type progress struct {
 	last     time.Time
 	text     string          // of the line
 	below    int             // lines of the table
-	told     map[string]bool // reasons
+	reported map[string]bool // reasons
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, last: time.Now(), told: make(map[string]bool)}
+	p := &progress{w: w, last: time.Now(), reported: make(map[string]bool)}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.terminal = true
 		p.size = func() (int, int) {
@@ -71,8 +71,8 @@ func (p *progress) waiting(all []apply.Waiting) {
 	for _, w := range all {
 		for _, pod := range w.Pods {
 			key := w.Title() + "\n" + pod.Pod + "\n" + pod.Reason
-			if !p.told[key] {
-				p.told[key] = true
+			if !p.reported[key] {
+				p.reported[key] = true
 				fmt.Fprintf(p.w, "%s: %s\n", w.Title(), oneLine(pod.String()))
 			}
 		}

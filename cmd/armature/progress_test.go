@@ -20,7 +20,7 @@ func sick(name, reason string) apply.Waiting {
 // the terminal is wide, and what a registry wrote does not steer it.
 func TestProgressTable(t *testing.T) {
 	var out strings.Builder
-	p := &progress{w: &out, terminal: true, size: func() (int, int) { return 50, 5 }, told: make(map[string]bool)}
+	p := &progress{w: &out, terminal: true, size: func() (int, int) { return 50, 5 }, reported: make(map[string]bool)}
 	p.line("waiting: 0 of 2 healthy")
 	p.waiting([]apply.Waiting{sick("web", "ImagePullBackOff"), sick("worker", "ErrImagePull")})
 	first := out.String()

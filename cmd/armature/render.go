@@ -47,10 +47,10 @@ changes nothing; "armature uninject" undoes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range names {
 				if _, ok := functions.Lookup(name); !ok {
-					return usageError{fmt.Errorf("there is no function %q: see armature functions", name)}
+					return usageError{fmt.Errorf("function %q does not exist: see armature functions", name)}
 				}
 			}
-			return transform(cmd, args[0], &in, &out, "rendered", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions = names
 				return render.Stream(src, opt, sink)
 			})
@@ -81,7 +81,7 @@ brings back the custom resources that the render consumed.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return transform(cmd, args[0], &in, &out, "uninjected", false, render.Uninject)
+			return transform(cmd, args[0], &in, &out, "%s restored, %s removed", false, render.Uninject)
 		},
 	}
 	in.flags(cmd)
@@ -368,12 +368,14 @@ func interruptible(ctx context.Context, sink render.Sink) render.Sink {
 	}
 }
 
+// summary reports what was done, in the words of done: a format of the numbers of
+// workloads and generated objects.
 func summary(cmd *cobra.Command, in *input, done string, stats render.Stats, rest string) {
 	if !in.talks() {
 		return
 	}
 	var w io.Writer = cmd.ErrOrStderr()
-	fmt.Fprintf(w, "%s %s and %s for them, in %s%s\n", done, count(stats.Workloads, "workload"), count(stats.Generated, "object"), count(stats.Documents, "document"), rest)
+	fmt.Fprintf(w, done+", %s%s\n", count(stats.Workloads, "workload"), count(stats.Generated, "object"), count(stats.Documents, "document"), rest)
 }
 
 // count says how many there are of a thing.

@@ -39,7 +39,7 @@ func findRevision(ctx context.Context, at, ref string) (revision, error) {
 	}
 	commit, err := runGit(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
-		return revision{}, fmt.Errorf("%q is no revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
+		return revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
 	}
 	resolved, err := filepath.EvalSymlinks(folder)
 	if err != nil {
@@ -96,13 +96,13 @@ type blob struct{ name, object, mode string }
 // is a single file, its configuration and lock as well. It reports whether the
 // revision has the package at all.
 func (r revision) extract(ctx context.Context, into string) (found bool, err error) {
-	blobs, err := r.list(ctx, wanted, r.path)
+	blobs, err := r.list(ctx, isInput, r.path)
 	if err != nil || len(blobs) == 0 {
 		return false, err
 	}
 	if blobs[0].name == r.path {
 		folder := path.Dir(r.path)
-		beside, err := r.list(ctx, wanted, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile))
+		beside, err := r.list(ctx, isInput, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile))
 		if err != nil {
 			return false, err
 		}
@@ -122,7 +122,7 @@ func (r revision) extractFile(ctx context.Context, file, into string) error {
 }
 
 // list gives the files of the revision at or below paths; "" is its root.
-func (r revision) list(ctx context.Context, wanted func(name string) bool, paths ...string) (blobs []blob, err error) {
+func (r revision) list(ctx context.Context, include func(name string) bool, paths ...string) (blobs []blob, err error) {
 	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.commit, "--"}
 	for _, p := range paths {
 		if p != "" {
@@ -136,7 +136,7 @@ func (r revision) list(ctx context.Context, wanted func(name string) bool, paths
 	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		about, name, ok := strings.Cut(entry, "\t")
 		fields := strings.Fields(about)
-		if !ok || len(fields) != 3 || fields[1] != "blob" || !wanted(name) {
+		if !ok || len(fields) != 3 || fields[1] != "blob" || !include(name) {
 			continue // a submodule, or no manifest
 		}
 		blobs = append(blobs, blob{name, fields[2], fields[0]})
@@ -144,8 +144,8 @@ func (r revision) list(ctx context.Context, wanted func(name string) bool, paths
 	return blobs, nil
 }
 
-// wanted reports whether a render has a use for a file.
-func wanted(name string) bool {
+// isInput reports whether a render reads a file.
+func isInput(name string) bool {
 	switch path.Ext(name) {
 	case ".yaml", ".yml", ".json", ".lock":
 		return true

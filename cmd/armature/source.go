@@ -178,7 +178,7 @@ func (r *registryFlags) options(cmd *cobra.Command, doing string) oci.Options {
 	return opt
 }
 
-// artifact wants an argument to be a reference to an artifact.
+// artifact checks that an argument is a reference to an artifact.
 func artifact(given string) error {
 	if _, err := (oci.Options{}).Parse(given); err != nil {
 		return usageError{err}

@@ -143,7 +143,7 @@ func (s *statusOf) where() string {
 }
 
 // follow shows the report until Ctrl-C, whose exit status is that of the last
-// report. A cluster that does not answer for a while is said and asked again.
+// report. If the cluster does not answer for a while, follow says so and asks again.
 func (s *statusOf) follow(cmd *cobra.Command, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

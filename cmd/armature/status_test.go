@@ -32,7 +32,7 @@ func TestStatus(t *testing.T) {
 	a := buildArmature(t)
 	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
 
-	// Nothing there yet: that is well, and said.
+	// Nothing there yet: that is fine, and reported.
 	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" || !strings.Contains(errs, "nothing that Armature rendered in namespace team1") {
 		t.Errorf("out %q, errors %q", out, errs)
 	}
@@ -73,7 +73,7 @@ func TestStatus(t *testing.T) {
 		t.Error(out)
 	}
 
-	// What a registry has told the kubelet does not steer the terminal.
+	// The message of a registry to the kubelet does not control the terminal.
 	failing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}}}
 	if failing, err = c.CoreV1().Pods("team1").Create(t.Context(), failing, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// Ctrl-C before a cluster has answered at all is no success.
+// Ctrl-C before a cluster has answered at all is not a success.
 func TestStatusOfSilentCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -153,7 +153,7 @@ func watchStatus(t *testing.T, a *armature, change func()) {
 	until := func(text string) {
 		for !strings.Contains(out.String(), text) {
 			if ctx.Err() != nil {
-				t.Fatalf("never said %q:\n%s", text, out.String())
+				t.Fatalf("never printed %q:\n%s", text, out.String())
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

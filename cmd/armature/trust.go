@@ -27,8 +27,8 @@ func (t *trustFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider by whose word the certificate was issued")
 	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "", "the same as a regular expression, which has to match all of it")
 	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
-	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they stand in the transparency log")
-	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they stand in the certificate log")
+	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they are in the transparency log")
+	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they are in the certificate log")
 	f.BoolVar(&t.policy.Provenance, "provenance", false, "demand provenance of the render by the same signer")
 }
 
@@ -47,7 +47,7 @@ func (t *trustFlags) read(r *registryFlags) (p sign.Policy, err error) {
 	if t.file != "" {
 		flags := *t
 		if flags.file = ""; flags.given() {
-			return p, usageError{errors.New("--verify-policy stands alone: write what else is demanded into the file")}
+			return p, usageError{errors.New("--verify-policy cannot be combined with other verification flags: write their settings into the file")}
 		}
 		if p, err = sign.ReadPolicy(t.file); err != nil {
 			return p, err

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestUserAgent: clusters, registries and catalogs are told which program and
-// version asks.
+// TestUserAgent: requests to clusters, registries and catalogs name the program
+// and its version.
 func TestUserAgent(t *testing.T) {
 	seen := make(chan string, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

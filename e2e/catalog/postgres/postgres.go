@@ -91,7 +91,7 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	err := s.process.Process.Signal(syscall.SIGQUIT)
-	_ = s.process.Wait() // SIGQUIT is no clean exit
+	_ = s.process.Wait() // SIGQUIT is not a clean exit
 	s.process = nil
 	return err
 }

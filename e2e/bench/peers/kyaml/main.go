@@ -103,7 +103,7 @@ func learn(file string) (*injector, error) {
 	}
 	in.mount = mounts[len(mounts)-1]
 	if len(in.initContainers) == 0 || len(in.volumes) == 0 || !isOurs(in.mount) || in.record == "" {
-		return nil, fmt.Errorf("%s is no rendered workload", file)
+		return nil, fmt.Errorf("%s is not a rendered workload", file)
 	}
 	return in, nil
 }
