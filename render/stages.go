@@ -161,8 +161,8 @@ func (f Staged) Versions() map[krm.Ref]*Versions {
 	return all
 }
 
-// appendKey appends a step to a mapping's entry. Keys that hold dots or slashes
-// stand in brackets.
+// appendKey appends a step to a mapping's entry. Keys that contain dots or
+// slashes are in brackets.
 func appendKey(path []byte, key string) []byte {
 	path = path[:len(path):len(path)]
 	if strings.ContainsAny(key, "./[]") {

@@ -38,7 +38,7 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 		return nil, stats, l.failed
 	}
 	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
-	findings = append(dropTold(findings), contested...)
+	findings = append(dropReported(findings), contested...)
 	krm.SortFindings(findings)
 	return findings, stats, err
 }

@@ -46,8 +46,7 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 
 var update = flag.Bool("update", false, "write what was found into testdata/*.txtar")
 
-// TestLint has a file for each rule: a package that it judges, with all that it
-// says, and one of which it says nothing.
+// TestLint has a file for each rule: a package with findings, and one without.
 func TestLint(t *testing.T) {
 	for _, rule := range rules.Rules() {
 		t.Run(rule.Name, func(t *testing.T) {

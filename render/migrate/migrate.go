@@ -242,7 +242,7 @@ func (m *migration) expands(ref krm.Ref) bool {
 }
 
 // manifests makes manifests of their own from the objects that a custom resource
-// stands for.
+// generates.
 func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []rules.Field, err error) {
 	prefix := m.pkg.Prefix()
 	finish := func(tree *yaml.RNode) error {
