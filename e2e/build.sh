@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh NAME FOLDER PACKAGE [ALIAS...] builds PACKAGE in e2e/FOLDER, most often
 # a Go module of its own, as .cache/bin/NAME, and makes each ALIAS a link to it.
-# The package `tool` stands for the tools in the module's go.mod, and NAME is
+# The package `tool` means the tools in the module's go.mod, and NAME is
 # then the folder they go to. Nothing happens if that was done and neither
 # folder nor toolchain has changed since.
 set -euo pipefail

@@ -88,7 +88,7 @@ func (s *subject) run() (c cost, err error) {
 	}
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return c, fmt.Errorf("this system does not tell what a process used")
+		return c, fmt.Errorf("this system does not report what a process used")
 	}
 	c.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	c.Peak = usage.Maxrss << 10

@@ -5,8 +5,8 @@
 //	clouds aws
 //	clouds gcp
 //
-// CLOUDS_SERVER, a host and port, stands for all of the provider's servers that
-// the SDK asks over HTTPS.
+// CLOUDS_SERVER, a host and port, replaces all of the provider's servers that the
+// SDK asks over HTTPS.
 package main
 
 import (

@@ -80,13 +80,14 @@ func (c Cluster) refresh() error {
 		return err
 	}
 	info.Process, info.AuditLog = c.pid(), filepath.Join(c.logs(), "audit.log")
-	return errors.Join(built.tell(info), built.push(info.HostRegistry), c.makeGrypeDatabase(), info.write(c.state()))
+	return errors.Join(built.writeTo(info), built.push(info.HostRegistry), c.makeGrypeDatabase(), info.write(c.state()))
 }
 
 // grypeDatabase is where the database for vulnerability scans is, below state.
 const grypeDatabase = "/grype-database"
 
-// makeGrypeDatabase makes it anew: grype refuses one that is older than five days.
+// makeGrypeDatabase builds it again each time: grype refuses one that is older
+// than five days.
 func (c Cluster) makeGrypeDatabase() error {
 	dir := c.state() + grypeDatabase
 	if err := os.RemoveAll(dir); err != nil {
@@ -170,7 +171,7 @@ func (c Cluster) start(progress io.Writer) error {
 		}
 		fmt.Fprintln(progress, last)
 	}
-	_ = init.Wait() // it failed, and has said how
+	_ = init.Wait() // it failed, and has printed why
 	return errors.New(last)
 }
 

@@ -36,7 +36,7 @@ func TestEveryShippedStepHasAnImage(t *testing.T) {
 			count++
 			repository, _, _ := strings.Cut(image, ":")
 			if !known[image] && !missing[repository] {
-				t.Errorf("%s: no image of ours stands for %s", path, image)
+				t.Errorf("%s: no image of ours replaces %s", path, image)
 			}
 		}
 		return err

@@ -37,8 +37,8 @@ func openImages(cache string) (builtImages, error) {
 	return built, nil
 }
 
-// tell writes the references to info.
-func (b builtImages) tell(info *Info) error {
+// writeTo writes the references to info.
+func (b builtImages) writeTo(info *Info) error {
 	info.Mirror = info.Registry + "/mirror"
 	info.Images = map[string]string{}
 	for name, img := range b {

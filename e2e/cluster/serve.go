@@ -40,8 +40,8 @@ type Info struct {
 	Mirror string
 
 	// VulnerabilityDatabase is the URL of one for grype, with two advisories:
-	// PyYAML before 5.4 is critical, setuptools before 70.0.0 is high. Empty stands
-	// for grype's own.
+	// PyYAML before 5.4 is critical, setuptools before 70.0.0 is high. Empty means
+	// grype's own.
 	VulnerabilityDatabase string
 
 	// AuditLog is a file with the requests of ServiceAccounts to the API server, one
@@ -52,7 +52,7 @@ type Info struct {
 	Process int
 }
 
-// Info tells of the cluster that runs.
+// Info describes the running cluster.
 func (c Cluster) Info() (*Info, error) {
 	text, err := os.ReadFile(filepath.Join(c.state(), "info.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +144,7 @@ func (c Cluster) prepare(info *Info) error {
 	if err != nil {
 		return err
 	}
-	if err := stored.tell(info); err != nil {
+	if err := stored.writeTo(info); err != nil {
 		return err
 	}
 	for from, to := range map[string]string{
@@ -198,7 +198,7 @@ func (c Cluster) render(from, to string, info *Info) error {
 
 // makeCgroups makes the groups that hold the pods, in the hierarchies of v1; in
 // v2's the kubelet does. A new group of v1 may run on no core and use no memory
-// node until it is told which.
+// node until it is assigned some.
 func (c Cluster) makeCgroups() error {
 	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/tasks")
 	if err != nil {

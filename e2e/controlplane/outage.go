@@ -39,8 +39,8 @@ func (c *ControlPlane) StartAPIServer() error {
 	return c.ready()
 }
 
-// apiServer is the process that was told this control plane's own folder for
-// its certificates (envtest does not say which it started); 0 means none.
+// apiServer is the process that has this control plane's own folder for its
+// certificates (envtest does not say which it started); 0 means none.
 func (c *ControlPlane) apiServer() (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

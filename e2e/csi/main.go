@@ -1,4 +1,4 @@
-// Csi stands in for SPIFFE's CSI driver, csi.spiffe.io: it shows pods a folder of
+// Csi replaces SPIFFE's CSI driver, csi.spiffe.io: it shows pods a folder of
 // the node with the Workload API's socket, read-only. Behind the socket nobody
 // issues identities; it accepts connections and closes them. (The driver's own
 // module is not to be had.)
@@ -116,7 +116,7 @@ func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return &csi.NodeGetCapabilitiesResponse{}, nil
 }
 
-// NodePublishVolume mounts the folder where the pod wants it.
+// NodePublishVolume mounts the folder at the pod's path.
 func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if !r.GetReadonly() {
 		return nil, errors.New("the volume is to be read-only: set readOnly: true")

@@ -29,8 +29,8 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// crds are the custom resources that actors stand for, in the Go modules of those
-// who define them.
+// crds are the custom resources that actors generate, in the Go modules of the
+// projects that define them.
 var crds = []struct {
 	module string
 	files  []string
@@ -146,7 +146,7 @@ func renderedArchive(t *testing.T, archive *txtar.Archive) []*unstructured.Unstr
 	return decoded(t, stream.Bytes())
 }
 
-// others stand beside the example of AsyncActors in one package: an Agent, a
+// others are beside the example of AsyncActors in one package: an Agent, a
 // TokenExchange for an actor that opts in, and workloads that overcommit changes.
 const others = `apiVersion: agent.kagenti.dev/v1alpha1
 kind: Agent

@@ -89,12 +89,12 @@ func TestArgoCD(t *testing.T) {
 	if a := ask(t, socket, repository, filepath.Join(repository, "memory-agent")); a.Supported {
 		t.Error("the plugin takes a folder without armature.yaml")
 	}
-	if said := mustFail(t, "", "", argocd(t), "ask", socket, repository, app, "colour=red"); !strings.Contains(said, "colour") {
-		t.Errorf("an unknown parameter: %s", said)
+	if output := mustFail(t, "", "", argocd(t), "ask", socket, repository, app, "colour=red"); !strings.Contains(output, "colour") {
+		t.Errorf("an unknown parameter: %s", output)
 	}
 	empty := t.TempDir()
 	write(t, empty, "armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
-	if said := mustFail(t, "", "", argocd(t), "ask", socket, empty, empty); !strings.Contains(said, "holds no manifests") {
-		t.Errorf("a folder without manifests: %s", said)
+	if output := mustFail(t, "", "", argocd(t), "ask", socket, empty, empty); !strings.Contains(output, "holds no manifests") {
+		t.Errorf("a folder without manifests: %s", output)
 	}
 }

@@ -92,7 +92,7 @@ func must(t *testing.T, dir, stdin, name string, args ...string) string {
 	return r.stdout
 }
 
-// mustFail runs a command that has to fail, and gives all that it said.
+// mustFail runs a command that has to fail, and gives its whole output.
 func mustFail(t *testing.T, dir, stdin, name string, args ...string) string {
 	t.Helper()
 	r := command(dir, stdin, name, args...)
@@ -220,7 +220,7 @@ func objects(t *testing.T, text string) map[string]any {
 		krm.DropHostAnnotations(o)
 		id := fmt.Sprintf("%v %v/%v", o["kind"], metadata["namespace"], metadata["name"])
 		if all[id] != nil {
-			t.Fatalf("%s stands there twice", id)
+			t.Fatalf("%s occurs twice", id)
 		}
 		all[id] = o
 	}
@@ -429,14 +429,14 @@ func TestKustomizeSkipsFunctionsSilently(t *testing.T) {
 	if strings.Contains(out, "proxy-init") {
 		t.Fatal("kustomize runs exec functions without --enable-exec by now: say so in the documents")
 	}
-	said := mustFail(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
+	output := mustFail(t, dir, out, "armature", "verify", "-c", "armature.yaml", "-")
 	for _, want := range []string{"opted in, but was not rendered", "--enable-exec"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("verify does not say %q:\n%s", want, said)
+		if !strings.Contains(output, want) {
+			t.Errorf("verify does not say %q:\n%s", want, output)
 		}
 	}
-	if said := mustFail(t, dir, "", "armature", "verify", "-"); !strings.Contains(said, "nothing on standard input") {
-		t.Errorf("verify of nothing says %s", said)
+	if output := mustFail(t, dir, "", "armature", "verify", "-"); !strings.Contains(output, "nothing on standard input") {
+		t.Errorf("verify of nothing says %s", output)
 	}
 }
 
@@ -448,12 +448,12 @@ func TestKustomizeValidators(t *testing.T) {
 	write(t, dir, "verify.yaml", verifyConfig)
 	kustomization := "resources: [statefulset.yaml]\nvalidators: [verify.yaml]\n"
 	write(t, dir, "kustomization.yaml", kustomization)
-	if said := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(said, "opted in, but was not rendered") {
-		t.Errorf("a validator of what is not rendered: %s", said)
+	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output, "opted in, but was not rendered") {
+		t.Errorf("a validator of what is not rendered: %s", output)
 	}
 	write(t, dir, "verify.yaml", strings.NewReplacer("armature-fn", "/bin/cat", "[verify]", "[]").Replace(verifyConfig))
-	if said := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(said, "validator shouldn't modify the resource map") {
-		t.Errorf("kustomize takes validators by now: say so in docs/doors.md\n%s", said)
+	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output, "validator shouldn't modify the resource map") {
+		t.Errorf("kustomize takes validators by now: say so in docs/doors.md\n%s", output)
 	}
 }
 
@@ -612,11 +612,11 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 		"kpt": func(t *testing.T, dir string) string {
 			needKpt(t)
 			before := stream(t, dir)
-			said := mustFail(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
+			output := mustFail(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 			if stream(t, dir) != before {
 				t.Error("kpt wrote to the package all the same")
 			}
-			return said
+			return output
 		},
 		"argocd": func(t *testing.T, dir string) string {
 			return mustFail(t, dir, "", argocd(t), "ask", plugin(t), dir, dir)
@@ -629,12 +629,12 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 				must(t, dir, "", "armature", "init", "--for", "kpt")
 				c.spoil(t, dir)
 				write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
-				said := fail(t, dir)
-				if !strings.Contains(said, c.want) {
-					t.Errorf("does not say %q:\n%s", c.want, said)
+				output := fail(t, dir)
+				if !strings.Contains(output, c.want) {
+					t.Errorf("does not say %q:\n%s", c.want, output)
 				}
-				if strings.Contains(said, "proxy-init") {
-					t.Errorf("something rendered got out:\n%s", said)
+				if strings.Contains(output, "proxy-init") {
+					t.Errorf("something rendered got out:\n%s", output)
 				}
 			})
 		}
@@ -668,8 +668,8 @@ func TestKptKeepsThePackage(t *testing.T) {
 	}
 	// A change of a custom resource reaches what was rendered before.
 	write(t, dir, "token-exchange.yaml", strings.Replace(read(t, dir, "token-exchange.yaml"), "premium-api.external.com", "other.example.com", 1))
-	if said := mustFail(t, dir, "", "armature", "verify", dir); !strings.Contains(said, "weather-agent-token-exchange differs") {
-		t.Errorf("verify says %s", said)
+	if output := mustFail(t, dir, "", "armature", "verify", dir); !strings.Contains(output, "weather-agent-token-exchange differs") {
+		t.Errorf("verify says %s", output)
 	}
 	must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 	if text := read(t, dir, "deployment.armature.yaml"); !strings.Contains(text, "other.example.com") || strings.Contains(text, "premium-api.external.com") {

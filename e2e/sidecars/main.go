@@ -1,4 +1,4 @@
-// Sidecars stands in for the five containers that are injected into agents. Each
+// Sidecars replaces the five containers that are injected into agents. Each
 // does what the next one waits for, in the files and on the ports that the
 // rendered manifests name, and fails where these are not as the real program
 // needs them. It runs as the one that its first argument names, or as python.
@@ -56,7 +56,7 @@ func proxyInit() error {
 	}
 	found := regexp.MustCompile(`(?m)^CapEff:\s+(\w+)$`).FindSubmatch(status)
 	if found == nil {
-		return errors.New("the kernel does not tell the capabilities")
+		return errors.New("the kernel does not report the capabilities")
 	}
 	capabilities, err := strconv.ParseUint(string(found[1]), 16, 64)
 	if err != nil {
@@ -137,7 +137,7 @@ func authProxy() error {
 	return serve(":" + os.Getenv("LISTEN_PORT"))
 }
 
-// envoyProxy listens, and tells whose tokens its routes ask for whenever that
+// envoyProxy listens, and prints whose tokens its routes ask for whenever that
 // changes.
 func envoyProxy() error {
 	if err := need("TOKEN_URL", "TARGET_AUDIENCE"); err != nil {
@@ -180,7 +180,7 @@ func need(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// serve answers every request with 200, until it is told to end.
+// serve answers every request with 200, until it is stopped.
 func serve(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -25,6 +25,6 @@ spec:
 	build := s.finished(t, "broken")
 	s.failed(t, build, "kaniko-build", "build-and-push")
 	if tail := logTail(build); !strings.Contains(tail, "the cupboard is bare") {
-		t.Errorf("the last log lines lack what the Dockerfile's command said:\n%s", tail)
+		t.Errorf("the last log lines lack the output of the Dockerfile's command:\n%s", tail)
 	}
 }

@@ -28,8 +28,8 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: slow, imageTag: v1}
 `
 
-// Somebody cancels a build that takes too long. It stops, and is said
-// to be cancelled, not failed. Changed, it is built after all.
+// Somebody cancels a build that takes too long. It stops, and is reported
+// as cancelled, not failed. Changed, it is built after all.
 func TestCancelThenBuildAgain(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)

@@ -95,8 +95,7 @@ func descends(pid, ancestor int) bool {
 		if err != nil {
 			return false
 		}
-		// The parent stands after the state, which stands after the name in
-		// parentheses.
+		// The parent follows the state, which follows the name in parentheses.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		pid, _ = strconv.Atoi(fields[1])
 	}

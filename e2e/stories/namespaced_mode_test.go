@@ -99,7 +99,7 @@ func (s *stage) withoutInstallation(t *testing.T) {
 	})
 }
 
-// may says whether RBAC grants it. An empty namespace stands for all of them.
+// may says whether RBAC grants it. An empty namespace means all of them.
 func (s *stage) may(t *testing.T, account, verb, resource, namespace string) bool {
 	t.Helper()
 	group := map[string]string{"agentbuilds": api.DefaultGroup, "pipelineruns": "tekton.dev", "taskruns": "tekton.dev"}[resource]

@@ -17,7 +17,7 @@ import (
 )
 
 // The source is private, once by token and once by SSH key, and so is
-// the registry. Wrong credentials are told from missing ones, and nothing runs.
+// the registry. Wrong and missing credentials are reported differently, and nothing runs.
 func TestPrivateGitAndPrivateRegistry(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)

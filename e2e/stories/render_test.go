@@ -34,8 +34,8 @@ func enterForAgents(t *testing.T) *stage {
 	return s
 }
 
-// agents is a copy of files of testdata/agents, where ${image:NAME} stands for an
-// image of the cluster.
+// agents is a copy of files of testdata/agents, where ${image:NAME} is replaced
+// by an image of the cluster.
 func (s *stage) agents(t *testing.T, files ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()

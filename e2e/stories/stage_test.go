@@ -1,4 +1,4 @@
-// Package stories tells what people do with Armature, on a real Kubernetes with
+// Package stories shows what people do with Armature, on a real Kubernetes with
 // a real Tekton, one story a file. `make e2e` runs them.
 package stories
 
@@ -67,7 +67,7 @@ func enter(t *testing.T, labels map[string]string) *stage {
 	s := &stage{info: &cluster.Info{}}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
 	if err != nil {
-		t.Fatalf("E2E_INFO is to name a file that tells of the cluster, as cluster.Info has it: %v", err)
+		t.Fatalf("E2E_INFO is to name a file that describes the cluster, as cluster.Info does: %v", err)
 	}
 	must(t, json.Unmarshal(text, s.info))
 	s.Client, err = client.New(config, client.Options{Scheme: scheme})
@@ -90,7 +90,7 @@ func enter(t *testing.T, labels map[string]string) *stage {
 }
 
 // apply makes what the manifests say, where ${namespace}, ${git}, ${registry} and
-// the like stand for the story's own.
+// the like are replaced by the story's own.
 func (s *stage) apply(t *testing.T, manifests string) {
 	t.Helper()
 	values := map[string]string{
@@ -101,7 +101,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	manifests = os.Expand(manifests, func(name string) string {
 		value, ok := values[name]
 		if !ok {
-			t.Fatalf("${%s} stands for nothing", name)
+			t.Fatalf("${%s} has no value", name)
 		}
 		return value
 	})

@@ -82,7 +82,7 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 	}
 	defer func() {
 		_ = catalog.Process.Signal(syscall.SIGTERM)
-		_ = catalog.Wait() // it was told to end
+		_ = catalog.Wait() // it was stopped
 	}()
 	server := "http://" + address
 	if err := show(ctx, bin, server, token); err != nil {

@@ -1,5 +1,5 @@
 // Report follows `go test -json` on standard input: it prints each test when it
-// ends, with what a failed one said, then a table of the times, and fails if a
+// ends, with the output of a failed one, then a table of the times, and fails if a
 // test did.
 package main
 
@@ -36,7 +36,7 @@ type test struct {
 	name       string
 	began      time.Time
 	took       time.Duration
-	said       []string
+	output     []string
 	hasStarted bool
 }
 
@@ -60,14 +60,14 @@ func report(in io.Reader, out io.Writer) (ok bool, err error) {
 		case e.Action == "cont" && !isPart && !t.hasStarted:
 			t.began, t.hasStarted = e.Time, true
 		case e.Action == "output" && t != nil:
-			t.said = append(t.said, e.Output)
+			t.output = append(t.output, e.Output)
 		case e.Action == "output" || e.Action == "build-output":
 			fmt.Fprint(out, e.Output)
 		case (e.Action == "pass" || e.Action == "fail" || e.Action == "skip") && t != nil && !isPart:
 			t.took = e.Time.Sub(t.began)
 			fmt.Fprintf(out, "%s  %5.0f s  %s\n", e.Action, t.took.Seconds(), name)
 			if e.Action != "pass" {
-				fmt.Fprint(out, strings.Join(t.said, ""))
+				fmt.Fprint(out, strings.Join(t.output, ""))
 			}
 			ended = append(ended, t)
 		}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// A story's time begins when its turn comes. One that failed is told with what it
-// and its parts said, and the report fails.
+// A story's time begins when its turn comes. A failed one is reported with its
+// output and that of its parts, and the report fails.
 func TestReport(t *testing.T) {
-	const said = `not JSON
+	const events = `not JSON
 {"Time":"2026-01-01T00:00:00Z","Action":"run","Test":"TestB"}
 {"Time":"2026-01-01T00:00:00Z","Action":"pause","Test":"TestB"}
 {"Time":"2026-01-01T00:00:10Z","Action":"cont","Test":"TestB"}
@@ -21,7 +21,7 @@ func TestReport(t *testing.T) {
 {"Time":"2026-01-01T00:00:40Z","Action":"RESULT"}
 `
 	var out strings.Builder
-	ok, err := report(strings.NewReader(strings.ReplaceAll(said, "RESULT", "fail")), &out)
+	ok, err := report(strings.NewReader(strings.ReplaceAll(events, "RESULT", "fail")), &out)
 	if err != nil || ok {
 		t.Errorf("a failed story: ok %t, %v", ok, err)
 	}
@@ -30,7 +30,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	out.Reset()
-	if ok, err := report(strings.NewReader(strings.ReplaceAll(said, "RESULT", "pass")), &out); err != nil || !ok || strings.Contains(out.String(), "it broke") {
+	if ok, err := report(strings.NewReader(strings.ReplaceAll(events, "RESULT", "pass")), &out); err != nil || !ok || strings.Contains(out.String(), "it broke") {
 		t.Errorf("a story that passed: ok %t, %v\n%s", ok, err, &out)
 	}
 	if ok, err := report(strings.NewReader(""), &out); err != nil || ok {
