@@ -82,8 +82,8 @@ func (s *stage) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error
 			return nil, err
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
-		stamp, text, _ := strings.Cut(line, " ")
-		if text != container.Name+" starts" {
+		stamp, message, _ := strings.Cut(line, " ")
+		if message != container.Name+" starts" {
 			return nil, fmt.Errorf("container %s says %q first", container.Name, line)
 		}
 		if began[container.Name], err = time.Parse(time.RFC3339Nano, stamp); err != nil {
