@@ -30,7 +30,7 @@ type Setting struct {
 // Input is the kind of input that set a value.
 type Input string
 
-// Inputs, the later of which win.
+// Inputs; a later one wins.
 const (
 	ByDefault       Input = "default"
 	ByRenderConfig  Input = "RenderConfig"

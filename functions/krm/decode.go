@@ -66,7 +66,7 @@ func drop(n *yaml.Node, path string) bool {
 		switch {
 		case n.Kind == yaml.MappingNode && i < len(n.Content):
 			within, at, n = n, i, n.Content[i+1]
-		case step[0] < 'A' || step[0] > 'Z': // else a Go struct that stands inline
+		case step[0] < 'A' || step[0] > 'Z': // else an inlined Go struct
 			n = &yaml.Node{}
 		}
 	}
@@ -221,7 +221,7 @@ func (o *Object) At(path string) Node {
 		}
 		if !next.Exists() {
 			if c := step[0]; c >= 'A' && c <= 'Z' {
-				continue // a Go struct that stands inline
+				continue // an inlined Go struct
 			}
 			break
 		}
