@@ -178,7 +178,7 @@ type checker struct {
 
 // Author gives what the author wrote of an object that is checked. It is called
 // where there is something to report. For a generated object it gives the one
-// that it was made for, and same is false; nil is no such object.
+// that it was made for, and same is false. A nil o means that no such object exists.
 type Author func() (o *krm.Object, same bool)
 
 // report adds a finding of the rule at hand, at its place in the author's file.
