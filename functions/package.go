@@ -90,7 +90,7 @@ func NewPackage(s Settings) *Package {
 func (p *Package) Rows(names []string) (rows []Row, err error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(p.rows, func(r Row) bool { return r.Name == name }) {
-			return nil, fmt.Errorf("there is no function %q: choose from %s", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("function %q does not exist: choose from %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	for _, r := range p.rows {

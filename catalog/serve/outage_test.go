@@ -13,9 +13,9 @@ import (
 	pg "github.com/armature-dev/armature/e2e/catalog/postgres"
 )
 
-// While PostgreSQL is away callers get what was in it, as far as they may see it,
-// and are told so, through every door. When it is back, who watched before
-// begins again.
+// While PostgreSQL is unavailable, callers of every interface get its last content,
+// as far as they may see it, with a warning. When it is back, earlier watches
+// begin again.
 func TestStoreIsAway(t *testing.T) {
 	server := pg.Own(t)
 	address, err := server.Database()
@@ -69,7 +69,7 @@ func TestStoreIsAway(t *testing.T) {
 		t.Errorf("an entry that the caller may not see: %d %s", status, body)
 	}
 	if status, _, _ := w.get("", "/api/v1/entries"); status != http.StatusUnauthorized {
-		t.Errorf("nobody is told %d", status)
+		t.Errorf("nobody gets %d", status)
 	}
 	for tool, arguments := range map[string]map[string]any{
 		"search_catalog": {"text": "weather"}, "list_agents": nil, "get_entry": {"resource": cards, "namespace": w.prefix + "team1", "name": "weather"},
@@ -79,20 +79,20 @@ func TestStoreIsAway(t *testing.T) {
 		}
 	}
 	if got := until(t, w.stream(ctx, reader, "?type=agent", ""), "event: synced"); strings.Count(got, "event: updated") != 1 {
-		t.Errorf("who begins to watch meanwhile is told %s", got)
+		t.Errorf("a watch that begins meanwhile gets %s", got)
 	}
 	if got := until(t, w.stream(ctx, everyone, "?type=agent", id), ": the store"); strings.Contains(got, "event:") {
-		t.Errorf("who goes on meanwhile is told %s", got)
+		t.Errorf("a watch that resumes meanwhile gets %s", got)
 	}
 
 	w.must(server.Start())
 	got := until(t, lines, "event: resync")
 	got += until(t, lines, "event: synced")
 	if strings.Count(got, "event: updated") != 2 {
-		t.Errorf("who watched all the time is told %s", got)
+		t.Errorf("a watch over the whole time gets %s", got)
 	}
 	if got := until(t, w.stream(ctx, everyone, "?type=agent", id), "event: synced"); !strings.HasPrefix(got, "event: resync\n") || strings.Count(got, "event: updated") != 2 {
-		t.Errorf("who goes on after %s is told %s", id, got)
+		t.Errorf("a watch that resumes after %s gets %s", id, got)
 	}
 	w.put("team1", "travel", cards, store.Agent)
 	w.eventually("the store is asked again", func() string {

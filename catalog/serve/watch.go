@@ -14,8 +14,8 @@ import (
 // watch streams changes as server-sent events: first all that is there, unless
 // the caller says after which event (Last-Event-ID) to go on, then each change.
 // Where what changed since is not known, such as when the store was lost, the
-// event resync says to forget what was told before, and all follows again. While
-// the store is away its copy is told.
+// event resync says to forget everything sent before, and all entries follow
+// again. While the store is unavailable its copy is sent.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, after, err := watchQuery(r)
 	if err == nil {
@@ -29,7 +29,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
-	// A caller that is gone is no error of ours.
+	// A caller that disconnects is not an error.
 	if err := s.stream(w, r, q, after); err != nil && r.Context().Err() == nil {
 		s.Log.Error(err, "streaming changes")
 	}

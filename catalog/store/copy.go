@@ -325,7 +325,7 @@ func (f *follower) finish(ctx context.Context, latest Position, gone []Change, t
 	return tx.Commit()
 }
 
-// age brings when entries were last answered for: that alone is no change.
+// age copies when entries were last confirmed: that alone is not a change.
 func (f *follower) age(ctx context.Context) (err error) {
 	type age struct {
 		uid     string

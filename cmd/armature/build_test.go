@@ -445,7 +445,7 @@ spec:
 		remove()
 	}
 	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 1, Message: "to be tried again"})
-	until("the first failure is not told", func() bool { return strings.Contains(out.String(), "to be tried again") })
+	until("the first failure is not reported", func() bool { return strings.Contains(out.String(), "to be tried again") })
 	set(names[0], api.AgentBuildStatus{Phase: api.PhaseFailed, LastRunPhase: api.PhaseFailed, Attempt: 2, Message: "no more"})
 	set(names[1], api.AgentBuildStatus{Phase: api.PhaseSucceeded, LastRunPhase: api.PhaseSucceeded, Attempt: 1, Message: "built it"})
 	until("the second build is not waited for", func() bool { return strings.Contains(out.String(), "built it") })

@@ -121,7 +121,7 @@ const maxAnswer = 256 << 20
 
 // repeat what the catalog warns of, such as that its store is away.
 func (c *catalogClient) repeat(h http.Header) {
-	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // what is no warning is not repeated
+	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // an invalid warning is not repeated
 	for _, w := range warnings {
 		if text := oneLine(w.Text); !c.warned[text] {
 			c.warned[text] = true

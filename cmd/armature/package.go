@@ -92,7 +92,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {
-		return nil, p.tell(cmd, findings)
+		return nil, p.report(cmd, findings)
 	}
 	d := decoder{place: &p.place}
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
@@ -104,7 +104,7 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 	if !p.rendered { // else Verify has found the same
 		findings = append(findings, found...)
 	}
-	if err := p.tell(cmd, findings); err != nil {
+	if err := p.report(cmd, findings); err != nil {
 		return nil, err
 	}
 	return d.objects, d.failed.ErrorOrNil()
@@ -198,7 +198,7 @@ func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
-	if err := p.tell(cmd, append(findings, found...)); err != nil {
+	if err := p.report(cmd, append(findings, found...)); err != nil {
 		return nil, err
 	}
 	d := decoder{place: &p.place}

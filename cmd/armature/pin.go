@@ -93,7 +93,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if krm.Failed(findings) {
-		return p.tell(cmd, findings)
+		return p.report(cmd, findings)
 	}
 	file := p.lock
 	if file == "" {
@@ -118,7 +118,7 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if krm.Failed(findings) {
-		return p.tell(cmd, findings)
+		return p.report(cmd, findings)
 	}
 	for _, b := range after.Builds {
 		digested = append(digested, b.Image)

@@ -94,7 +94,7 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.tell(cmd, append(findings, found...)); err != nil {
+	if err := p.report(cmd, append(findings, found...)); err != nil {
 		return err
 	}
 	inputs, err := inputs(src)

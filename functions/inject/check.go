@@ -93,7 +93,7 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 }
 
 // checkPorts compares the TCP ports of the author's containers with those that
-// the sidecars listen on, all of which share the pod's network.
+// the sidecars listen on. All of them share the pod's network.
 func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
 	var few [8]int // most pods have no more ports
 	declared := few[:0]
