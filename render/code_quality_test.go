@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/render/host"
 )
 
-// GitLab tells old findings from new ones by their fingerprints: a finding keeps its
+// GitLab distinguishes old findings from new ones by their fingerprints: a finding keeps its
 // own when lines above it come or go, and no two have the same.
 func TestCodeQualityFingerprints(t *testing.T) {
 	fingerprints := func(findings ...krm.Finding) (all []string) {

@@ -17,9 +17,9 @@ import (
 )
 
 // find reads objects of the package again and visits those that it finds.
-func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, *krm.Object)) {
+func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *krm.Object)) {
 	files := make(map[string]bool)
-	for place := range wanted {
+	for place := range ids {
 		files[place.File] = true
 	}
 	var o krm.Object
@@ -33,7 +33,7 @@ func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, 
 		}
 		EachDocument(data, func(d krm.Document, item bool, line int) {
 			if isObject, err := o.Read(data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
-				if id, ok := wanted[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
+				if id, ok := ids[functions.Place{Origin: o.Origin, Ref: o.Ref}]; ok {
 					visit(id, &o)
 				}
 			}
@@ -41,7 +41,7 @@ func (e *engine) find(wanted map[functions.Place]index.ID, visit func(index.ID, 
 	}
 }
 
-// asIs reports whether a file passes untouched: it is no manifest, holds text
+// asIs reports whether a file passes untouched: it is not a manifest, holds text
 // for another tool, or the configuration leaves it alone.
 func (e *engine) asIs(f *File) bool {
 	if f.AsIs || !IsManifest(f.Path) {
@@ -58,7 +58,7 @@ func (e *engine) asIs(f *File) bool {
 	return false
 }
 
-// matchGlob matches a path with path.Match; "**" stands for any number of folders.
+// matchGlob matches a path with path.Match; "**" matches any number of folders.
 func matchGlob(glob, file string) bool {
 	before, after, deep := strings.Cut(glob, "**")
 	if !deep {

@@ -41,8 +41,8 @@ func (m *Memory) never(i int) { m.next[i].always = true }
 
 // Note is about one file of a source.
 type Note struct {
-	// facts are what the file told the package; own says that this is all that
-	// other files can learn from it.
+	// facts are what the file contributes to the package; own says that other files
+	// can learn nothing else from it.
 	facts    index.Facts
 	own      bool
 	always   bool // to be worked on by every render

@@ -253,8 +253,9 @@ func TestCloneIntoAVolumeThatIsInUse(t *testing.T) {
 	}
 }
 
-// What another user left in a volume that is not the build's group's cannot be
-// removed, and is told with its remedy. In one that is, it goes.
+// Files of another user in a volume that does not belong to the build's group
+// cannot be removed, which is reported with a remedy. In the group's own volume
+// they are removed.
 func TestCloneIntoAVolumeOfAnotherUser(t *testing.T) {
 	url, commit := newGitServer(t).repository(t, "agent", nil)
 	used := t.TempDir()

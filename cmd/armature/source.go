@@ -135,8 +135,8 @@ func (m *manifests) open(cmd *cobra.Command, given string) (src render.Source, o
 	return src, opt, findings, err
 }
 
-// tell writes findings and fails where one of them is an error.
-func (m *manifests) tell(cmd *cobra.Command, findings []krm.Finding) error {
+// report writes findings and fails if one of them is an error.
+func (m *manifests) report(cmd *cobra.Command, findings []krm.Finding) error {
 	if err := host.WriteFindings(cmd.ErrOrStderr(), "text", m.locate(findings)); err != nil {
 		return err
 	}

@@ -245,7 +245,7 @@ func TestAction(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if !strings.Contains(out, "::warning file=apps/deployment.yaml,line=18,title=lint/unpublished-image::") {
-		t.Errorf("the finding of lint is no annotation:\n%s", out)
+		t.Errorf("the finding of lint is not an annotation:\n%s", out)
 	}
 	for _, want := range []string{"weather-agent:v1", "weather-agent:v2", "Deployment"} {
 		if !strings.Contains(summary, want) {

@@ -204,7 +204,7 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 }
 
 // Render runs the functions over the items. With an error among the findings
-// the items are the input's. Either way the findings stand in the results.
+// the items are the input's. Either way the findings are in the results.
 func (l *List) Render(opt render.Options) (out []byte, findings []krm.Finding, stats render.Stats, err error) {
 	return l.Run(opt, render.Stream)
 }
@@ -225,7 +225,7 @@ func (l *List) Run(opt render.Options, do func(render.Source, render.Options, re
 			return nil, nil, stats, err
 		}
 		for _, f := range found {
-			if f.Rule == render.SyntaxRule { // echoed, it would be no list
+			if f.Rule == render.SyntaxRule { // echoed, it would not be a list
 				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s", f.Line, f.Message, f.Hint)
 			}
 		}

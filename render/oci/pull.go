@@ -273,7 +273,7 @@ func judge(header *tar.Header, seen map[string]byte) error {
 	case clean == "." && kind == tar.TypeDir:
 		return nil
 	case clean == "." || !filepath.IsLocal(clean) || path.IsAbs(named) || strings.ContainsAny(named, "\\:\x00") || hasDots(named) || len(named) > maxPath:
-		return fmt.Errorf("%q leads out of the package, or is no plain name", named)
+		return fmt.Errorf("%q leads out of the package, or is not a plain name", named)
 	case header.Size > source.MaxFile:
 		return fmt.Errorf("%q is %d MiB large, more than %d MiB", named, header.Size>>20, source.MaxFile>>20)
 	case len(seen) >= MaxFiles:

@@ -20,7 +20,7 @@ import (
 )
 
 // Memory is what the last render into a folder left: what each file of the
-// source looked like, told other files, and became. With it the next render
+// source looked like, contributed to other files, and became. With it the next render
 // reads only what has changed since, as long as the change is of no consequence
 // for other files. It is kept apart from the folder, which may be in Git, since
 // it is true on one machine only. Without it everything is rendered.
@@ -44,12 +44,12 @@ type entry struct {
 	note    render.Note
 }
 
-// stamp tells a file from one that changed. Times are Unix nanoseconds. The
+// stamp distinguishes a file from a changed one. Times are Unix nanoseconds. The
 // zero stamp is that of no file.
 type stamp struct{ size, modified, changed int64 }
 
 // settled is how old a change has to be before the clock of the file system
-// surely tells it from the next one.
+// surely distinguishes it from the next one.
 const settled = int64(50 * time.Millisecond)
 
 const memoryFormat = "armature 1"
@@ -73,7 +73,7 @@ func OpenMemory(file, folder string) *Memory {
 // Match stamps the files of the source and finds those that are as a render by
 // the same build with the same configuration and lock, from the same root, left
 // them. It gives what the engine need not do again, and how many files it has to
-// work on. Build is whatever tells one build of the program from another.
+// work on. Build is whatever identifies a build of the program.
 func (m *Memory) Match(build, root string, src render.Source, config *api.RenderConfig, lock *api.ImageLock) (known *render.Memory, changed int) {
 	absolute, err1 := filepath.Abs(root)
 	to, err2 := filepath.Abs(m.folder)

@@ -66,7 +66,7 @@ func Tree(root, skip string) (render.Source, []krm.Finding, error) {
 	if !info.IsDir() {
 		switch {
 		case !render.IsManifest(filepath.Base(root)):
-			return render.Source{}, nil, fmt.Errorf("%s is no manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
+			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it .yaml, .yml or .json, or pass it to standard input, as -", root)
 		case info.Size() > MaxFile:
 			return render.Source{}, nil, fmt.Errorf("%s: %w (64 MiB): split it", root, ErrTooLarge)
 		}
