@@ -1,4 +1,4 @@
-package render_test
+package host_test
 
 import (
 	"bytes"

@@ -1,0 +1,85 @@
+// Package keys has the labels and annotations that Armature writes and reads, in
+// manifests and in clusters, and the prefixes that they begin with. A test keeps
+// them from being written out anywhere else.
+package keys
+
+// Prefixes.
+const (
+	// Group is the API group of RenderConfig, ImageLock and VerifyPolicy.
+	Group = "armature.dev"
+	// V1alpha1 is the apiVersion of these.
+	V1alpha1 = Group + "/v1alpha1"
+	// Own is what Armature's own labels and annotations begin with.
+	Own = Group + "/"
+	// LabelPrefix is the default prefix of the labels and annotations by which
+	// workloads opt in and are configured; spec.labelPrefix of the RenderConfig
+	// sets another one.
+	LabelPrefix = "kagenti.io"
+)
+
+// Annotations and marks of manifests.
+const (
+	// RenderedFor is the annotation by which generated objects are known. Its
+	// value is the Kind/name of what they were made for.
+	RenderedFor = Own + "rendered-for"
+	// Changed holds, as JSON on the object, the fields that were set and how the
+	// author wrote them.
+	Changed = Own + "changed"
+	// Injected holds, as JSON on the workload, what was injected: enough to take
+	// out exactly that again, whatever version put it there.
+	Injected = Own + "injected"
+	// Source holds, as JSON, the custom resource that an object was made from: a
+	// list, where more than one was read for it.
+	Source = Own + "source"
+	// Consumed marks a custom resource that was input and leaves the output: in a
+	// comment before it, or as an annotation where there is no place for comments.
+	Consumed = Own + "consumed"
+	// Stream marks a stream that is YAML although JSON comes first.
+	Stream = Own + "stream"
+	// ConfigHash on pods rolls them when the configuration changes, on request.
+	ConfigHash = Own + "config-hash"
+	// LintIgnore on an object names rules, separated by commas, which do not judge
+	// it.
+	LintIgnore = Own + "lint-ignore"
+	// KagentImage and KagentURL on a kagent Agent say what kagent's controller has
+	// from its environment.
+	KagentImage = Own + "kagent-image"
+	KagentURL   = Own + "kagent-url"
+)
+
+// Labels and annotations of applied objects.
+const (
+	// LabelName and LabelNamespace say which package an object belongs to.
+	LabelName      = Own + "name"
+	LabelNamespace = Own + "namespace"
+	// LabelInventory on a ConfigMap names the package whose inventory it holds.
+	LabelInventory = Own + "inventory"
+	// Nudged is an annotation of pods. Whatever its value, the kubelet looks at a
+	// pod that changed at once, and brings its mounted ConfigMaps up to date;
+	// without it that takes it up to a minute and a half.
+	Nudged = Own + "nudged"
+)
+
+// Labels and annotations of builds' runs.
+const (
+	LabelBuild         = Own + "build"
+	LabelMode          = Own + "mode"
+	AnnotationBuild    = Own + "build-name"
+	AnnotationSpec     = Own + "spec-hash"
+	AnnotationTemplate = Own + "template-hash"
+	AnnotationCommit   = Own + "commit"
+	AnnotationAttempt  = Own + "attempt"
+	AnnotationRerun    = Own + "rerun"
+	AnnotationTrigger  = Own + "run-reason"
+	AnnotationNumber   = Own + "run-number"
+	AnnotationImage    = Own + "image"
+	AnnotationSource   = Own + "source-hash"
+	// LabelCredentials on a Secret says which purpose it serves.
+	LabelCredentials = Own + "credentials"
+)
+
+// Identifiers in provenance.
+const (
+	RenderBuildType = "https://" + Own + "render/v1"
+	Builder         = "https://" + Own + "armature"
+)

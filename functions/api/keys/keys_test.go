@@ -1,0 +1,53 @@
+package keys
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestKeysAreWrittenOnce: no other Go file writes out a key of Armature's, but for
+// tests, which hold what the files of users contain.
+func TestKeysAreWrittenOnce(t *testing.T) {
+	const root = "../../.."
+	files := 0
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || name == filepath.Join(root, "functions", "api", "keys", "keys.go") {
+			return nil
+		}
+		files++
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			text, ok := n.(*ast.BasicLit)
+			if !ok || text.Kind != token.STRING {
+				return true
+			}
+			if value, err := strconv.Unquote(text.Value); err != nil || value == Group || strings.Contains(value, Own) {
+				t.Errorf("%s: %s: use or add a constant of functions/api/keys", set.Position(text.Pos()), text.Value)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || files < 100 {
+		t.Fatalf("%d files looked at: %v", files, err)
+	}
+}
