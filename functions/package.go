@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
@@ -122,7 +123,7 @@ func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, head
 	if head == nil || head.Kind == "" || head.Name == "" || p.reads(head.APIVersion, head.Kind) {
 		return false
 	}
-	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(src[d.Start:d.End], []byte(krm.RenderedFor)) {
+	if head.Rendered || head.Kind == "ConfigMap" && bytes.Contains(src[d.Start:d.End], []byte(keys.RenderedFor)) {
 		return false
 	}
 	p.builder.Enter(index.Entry{
@@ -141,7 +142,7 @@ func (p *Package) collectItemHead(look *krm.Object, src []byte, item krm.Documen
 	if isObject, err := look.Read(src, head, true, origin); err != nil || !isObject || look.Name == "" {
 		return false
 	}
-	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) || look.Contains("armature.dev/") {
+	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) || look.Contains(keys.Own) {
 		return false
 	}
 	p.CollectObject(look)
@@ -169,7 +170,7 @@ func (p *Package) CollectObject(o *krm.Object) {
 	}
 	e := index.Entry{
 		Key: index.KeyOf(o.Ref), APIVersion: o.APIVersion, File: o.Origin.File, Line: int32(o.Origin.Line),
-		Generated: o.Get("metadata", "annotations", krm.RenderedFor).Exists(),
+		Generated: o.Get("metadata", "annotations", keys.RenderedFor).Exists(),
 	}
 	id := p.builder.Enter(e)
 	if o.Item() {

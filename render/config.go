@@ -28,7 +28,7 @@ func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Findi
 	finding := func(line int, message, hint string) []krm.Finding {
 		return []krm.Finding{{Rule: rule, Severity: krm.Error, File: file, Line: line, Message: message, Hint: hint}}
 	}
-	start := "start with apiVersion: armature.dev/v1alpha1 and kind: " + kind
+	start := "start with apiVersion: " + api.RenderV1alpha1 + " and kind: " + kind
 	var found *krm.Object
 	line := 1
 	for d := range krm.Documents(data) {
@@ -59,7 +59,7 @@ func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Findi
 func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
 	if o.APIVersion != api.RenderV1alpha1 || o.Kind != "RenderConfig" {
 		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
-			fmt.Sprintf("%s %s is not a configuration", o.APIVersion, o.Kind), "write apiVersion: armature.dev/v1alpha1 and kind: RenderConfig")}
+			fmt.Sprintf("%s %s is not a configuration", o.APIVersion, o.Kind), "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")}
 	}
 	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}}
 	return config, o.Decode("config/field", config)

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -65,7 +65,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 // jsonLead leads a stream that would begin with a JSON object and goes on with
 // other documents. kubectl reads all of a stream that begins with a brace as
 // JSON, and stops at the first "---".
-const jsonLead = "--- # armature.dev/stream: YAML, although JSON comes first"
+const jsonLead = "--- # " + keys.Stream + ": YAML, although JSON comes first"
 
 // leadJSON puts jsonLead before a rendered stream that needs it, unless the
 // stream is still as its author wrote it.
@@ -169,7 +169,7 @@ func LocalKind(o *krm.Object) bool {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
 		return true
 	}
-	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == "armature.dev"
+	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == keys.Group
 }
 
 // fate is what becomes of a document.
@@ -206,7 +206,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		w.incomplete(o)
 		return nil, kept
 	}
-	if rendered := o.Get("metadata", "annotations", identity.RenderedFor); rendered.Exists() {
+	if rendered := o.Get("metadata", "annotations", keys.RenderedFor); rendered.Exists() {
 		if w.replace(o) {
 			return o, replaced
 		}
@@ -361,10 +361,10 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 // object, that an error is about.
 func record(o *krm.Object, err error) krm.Node {
 	annotations := o.Get("metadata", "annotations")
-	if strings.Contains(err.Error(), krm.ChangedAnnotation) {
-		return annotations.Get(krm.ChangedAnnotation)
+	if strings.Contains(err.Error(), keys.Changed) {
+		return annotations.Get(keys.Changed)
 	}
-	return annotations.Get(inject.RecordAnnotation)
+	return annotations.Get(keys.Injected)
 }
 
 // undo is krm.Revert, inject.Uninject, or one of their shape.
@@ -430,7 +430,7 @@ func syntaxHint(text []byte) string {
 }
 
 const (
-	consumedMark = "# armature.dev/consumed: "
+	consumedMark = "# " + keys.Consumed + ": "
 	// ConsumedLine begins the lines of a consumed custom resource in a rendered file.
 	ConsumedLine = "#| "
 	unendedMark  = ", without a line feed at its end"

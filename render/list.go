@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/internal/room"
 )
@@ -237,9 +238,8 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 	return dst
 }
 
-// consumedAnnotation says that the render added krm.LocalConfig, and to what: to
+// keys.Consumed says that the render added krm.LocalConfig, and to what: to
 // annotations that it "created", "added" to, or found "emptied" and how.
-const consumedAnnotation = "armature.dev/consumed"
 
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
@@ -256,7 +256,7 @@ func (w *worker) localOnly(o *krm.Object) {
 	} else if note.Was != "" {
 		was = "emptied" + note.Was
 	}
-	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", consumedAnnotation, was, krm.LocalConfig)
+	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", keys.Consumed, was, krm.LocalConfig)
 	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
 	}
@@ -265,11 +265,11 @@ func (w *worker) localOnly(o *krm.Object) {
 // restoreLocal undoes localOnly.
 func restoreLocal(o *krm.Object) ([]byte, bool) {
 	annotations := o.Get("metadata", "annotations")
-	was, marked := o.Annotation(consumedAnnotation)
+	was, marked := o.Annotation(keys.Consumed)
 	if !marked {
 		return nil, false
 	}
-	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == consumedAnnotation || n.Key() == krm.LocalConfig })
+	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == keys.Consumed || n.Key() == krm.LocalConfig })
 	if err != nil {
 		return nil, false
 	}

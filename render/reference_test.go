@@ -16,6 +16,7 @@ import (
 	yaml3 "go.yaml.in/yaml/v3"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
@@ -189,14 +190,14 @@ func withoutGenerated(documents []any) (kept []any) {
 			continue
 		}
 		annotations := child(child(m, "metadata"), "annotations")
-		if annotations[identity.RenderedFor] != nil {
+		if annotations[keys.RenderedFor] != nil {
 			continue
 		}
 		if list, ok := m["items"].([]any); ok && strings.HasSuffix(fmt.Sprint(m["kind"]), "List") {
 			m["items"] = withoutGenerated(list)
 		}
 		if template, ok := referenceTemplate(m); ok {
-			delete(annotations, inject.RecordAnnotation)
+			delete(annotations, keys.Injected)
 			withoutEmpty(m, template)
 		}
 		kept = append(kept, m)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -115,7 +116,7 @@ func runCase(t *testing.T, files []txtar.File) []txtar.File {
 	}
 	c.replace(output)
 	c.repeat(output)
-	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") && !strings.Contains(text, krm.ChangedAnnotation) {
+	if text := fmt.Sprint(input); !strings.Contains(text, "rendered-for") && !strings.Contains(text, keys.Changed) {
 		c.same("uninject", input, c.uninject())
 	}
 	if edits != "" {

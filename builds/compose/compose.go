@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Settings are what the operator of a controller decides for all builds.
@@ -116,23 +117,11 @@ type Object interface {
 	runtime.Object
 }
 
-// The labels and annotations of a run. The label prefix is ours, since the
-// objects are.
+// The label of a run that says who made it. Its other labels and annotations are
+// in functions/api/keys.
 const (
-	LabelManagedBy     = "app.kubernetes.io/managed-by"
-	ManagedBy          = "armature"
-	LabelBuild         = "armature.dev/build"
-	LabelMode          = "armature.dev/mode"
-	AnnotationBuild    = "armature.dev/build-name"
-	AnnotationSpec     = "armature.dev/spec-hash"
-	AnnotationTemplate = "armature.dev/template-hash"
-	AnnotationCommit   = "armature.dev/commit"
-	AnnotationAttempt  = "armature.dev/attempt"
-	AnnotationRerun    = "armature.dev/rerun"
-	AnnotationTrigger  = "armature.dev/run-reason"
-	AnnotationNumber   = "armature.dev/run-number"
-	AnnotationImage    = "armature.dev/image"
-	AnnotationSource   = "armature.dev/source-hash"
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "armature"
 )
 
 // composition is the state while one build is composed.
@@ -331,10 +320,6 @@ func (c *composition) rowPlace(s *plannedStep) (place, field string) {
 	return c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt)
 }
 
-// reserved begins the labels and annotations by which runs are recognised. A
-// build that set them would be taken for another one.
-const reserved = "armature.dev/"
-
 // checkBuild looks at what neither the schema nor a step would find.
 func (c *composition) checkBuild() {
 	spec := c.in.Build.Spec
@@ -393,7 +378,8 @@ func (c *composition) checkSource() {
 // checkPairs refuses labels or annotations that the API server would, and ours.
 func (c *composition) checkPairs(field string, pairs map[string]string, fault func(value string) []string) {
 	for _, key := range sortedKeys(pairs) {
-		if strings.HasPrefix(key, reserved) || key == LabelManagedBy {
+		// Runs are recognised by these: a build that set them would be taken for another one.
+		if strings.HasPrefix(key, keys.Own) || key == LabelManagedBy {
 			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
 		}
 		for _, message := range append(validation.IsQualifiedName(strings.ToLower(key)), fault(pairs[key])...) {
@@ -547,9 +533,9 @@ func (c *composition) objectMeta(name string) metav1.ObjectMeta {
 		Name:      name,
 		Namespace: b.Namespace,
 		Labels: map[string]string{
-			LabelManagedBy: ManagedBy,
-			LabelBuild:     LabelValue(b.Name),
-			LabelMode:      TemplateName(b.Spec.Mode)[len(templatePrefix):],
+			LabelManagedBy:  ManagedBy,
+			keys.LabelBuild: LabelValue(b.Name),
+			keys.LabelMode:  TemplateName(b.Spec.Mode)[len(templatePrefix):],
 		},
 		OwnerReferences: c.owner(),
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Need is an object in the build's namespace that a run cannot do without.
@@ -29,14 +30,11 @@ type Need struct {
 // and where its content is sent, so only Secrets that are meant for it are taken.
 type Purpose string
 
-// The purposes, which are the values of LabelCredentials too.
+// The purposes, which are the values of keys.LabelCredentials too.
 const (
 	PurposeGit      Purpose = "git"
 	PurposeRegistry Purpose = "registry"
 )
-
-// LabelCredentials on a Secret of another type names its purpose.
-const LabelCredentials = "armature.dev/credentials"
 
 // types of Secrets that say by themselves what they are for.
 func (p Purpose) types() []corev1.SecretType {
@@ -51,7 +49,7 @@ func (p Purpose) types() []corev1.SecretType {
 
 // Fits reports whether a Secret may be used for the purpose.
 func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
-	return p == "" || slices.Contains(p.types(), kind) || labels[LabelCredentials] == string(p)
+	return p == "" || slices.Contains(p.types(), kind) || labels[keys.LabelCredentials] == string(p)
 }
 
 // Unfit is the problem that the Secret, of the type that it has, is not meant for
@@ -63,7 +61,7 @@ func (n Need) Unfit(kind string) *Problem {
 	}
 	return &Problem{Reason: api.ReasonSecretPurpose, Place: n.Place, Field: n.Field,
 		Message: fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose),
-		Hint:    fmt.Sprintf("use one of type %s, or label it %s=%s", strings.Join(types, " or "), LabelCredentials, n.Purpose)}
+		Hint:    fmt.Sprintf("use one of type %s, or label it %s=%s", strings.Join(types, " or "), keys.LabelCredentials, n.Purpose)}
 }
 
 // Missing is the problem that the need is not met.

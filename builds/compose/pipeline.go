@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // The workspaces that every build can have without binding them.
@@ -168,17 +169,17 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		run.Annotations[k] = v
 	}
 	specHash, templateHash := InputHashes(b, c.in.Template, c.in.Steps)
-	run.Annotations[AnnotationBuild] = b.Name
-	run.Annotations[AnnotationSpec] = specHash
-	run.Annotations[AnnotationTemplate] = templateHash
-	run.Annotations[AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
-	setIf(run.Annotations, AnnotationCommit, c.in.Commit)
-	setIf(run.Annotations, AnnotationImage, c.spec.image)
+	run.Annotations[keys.AnnotationBuild] = b.Name
+	run.Annotations[keys.AnnotationSpec] = specHash
+	run.Annotations[keys.AnnotationTemplate] = templateHash
+	run.Annotations[keys.AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
+	setIf(run.Annotations, keys.AnnotationCommit, c.in.Commit)
+	setIf(run.Annotations, keys.AnnotationImage, c.spec.image)
 	group := c.in.Settings.Group
 	if group == "" {
 		group = api.DefaultGroup
 	}
-	setIf(run.Annotations, AnnotationRerun, b.Annotations[api.RerunAnnotation(group)])
+	setIf(run.Annotations, keys.AnnotationRerun, b.Annotations[api.RerunAnnotation(group)])
 
 	for _, param := range p.Spec.Params {
 		run.Spec.Params = append(run.Spec.Params, tektonv1.Param{Name: param.Name, Value: c.spec.values[param.Name]})
@@ -215,14 +216,14 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	c.texts = []string{mustJSON(run.Spec), pipelineText, mustJSON(run.Annotations), mustJSON(run.Labels)}
 	shape := c.texts
 	if c.in.Number > 0 {
-		run.Annotations[AnnotationNumber], run.Annotations[AnnotationSource] = strconv.Itoa(int(c.in.Number)), SourceHash(b, c.in.Template)
-		shape = append(slices.Clone(shape), run.Annotations[AnnotationNumber])
+		run.Annotations[keys.AnnotationNumber], run.Annotations[keys.AnnotationSource] = strconv.Itoa(int(c.in.Number)), SourceHash(b, c.in.Template)
+		shape = append(slices.Clone(shape), run.Annotations[keys.AnnotationNumber])
 	}
 	run.Name = objectName(b.Name) + "-" + fingerprint(shape...)[:10]
 	if !c.in.Settings.PipelineObjects {
 		run.Spec.PipelineSpec = &p.Spec
 	}
-	setIf(run.Annotations, AnnotationTrigger, string(c.in.Trigger))
+	setIf(run.Annotations, keys.AnnotationTrigger, string(c.in.Trigger))
 	return run, claim
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Going back to an earlier spec, step or rerun mark is a change like any other: it
@@ -42,7 +43,7 @@ func (w *world) ended(n int) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("run %d exists", n), func() string {
 		for _, run := range w.runs() {
-			if run.Annotations[compose.AnnotationNumber] == fmt.Sprint(n) && run.DeletionTimestamp == nil {
+			if run.Annotations[keys.AnnotationNumber] == fmt.Sprint(n) && run.DeletionTimestamp == nil {
 				if run.Status.CompletionTime == nil {
 					w.succeed(&run)
 				}

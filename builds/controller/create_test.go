@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A build becomes one run; the run's end becomes the build's result, in at most
@@ -25,7 +25,7 @@ func TestCreate(t *testing.T) {
 	if !metav1.IsControlledBy(run, b) {
 		t.Errorf("the run's owners are %v", run.OwnerReferences)
 	}
-	if got := run.Annotations[compose.AnnotationCommit]; got != sha {
+	if got := run.Annotations[keys.AnnotationCommit]; got != sha {
 		t.Errorf("the run builds commit %q", got)
 	}
 	w.phase("weather", api.PhaseBuilding)

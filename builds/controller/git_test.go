@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // repository is a real Git repository behind git's own HTTP server.
@@ -88,7 +89,7 @@ func TestGitRevision(t *testing.T) {
 	keep := false
 	b := w.create("branch", r.source("main"), func(b *api.AgentBuild) { b.Spec.CleanupAfterBuild = &keep })
 	run := w.run(1)
-	if got := run.Annotations[compose.AnnotationCommit]; got != first {
+	if got := run.Annotations[keys.AnnotationCommit]; got != first {
 		t.Errorf("main became %q, want %s", got, first)
 	}
 	w.succeed(run)
@@ -104,7 +105,7 @@ func TestGitRevision(t *testing.T) {
 		return ""
 	})
 	w.create("tag", r.source("v1.0"))
-	if got := w.run(2).Annotations[compose.AnnotationCommit]; got != first {
+	if got := w.run(2).Annotations[keys.AnnotationCommit]; got != first {
 		t.Errorf("the annotated tag became %q, want its commit %s", got, first)
 	}
 	w.change(b, func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "1"} })
@@ -177,7 +178,7 @@ func TestGitDoesNotAnswer(t *testing.T) {
 		return ""
 	})
 	up.Store(true)
-	if got, want := w.run(1).Annotations[compose.AnnotationCommit], r.git("rev-parse", "HEAD"); got != want {
+	if got, want := w.run(1).Annotations[keys.AnnotationCommit], r.git("rev-parse", "HEAD"); got != want {
 		t.Errorf("main became %q, want %s", got, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // sshKey makes a key pair; the private half is in OpenSSH's form.
@@ -130,7 +130,7 @@ func TestGitOverSSH(t *testing.T) {
 		}
 	}
 	w.create("right", with("right"))
-	if got, want := w.run(1).Annotations[compose.AnnotationCommit], r.git("rev-parse", "main"); got != want {
+	if got, want := w.run(1).Annotations[keys.AnnotationCommit], r.git("rev-parse", "main"); got != want {
 		t.Errorf("main became %q, want %s", got, want)
 	}
 }

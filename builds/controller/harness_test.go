@@ -29,6 +29,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -284,9 +285,9 @@ func (w *world) succeed(run *tektonv1.PipelineRun) {
 	w.Helper()
 	w.finish(run, corev1.ConditionTrue, "Completed", "Tasks Completed: 4 (Failed: 0, Cancelled 0), Skipped: 1", func(s *tektonv1.PipelineRunStatus) {
 		s.Results = []tektonv1.PipelineRunResult{
-			{Name: "kaniko-build-IMAGE_URL", Value: *tektonv1.NewStructuredValues(run.Annotations[compose.AnnotationImage])},
+			{Name: "kaniko-build-IMAGE_URL", Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationImage])},
 			{Name: "kaniko-build-IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
-			{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(run.Annotations[compose.AnnotationCommit])},
+			{Name: "CHAINS-GIT_COMMIT", Value: *tektonv1.NewStructuredValues(run.Annotations[keys.AnnotationCommit])},
 		}
 		s.SkippedTasks = []tektonv1.SkippedTask{{Name: "buildpack-build", Reason: tektonv1.WhenExpressionsSkip}}
 	})
@@ -424,7 +425,7 @@ func (w *world) own(name, key, text string) {
 func (w *world) login(name string, purpose compose.Purpose, data map[string]string) {
 	w.Helper()
 	w.must(w.Client.Create(w.Context(), &corev1.Secret{StringData: data,
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{compose.LabelCredentials: string(purpose)}}}))
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{keys.LabelCredentials: string(purpose)}}}))
 }
 
 func (w *world) rewrite(name, key, text string) {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A Secret is a login only when its type or its label says so: else whoever may
@@ -47,7 +47,7 @@ func TestSecretThatIsNoLogin(t *testing.T) {
 		t.Fatalf("%d runs", n)
 	}
 	// One label is for one purpose.
-	secret.Labels = map[string]string{compose.LabelCredentials: "git"}
+	secret.Labels = map[string]string{keys.LabelCredentials: "git"}
 	w.must(w.Update(t.Context(), secret))
 	w.change(w.build("branch"), func(b *api.AgentBuild) { b.Spec.BuildOutput.ImageRepoCredentials = nil })
 	w.run(1)

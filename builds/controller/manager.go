@@ -41,6 +41,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -161,7 +162,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	r := &Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
-		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: "armature.dev"}),
+		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
 		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),

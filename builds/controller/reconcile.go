@@ -32,6 +32,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Reconciler brings AgentBuilds and their runs together.
@@ -240,8 +241,8 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 			return false, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 		}
-		same := have.Annotations[compose.AnnotationSpec] == run.Annotations[compose.AnnotationSpec] &&
-			have.Annotations[compose.AnnotationTemplate] == run.Annotations[compose.AnnotationTemplate]
+		same := have.Annotations[keys.AnnotationSpec] == run.Annotations[keys.AnnotationSpec] &&
+			have.Annotations[keys.AnnotationTemplate] == run.Annotations[keys.AnnotationTemplate]
 		if metav1.IsControlledBy(have, s.build) && same && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
 			v.after = firstRecheck // in case that its event does not come
 			return true, nil

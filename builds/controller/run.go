@@ -17,6 +17,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // PipelineRun is a Tekton run as far as decisions and status look at it. Each
@@ -94,14 +95,14 @@ func slimRun(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range []string{compose.AnnotationSpec, compose.AnnotationTemplate, compose.AnnotationCommit, compose.AnnotationAttempt,
-		compose.AnnotationRerun, compose.AnnotationTrigger, compose.AnnotationNumber, compose.AnnotationImage, compose.AnnotationSource, chainsSigned} {
+	for _, key := range []string{keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt,
+		keys.AnnotationRerun, keys.AnnotationTrigger, keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, chainsSigned} {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
 	}
 	pr.Annotations = annotations
-	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], compose.LabelBuild: pr.Labels[compose.LabelBuild]}
+	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], keys.LabelBuild: pr.Labels[keys.LabelBuild]}
 	return pr, nil
 }
 
@@ -126,12 +127,12 @@ func readRun(pr *PipelineRun) run {
 	}
 	return run{
 		PipelineRun: pr,
-		inputs: api.Inputs{SpecHash: a[compose.AnnotationSpec], TemplateHash: a[compose.AnnotationTemplate], Rerun: a[compose.AnnotationRerun],
-			SourceHash: a[compose.AnnotationSource], Commit: a[compose.AnnotationCommit]},
-		attempt: count(compose.AnnotationAttempt),
-		number:  count(compose.AnnotationNumber),
-		commit:  a[compose.AnnotationCommit],
-		trigger: api.Trigger(a[compose.AnnotationTrigger]),
+		inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec], TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
+			SourceHash: a[keys.AnnotationSource], Commit: a[keys.AnnotationCommit]},
+		attempt: count(keys.AnnotationAttempt),
+		number:  count(keys.AnnotationNumber),
+		commit:  a[keys.AnnotationCommit],
+		trigger: api.Trigger(a[keys.AnnotationTrigger]),
 	}
 }
 
@@ -213,7 +214,7 @@ func (r *Reconciler) liveRuns(ctx context.Context, build *api.AgentBuild) ([]run
 	var list PipelineRunList
 	err := r.Live.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{
 		compose.LabelManagedBy: compose.ManagedBy,
-		compose.LabelBuild:     compose.LabelValue(build.Name),
+		keys.LabelBuild:        compose.LabelValue(build.Name),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // maxMessage of a condition or a status, in bytes; the API server refuses a
@@ -364,7 +365,7 @@ func builtImage(run run) (string, error) {
 	digest := result(run, "IMAGE_DIGEST")
 	image := result(run, "IMAGE_URL")
 	if image == "" {
-		image = run.Annotations[compose.AnnotationImage]
+		image = run.Annotations[keys.AnnotationImage]
 	}
 	if image == "" || digest == "" {
 		return "", errors.New("no step gave the result IMAGE_DIGEST")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 func buildLogsCommand() *cobra.Command {
@@ -95,7 +96,7 @@ func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.cmd.Context()
 	if p.watch == nil {
 		tasks, err := c.Watch(ctx, &tektonv1.TaskRunList{}, client.InNamespace(b.Namespace),
-			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, compose.LabelBuild: compose.LabelValue(b.Name)})
+			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)})
 		if err != nil {
 			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}

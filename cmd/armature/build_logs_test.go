@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A step may print a line of many megabytes, as one that lists an image's
@@ -112,7 +113,7 @@ func TestBuildLogsFollow(t *testing.T) {
 			}
 		}
 	}
-	labels := map[string]string{compose.LabelManagedBy: compose.ManagedBy, compose.LabelBuild: "weather"}
+	labels := map[string]string{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: "weather"}
 	status := func(edit func(*api.AgentBuildStatus)) {
 		t.Helper()
 		b := &api.AgentBuild{}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	lintrules "github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/render"
@@ -29,7 +30,7 @@ references that lead nowhere, pods that their namespace will refuse. Nothing is
 written. Findings go to standard output with the author's file and line.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
-armature.dev/lint-ignore on an object names rules that do not judge it.
+` + keys.LintIgnore + ` on an object names rules that do not judge it.
 docs/lint.md has a section for each rule.
 
 The exit status is 0 without errors, 1 with an error among the findings, 2 for a

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/migrate"
 )
 
@@ -82,7 +83,7 @@ func ownedByPlatform(o unstructured.Unstructured) bool {
 // mutated reports whether a platform's webhook changed a workload, or a Pod
 // that nobody else makes.
 func mutated(o unstructured.Unstructured) bool {
-	if _, ours := o.GetAnnotations()["armature.dev/injected"]; ours {
+	if _, ours := o.GetAnnotations()[keys.Injected]; ours {
 		return false
 	}
 	spec := []string{"spec", "template", "spec"}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/apply"
@@ -144,7 +145,7 @@ func (d *decoder) rendered(src render.Source, file string, text []byte) error {
 		o := &d.objects[from+i]
 		self := key(*o, o.GetKind()+"/"+o.GetName())
 		if lines[self] == 0 { // generated; more may be made for it in turn
-			lines[self] = lines[key(*o, o.GetAnnotations()[krm.RenderedFor])]
+			lines[self] = lines[key(*o, o.GetAnnotations()[keys.RenderedFor])]
 		}
 		o.Line = lines[self]
 	}

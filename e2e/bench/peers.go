@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // The names of the programs, as the report has them.
@@ -56,14 +58,14 @@ func transformer(args, path string) string {
 	}
 	return fmt.Sprintf(`transformers:
 - |-
-  apiVersion: armature.dev/v1alpha1
+  apiVersion: %s
   kind: RenderConfig
   metadata:
     name: bench
     annotations:
       config.kubernetes.io/function: |
         exec: {path: %q%s}
-`, path, args)
+`, keys.V1alpha1, path, args)
 }
 
 // istio measures istioctl kube-inject, which takes one stream and needs its

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // volumes makes the volumes that claims ask for: folders of the state folder, as
@@ -37,7 +39,7 @@ func serveVolumes() error {
 		return err
 	}
 	ctx := context.Background()
-	go controller.NewProvisionController(ctx, client, "armature.dev/local", volumes{}, controller.LeaderElection(false)).Run(ctx)
+	go controller.NewProvisionController(ctx, client, keys.Own+"local", volumes{}, controller.LeaderElection(false)).Run(ctx)
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
-	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
@@ -273,12 +273,12 @@ func remembering(t *testing.T, text string) map[string]any {
 	all := objects(t, text)
 	for id, o := range all {
 		annotations, _ := o.(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)
-		if source, ok := annotations[expand.Source].(string); ok {
+		if source, ok := annotations[keys.Source].(string); ok {
 			var value any
 			if err := json.Unmarshal([]byte(source), &value); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
-			annotations[expand.Source] = value
+			annotations[keys.Source] = value
 		}
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/scalar"
@@ -200,7 +201,7 @@ func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, card.Namespace)
 	}
-	dst = append(dst, "\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+identity.RenderedFor+": "...)
+	dst = append(dst, "\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
 	dst = scalar.AppendPlain(dst, "AgentCard/"+card.Name)
 	dst = append(dst, "\ndata:\n  card.json: |\n"...)
 	dst = AppendCard(append(dst, "    "...), card)

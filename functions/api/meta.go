@@ -6,6 +6,8 @@
 // milliseconds. They are decoded strictly: an unknown field is an error.
 package api
 
+import "github.com/armature-dev/armature/functions/api/keys"
+
 // API groups of the pillar CRs.
 const (
 	// PillarsV1alpha1 is the group of TokenExchange, AgentTrace and AgentCard
@@ -14,7 +16,7 @@ const (
 	// AgentsV1alpha1 is the group in which AgentCard was published.
 	AgentsV1alpha1 = "agent.kagenti.dev/v1alpha1"
 	// RenderV1alpha1 is the group of RenderConfig.
-	RenderV1alpha1 = "armature.dev/v1alpha1"
+	RenderV1alpha1 = keys.V1alpha1
 )
 
 // TypeMeta says what an object is.

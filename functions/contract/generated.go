@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
@@ -62,7 +62,7 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 		if err != nil {
 			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
 		} else {
-			annotation := "  annotations:\n    " + expand.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
+			annotation := "  annotations:\n    " + keys.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
 			g = Document(bytes.Replace(g.Text(), []byte("  annotations:\n"), []byte(annotation), 1))
 		}
 	}

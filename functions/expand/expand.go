@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/scalar"
@@ -62,10 +63,6 @@ type Object struct {
 	Body any
 }
 
-// Source is the annotation that holds, as JSON, the custom resource that an
-// object was made from: a list, where more than one was read for it.
-const Source = "armature.dev/source"
-
 // Annotations are those of a custom resource that the objects made from it get as
 // well: all but those that hosts, kubectl and Armature itself write. Where two maps
 // have the same key, the last one wins.
@@ -73,7 +70,7 @@ func Annotations(from ...map[string]string) map[string]string {
 	annotations := make(map[string]string)
 	for _, m := range from {
 		for key, value := range m {
-			if !krm.HostAnnotation(key) && key != krm.LocalConfig && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, "armature.dev/") {
+			if !krm.HostAnnotation(key) && key != krm.LocalConfig && !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, keys.Own) {
 				annotations[key] = value
 			}
 		}
@@ -178,9 +175,9 @@ func (r *Resource) append(dst []byte, o *Object, source string) ([]byte, error) 
 		pair("    ", key, labels[key])
 	}
 	dst = append(dst, "  annotations:\n"...)
-	pair("    ", identity.RenderedFor, r.Kind+"/"+r.Name)
+	pair("    ", keys.RenderedFor, r.Kind+"/"+r.Name)
 	if source != "" {
-		dst = append(append(append(dst, "    "+Source+": '"...), source...), "'\n"...)
+		dst = append(append(append(dst, "    "+keys.Source+": '"...), source...), "'\n"...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Annotations)) {
 		pair("    ", key, o.Annotations[key])

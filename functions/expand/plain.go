@@ -5,6 +5,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -19,7 +20,7 @@ func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]by
 		if err != nil {
 			return nil, err
 		}
-		for _, key := range []string{krm.RenderedFor, Source} {
+		for _, key := range []string{keys.RenderedFor, keys.Source} {
 			if err == nil {
 				err = tree.PipeE(yaml.ClearAnnotation(key))
 			}

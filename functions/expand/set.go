@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -211,7 +212,7 @@ func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
 // which makes it again, or is gone with it. known is false where the package
 // does not have the other.
 func (s *Set) Regenerates(o *krm.Object) (drop, known bool) {
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
 	k := index.Key{Kind: kind, Namespace: o.Namespace, Name: name}
 	shared := index.KeyOf(o.Ref) // by several, whoever it was rendered for
 	if again := s.expanded[k] || s.expanded[shared]; kind == "" || again {

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -33,7 +34,7 @@ type Reads func(apiVersion, kind string) (read, expands bool)
 // from. They count only where the package does not have them itself. It gives how
 // many there are.
 func (s *Set) CollectSources(generated *krm.Object, reads Reads) (count int) {
-	text, remembers := generated.Annotation(Source)
+	text, remembers := generated.Annotation(keys.Source)
 	if !remembers {
 		return 0
 	}
@@ -42,7 +43,7 @@ func (s *Set) CollectSources(generated *krm.Object, reads Reads) (count int) {
 	if json.Unmarshal(data, &list) != nil {
 		list = []json.RawMessage{data}
 	}
-	_, was, _ := strings.Cut(generated.Get("metadata", "annotations", krm.RenderedFor).Text(), "/")
+	_, was, _ := strings.Cut(generated.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
 	for i, data := range list {
 		o := new(krm.Object)
 		isObject, err := o.ReadMade(data, generated)

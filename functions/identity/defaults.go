@@ -1,6 +1,10 @@
 package identity
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
 
 // Profiles pick the defaults that everything else changes.
 const (
@@ -53,7 +57,7 @@ const UnpublishedRemedy = "set spec.profile: " + ProfilePublished + ", whose ima
 func defaults(profile string) Settings {
 	s := Settings{
 		Profile: profile,
-		Prefix:  "kagenti.io",
+		Prefix:  keys.LabelPrefix,
 		ProxyInit: Component{
 			Enabled: true, Image: repository + "proxy-init" + imageTag, ImagePullPolicy: "IfNotPresent",
 			CPURequest: "10m", MemoryRequest: "10Mi", CPULimit: "100m", MemoryLimit: "64Mi",

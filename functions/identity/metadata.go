@@ -1,13 +1,9 @@
 package identity
 
 import (
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/scalar"
 )
-
-// RenderedFor is the annotation by which generated objects are known. Its
-// value is the Kind/name of what they were made for.
-const RenderedFor = krm.RenderedFor
 
 // ManagedBy is the label of generated objects, with the value "armature".
 const ManagedBy = "app.kubernetes.io/managed-by"
@@ -42,7 +38,7 @@ func (s *Settings) AppendMetadata(dst []byte, cm ConfigMap) []byte {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, s.Namespace)
 	}
-	dst = append(dst, "\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+RenderedFor+": "...)
+	dst = append(dst, "\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
 	if scalar.Plain(s.Kind) && scalar.Plain(s.Name) {
 		dst = append(append(append(dst, s.Kind...), '/'), s.Name...)
 		return append(dst, '\n')

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
@@ -31,10 +32,6 @@ func Function() contract.Function {
 		New:     begin,
 	}
 }
-
-// configHash is the pod annotation that rolls the pods when the configuration
-// changes, on request.
-const configHash = "armature.dev/config-hash"
 
 // state is what is known of a package.
 type state struct {
@@ -66,7 +63,7 @@ func (s *state) run(u *contract.Unit) {
 	}
 	var annotations []Annotation
 	if s.exchanges != nil {
-		annotations = append(annotations, Annotation{Key: configHash, Value: s.hash(settings)})
+		annotations = append(annotations, Annotation{Key: keys.ConfigHash, Value: s.hash(settings)})
 	}
 	injector := s.injectors.Get().(*Injector)
 	defer s.injectors.Put(injector)

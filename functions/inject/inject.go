@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -200,7 +201,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	if o.OnlyHostAnnotations() {
 		r.Created = append(r.Created, "annotations") // the host takes its own away
 	}
-	in.scratch = append(in.scratch, RecordAnnotation+": '"...)
+	in.scratch = append(in.scratch, keys.Injected+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
 	_, err := o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)

@@ -9,14 +9,11 @@ import (
 	"strconv"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// RecordAnnotation holds, as JSON on the workload, what was injected: enough
-// to take out exactly that again, whatever version put it there.
-const RecordAnnotation = "armature.dev/injected"
-
-// record is the content of RecordAnnotation.
+// record is the content of keys.Injected.
 type record struct {
 	Version string `json:"version"`
 	// InitContainers, Containers and Volumes are names.
@@ -149,7 +146,7 @@ func appendJSONString(b []byte, s string) []byte {
 
 // Injected reports whether an object carries a record.
 func Injected(o *krm.Object) bool {
-	return o.Get("metadata", "annotations", RecordAnnotation).Exists()
+	return o.Get("metadata", "annotations", keys.Injected).Exists()
 }
 
 // Uninject takes out of o what its record says was put in, by edits that wait
@@ -157,7 +154,7 @@ func Injected(o *krm.Object) bool {
 // without a line feed. An original text that the record keeps is returned; the
 // caller decides whether it still holds.
 func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
-	marker := o.Get("metadata", "annotations", RecordAnnotation)
+	marker := o.Get("metadata", "annotations", keys.Injected)
 	if !marker.Exists() {
 		return false, nil, false, nil
 	}
@@ -165,10 +162,10 @@ func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error
 	decoder := json.NewDecoder(bytes.NewReader([]byte(marker.Text())))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected", RecordAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation and what was injected", keys.Injected, err)
 	}
 	if original, err = krm.Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", RecordAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Injected, err)
 	}
 	err = remove(o, &r)
 	if errors.Is(err, krm.ErrUncertain) {
@@ -242,7 +239,7 @@ func remove(o *krm.Object, r *record) error {
 	}
 	cut(spec, "containers", "containers", called(r.Containers))
 	cut(spec, "volumes", "volumes", called(r.Volumes))
-	own := []string{RecordAnnotation}
+	own := []string{keys.Injected}
 	if pod.Path == "" { // a Pod's annotations are the workload's own
 		own = append(own, r.PodAnnotations...)
 	} else {

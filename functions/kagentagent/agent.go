@@ -12,6 +12,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -23,13 +24,6 @@ const (
 	defaultModel      = "default-model-config"
 	port              = 8080
 	configHash        = "kagent.dev/config-hash"
-)
-
-// Annotations of an Agent by which a package says what kagent's controller has
-// from its environment.
-const (
-	imageAnnotation      = "armature.dev/kagent-image"
-	controllerAnnotation = "armature.dev/kagent-url"
 )
 
 // Agent expands an Agent.
@@ -329,7 +323,7 @@ func (e *expander) container() object {
 	image := e.spec.Image
 	if image == "" {
 		image = defaultImage
-		if override := e.agent.Annotations[imageAnnotation]; override != "" {
+		if override := e.agent.Annotations[keys.KagentImage]; override != "" {
 			image = override
 		}
 		if e.spec.ImageRegistry != "" {
@@ -338,7 +332,7 @@ func (e *expander) container() object {
 		}
 	}
 	controller := defaultController
-	if override := e.agent.Annotations[controllerAnnotation]; override != "" {
+	if override := e.agent.Annotations[keys.KagentURL]; override != "" {
 		controller = override
 	}
 	c := object{

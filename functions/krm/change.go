@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Changes sets scalar fields of one object: requests, images, annotations of
@@ -24,11 +26,7 @@ type Changes struct {
 	changes []change
 }
 
-// ChangedAnnotation holds, as JSON on the object, the fields that were set and
-// how the author wrote them.
-const ChangedAnnotation = "armature.dev/changed"
-
-// changeRecord is the content of ChangedAnnotation.
+// changeRecord is the content of keys.Changed.
 type changeRecord struct {
 	Version string   `json:"version"`
 	Changes []change `json:"changes"`
@@ -179,7 +177,7 @@ func (c *Changes) apply(o *Object, original string) error {
 	if err != nil {
 		return fmt.Errorf("recording the changes of %s: %w", o.Ref, err)
 	}
-	inserts[annotations] = fmt.Appendf(inserts[annotations], "%s: '%s'\n", ChangedAnnotation, bytes.ReplaceAll(record, []byte("'"), []byte("''")))
+	inserts[annotations] = fmt.Appendf(inserts[annotations], "%s: '%s'\n", keys.Changed, bytes.ReplaceAll(record, []byte("'"), []byte("''")))
 	for i, text := range inserts {
 		if len(text) == 0 {
 			continue
@@ -268,12 +266,12 @@ func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 
 // Changed reports whether an object carries a record of Changes.
 func Changed(o *Object) bool {
-	return o.Get("metadata", "annotations", ChangedAnnotation).Exists()
+	return o.Get("metadata", "annotations", keys.Changed).Exists()
 }
 
 // ChangedBy reports whether the object's record names a function.
 func ChangedBy(o *Object, function string) bool {
-	record, _ := o.Annotation(ChangedAnnotation)
+	record, _ := o.Annotation(keys.Changed)
 	return strings.Contains(record, `"by":"`+function+`"`)
 }
 
@@ -282,7 +280,7 @@ func ChangedBy(o *Object, function string) bool {
 // value, as a digest does; "" where there are none. Records that cannot be read
 // are listed as they are.
 func Overwritten(o *Object) string {
-	text, _ := o.Annotation(ChangedAnnotation)
+	text, _ := o.Annotation(keys.Changed)
 	var r changeRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return text
@@ -302,7 +300,7 @@ func Overwritten(o *Object) string {
 // be applied. A field that somebody has changed since is theirs and stays. Was,
 // original and unended mean what they mean for inject.Uninject.
 func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
-	marker := o.Get("metadata", "annotations", ChangedAnnotation)
+	marker := o.Get("metadata", "annotations", keys.Changed)
 	if !marker.Exists() {
 		return false, nil, false, nil
 	}
@@ -310,10 +308,10 @@ func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
 	decoder := json.NewDecoder(strings.NewReader(marker.Text()))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation", ChangedAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s cannot be read (%w): restore the file from Git, or remove the annotation", keys.Changed, err)
 	}
 	if original, err = Unpack(r.Original); err != nil {
-		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", ChangedAnnotation, err)
+		return true, nil, false, fmt.Errorf("the annotation %s holds a damaged original: %w", keys.Changed, err)
 	}
 	err = o.revert(&r)
 	if errors.Is(err, ErrUncertain) {
@@ -340,7 +338,7 @@ func (o *Object) revertChange(ch *change) error {
 	}
 	var remove []string
 	if slices.Equal(ch.At, []string{"metadata", "annotations"}) {
-		remove = append(remove, ChangedAnnotation)
+		remove = append(remove, keys.Changed)
 	}
 	for _, f := range ch.Set {
 		have := n.Get(f.Key)

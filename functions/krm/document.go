@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"iter"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Document is one document of a YAML stream: the bytes src[Start:End], which
@@ -114,13 +116,9 @@ func nextLine(src []byte, p int) int {
 // Head is what the top of a document shows.
 type Head struct {
 	APIVersion, Kind, Namespace, Name string
-	// Rendered says that the metadata hold RenderedFor.
+	// Rendered says that the metadata hold keys.RenderedFor.
 	Rendered bool
 }
-
-// RenderedFor is the annotation by which generated objects are known. Its
-// value is the Kind/name of what they were made for.
-const RenderedFor = "armature.dev/rendered-for"
 
 // ReadHead reads apiVersion, kind, metadata.name and metadata.namespace from
 // the lines of a block-style document, and stops when it has them. It does not
@@ -188,7 +186,7 @@ func (h *Head) readMetadata(src []byte) (ok bool) {
 			return true
 		}
 		if indent > col {
-			h.Rendered = h.Rendered || bytes.HasPrefix(text, []byte(RenderedFor+":"))
+			h.Rendered = h.Rendered || bytes.HasPrefix(text, []byte(keys.RenderedFor+":"))
 			continue
 		}
 		key, value, found := bytes.Cut(text, []byte{':'})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -90,10 +91,6 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 	}
 	return findings
 }
-
-// Ignore is the annotation of an object that names rules, separated by commas,
-// which do not judge it.
-const Ignore = "armature.dev/lint-ignore"
 
 // Package is what the rules know of all objects. Every object has to be
 // collected before the first is checked.
@@ -212,7 +209,7 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 	if c.pod, c.isPod = o.PodTemplate(); c.isPod {
 		c.facts = newPod(o, c.pod)
 	}
-	if ignore := o.Get("metadata", "annotations", Ignore); ignore.Exists() {
+	if ignore := o.Get("metadata", "annotations", keys.LintIgnore); ignore.Exists() {
 		for name := range strings.SplitSeq(ignore.Text(), ",") {
 			name = strings.TrimSpace(name)
 			if _, ok := Lookup(name); !ok {

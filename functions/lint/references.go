@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -112,7 +113,7 @@ func hintKeys(facts *object) string {
 }
 
 func missingConfigMap(c *checker) {
-	c.missing("ConfigMap", "add it to the package; if something in the cluster makes it, say so with spec.lint.missing-configmap or the annotation "+Ignore)
+	c.missing("ConfigMap", "add it to the package; if something in the cluster makes it, say so with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
 }
 
 func missingSecret(c *checker) {

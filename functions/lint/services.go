@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -38,7 +39,7 @@ func bypassAuthProxy(c *checker) {
 				continue
 			}
 			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past auth-proxy", number, owner, pod.ref),
-				fmt.Sprintf("set targetPort: auth-proxy (%d); where the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", pod.authProxy, Ignore))
+				fmt.Sprintf("set targetPort: auth-proxy (%d); where the port is meant to be open, such as one for metrics, annotate the Service %s: bypass-auth-proxy", pod.authProxy, keys.LintIgnore))
 			break
 		}
 	}

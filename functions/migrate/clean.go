@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -134,7 +135,7 @@ func fromWebhook(n krm.Node) (reason string) {
 
 // webhook takes the identity containers out.
 func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate) (injected bool, err error) {
-	if _, ours := o.Annotation("armature.dev/injected"); ours {
+	if _, ours := o.Annotation(keys.Injected); ours {
 		return false, nil
 	}
 	spec := pod.Spec()

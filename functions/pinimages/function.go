@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -21,7 +22,7 @@ func Function() contract.Function {
 		Summary: "pin the images of all containers to the digests of the lock",
 		Page:    page,
 		Kinds: []contract.Kind{{
-			Name: "ImageLock", Groups: []contract.Group{{Name: "armature.dev", Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
+			Name: "ImageLock", Groups: []contract.Group{{Name: keys.Group, Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
 		}},
 		Reasons: contract.Lock,
 		New:     begin,

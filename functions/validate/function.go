@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
@@ -92,7 +93,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 }
 
 // profileLabels are the labels of the profiles that opt in or out.
-var profileLabels = [...]string{"kagenti.io/inject", "kagenti.io/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
+var profileLabels = [...]string{keys.LabelPrefix + "/inject", keys.LabelPrefix + "/injection", "rossoctl.io/inject", "rossoctl.io/injection"}
 
 // unreadKind finds custom resources that look like those that are read, and are not.
 func (s *state) unreadKind(u *contract.Unit) {

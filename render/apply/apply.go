@@ -43,12 +43,6 @@ import (
 
 type runtimeObject = runtime.Object
 
-// Labels that say which package an object belongs to.
-const (
-	LabelName      = "armature.dev/name"
-	LabelNamespace = "armature.dev/namespace"
-)
-
 // Options say how to apply. The zero value takes nothing from anybody.
 type Options struct {
 	// ForceConflicts names the field managers whose fields may be taken over.

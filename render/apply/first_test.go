@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/apply"
 )
 
@@ -37,7 +38,7 @@ func TestFirstAndNoOp(t *testing.T) {
 		}
 	}
 	deployment := w.get("apps/v1", "Deployment", "web")
-	if got := deployment.GetLabels(); got[apply.LabelName] != "weather" || got[apply.LabelNamespace] != w.Package.Namespace {
+	if got := deployment.GetLabels(); got[keys.LabelName] != "weather" || got[keys.LabelNamespace] != w.Package.Namespace {
 		t.Errorf("labels %v", got)
 	}
 	if got := field(w.get("v1", "Secret", "token"), "data", "password"); got != "aHVudGVyMg==" {

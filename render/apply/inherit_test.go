@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/apply"
 )
 
@@ -92,7 +93,7 @@ func TestTakeOverScaled(t *testing.T) {
 // A label of ours that somebody removed comes back: an object without one belongs to
 // no other package.
 func TestLabelRemoved(t *testing.T) {
-	for _, label := range []string{apply.LabelName, apply.LabelNamespace} {
+	for _, label := range []string{keys.LabelName, keys.LabelNamespace} {
 		t.Run(label, func(t *testing.T) {
 			w := newWorld(t)
 			w.apply(apply.Options{}, configMap("one", "a"), configMap("two", "a"))

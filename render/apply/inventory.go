@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Package names what is applied together and pruned together. Its inventory is
@@ -36,14 +38,14 @@ func (p Package) String() string { return p.Namespace + "/" + p.Name }
 
 // Labels that every object of the package carries.
 func (p Package) Labels() map[string]string {
-	return map[string]string{LabelName: p.Name, LabelNamespace: p.Namespace}
+	return map[string]string{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}
 }
 
 // owner says whose an object is by its labels; the zero Package says nobody's. One
 // label without the other names no package.
 func owner(u *unstructured.Unstructured) Package {
 	labels := u.GetLabels()
-	p := Package{Namespace: labels[LabelNamespace], Name: labels[LabelName]}
+	p := Package{Namespace: labels[keys.LabelNamespace], Name: labels[keys.LabelName]}
 	if p.Namespace == "" || p.Name == "" {
 		return Package{}
 	}
@@ -94,7 +96,6 @@ func (v *Inventory) Exists() bool { return v.stored != nil }
 // The format of the ConfigMap (docs/apply.md). Large inventories are gzipped, since a
 // ConfigMap holds 1 MiB.
 const (
-	inventoryLabel  = "armature.dev/inventory"
 	formatKey       = "format"
 	format          = "1"
 	stateKey        = "state"
@@ -124,7 +125,7 @@ func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) 
 
 // Inventories reads those of a namespace, or of all where it is "".
 func (c *Cluster) Inventories(ctx context.Context, namespace string) ([]*Inventory, error) {
-	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
+	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.LabelInventory})
 	if err != nil {
 		return nil, fmt.Errorf("listing inventories: %w", err)
 	}
@@ -142,7 +143,7 @@ func (c *Cluster) Inventories(ctx context.Context, namespace string) ([]*Invento
 // inventories is Inventories where one that cannot be read is better than none: it
 // comes without entries.
 func (c *Cluster) inventories(ctx context.Context, namespace string) ([]*Inventory, error) {
-	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
+	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.LabelInventory})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func (c *Cluster) inventories(ctx context.Context, namespace string) ([]*Invento
 	for i := range list.Items {
 		u := &list.Items[i]
 		if all[i], err = parseInventory(u); err != nil {
-			all[i] = &Inventory{Package: Package{Namespace: u.GetNamespace(), Name: u.GetLabels()[inventoryLabel]}}
+			all[i] = &Inventory{Package: Package{Namespace: u.GetNamespace(), Name: u.GetLabels()[keys.LabelInventory]}}
 		}
 	}
 	return all, nil
@@ -165,9 +166,9 @@ func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
 		return nil, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
 			cm.Namespace, cm.Name, err)
 	}
-	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[inventoryLabel]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
+	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
 	if cm.Data[formatKey] != format || v.configMap() != cm.Name {
-		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], inventoryLabel, v.Name))
+		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], keys.LabelInventory, v.Name))
 	}
 	text := []byte(cm.Data[objectsKey])
 	if packed, ok := cm.BinaryData[objectsGzipKey]; ok {
@@ -247,7 +248,7 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
-			Labels: map[string]string{inventoryLabel: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
+			Labels: map[string]string{keys.LabelInventory: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
 		Data: map[string]string{formatKey: format, stateKey: stateApplying},
 	}
 	switch {

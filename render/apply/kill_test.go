@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/apply"
 )
 
@@ -222,7 +223,7 @@ func (w *world) converged(manifests []string) {
 	have := make(map[string]string)
 	for apiVersion, kinds := range map[string][]string{"v1": {"ConfigMap", "Service"}, "apps/v1": {"Deployment"}, "kill.example.com/v1": {"Gizmo"}, "apiextensions.k8s.io/v1": {"CustomResourceDefinition"}} {
 		for _, kind := range kinds {
-			list, err := w.Resource(resourceOf(apiVersion, kind)).List(w.Context(), metav1.ListOptions{LabelSelector: apply.LabelNamespace + "=" + w.Package.Namespace})
+			list, err := w.Resource(resourceOf(apiVersion, kind)).List(w.Context(), metav1.ListOptions{LabelSelector: keys.LabelNamespace + "=" + w.Package.Namespace})
 			if err != nil && kind != "Gizmo" { // its CRD may be gone
 				w.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/apply"
 )
 
@@ -103,7 +104,7 @@ func (w *world) isVersion(names ...string) string {
 	w.Helper()
 	have := make(map[string]string)
 	for _, kind := range []string{"ConfigMap", "Secret"} {
-		list, err := w.Resource(resourceOf("v1", kind)).Namespace(w.Package.Namespace).List(w.Context(), metav1.ListOptions{LabelSelector: apply.LabelName + "=weather"})
+		list, err := w.Resource(resourceOf("v1", kind)).Namespace(w.Package.Namespace).List(w.Context(), metav1.ListOptions{LabelSelector: keys.LabelName + "=weather"})
 		w.must(err)
 		for _, u := range list.Items {
 			have[kind+" "+u.GetName()] = fmt.Sprint(field(&u, "data"))

@@ -9,12 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// nudged is an annotation of pods. Whatever it says, the kubelet looks at a pod
-// that changed at once, and brings its mounted ConfigMaps up to date; without it
-// that takes it up to a minute and a half.
-const nudged = "armature.dev/nudged"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
@@ -58,7 +55,7 @@ func (c *Cluster) nudge(ctx context.Context, namespace string, versions map[stri
 			continue
 		}
 		n++
-		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.GetUID(), nudged, version)
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.GetUID(), keys.Nudged, version)
 		group.Go(func() error {
 			_, err := c.dynamic.Resource(pods).Namespace(namespace).Patch(ctx, pod.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager + "-nudge"})
 			return err

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // others notes which namespaces and CRDs that the package has no more hold objects
@@ -81,7 +83,7 @@ func (c *Cluster) holds(ctx context.Context, p Package, live liveObject, all []*
 			}
 		}
 	}
-	list, err := c.metadata.Resource(storedAs(live)).List(ctx, metav1.ListOptions{LabelSelector: LabelName})
+	list, err := c.metadata.Resource(storedAs(live)).List(ctx, metav1.ListOptions{LabelSelector: keys.LabelName})
 	if apierrors.IsNotFound(err) {
 		return names, nil // it is served no more
 	}
@@ -90,7 +92,7 @@ func (c *Cluster) holds(ctx context.Context, p Package, live liveObject, all []*
 	}
 	for i := range list.Items {
 		labels := list.Items[i].GetLabels()
-		if of := (Package{Namespace: labels[LabelNamespace], Name: labels[LabelName]}); of != p && of.Namespace != "" {
+		if of := (Package{Namespace: labels[keys.LabelNamespace], Name: labels[keys.LabelName]}); of != p && of.Namespace != "" {
 			names[title(ID{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name, GroupKind: defined})+" of "+of.String()] = true
 		}
 	}

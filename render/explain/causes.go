@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -192,7 +193,7 @@ func (e *explainer) workload(x *explained) krm.Ref {
 	if _, ok := e.inputs[x.Ref]; ok {
 		return x.Ref
 	}
-	made := x.Get("metadata", "annotations", identity.RenderedFor).Text()
+	made := x.Get("metadata", "annotations", keys.RenderedFor).Text()
 	for ref := range e.inputs {
 		if ref.Kind+"/"+ref.Name == made && ref.Namespace == x.Namespace {
 			return ref

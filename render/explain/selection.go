@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Selection picks what is explained.
@@ -31,7 +31,7 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	}
 	kind, name, _ := strings.Cut(e.pick.Object, "/")
 	for _, x := range objects {
-		made := x.Get("metadata", "annotations", identity.RenderedFor).Text()
+		made := x.Get("metadata", "annotations", keys.RenderedFor).Text()
 		if e.pick.Object != "" && !(strings.EqualFold(x.Kind, kind) && x.Name == name) && (made != e.pick.Object || e.pick.Field != "") {
 			continue
 		}

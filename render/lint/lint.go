@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	rules "github.com/armature-dev/armature/functions/lint"
 	"github.com/armature-dev/armature/render"
@@ -86,8 +86,8 @@ func (l *linter) overwritten(o *krm.Object) {
 	if fields == "" {
 		return
 	}
-	injected, _ := o.Annotation(inject.RecordAnnotation)
-	owner, _ := o.Annotation(identity.RenderedFor) // what was expanded is a shape of its own
+	injected, _ := o.Annotation(keys.Injected)
+	owner, _ := o.Annotation(keys.RenderedFor) // what was expanded is a shape of its own
 	shape := fmt.Sprint(o.Kind, "\n", owner, "\n", injected, "\n", fields)
 	if !l.shapes[shape] {
 		l.shapes[shape], l.contested[o.Origin.File] = true, true
@@ -128,7 +128,7 @@ func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
 			return a, true
 		}
 	}
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", identity.RenderedFor).Text(), "/")
+	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
 	for _, a := range l.authors {
 		if a.Kind == kind && a.Name == name && a.Namespace == o.Namespace {
 			return a, false

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Policy says whose signature an artifact must carry. Any one of its keys and
@@ -112,8 +114,8 @@ func ReadPolicy(file string) (Policy, error) {
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
 	}
-	if p.APIVersion != "armature.dev/v1alpha1" || p.Kind != "VerifyPolicy" {
-		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: armature.dev/v1alpha1 and kind: VerifyPolicy", file, p.APIVersion, p.Kind)
+	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
+		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file, p.APIVersion, p.Kind, keys.V1alpha1)
 	}
 	beside := func(name string) string {
 		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {

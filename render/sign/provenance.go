@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // PredicateType is that of SLSA provenance v1.
@@ -74,10 +76,10 @@ type Builder struct {
 func NewProvenance(r Render) Provenance {
 	p := Provenance{
 		BuildDefinition: BuildDefinition{
-			BuildType:          "https://armature.dev/render/v1",
+			BuildType:          keys.RenderBuildType,
 			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision, Config: r.Config, Lock: r.Lock},
 		},
-		RunDetails: RunDetails{Builder: Builder{ID: "https://armature.dev/armature", Version: map[string]string{"armature": r.Version}}},
+		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder, Version: map[string]string{"armature": r.Version}}},
 	}
 	for _, name := range r.Functions {
 		p.BuildDefinition.InternalParameters.Functions = append(p.BuildDefinition.InternalParameters.Functions, function{name, r.Version})

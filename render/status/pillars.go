@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 )
 
@@ -25,7 +25,7 @@ func (l *Live) configMap(w *unstructured.Unstructured, name string) (cm *unstruc
 		var source struct {
 			Metadata struct{ Name string }
 		}
-		if err := json.Unmarshal([]byte(c.GetAnnotations()[expand.Source]), &source); err == nil && source.Metadata.Name != "" {
+		if err := json.Unmarshal([]byte(c.GetAnnotations()[keys.Source]), &source); err == nil && source.Metadata.Name != "" {
 			resource = source.Metadata.Name
 		}
 		return c, resource

@@ -18,8 +18,7 @@ import (
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/status/actor"
 )
 
@@ -121,8 +120,8 @@ func Of(l Live) Report {
 		TokenExchanges: []TokenExchange{}, AgentTraces: []AgentTrace{}, AgentCards: []AgentCard{},
 	}
 	for _, w := range l.Workloads {
-		made, _, _ := strings.Cut(w.GetAnnotations()[identity.RenderedFor], "/")
-		_, injected := w.GetAnnotations()[inject.RecordAnnotation]
+		made, _, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
+		_, injected := w.GetAnnotations()[keys.Injected]
 		pods := l.podsOf(w)
 		switch {
 		case made == "AsyncActor":
@@ -138,7 +137,7 @@ func Of(l Live) Report {
 		}
 	}
 	for _, cm := range l.ConfigMaps {
-		if card, ok := strings.CutPrefix(cm.GetAnnotations()[identity.RenderedFor], "AgentCard/"); ok {
+		if card, ok := strings.CutPrefix(cm.GetAnnotations()[keys.RenderedFor], "AgentCard/"); ok {
 			r.AgentCards = append(r.AgentCards, l.agentCard(cm, card))
 		}
 	}
@@ -289,7 +288,7 @@ func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*unstructured.Unstru
 
 func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstructured) Actor {
 	live := actor.Live{Workload: w.Object, Now: l.Now}
-	_, name, _ := strings.Cut(w.GetAnnotations()[identity.RenderedFor], "/")
+	_, name, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
 	about := map[string]bool{w.GetName(): true}
 	for _, s := range l.Scalers {
 		target, _, _ := unstructured.NestedString(s.Object, "spec", "scaleTargetRef", "name")
@@ -304,7 +303,7 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstruct
 		}
 	}
 	for _, q := range l.Queues {
-		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[identity.RenderedFor] == "AsyncActor/"+name {
+		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name {
 			live.Queue = q.Object
 		}
 	}

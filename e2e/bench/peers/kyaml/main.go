@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 const usage = `kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT
@@ -57,8 +59,8 @@ type injector struct {
 }
 
 const (
-	recordKey = "armature.dev/injected"
-	label     = "kagenti.io/inject"
+	recordKey = keys.Injected
+	label     = keys.LabelPrefix + "/inject"
 	ours      = "armature-"
 )
 
