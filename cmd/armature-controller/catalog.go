@@ -38,9 +38,9 @@ func (c *catalogOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.serve.KeyFile, "catalog-tls-key", "", "key of that certificate")
 	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false, "serve without TLS, for a proxy in front; tokens then cross the network unencrypted")
 	f.StringVar(&c.caFile, "catalog-agent-ca", "", "PEM file of authorities to trust with agents' certificates, beside the system's")
-	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "networks to ask although they are loopback, link-local or a cloud's metadata, such as 127.0.0.0/8")
-	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute, "how often MCP servers are asked for their tools")
-	f.IntVar(&c.concurrency, "catalog-concurrency", 32, "how many agents or servers of a kind are asked at once")
+	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "networks to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
+	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute, "how often to query MCP servers for their tools")
+	f.IntVar(&c.concurrency, "catalog-concurrency", 32, "number of agents or servers of a kind to query at once")
 }
 
 // run serves and fills the catalog until ctx ends.

@@ -29,16 +29,15 @@ func applyCommand() *cobra.Command {
 		Short: "Render a package and apply it to a cluster, with inventory and pruning",
 		Long: `Apply renders a folder, a file or standard input, or takes a rendered package from
 a registry, and brings the result into the cluster by server-side apply:
-namespaces and CRDs first, then the rest. What the package had before and has no
-more is pruned. The inventory that says what it had is the ConfigMap
-armature-NAME.
+namespaces and CRDs first, then the rest. It prunes the objects that the package
+no longer contains. The ConfigMap armature-NAME is the inventory of its objects.
 
-A plan is made first, for which the API server checks every object that would be
+Apply makes a plan first. For it the API server checks every object that would be
 created or changed. A conflict with another field manager, an immutable field or an
-object that the API server refuses ends it before anything is written. Only what
-needs something that the package itself brings, such as its CRD, is checked when
-that is there. Nobody else applies or deletes the package at the same time: who
-comes second waits. When it is interrupted, the next apply finishes the work.`,
+object that the API server refuses ends apply before it writes anything. Objects
+that depend on the package itself, such as on its CRDs, are checked once those
+exist. Only one command applies or deletes a package at a time: a second one waits.
+After an interruption, the next apply finishes the work.`,
 		Example: `  armature apply apps/weather -n team1
   armature apply apps/weather -n team1 --dry-run
   kustomize build . | armature apply - --name weather -n team1 --yes
@@ -75,11 +74,11 @@ comes second waits. When it is interrupted, the next apply finishes the work.`,
 	p.flags(cmd)
 	r.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&dryRun, "dry-run", false, "say what would be done; the API server checks it and stores nothing")
-	f.StringSliceVar(&opt.ForceConflicts, "force-conflicts", nil, "take fields over from these field managers, and from no others")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would be done; the API server checks it and stores nothing")
+	f.StringSliceVar(&opt.ForceConflicts, "force-conflicts", nil, "take fields over from these field managers only")
 	f.StringSliceVar(&adopt, "adopt", nil, "take objects over from these packages, as NAMESPACE/NAME")
-	f.BoolVar(&opt.Recreate, "recreate", false, "delete and create again what an immutable field keeps from changing")
-	f.BoolVar(&opt.Replace, "replace", false, "allow that all objects of the package are pruned and others take their place")
+	f.BoolVar(&opt.Recreate, "recreate", false, "delete and create objects again whose immutable fields change")
+	f.BoolVar(&opt.Replace, "replace", false, "allow to prune all objects of the package and to apply others instead")
 	pruneSharedFlag(cmd, &opt)
 	f.BoolVar(&opt.Nudge, "nudge", true, "annotate pods that mount a changed ConfigMap, so that they see it at once")
 	waitFlags(cmd, &opt)
@@ -88,11 +87,11 @@ comes second waits. When it is interrupted, the next apply finishes the work.`,
 }
 
 func pruneSharedFlag(cmd *cobra.Command, opt *apply.Options) {
-	cmd.Flags().BoolVar(&opt.PruneShared, "prune-shared", false, "prune namespaces and CRDs that hold objects of other packages, and these with them")
+	cmd.Flags().BoolVar(&opt.PruneShared, "prune-shared", false, "prune namespaces and CRDs even if they contain objects of other packages, which are deleted with them")
 }
 
 func waitFlags(cmd *cobra.Command, opt *apply.Options) {
-	cmd.Flags().BoolVar(&opt.Wait, "wait", true, "wait until all objects are healthy, and pruned ones gone")
+	cmd.Flags().BoolVar(&opt.Wait, "wait", true, "wait until all objects are healthy and pruned objects are gone")
 	cmd.Flags().DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long to wait")
 }
 

@@ -17,9 +17,9 @@ func buildLintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [DIR]...",
 		Short: "Check templates and steps by themselves",
-		Long: `Check the template and step ConfigMaps of folders, or the shipped ones: each is
-read strictly, judged by Tekton's own rules and composed with a build that gives
-every parameter. Steps of a folder may lean on the shipped ones.`,
+		Long: `Lint checks the template and step ConfigMaps of folders, or the shipped ones. It
+reads each strictly, validates it with Tekton's own rules and composes it with a
+build that sets every parameter. Templates of a folder may use the shipped steps.`,
 		Example: `  armature build lint my-templates/
   armature build lint --strict my-templates/ team-steps/
   armature build lint my-templates/ -o json`,
@@ -57,7 +57,7 @@ every parameter. Steps of a folder may lean on the shipped ones.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "let warnings fail, too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings, too")
 	outputFlag(cmd, &format, "text", "text", "yaml", "json")
 	return cmd
 }

@@ -31,8 +31,8 @@ func buildLogsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print the logs of an AgentBuild's last run, task by task",
-		Long: `Print the logs of an AgentBuild's last run, task by task. What would steer the
-terminal, such as a colour, is shown as an escape.`,
+		Long: `Print the logs of an AgentBuild's last run, task by task. Control
+sequences, such as colours, are shown as escapes.`,
 		Example: `  armature build logs weather -n team1
   armature build logs weather --follow`,
 		Args:              args(cobra.ExactArgs(1)),

@@ -24,8 +24,8 @@ func buildPlanCommand() *cobra.Command {
 		Use:   "plan FILE",
 		Short: "Print the Pipeline and PipelineRun of an AgentBuild, without a cluster",
 		Long: `Print the Pipeline and PipelineRun that an AgentBuild becomes, from the shipped
-templates and steps, or from the ConfigMaps of a folder. Nothing is asked of a
-cluster, a registry or a Git server: the revision is passed on as written.`,
+templates and steps, or from the ConfigMaps of a folder. Plan contacts
+no cluster, registry or Git server: it passes the revision on as written.`,
 		Example: `  armature build plan examples/builds/weather.yaml
   armature build plan examples/builds/weather.yaml --mode prod --graph
   armature build plan build.yaml --templates my-templates/ --image-pins my-templates/armature.lock
@@ -88,9 +88,9 @@ cluster, a registry or a Git server: the revision is passed on as written.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&dirs, "templates", nil, "folder with template and step ConfigMaps; they win over the shipped ones")
+	f.StringSliceVar(&dirs, "templates", nil, "folder with template and step ConfigMaps; they override the shipped ones")
 	f.BoolVar(&graph, "graph", false, "draw the pipeline as text and as a Mermaid flowchart")
-	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart alone")
+	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart only")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	completeFlag(cmd, "mode", shippedModes()...)
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")

@@ -27,10 +27,10 @@ func catalogCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "catalog",
 		Short: "List and search the agents and tools that run",
-		Long: `Ask the catalog which agents and tool servers run, what they can do and how to
-reach them. Either a catalog's server is asked (--server, or ARMATURE_CATALOG), with
-the kubeconfig's token or that of --token-file, or manifests are read (-f), whose
-status has the discovered data: no server is queried then.`,
+		Long: `Catalog shows which agents and tool servers run, what they can do and how to reach
+them. It queries a catalog server (--server, or ARMATURE_CATALOG) with the token of
+the kubeconfig or of --token-file. With -f it reads the discovered data from the
+status of manifests instead, and queries no server.`,
 		Example: `  armature catalog list --server https://localhost:8443 --certificate-authority ca.crt
   armature catalog search "weather forecast" -o wide
   armature catalog get team1/weather -o yaml
@@ -243,7 +243,7 @@ func (c *catalog) searchCommand() *cobra.Command {
 	}
 	c.typeFlag(cmd)
 	choiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
-	cmd.Flags().IntVar(&c.limit, "limit", 20, "how many results at most")
+	cmd.Flags().IntVar(&c.limit, "limit", 20, "maximum number of results")
 	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
 	return cmd
 }

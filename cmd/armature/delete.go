@@ -15,9 +15,9 @@ func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete the objects of an applied package, by its inventory",
-		Long: `Delete takes out all that a package has in the cluster, in the reverse order of
-apply, and its inventory last. Objects that somebody else made again under the
-same name, or that are annotated to be kept, stay.`,
+		Long: `Delete removes all objects of a package from the cluster, in the reverse order of
+apply, and its inventory last. Objects that somebody else recreated under the same
+name, or that are annotated to be kept, stay.`,
 		Example: `  armature delete weather -n team1
   armature delete weather -n team1 --dry-run
   armature delete weather -n team1 --yes --wait=false`,
@@ -51,7 +51,7 @@ same name, or that are annotated to be kept, stay.`,
 	r.flags(cmd)
 	waitFlags(cmd, &opt)
 	pruneSharedFlag(cmd, &opt)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }

@@ -32,9 +32,9 @@ func diffCommand() *cobra.Command {
 		Use:   "diff PATH [--against REVISION] | PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Show what changes against a Git revision (--against) or in a cluster",
 		Long: `With --against, diff renders a package as it was in a Git revision and as it is,
-and says what the difference means: which workloads roll, which need a restart,
+and reports what the difference means: which workloads roll, which need a restart,
 which only reload their files, and which identities, permissions and images change.
-It needs no cluster, and the working tree is not touched. To compare with the point
+It needs no cluster, and does not change the working tree. To compare with the point
 at which a branch left main: --against "$(git merge-base main HEAD)".
 
 Without --against, diff renders a package and shows what apply would change in a

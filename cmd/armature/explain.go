@@ -25,8 +25,8 @@ func explainCommand() *cobra.Command {
 	var pick explain.Selection
 	cmd := &cobra.Command{
 		Use:   "explain FILE [FIELD]",
-		Short: "Say of every rendered line which function and which input set it",
-		Long: `Explain renders the package that FILE is in, in memory, and prints the rendered
+		Short: "Show which function and which input set each rendered line",
+		Long: `Explain renders the package of FILE in memory, and prints the rendered
 file with a reason behind each line: the author's line number, or the function
 that wrote it and the settings that decided it, each with the file and line that
 set it, or "default".

@@ -21,9 +21,9 @@ func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FOLDER]",
 		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, CI or admission",
-		Long: `Init writes armature.yaml, which is the configuration and at once the
-functionConfig of kustomize and kpt, and an example of the wiring for each host
-that you name. It never overwrites a file.`,
+		Long: `Init writes armature.yaml, which is both the configuration and the functionConfig of
+kustomize and kpt, and an example of the wiring for each host in --for. It never
+overwrites a file.`,
 		Example: `  armature init
   armature init apps/ --for kustomize
   armature init --for kpt,argocd,ci`,

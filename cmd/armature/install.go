@@ -75,15 +75,15 @@ kubectl apply --server-side -f -.`,
 	f.StringVar(&i.mode, "mode", "cluster", "cluster: all namespaces, by ClusterRole; namespaced: some, by Role")
 	completeFlag(cmd, "mode", "cluster", "namespaced")
 	f.StringVar(&i.namespace, "namespace", "armature-system", "namespace of the controller")
-	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to look after in mode namespaced; its own is always among them")
+	f.StringSliceVar(&i.watch, "watch", nil, "namespaces to watch in mode namespaced; the controller's own is always included")
 	f.StringVar(&i.image, "image", "", "image of the controller; empty is the release's")
 	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
 	f.StringSliceVar(&i.plainHTTP, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
-	f.StringSliceVar(&i.networks, "git-allow-network", nil, "networks of Git servers to ask although they are loopback, link-local or a cloud's metadata, such as 169.254.20.0/24")
+	f.StringSliceVar(&i.networks, "git-allow-network", nil, "networks of Git servers to allow although they are loopback, link-local or cloud metadata addresses, such as 169.254.20.0/24")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
-	f.StringSliceVar(&i.crds, "catalog-crds", catalogGroups, "API groups whose CRDs come along; leave out those that another controller installs")
+	f.StringSliceVar(&i.crds, "catalog-crds", catalogGroups, "API groups whose CRDs to include; leave out those that another controller installs")
 	return cmd
 }
 

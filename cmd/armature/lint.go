@@ -25,9 +25,9 @@ func lintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint PATH|-",
 		Short: "Find mistakes in a package that a cluster would show only later",
-		Long: `Lint renders a package in memory and judges what comes out: clashing ports,
-references that lead nowhere, pods that their namespace will refuse. Nothing is
-written. Findings go to standard output with the author's file and line.
+		Long: `Lint renders a package in memory and checks the result: clashing ports, references
+to missing objects, pods that their namespace refuses. It writes nothing. Findings
+go to standard output with the author's file and line.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
 ` + keys.LintIgnore + ` on an object names rules that do not judge it.

@@ -24,15 +24,15 @@ func migrateCommand() *cobra.Command {
 	var k cluster
 	cmd := &cobra.Command{
 		Use:   "migrate PATH|-",
-		Short: "Take Agents, kagent's resources and injected workloads to plain manifests",
+		Short: "Convert Agents, kagent's resources and injected workloads to plain manifests",
 		Long: `Migrate turns the custom resources of other agent platforms into the standard
 objects that they generate, and removes from workloads what admission webhooks
-put in. It says of every field what becomes of it: kept, moved or dropped, with
+put in. It reports for every field whether it is kept, moved or dropped, with
 the reason, and which running workloads roll.
 
-Nothing is written before you say --write. From a cluster, export the custom
-resources together with what their controllers made of them: those objects then
-stay as they run. Delete the custom resources afterwards with
+Nothing is written without --write. From a cluster, export the custom resources
+together with the objects that their controllers created: those objects then stay
+as they run. Delete the custom resources afterwards with
 "kubectl delete --cascade=orphan", or the cluster deletes the workloads too.`,
 		Example: `  armature migrate apps/                          say what would become of each field
   armature migrate apps/ --write                  change the files

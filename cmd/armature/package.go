@@ -39,7 +39,7 @@ func (p *pkg) flags(cmd *cobra.Command) {
 	p.registry.flags(cmd)
 	p.trust.flags(cmd)
 	cmd.Flags().StringVar(&p.name, "name", "", "name of the package, which its inventory is under (default: the name of the folder, or of the repository)")
-	cmd.Flags().BoolVar(&p.rendered, "rendered", false, "PATH is rendered already: verify it instead")
+	cmd.Flags().BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: verify it instead")
 }
 
 // identity names the package in a namespace.

@@ -16,9 +16,9 @@ func pullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull oci://REGISTRY/REPOSITORY:TAG FOLDER",
 		Short: "Fetch a rendered package from a registry into a new folder",
-		Long: `Pull fetches a rendered package. It judges the signature before the content is
-fetched, and all of the content before anything is written: names that lead out of
-the folder, links, devices, and archives that unpack to more than 1 GiB are refused.`,
+		Long: `Pull fetches a rendered package. It verifies the signature before it fetches the
+content, and checks all of the content before it writes anything: it refuses names
+outside of the folder, links, devices, and archives that unpack to more than 1 GiB.`,
 		Example: `  armature pull oci://registry.example/fleet/agents:v1 agents/
   armature pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
 		Args: args(cobra.ExactArgs(2)),

@@ -41,10 +41,10 @@ func pushCommand() *cobra.Command {
 	var p push
 	cmd := &cobra.Command{
 		Use:   "push PATH|- oci://REGISTRY/REPOSITORY:TAG",
-		Short: "Render a package and store it in a registry, as an artifact that Flux takes",
+		Short: "Render a package and store it in a registry, as an artifact that Flux accepts",
 		Long: `Push renders PATH and stores the result as an OCI artifact. The same package from
 the same commit has the same digest, whoever pushes it. Source, revision and time
-are those of the Git commit; they are given by flags where there is no Git.
+are those of the Git commit; outside of Git, flags set them.
 
 With --sign the artifact is signed as cosign does it, and provenance of the render
 (SLSA v1) is attached: digests of the files, versions of the functions,
@@ -69,7 +69,7 @@ configuration and lock. The tag moves when both are in place.`,
 	p.manifests.flags(cmd)
 	p.registryFlags.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&p.rendered, "rendered", false, "PATH is rendered: push it as it is, if it verifies")
+	f.BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: push it unchanged, if it verifies")
 	f.StringVar(&p.source, "source", "", "URL of the source (default: the remote origin of PATH's Git repository)")
 	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
 	f.StringVar(&p.created, "created", "", "time of the source, as 2006-01-02T15:04:05Z (default: the commit's, or 1970)")

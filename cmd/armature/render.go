@@ -33,7 +33,7 @@ func renderCommand() *cobra.Command {
 		Short: "Render manifests: a folder, a file or standard input",
 		Long: `Render reads Kubernetes manifests and writes them again with the identity
 infrastructure and configuration around every workload that opted in. All other
-bytes stay as they are. Any error keeps the whole output back.
+bytes stay unchanged. Any error keeps the whole output back.
 
 Rendering needs no cluster and no network. Rendering what was rendered before
 changes nothing; "armature uninject" undoes it.`,
@@ -72,9 +72,9 @@ func uninjectCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "uninject PATH|-",
-		Short: "Give rendered manifests back as their author wrote them",
-		Long: `Uninject takes out exactly what a render put in, whichever version it was, and
-brings back the custom resources that the render consumed.`,
+		Short: "Restore rendered manifests to what their author wrote",
+		Long: `Uninject removes exactly what a render of any version added, and restores the custom
+resources that the render consumed.`,
 		Example: `  armature uninject rendered/ -o apps/
   armature uninject apps/ --in-place
   armature render web.yaml | armature uninject - | diff web.yaml -`,

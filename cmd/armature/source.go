@@ -161,7 +161,7 @@ func (m *manifests) kustomization(src render.Source) string {
 type registryFlags struct{ plainHTTP bool }
 
 func (r *registryFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&r.plainHTTP, "insecure-registry", false, "talk plain http to the registry")
+	cmd.Flags().BoolVar(&r.plainHTTP, "insecure-registry", false, "use plain http for the registry")
 }
 
 // options shows progress on standard error, where that is a terminal.

@@ -26,15 +26,14 @@ func statusCommand() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "status [NAME]...",
-		Short: "Show how actors, agents and injected workloads fare in a cluster",
-		Long: `Status reads live objects and says how what Armature rendered fares: actors with
-the states and columns of the operator that made them before, agents with their
-conditions, all other injected workloads, and for each of them which components
-of the identity infrastructure are ready. Nothing is written, and no Secret is
-read.
+		Short: "Show the state of actors, agents and injected workloads in a cluster",
+		Long: `Status reads live objects and reports the state of what Armature rendered: actors
+with the states and columns of their former operator, agents with their conditions,
+and all other injected workloads, each with the components of the identity
+infrastructure that are ready. It writes nothing, and reads no Secret.
 
-The exit status is 0 where all is well, 3 where something is still on its way,
-and 1 where something is wrong or cannot be read. docs/status.md explains each
+The exit status is 0 if everything is ready, 3 if something is in progress, and 1
+if something failed or cannot be read. docs/status.md explains each
 state.`,
 		Example: `  armature status
   armature status weather-agent -n team1 -o wide
@@ -73,7 +72,7 @@ state.`,
 	k.flags(cmd)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "show those of all namespaces")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch looks")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch reads the cluster")
 	outputFlag(cmd, &format, "table", "table", "wide", "json", "yaml")
 	return cmd
 }

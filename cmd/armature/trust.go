@@ -21,7 +21,7 @@ type trustFlags struct {
 func (t *trustFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.file, "verify-policy", "", "file with a VerifyPolicy: whose signature is demanded")
-	f.StringSliceVar(&t.policy.Keys, "key", nil, "public key whose signature counts: a file, k8s://namespace/secret, KMS URI or URL")
+	f.StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
 	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
 	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which has to match all of it")
 	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider by whose word the certificate was issued")
@@ -29,7 +29,7 @@ func (t *trustFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
 	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they are in the transparency log")
 	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they are in the certificate log")
-	f.BoolVar(&t.policy.Provenance, "provenance", false, "demand provenance of the render by the same signer")
+	f.BoolVar(&t.policy.Provenance, "provenance", false, "require provenance of the render by the same signer")
 }
 
 // given reports whether anything demands a signature.

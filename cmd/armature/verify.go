@@ -26,11 +26,11 @@ func verifyCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "verify PATH|-|oci://REGISTRY/REPOSITORY:TAG",
-		Short: "Fail where manifests are not as a fresh render makes them, or an artifact is not signed",
-		Long: `Verify renders manifests again and compares. It is the last step of a pipeline:
-kustomize, for one, skips exec functions silently when --enable-exec is missing.
+		Short: "Fail if manifests differ from a fresh render, or an artifact is not signed",
+		Long: `Verify renders manifests again and compares. Run it as the last step of a pipeline:
+kustomize, for example, silently skips exec functions without --enable-exec.
 
-Of an artifact or image in a registry it checks the signature, made by armature
+For an artifact or image in a registry it checks the signature, made by armature
 push --sign or by cosign sign. A key or an identity is required, by flags or in a
 policy file.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
