@@ -349,7 +349,7 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 			err = errors.New("it has no apiVersion or no kind")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what is left without what was rendered is not an object: %w", err)
+			return nil, fmt.Errorf("the manifest without its rendered parts is not an object: %w", err)
 		}
 		again.MapLines(o)
 		o = again

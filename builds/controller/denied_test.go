@@ -47,7 +47,7 @@ func (w *world) deny() (lift func()) {
 }
 
 // A denial becomes a condition and an event in the server's words within two
-// seconds; when the policy goes, the build goes on by itself.
+// seconds; when the policy goes, the build then continues by itself.
 func TestDenied(t *testing.T) {
 	w := newWorld(t)
 	lift := w.deny()

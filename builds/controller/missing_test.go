@@ -12,7 +12,7 @@ import (
 )
 
 // What a run needs and is not there stops it beforehand, with every name at
-// once; when it comes, the build goes on by itself.
+// once; when it comes, the build then continues by itself.
 func TestMissingThings(t *testing.T) {
 	w := newWorld(t)
 	w.own("pipeline-template-own", "template.yaml", "steps: [{name: only, configMap: own-step}]")

@@ -248,7 +248,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 			return true, nil
 		}
 		v.problem = &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
-			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build goes on by itself"}
+			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build then continues by itself"}
 		r.later(s, v)
 		return false, nil
 	case denied(err):

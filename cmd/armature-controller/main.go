@@ -132,7 +132,7 @@ func check(o controller.Options) error {
 	}
 	switch s := o.Settings; {
 	case s.CreateServiceAccount && s.ServiceAccountName == "":
-		return errors.New("--create-build-service-account goes with --build-service-account, which names it")
+		return errors.New("--create-build-service-account requires --build-service-account, which names it")
 	case s.Timeout < 0:
 		return fmt.Errorf("--build-timeout %s: use a positive duration, or 0", s.Timeout)
 	case o.Concurrency < 1:

@@ -18,7 +18,7 @@ func TestUsage(t *testing.T) {
 		"--nonsense":                            "unknown flag",
 		"--namespace=Bad":                       "not a valid namespace",
 		"--namespace=a --watch-namespaces=b,,c": `"" is not a valid namespace`,
-		"--namespace=a --create-build-service-account":    "goes with --build-service-account",
+		"--namespace=a --create-build-service-account":    "requires --build-service-account",
 		"--namespace=a --build-timeout=-1m":               "positive duration",
 		"--namespace=a --concurrency=0":                   "1 or more",
 		"--namespace=a --qps=0":                           "positive number",

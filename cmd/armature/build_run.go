@@ -129,9 +129,9 @@ func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("AgentBuild %s/%s is not done in time\n  hint: it goes on; wait longer with --timeout, or look with `armature build describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
+				return fmt.Errorf("AgentBuild %s/%s did not finish in time\n  hint: it continues; wait longer with --timeout, or see `armature build describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
 			}
-			return fmt.Errorf("AgentBuild %s/%s is not waited for any more; it goes on", b.Namespace, b.Name)
+			return fmt.Errorf("no longer waiting for AgentBuild %s/%s; it continues", b.Namespace, b.Name)
 		case <-time.After(time.Second):
 		}
 	}

@@ -77,7 +77,7 @@ example because one of the two does not render or the cluster does not answer.`,
 		panic(err) // the flag was added above
 	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		other, reason, diff := ofRevision, "goes with --against", live.run
+		other, reason, diff := ofRevision, "requires --against", live.run
 		if cmd.Flags().Changed("against") {
 			other, reason, diff = ofCluster, "is for a cluster and not for --against", revision.run
 		} else if !cmd.Flags().Changed("exit-code") {

@@ -93,7 +93,7 @@ func (i installation) manifests() ([]byte, error) {
 		return nil, usageError{fmt.Errorf("--mode %q: use cluster or namespaced", i.mode)}
 	}
 	if i.mode == "cluster" && len(i.watch) > 0 {
-		return nil, usageError{errors.New("--watch goes with --mode namespaced: in mode cluster all namespaces are looked after")}
+		return nil, usageError{errors.New("--watch requires --mode namespaced: mode cluster watches all namespaces")}
 	}
 	if err := i.check(); err != nil {
 		return nil, usageError{err}

@@ -14,7 +14,7 @@ var catalogGroups = []string{"kagenti.io", "agent.kagenti.dev", "kagent.dev"}
 
 func (i installation) checkCatalog() error {
 	if i.secret != "" && !i.catalog {
-		return usageError{errors.New("--catalog-store-secret goes with --catalog")}
+		return usageError{errors.New("--catalog-store-secret requires --catalog")}
 	}
 	for _, g := range i.crds {
 		if !slices.Contains(catalogGroups, g) {

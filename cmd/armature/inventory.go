@@ -25,7 +25,7 @@ func inventoryCommand() *cobra.Command {
 		ValidArgsFunction: k.completePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if all && len(a) == 1 {
-				return usageError{errors.New("a package has one namespace: --all-namespaces goes without NAME")}
+				return usageError{errors.New("a package has one namespace: --all-namespaces cannot be combined with NAME")}
 			}
 			config, namespace, err := k.rest()
 			if err != nil {

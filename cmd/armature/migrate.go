@@ -67,7 +67,7 @@ as they run. Delete the custom resources afterwards with
 			} else {
 				for _, name := range [...]string{"kubeconfig", "context", "namespace"} {
 					if cmd.Flags().Changed(name) {
-						return usageError{fmt.Errorf("--%s goes with --from-cluster", name)}
+						return usageError{fmt.Errorf("--%s requires --from-cluster", name)}
 					}
 				}
 				path = given[0]

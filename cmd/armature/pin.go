@@ -67,7 +67,7 @@ those that PATH names by digest and those of builds as well.`,
 					return usageError{fmt.Errorf("--platform %q: write os/arch or os/arch/variant", p.platform)}
 				}
 			case p.all && !p.fromBuilds:
-				return usageError{errors.New("--all-namespaces goes with --from-builds")}
+				return usageError{errors.New("--all-namespaces requires --from-builds")}
 			}
 			return p.run(cmd, given[0])
 		},

@@ -60,7 +60,7 @@ configuration and lock. The tag moves when both are in place.`,
 			}
 			for _, flag := range [...]string{"key", "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"} {
 				if !p.sign && cmd.Flags().Changed(flag) {
-					return usageError{fmt.Errorf("--%s goes with --sign", flag)}
+					return usageError{fmt.Errorf("--%s requires --sign", flag)}
 				}
 			}
 			return p.run(cmd, given[0], given[1])

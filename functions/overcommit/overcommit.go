@@ -124,7 +124,7 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 		fail("overcommit/two-overcommits", "metadata.name", fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
 			"keep one; render folders for different clusters apart")
 	case key == "":
-		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen", "say spec.overcommitLabel, such as inditex.com/overcommit-class")
+		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen", "set spec.overcommitLabel, for example to inditex.com/overcommit-class")
 	case len(key) > 253+64 || !label.MatchString(key):
 		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
 	default:

@@ -69,7 +69,7 @@ func (c *Cluster) inherit(ctx context.Context, o *object) (liveObject, error) {
 			return live, err
 		}
 	}
-	return nil, fmt.Errorf("somebody else changes it all the time: apply again")
+	return nil, fmt.Errorf("somebody else changes it at the same time: apply again")
 }
 
 // abandoned takes the fields out of a dry run's result that are going to be removed

@@ -151,7 +151,7 @@ func (m *migration) file(i int, sink render.Sink) error {
 		return sink(f.Path, data)
 	case path.Ext(f.Path) == ".json":
 		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, File: f.Path,
-			Message: "what it becomes does not fit a JSON file", Hint: "convert it to YAML first"})
+			Message: "the result does not fit a JSON file", Hint: "convert it to YAML first"})
 		return nil
 	case len(bytes.TrimSpace(out)) == 0:
 		return sink(f.Path, nil)
@@ -184,7 +184,7 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 		if !slices.Contains(m.owners, owner) {
 			return nil, true, fmt.Errorf("it belongs to %s, which the input does not have: export that as well", owner)
 		}
-		return nil, true, m.dropped(o, report, "made by the controller of "+owner.String()+"; what it becomes takes its place")
+		return nil, true, m.dropped(o, report, "made by the controller of "+owner.String()+"; its migrated objects replace it")
 	}
 	return m.cleaned(o, item, report)
 }
@@ -224,7 +224,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report Rep
 	for _, text := range texts {
 		var made krm.Object
 		if isObject, err := made.ReadMade(text, o); err != nil || !isObject {
-			return nil, false, fmt.Errorf("what it becomes is not an object: %w", err)
+			return nil, false, fmt.Errorf("the result is not an object: %w", err)
 		}
 		report.Becomes = append(report.Becomes, made.Ref)
 		if roll, ok := m.roll(&made); ok {

@@ -54,7 +54,7 @@ type Identity struct {
 }
 
 // ErrEmptyPolicy is a policy that demands neither key nor identity.
-var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would do: name keys or identities")
+var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would be accepted: name keys or identities")
 
 // Check finds what is wrong with a policy.
 func (p Policy) Check() error {

@@ -27,7 +27,7 @@ const (
 )
 
 // ErrTooLarge is a file or stream beyond the limits.
-var ErrTooLarge = errors.New("larger than what a manifest may be")
+var ErrTooLarge = errors.New("larger than a manifest may be")
 
 // ReadStream gives standard input, or any other stream, as a source.
 func ReadStream(r io.Reader) (render.Source, error) {
