@@ -96,6 +96,7 @@ func (o Options) Remote(ctx context.Context) []remote.Option {
 	}
 	return []remote.Option{
 		remote.WithContext(ctx),
+		remote.WithTransport(Transport()),
 		remote.WithAuthFromKeychain(keychain),
 		remote.WithUserAgent(version.UserAgent("armature")),
 		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1, Steps: 5}),
