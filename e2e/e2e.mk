@@ -8,8 +8,8 @@ controlplane: ## Build etcd and kube-apiserver for the tests that need a Kuberne
 PEERS += signing
 
 .PHONY: signing
-signing: ## Build cosign and Fulcio for the tests that sign and verify
-	@for module in cosign fulcio; do e2e/build.sh $$module $$module tool || exit; done
+signing: ## Build cosign 2 and 3 and Fulcio for the tests that sign and verify
+	@for module in cosign cosign3 fulcio; do e2e/build.sh $$module $$module tool || exit; done
 
 PEERS += clouds
 

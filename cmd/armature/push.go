@@ -48,7 +48,8 @@ are those of the Git commit; outside of Git, flags set them.
 
 With --sign the artifact is signed as cosign does it, and provenance of the render
 (SLSA v1) is attached: digests of the files, versions of the functions,
-configuration and lock. The tag moves when both are in place.`,
+configuration and lock. Both are published in cosign's tag format and as Sigstore
+bundles. The tag moves when all of it is in place.`,
 		Example: `  armature push apps/ oci://registry.example/fleet/agents:v1
   armature push rendered/ --rendered oci://registry.example/fleet/agents:v1
   kustomize build . | armature push - oci://registry.example/fleet/agents:v1

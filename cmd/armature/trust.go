@@ -27,6 +27,7 @@ func (t *trustFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider by whose word the certificate was issued")
 	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "", "the same as a regular expression, which has to match all of it")
 	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
+	f.StringVar(&t.policy.TrustedRoot, "trusted-root", "", "file with a trusted root of Sigstore, in place of the public one: authorities, logs, timestamps")
 	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they are in the transparency log")
 	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they are in the certificate log")
 	f.BoolVar(&t.policy.Provenance, "provenance", false, "require provenance of the render by the same signer")
@@ -34,7 +35,7 @@ func (t *trustFlags) flags(cmd *cobra.Command) {
 
 // given reports whether anything demands a signature.
 func (t *trustFlags) given() bool {
-	return t.file != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} || t.policy.Roots != "" || t.policy.Provenance ||
+	return t.file != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} || t.policy.Roots != "" || t.policy.TrustedRoot != "" || t.policy.Provenance ||
 		t.policy.IgnoreTlog || t.policy.IgnoreSCT
 }
 

@@ -31,8 +31,8 @@ func verifyCommand() *cobra.Command {
 kustomize, for example, silently skips exec functions without --enable-exec.
 
 For an artifact or image in a registry it checks the signature, made by armature
-push --sign or by cosign sign. A key or an identity is required, by flags or in a
-policy file.`,
+push --sign or by cosign sign, in cosign's tag format or as a Sigstore bundle. A key
+or an identity is required, by flags or in a policy file.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github
   armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub

@@ -35,6 +35,7 @@ func peers() []peer {
 		{"clouds", "clouds", "make peers"},
 		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
+		{"cosign3", "cosign3/cosign", "make peers"},
 		{"fulcio", "fulcio/fulcio", "make peers"},
 		{"kubectl", "kubectl-alone/kubectl", "make peers"},
 		{"chromium", "/usr/bin/chromium", "make deps"},

@@ -27,9 +27,16 @@ type Policy struct {
 	// Roots is a PEM file of the authorities that issue certificates. "" is
 	// sigstore's public instance, which takes the network.
 	Roots string `json:"roots,omitempty"`
+	// TrustedRoot is a file with a trusted root of Sigstore (JSON): certificate
+	// authorities, transparency logs and timestamp authorities. With it nothing but
+	// the registry is asked. It excludes Roots; "" is what Roots and sigstore's
+	// public instance say.
+	TrustedRoot string `json:"trustedRoot,omitempty"`
 	// Provenance demands an attestation by the same keys or identities of what
 	// the artifact was rendered from.
 	Provenance bool `json:"provenance,omitempty"`
+	// Builds says how an image must have been built. nil makes no demand.
+	Builds *Builds `json:"builds,omitempty"`
 	// IgnoreTlog does without the proof that a signature is in the
 	// transparency log; for certificates it means that they must be valid now.
 	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
@@ -65,6 +72,14 @@ func (p Policy) Check() error {
 		if strings.TrimSpace(key) == "" {
 			return fmt.Errorf("an empty key: %w", ErrEmptyPolicy)
 		}
+	}
+	if p.Builds != nil {
+		if err := p.Builds.Check(); err != nil {
+			return err
+		}
+	}
+	if p.Roots != "" && p.TrustedRoot != "" {
+		return errors.New("roots and trustedRoot both say whose certificates count: name one of them")
 	}
 	for i, id := range p.Identities {
 		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
@@ -127,6 +142,7 @@ func ReadPolicy(file string) (Policy, error) {
 		p.Spec.Keys[i] = beside(key)
 	}
 	p.Spec.Roots = beside(p.Spec.Roots)
+	p.Spec.TrustedRoot = beside(p.Spec.TrustedRoot)
 	if err := p.Spec.Check(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", file, err)
 	}

@@ -48,6 +48,18 @@ func TestEmptyPolicies(t *testing.T) {
 	}
 }
 
+const head = "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata:\n  name: fleet\n"
+
+// policy reads a VerifyPolicy with a spec.
+func policy(t *testing.T, spec string) (sign.Policy, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(head+spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return sign.ReadPolicy(file)
+}
+
 func TestPolicyFile(t *testing.T) {
 	dir := t.TempDir()
 	read := func(text string) (sign.Policy, error) {
@@ -57,7 +69,6 @@ func TestPolicyFile(t *testing.T) {
 		}
 		return sign.ReadPolicy(file)
 	}
-	const head = "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nmetadata:\n  name: fleet\n"
 	p, err := read(head + "spec:\n  keys: [cosign.pub, k8s://team/keys]\n  insecureIgnoreTlog: true\n")
 	if err != nil || p.Keys[0] != filepath.Join(dir, "cosign.pub") || p.Keys[1] != "k8s://team/keys" || !p.IgnoreTlog {
 		t.Errorf("%+v %v", p, err)

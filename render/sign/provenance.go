@@ -1,9 +1,9 @@
 package sign
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -33,9 +33,10 @@ type Provenance struct {
 
 // BuildDefinition says how to render the same again.
 type BuildDefinition struct {
-	BuildType            string               `json:"buildType"`
-	ExternalParameters   externalParameters   `json:"externalParameters"`
-	InternalParameters   internalParameters   `json:"internalParameters"`
+	BuildType string `json:"buildType"`
+	// ExternalParameters and InternalParameters are what the build type says.
+	ExternalParameters   any                  `json:"externalParameters"`
+	InternalParameters   any                  `json:"internalParameters,omitempty"`
 	ResolvedDependencies []ResourceDescriptor `json:"resolvedDependencies"`
 }
 
@@ -55,21 +56,33 @@ type function struct {
 	Version string `json:"version"`
 }
 
-// ResourceDescriptor is an input.
+// ResourceDescriptor is an input: a file of a package by its name, or what a URI
+// names.
 type ResourceDescriptor struct {
-	Name   string            `json:"name"`
-	Digest map[string]string `json:"digest"`
+	Name   string            `json:"name,omitempty"`
+	URI    string            `json:"uri,omitempty"`
+	Digest map[string]string `json:"digest,omitempty"`
 }
 
-// RunDetails says who rendered. It has no time: a render does not know the time.
+// RunDetails says who built, and when. The provenance of a render has no time: a
+// render does not know the time.
 type RunDetails struct {
-	Builder Builder `json:"builder"`
+	Builder  Builder   `json:"builder"`
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// Builder is Armature.
+// Builder is who built: Armature, for a render.
 type Builder struct {
 	ID      string            `json:"id"`
-	Version map[string]string `json:"version"`
+	Version map[string]string `json:"version,omitempty"`
+}
+
+// Metadata is about one run of a builder. Times are in RFC 3339, nil where the
+// builder does not say.
+type Metadata struct {
+	InvocationID string     `json:"invocationId,omitempty"`
+	StartedOn    *time.Time `json:"startedOn,omitempty"`
+	FinishedOn   *time.Time `json:"finishedOn,omitempty"`
 }
 
 // NewProvenance writes down a render. The same render has the same provenance.
@@ -81,18 +94,14 @@ func NewProvenance(r Render) Provenance {
 		},
 		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder, Version: map[string]string{"armature": r.Version}}},
 	}
+	var ran internalParameters
 	for _, name := range r.Functions {
-		p.BuildDefinition.InternalParameters.Functions = append(p.BuildDefinition.InternalParameters.Functions, function{name, r.Version})
+		ran.Functions = append(ran.Functions, function{name, r.Version})
 	}
+	p.BuildDefinition.InternalParameters = ran
 	for _, name := range slices.Sorted(maps.Keys(r.Inputs)) {
 		p.BuildDefinition.ResolvedDependencies = append(p.BuildDefinition.ResolvedDependencies,
 			ResourceDescriptor{Name: name, Digest: map[string]string{"sha256": r.Inputs[name]}})
 	}
 	return p
-}
-
-// statement is the in-toto statement around a predicate.
-type statement struct {
-	PredicateType string          `json:"predicateType"`
-	Predicate     json.RawMessage `json:"predicate"`
 }

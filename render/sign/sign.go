@@ -1,12 +1,8 @@
 package sign
 
 import (
-	"bytes"
 	"context"
 	"crypto"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,30 +11,18 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/sigstore/cosign/v2/pkg/cosign"
-	"github.com/sigstore/cosign/v2/pkg/cosign/bundle"
-	cosignremote "github.com/sigstore/cosign/v2/pkg/cosign/remote"
-	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
-	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	"github.com/sigstore/cosign/v2/pkg/providers"
 	_ "github.com/sigstore/cosign/v2/pkg/providers/envvar" // identities that a machine has
 	_ "github.com/sigstore/cosign/v2/pkg/providers/filesystem"
 	_ "github.com/sigstore/cosign/v2/pkg/providers/github"
 	keys "github.com/sigstore/cosign/v2/pkg/signature"
-	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
 	rekor "github.com/sigstore/rekor/pkg/client"
 	"github.com/sigstore/rekor/pkg/generated/client"
-	"github.com/sigstore/rekor/pkg/generated/models"
 	"github.com/sigstore/sigstore-go/pkg/sign"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/dsse"
 	"github.com/sigstore/sigstore/pkg/signature/options"
-	"github.com/sigstore/sigstore/pkg/signature/payload"
 
-	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -80,8 +64,9 @@ type loaded struct {
 
 // Session loads the key once, for all that is to be signed with it.
 type Session struct {
-	key    *loaded
-	remote []ociremote.Option
+	key       *loaded
+	keychain  authn.Keychain
+	plainHTTP bool
 }
 
 // Open makes ready to sign. It fails where the key cannot be had, so that
@@ -96,12 +81,7 @@ func (s Signer) Open(ctx context.Context) (*Session, error) {
 			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
 		}
 	}
-	return &Session{key, registry(ctx, s.Keychain, s.PlainHTTP)}, nil
-}
-
-func registry(ctx context.Context, keychain authn.Keychain, plainHTTP bool) []ociremote.Option {
-	opt := oci.Options{Keychain: keychain, PlainHTTP: plainHTTP}
-	return []ociremote.Option{ociremote.WithRemoteOptions(opt.Remote(ctx)...)}
+	return &Session{key, s.Keychain, s.PlainHTTP}, nil
 }
 
 func (s Signer) load(ctx context.Context) (*loaded, error) {
@@ -211,108 +191,4 @@ func (l *loaded) certificate(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return cryptoutils.MarshalPublicKeyToPEM(public)
-}
-
-// Sign attaches a signature to an artifact, where cosign looks for it.
-func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
-	claim, err := payload.Cosign{Image: artifact}.MarshalJSON()
-	if err != nil {
-		return fmt.Errorf("signing %s: %w", artifact, err)
-	}
-	sig, err := s.key.SignMessage(bytes.NewReader(claim), options.WithContext(ctx))
-	if err != nil {
-		return fmt.Errorf("signing %s: %w", artifact, err)
-	}
-	attributes, err := s.attributes(ctx, func(rekor *client.Rekor, certificate []byte) (*models.LogEntryAnon, error) {
-		sum := sha256.New()
-		sum.Write(claim)
-		return cosign.TLogUpload(ctx, rekor, sig, sum, certificate)
-	})
-	if err != nil {
-		return err
-	}
-	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(sig), attributes...)
-	if err != nil {
-		return fmt.Errorf("signing %s: %w", artifact, err)
-	}
-	entity, err := ociremote.SignedEntity(artifact, s.remote...)
-	if err == nil {
-		entity, err = mutate.AttachSignatureToEntity(entity, signed, s.once()...)
-	}
-	if err == nil {
-		err = ociremote.WriteSignatures(artifact.Repository, entity, s.remote...)
-	}
-	if err != nil {
-		return fmt.Errorf("attaching the signature to %s: %w", artifact, err)
-	}
-	return nil
-}
-
-// once keeps a key's second signature of the same from being attached.
-func (s *Session) once() []mutate.SignOption {
-	if verifier, ok := s.key.Signer.(signature.Verifier); ok {
-		return []mutate.SignOption{mutate.WithDupeDetector(cosignremote.NewDupeDetector(verifier))}
-	}
-	return nil
-}
-
-// attributes are the certificate and the proof that the log gives.
-func (s *Session) attributes(ctx context.Context, upload func(*client.Rekor, []byte) (*models.LogEntryAnon, error)) (attributes []static.Option, err error) {
-	if s.key.cert != nil {
-		attributes = append(attributes, static.WithCertChain(s.key.cert, s.key.chain))
-	}
-	if s.key.rekor == nil {
-		return attributes, nil
-	}
-	certificate, err := s.key.certificate(ctx)
-	if err != nil {
-		return nil, err
-	}
-	entry, err := upload(s.key.rekor, certificate)
-	if err != nil {
-		return nil, fmt.Errorf("writing to the transparency log: %w", err)
-	}
-	return append(attributes, static.WithBundle(bundle.EntryToBundle(entry))), nil
-}
-
-// Attest attaches a signed statement about an artifact (in-toto v1) with a
-// predicate, whose type is a URI.
-func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string, predicate any) error {
-	statement, err := json.Marshal(map[string]any{
-		"_type": "https://in-toto.io/Statement/v1",
-		"subject": []any{map[string]any{
-			"name": artifact.Repository.String(), "digest": map[string]string{"sha256": strings.TrimPrefix(artifact.DigestStr(), "sha256:")},
-		}},
-		"predicateType": predicateType,
-		"predicate":     predicate,
-	})
-	if err != nil {
-		return fmt.Errorf("attesting %s: %w", artifact, err)
-	}
-	envelope, err := dsse.WrapSigner(s.key, cosigntypes.IntotoPayloadType).SignMessage(bytes.NewReader(statement), options.WithContext(ctx))
-	if err != nil {
-		return fmt.Errorf("attesting %s: %w", artifact, err)
-	}
-	attributes, err := s.attributes(ctx, func(rekor *client.Rekor, certificate []byte) (*models.LogEntryAnon, error) {
-		return cosign.TLogUploadDSSEEnvelope(ctx, rekor, envelope, certificate)
-	})
-	if err != nil {
-		return err
-	}
-	attributes = append(attributes, static.WithLayerMediaType(cosigntypes.DssePayloadType), static.WithAnnotations(map[string]string{"predicateType": predicateType}))
-	signed, err := static.NewAttestation(envelope, attributes...)
-	if err != nil {
-		return fmt.Errorf("attesting %s: %w", artifact, err)
-	}
-	entity, err := ociremote.SignedEntity(artifact, s.remote...)
-	if err == nil {
-		entity, err = mutate.AttachAttestationToEntity(entity, signed, s.once()...)
-	}
-	if err == nil {
-		err = ociremote.WriteAttestations(artifact.Repository, entity, s.remote...)
-	}
-	if err != nil {
-		return fmt.Errorf("attaching the attestation to %s: %w", artifact, err)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"math/big"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -22,7 +23,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 
 	"github.com/armature-dev/armature/e2e/programs"
@@ -39,9 +42,15 @@ type fixture struct {
 	artifact name.Digest
 }
 
-func setup(t *testing.T) *fixture {
+// setup starts a registry without the referrers API.
+func setup(t *testing.T, options ...registry.Option) *fixture {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	return setupWith(t, registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...))
+}
+
+func setupWith(t *testing.T, handler http.Handler) *fixture {
+	t.Helper()
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	f := &fixture{T: t, dir: t.TempDir(), host: strings.TrimPrefix(server.URL, "http://")}
 	f.artifact = f.push("first")
@@ -145,22 +154,63 @@ func TestKey(t *testing.T) {
 	f.refused(local(public), "no signatures found")
 }
 
-// A key's signature is attached once, however often it signs.
-func TestOnce(t *testing.T) {
-	f := setup(t)
-	private, public := f.key("ours")
-	f.sign(signer(private))
-	f.sign(signer(private))
-	tag := f.artifact.Context().Tag("sha256-" + strings.TrimPrefix(f.artifact.DigestStr(), "sha256:") + ".sig")
-	image, err := remote.Image(tag)
+// tag gives the tag of the artifact's attachments: ".sig", ".att", or "" for the
+// fallback of the referrers API.
+func (f *fixture) tag(suffix string) name.Tag {
+	return f.artifact.Context().Tag(strings.Replace(f.artifact.DigestStr(), ":", "-", 1) + suffix)
+}
+
+// attachments counts signatures and attestations in both forms.
+func (f *fixture) attachments() (signatures, attestations, bundles int) {
+	f.Helper()
+	count := func(suffix string) int {
+		image, err := remote.Image(f.tag(suffix))
+		if refused := (*transport.Error)(nil); errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound {
+			return 0
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		layers, err := image.Layers()
+		if err != nil {
+			f.Fatal(err)
+		}
+		return len(layers)
+	}
+	return count(".sig"), count(".att"), len(f.referrers())
+}
+
+func (f *fixture) referrers() []v1.Descriptor {
+	f.Helper()
+	index, err := remote.Referrers(f.artifact)
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	if layers, err := image.Layers(); err != nil || len(layers) != 1 {
-		t.Errorf("%d signatures, %v", len(layers), err)
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		f.Fatal(err)
 	}
-	if _, err := sign.Verify(t.Context(), f.artifact, local(public)); err != nil {
-		t.Error(err)
+	return manifest.Manifests
+}
+
+// What a key attaches is attached once in each form, however often it signs.
+func TestOnce(t *testing.T) {
+	for _, referrers := range []bool{false, true} {
+		f := setup(t, registry.WithReferrersSupport(referrers))
+		private, public := f.key("ours")
+		f.sign(signer(private))
+		f.sign(signer(private))
+		if s, a, b := f.attachments(); s != 1 || a != 1 || b != 2 {
+			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles, want 1, 1, 2", referrers, s, a, b)
+		}
+		if _, err := sign.Verify(t.Context(), f.artifact, local(public)); err != nil {
+			t.Error(err)
+		}
+		other, _ := f.key("other")
+		f.sign(signer(other))
+		if s, a, b := f.attachments(); s != 2 || a != 2 || b != 4 {
+			t.Errorf("referrers %t: %d signatures, %d attestations, %d bundles of two keys, want 2, 2, 4", referrers, s, a, b)
+		}
 	}
 }
 
@@ -317,7 +367,13 @@ func TestCertificateOfAnotherKey(t *testing.T) {
 
 func (f *fixture) cosign(args ...string) (string, error) {
 	f.Helper()
-	cmd := exec.CommandContext(f.Context(), programs.Peer(f, "cosign"), args...)
+	return f.peer("cosign", args...)
+}
+
+// peer runs cosign 2 ("cosign") or 3 ("cosign3").
+func (f *fixture) peer(program string, args ...string) (string, error) {
+	f.Helper()
+	cmd := exec.CommandContext(f.Context(), programs.Peer(f, program), args...)
 	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD="+secret)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

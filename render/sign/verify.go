@@ -1,22 +1,18 @@
 package sign
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
-	keys "github.com/sigstore/cosign/v2/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/cryptoutils"
-	"github.com/sigstore/sigstore/pkg/signature"
+	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
+	"github.com/sigstore/sigstore-go/pkg/verify"
 )
 
 // Verified is an artifact whose signature a policy accepts.
@@ -26,171 +22,187 @@ type Verified struct {
 	By string `json:"by"`
 	// Provenance is what was attested, where the policy demands it.
 	Provenance *Provenance `json:"provenance,omitempty"`
+	// Level is the SLSA build level of the builder, as the policy says, nil where it
+	// makes no demand of builds.
+	Level *int `json:"level,omitempty"`
 }
 
-// Verify checks that a policy accepts an artifact. It asks the registry, and
-// nobody else where the policy has its own keys or roots and does without the
-// transparency log.
+// Verify checks that a policy accepts an artifact, by what is attached to it in
+// cosign's tag format or as Sigstore bundles. It asks the registry, and nobody
+// else where the policy has its own keys or roots and does without the
+// transparency log, or names a trusted root. It takes MaxTime at most.
 func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, error) {
 	if err := p.Check(); err != nil {
 		return Verified{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
 	trusted, err := p.trusted(ctx)
+	if err != nil {
+		return Verified{}, err
+	}
+	e, err := newStore(ctx, p.Keychain, p.PlainHTTP).evidence(artifact)
 	if err != nil {
 		return Verified{}, err
 	}
 	var failed []error
 	for _, t := range trusted {
-		provenance, err := t.verify(ctx, artifact, p.Provenance)
+		verified, err := t.verify(ctx, e, p)
 		if err == nil {
-			return Verified{Ref: artifact.String(), By: t.who, Provenance: provenance}, nil
+			return verified, nil
 		}
 		failed = append(failed, fmt.Errorf("%s: %w", t.who, err))
 	}
 	return Verified{}, fmt.Errorf("%s is not trusted: %w", artifact, errors.Join(failed...))
 }
 
-// trust is one way to be trusted.
-type trust struct {
-	who   string
-	check cosign.CheckOpts
-}
-
-func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
-	verifiers := make([]signature.Verifier, len(p.Keys)) // before anybody is asked: a key may be misspelt
-	for i, key := range p.Keys {
-		if verifiers[i], err = publicKey(ctx, key); err != nil {
-			return nil, fmt.Errorf("reading the key %s: %w", key, err)
+// verify looks for a signature, and for the attestations that are demanded, which
+// have to be of the same signer.
+func (t trust) verify(ctx context.Context, e *evidence, p Policy) (Verified, error) {
+	verified := Verified{Ref: e.artifact.String(), By: t.who}
+	if err := t.signed(ctx, e); err != nil {
+		return Verified{}, fmt.Errorf("signature: %w", err)
+	}
+	if p.Builds != nil {
+		level, made, err := t.built(ctx, e, p.Builds, time.Now())
+		if err != nil {
+			return Verified{}, err
 		}
+		verified.Level, verified.Provenance = &level, made
+		return verified, nil
 	}
-	common := cosign.CheckOpts{RegistryClientOpts: registry(ctx, p.Keychain, p.PlainHTTP), IgnoreTlog: p.IgnoreTlog, IgnoreSCT: p.IgnoreSCT, Offline: true}
-	if !p.IgnoreTlog {
-		if common.RekorPubKeys, err = cosign.GetRekorPubs(ctx); err != nil {
-			return nil, fmt.Errorf("getting the transparency log's keys (signatures without it are accepted with --insecure-ignore-tlog): %w", err)
-		}
+	if !p.Provenance {
+		return verified, nil
 	}
-	for i, key := range p.Keys {
-		check := common
-		check.SigVerifier = verifiers[i]
-		all = append(all, trust{"key " + key, check})
-	}
-	if len(p.Identities) > 0 {
-		check := common
-		if err := p.authorities(ctx, &check); err != nil {
-			return nil, err
-		}
-		var who []string
-		for _, id := range p.Identities {
-			check.Identities = append(check.Identities, cosign.Identity{
-				Subject: id.Subject, SubjectRegExp: whole(id.SubjectRegExp), Issuer: id.Issuer, IssuerRegExp: whole(id.IssuerRegExp)})
-			who = append(who, id.Subject+id.SubjectRegExp)
-		}
-		all = append(all, trust{"identity " + strings.Join(who, " or "), check})
-	}
-	return all, nil
-}
-
-func publicKey(ctx context.Context, key string) (signature.Verifier, error) {
-	verifier, err := keys.PublicKeyFromKeyRef(ctx, key)
-	if err == nil && verifier == nil {
-		err = errors.New("there is none")
-	}
-	return verifier, err
-}
-
-// whole makes a pattern match all of a text or nothing.
-func whole(pattern string) string {
-	if pattern == "" {
-		return ""
-	}
-	return "^(?:" + pattern + ")$"
-}
-
-// authorities says whose certificates count.
-func (p Policy) authorities(ctx context.Context, check *cosign.CheckOpts) (err error) {
-	if p.Roots == "" {
-		if check.TrustedMaterial, err = cosign.TrustedRoot(); err != nil {
-			return fmt.Errorf("getting sigstore's root of trust (name your own authorities with roots): %w", err)
-		}
-		return nil
-	}
-	text, err := os.ReadFile(p.Roots)
+	statements, err := t.attested(ctx, e, PredicateType)
 	if err != nil {
-		return fmt.Errorf("reading the authorities: %w", err)
+		return Verified{}, fmt.Errorf("provenance: %w", err)
 	}
-	certs, err := cryptoutils.UnmarshalCertificatesFromPEM(text)
-	if err != nil {
-		return fmt.Errorf("reading the authorities in %s: %w", p.Roots, err)
+	if err := json.Unmarshal(statements[0].Predicate, &verified.Provenance); err != nil {
+		return Verified{}, fmt.Errorf("provenance: %w", err)
 	}
-	for _, c := range certs {
-		pool := &check.IntermediateCerts
-		if bytes.Equal(c.RawIssuer, c.RawSubject) {
-			pool = &check.RootCerts
-		}
-		if *pool == nil {
-			*pool = x509.NewCertPool()
-		}
-		(*pool).AddCert(c)
-	}
-	if check.RootCerts == nil {
-		return fmt.Errorf("%s holds no root certificate, which is one that signed itself", p.Roots)
-	}
-	if !p.IgnoreSCT {
-		if check.CTLogPubKeys, err = cosign.GetCTLogPubs(ctx); err != nil {
-			return fmt.Errorf("getting the certificate log's keys (certificates outside of it are accepted with --insecure-ignore-sct): %w", err)
-		}
-	}
-	return nil
+	return verified, nil
 }
 
-// verify looks for a signature, and where it is demanded for provenance.
-func (t trust) verify(ctx context.Context, artifact name.Digest, provenance bool) (*Provenance, error) {
+// signed looks for a signature of the artifact in both forms.
+func (t trust) signed(ctx context.Context, e *evidence) error {
+	var reasons []error
+	tagged, err := e.signatures()
+	if err != nil {
+		return err
+	}
 	check := t.check
 	check.ClaimVerifier = cosign.SimpleClaimVerifier
-	if _, _, err := cosign.VerifyImageSignatures(ctx, artifact, &check); err != nil {
-		return nil, fmt.Errorf("signature: %w", err)
-	}
-	if !provenance {
-		return nil, nil
-	}
-	check = t.check
-	check.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
-	attestations, _, err := cosign.VerifyImageAttestations(ctx, artifact, &check)
-	if err != nil {
-		return nil, fmt.Errorf("provenance: %w", err)
-	}
-	for _, a := range attestations {
-		if p, err := read(a); err != nil {
-			return nil, fmt.Errorf("provenance: %w", err)
-		} else if p != nil {
-			return p, nil
+	for _, a := range tagged.all {
+		if _, err := cosign.VerifyImageSignature(ctx, a.envelope, e.hash, &check); err == nil {
+			return nil
+		} else {
+			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
 		}
 	}
-	return nil, fmt.Errorf("provenance: none of the attestations is of type %s", PredicateType)
+	bundles, err := e.bundles(cosigntypes.CosignSignPredicateType)
+	if err != nil {
+		return err
+	}
+	for _, a := range bundles.all {
+		if _, err := t.bundled(e, a, cosigntypes.CosignSignPredicateType); err == nil {
+			return nil
+		} else {
+			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
+		}
+	}
+	return refusal("no signatures found", append(append(reasons, tagged.skipped...), bundles.skipped...))
 }
 
-// read gives the provenance of an attestation, nil for one of another type.
-func read(attestation cosignoci.Signature) (*Provenance, error) {
-	text, err := attestation.Payload()
+// attested gives the statements of a type about the artifact, of both forms. It
+// fails where there are none.
+func (t trust) attested(ctx context.Context, e *evidence, predicateType string) (statements []statement, err error) {
+	tagged, err := e.attestations(predicateType)
 	if err != nil {
 		return nil, err
 	}
-	var envelope struct {
-		Payload string `json:"payload"`
+	reasons := tagged.skipped
+	for _, a := range tagged.all {
+		s, err := t.enveloped(ctx, e, a, predicateType)
+		if err != nil {
+			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
+			continue
+		}
+		statements = append(statements, s)
 	}
-	if err := json.Unmarshal(text, &envelope); err != nil {
+	bundles, err := e.bundles(predicateType)
+	if err != nil {
 		return nil, err
 	}
-	if text, err = base64.StdEncoding.DecodeString(envelope.Payload); err != nil {
-		return nil, err
+	reasons = append(reasons, bundles.skipped...)
+	for _, a := range bundles.all {
+		s, err := t.bundled(e, a, predicateType)
+		if err != nil {
+			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
+			continue
+		}
+		statements = append(statements, s)
 	}
-	var s statement
-	if err := json.Unmarshal(text, &s); err != nil || s.PredicateType != PredicateType {
-		return nil, err
+	if len(statements) == 0 {
+		return nil, refusal("none of the attestations is of type "+predicateType, reasons)
 	}
-	var p Provenance
-	if err := json.Unmarshal(s.Predicate, &p); err != nil {
-		return nil, err
+	return statements, nil
+}
+
+// refusal says what was missing, or what is wrong with what there is.
+func refusal(missing string, reasons []error) error {
+	if len(reasons) == 0 {
+		return errors.New(missing)
 	}
-	return &p, nil
+	return errors.Join(reasons...)
+}
+
+// enveloped judges an attestation in cosign's tag format.
+func (t trust) enveloped(ctx context.Context, e *evidence, a attached, predicateType string) (statement, error) {
+	check := t.check
+	check.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
+	if _, _, err := cosign.VerifyImageAttestation(ctx, one{signature: a.envelope}, e.hash, &check); err != nil {
+		return statement{}, err
+	}
+	return e.said(a, predicateType)
+}
+
+// one is a list of one attestation, as cosign's verifier takes it.
+type one struct {
+	cosignoci.Signatures
+	signature cosignoci.Signature
+}
+
+func (o one) Get() ([]cosignoci.Signature, error) { return []cosignoci.Signature{o.signature}, nil }
+
+// bundled judges a Sigstore bundle.
+func (t trust) bundled(e *evidence, a attached, predicateType string) (statement, error) {
+	digest, err := hex.DecodeString(e.hash.Hex)
+	if err != nil {
+		return statement{}, err
+	}
+	verifier, err := verify.NewVerifier(t.material, t.demands...)
+	if err != nil {
+		return statement{}, err
+	}
+	policy := verify.NewPolicy(verify.WithArtifactDigest(e.hash.Algorithm, digest), t.signers...)
+	if _, err := verifier.Verify(a.bundle, policy); err != nil {
+		return statement{}, err
+	}
+	return e.said(a, predicateType)
+}
+
+// said gives the statement of an attachment whose signature has been verified. It
+// has to be of the type, and about the artifact.
+func (e *evidence) said(a attached, predicateType string) (statement, error) {
+	_, s, err := a.statement()
+	switch {
+	case err != nil:
+		return statement{}, err
+	case s.PredicateType != predicateType:
+		return statement{}, fmt.Errorf("it is a statement of type %q, not %q", s.PredicateType, predicateType)
+	case !s.about(e.hash):
+		return statement{}, fmt.Errorf("it is not about %s", e.hash)
+	}
+	return s, nil
 }

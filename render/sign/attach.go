@@ -1,0 +1,401 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	layers "github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
+	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
+	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
+	"github.com/sigstore/rekor/pkg/generated/models"
+	"github.com/sigstore/sigstore-go/pkg/bundle"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/dsse"
+	"github.com/sigstore/sigstore/pkg/signature/options"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+)
+
+// form is one of the two forms in which a signature or attestation is published:
+// cosign's tag format and the Sigstore bundle. Verifiers that find a bundle ignore
+// what is under the tags, so that whatever is published has to be in both.
+type form struct {
+	name string
+	// find reads what an artifact has in this form; ours recognizes what write
+	// attaches.
+	find  func(*evidence) (found, error)
+	ours  func(attached) bool
+	write func(store) error
+}
+
+// attempts is how often a form is written. Both forms without a referrers API are
+// lists that two writers may read and write at the same time: one is lost then.
+const attempts = 3
+
+// Sign attaches a signature to an artifact in both forms. What is there by the
+// same key already stays as it is, so that Sign may be repeated after a failure.
+func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	claim, err := payload.Cosign{Image: artifact}.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", artifact, err)
+	}
+	text, err := json.Marshal(newStatement(artifact, "", cosigntypes.CosignSignPredicateType, nil))
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", artifact, err)
+	}
+	envelope := s.envelope(ctx, text)
+	return s.publish(ctx, "signature", artifact,
+		form{
+			"cosign's tag format", (*evidence).signatures,
+			func(a attached) bool { return s.signed(a, claim) },
+			func(to store) error { return s.tagSignature(ctx, to, artifact, claim) },
+		},
+		form{
+			"a Sigstore bundle", func(e *evidence) (found, error) { return e.bundles(cosigntypes.CosignSignPredicateType) },
+			func(a attached) bool { return s.said(a, text) },
+			func(to store) error { return s.refer(ctx, to, artifact, cosigntypes.CosignSignPredicateType, envelope) },
+		})
+}
+
+// Attest attaches a signed statement about an artifact (in-toto v1) with a
+// predicate, whose type is a URI, in both forms. It may be repeated like Sign.
+func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string, predicate any) error {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	about, err := json.Marshal(predicate)
+	if err != nil {
+		return fmt.Errorf("attesting %s: %w", artifact, err)
+	}
+	text, err := json.Marshal(newStatement(artifact, artifact.Repository.String(), predicateType, about))
+	if err != nil {
+		return fmt.Errorf("attesting %s: %w", artifact, err)
+	}
+	envelope := s.envelope(ctx, text)
+	ours := func(a attached) bool { return s.said(a, text) }
+	return s.publish(ctx, "attestation", artifact,
+		form{
+			"cosign's tag format", func(e *evidence) (found, error) { return e.attestations(predicateType) }, ours,
+			func(to store) error { return s.tagAttestation(to, artifact, predicateType, envelope) },
+		},
+		form{
+			"a Sigstore bundle", func(e *evidence) (found, error) { return e.bundles(predicateType) }, ours,
+			func(to store) error { return s.refer(ctx, to, artifact, predicateType, envelope) },
+		})
+}
+
+func newStatement(artifact name.Digest, named, predicateType string, predicate json.RawMessage) statement {
+	algorithm, hex, _ := strings.Cut(artifact.DigestStr(), ":")
+	return statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType, Predicate: predicate,
+		Subject: []subject{{Name: named, Digest: map[string]string{algorithm: hex}}}}
+}
+
+// publish writes the forms that are missing.
+func (s *Session) publish(ctx context.Context, what string, artifact name.Digest, forms ...form) error {
+	to := newStore(ctx, s.keychain, s.plainHTTP)
+	var there []string
+	for _, f := range forms {
+		if err := f.settle(to, artifact); err != nil {
+			err = fmt.Errorf("attaching the %s to %s as %s: %w", what, artifact, f.name, err)
+			if len(there) > 0 {
+				err = fmt.Errorf("%w\n  hint: it is attached as %s, which verifiers ignore once there is a bundle: sign again, which adds what is missing", err, strings.Join(there, ", "))
+			}
+			return err
+		}
+		there = append(there, f.name)
+	}
+	return nil
+}
+
+// settle writes a form unless it is there, and reads it back.
+func (f form) settle(to store, artifact name.Digest) error {
+	for range attempts {
+		there, err := f.there(to, artifact)
+		if there || err != nil {
+			return err
+		}
+		if err := f.write(to); err != nil {
+			return err
+		}
+	}
+	if there, err := f.there(to, artifact); there || err != nil {
+		return err
+	}
+	return fmt.Errorf("it was written %d times, and the registry does not have it: does somebody else sign the same artifact?", attempts)
+}
+
+func (f form) there(to store, artifact name.Digest) (bool, error) {
+	e, err := to.evidence(artifact)
+	if err != nil {
+		return false, err
+	}
+	known, err := f.find(e)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range known.all {
+		if f.ours(a) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// envelope signs a statement, when it is asked for, and has it logged.
+func (s *Session) envelope(ctx context.Context, text []byte) func() (envelope, error) {
+	return sync.OnceValues(func() (e envelope, err error) {
+		e.statement = text
+		if e.signed, err = dsse.WrapSigner(s.key, cosigntypes.IntotoPayloadType).SignMessage(bytes.NewReader(text), options.WithContext(ctx)); err != nil {
+			return e, err
+		}
+		if s.key.rekor == nil {
+			return e, nil
+		}
+		certificate, err := s.key.certificate(ctx)
+		if err != nil {
+			return e, err
+		}
+		if e.entry, err = cosign.TLogUploadDSSEEnvelope(ctx, s.key.rekor, e.signed, certificate); err != nil {
+			return e, fmt.Errorf("writing to the transparency log: %w", err)
+		}
+		return e, nil
+	})
+}
+
+// envelope is a signed statement (DSSE) with the log's entry, nil for none.
+type envelope struct {
+	statement, signed []byte
+	entry             *models.LogEntryAnon
+}
+
+// attributes are the certificate and the proof that the log gives.
+func (s *Session) attributes(entry *models.LogEntryAnon) (attributes []static.Option) {
+	if s.key.cert != nil {
+		attributes = append(attributes, static.WithCertChain(s.key.cert, s.key.chain))
+	}
+	if entry != nil {
+		attributes = append(attributes, static.WithBundle(cosignbundle.EntryToBundle(entry)))
+	}
+	return attributes
+}
+
+// tagSignature adds to the signatures where cosign looks for them.
+func (s *Session) tagSignature(ctx context.Context, to store, artifact name.Digest, claim []byte) error {
+	sig, err := s.key.SignMessage(bytes.NewReader(claim), options.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	var entry *models.LogEntryAnon
+	if s.key.rekor != nil {
+		certificate, err := s.key.certificate(ctx)
+		if err != nil {
+			return err
+		}
+		sum := sha256.New()
+		sum.Write(claim)
+		if entry, err = cosign.TLogUpload(ctx, s.key.rekor, sig, sum, certificate); err != nil {
+			return fmt.Errorf("writing to the transparency log: %w", err)
+		}
+	}
+	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(sig), s.attributes(entry)...)
+	if err != nil {
+		return err
+	}
+	entity, err := ociremote.SignedEntity(artifact, to.cosign()...)
+	if err == nil {
+		entity, err = mutate.AttachSignatureToEntity(entity, signed)
+	}
+	if err != nil {
+		return err
+	}
+	return ociremote.WriteSignatures(artifact.Repository, entity, to.cosign()...)
+}
+
+// tagAttestation adds to the attestations where cosign looks for them.
+func (s *Session) tagAttestation(to store, artifact name.Digest, predicateType string, make func() (envelope, error)) error {
+	e, err := make()
+	if err != nil {
+		return err
+	}
+	attributes := []static.Option{static.WithLayerMediaType(cosigntypes.DssePayloadType), static.WithAnnotations(map[string]string{"predicateType": predicateType})}
+	signed, err := static.NewAttestation(e.signed, append(attributes, s.attributes(e.entry)...)...)
+	if err != nil {
+		return err
+	}
+	entity, err := ociremote.SignedEntity(artifact, to.cosign()...)
+	if err == nil {
+		entity, err = mutate.AttachAttestationToEntity(entity, signed)
+	}
+	if err != nil {
+		return err
+	}
+	return ociremote.WriteAttestations(artifact.Repository, entity, to.cosign()...)
+}
+
+// refer attaches a Sigstore bundle as a referrer (OCI 1.1), under the fallback tag
+// too where the registry has no referrers API.
+func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, predicateType string, make func() (envelope, error)) error {
+	e, err := make()
+	if err != nil {
+		return err
+	}
+	public, err := s.key.PublicKey(options.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	content, err := cosignbundle.MakeNewBundle(public, e.entry, e.statement, e.signed, s.key.cert, nil)
+	if err != nil {
+		return err
+	}
+	media, err := bundle.MediaTypeString("0.3")
+	if err != nil {
+		return err
+	}
+	about, err := remote.Head(artifact, to.options...)
+	if err != nil {
+		return err
+	}
+	about.Annotations, about.URLs = nil, nil
+	manifest := v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: media, Subject: about,
+		Annotations: map[string]string{"dev.sigstore.bundle.content": "dsse-envelope", predicateAnnotation: predicateType},
+	}
+	config, err := to.write(artifact, []byte("{}"), emptyType)
+	if err != nil {
+		return err
+	}
+	layer, err := to.write(artifact, content, types.MediaType(media))
+	if err != nil {
+		return err
+	}
+	manifest.Config, manifest.Layers = config, []v1.Descriptor{layer}
+	raw, err := json.Marshal(manifest)
+	if err != nil {
+		return err
+	}
+	digest, _, err := v1.SHA256(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	return remote.Put(artifact.Context().Digest(digest.String()), referrer(raw), to.options...)
+}
+
+// referrer is a manifest as a registry takes it.
+type referrer []byte
+
+func (r referrer) RawManifest() ([]byte, error)        { return r, nil }
+func (r referrer) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// write stores a blob beside an artifact.
+func (s store) write(artifact name.Digest, content []byte, media types.MediaType) (v1.Descriptor, error) {
+	layer := layers.NewLayer(content, media)
+	digest, err := layer.Digest()
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	return v1.Descriptor{MediaType: media, Digest: digest, Size: int64(len(content))}, remote.WriteLayer(artifact.Context(), layer, s.options...)
+}
+
+// verifier verifies what the session's key signs.
+func (s *Session) verifier() (signature.Verifier, error) {
+	if v, ok := s.key.Signer.(signature.Verifier); ok {
+		return v, nil
+	}
+	public, err := s.key.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	return signature.LoadVerifier(public, crypto.SHA256)
+}
+
+// signed reports whether an attachment is the session's signature of a claim.
+func (s *Session) signed(a attached, claim []byte) bool {
+	text, err := a.envelope.Payload()
+	if err != nil || !bytes.Equal(text, claim) || !s.provenLike(a) {
+		return false
+	}
+	sig, err := a.envelope.Signature()
+	if err != nil {
+		return false
+	}
+	v, err := s.verifier()
+	return err == nil && v.VerifySignature(bytes.NewReader(sig), bytes.NewReader(claim)) == nil
+}
+
+// said reports whether an attachment is the session's signature of a statement.
+func (s *Session) said(a attached, wanted []byte) bool {
+	text, _, err := a.statement()
+	if err != nil || !bytes.Equal(text, wanted) || !s.provenLike(a) {
+		return false
+	}
+	v, err := s.verifier()
+	if err != nil {
+		return false
+	}
+	signed, err := a.signedEnvelope()
+	return err == nil && dsse.WrapVerifier(v).VerifySignature(bytes.NewReader(signed), nil) == nil
+}
+
+// signedEnvelope gives the DSSE envelope around the statement.
+func (a attached) signedEnvelope() ([]byte, error) {
+	if a.bundle == nil {
+		return a.envelope.Payload()
+	}
+	envelope, err := a.bundle.Envelope()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(envelope.RawEnvelope())
+}
+
+// provenLike reports whether an attachment has the certificate and the proof of the
+// log that the session attaches.
+func (s *Session) provenLike(a attached) bool {
+	cert, logged, err := a.proofs()
+	if err != nil || s.key.rekor != nil && !logged {
+		return false
+	}
+	if s.key.cert == nil {
+		return cert == nil
+	}
+	ours, err := cryptoutils.UnmarshalCertificatesFromPEM(s.key.cert)
+	return err == nil && len(ours) > 0 && cert != nil && cert.Equal(ours[0])
+}
+
+// proofs gives the certificate, nil for none, and whether a log has the signature.
+func (a attached) proofs() (cert *x509.Certificate, logged bool, err error) {
+	if a.bundle == nil {
+		if cert, err = a.envelope.Cert(); err != nil {
+			return nil, false, err
+		}
+		proof, err := a.envelope.Bundle()
+		return cert, proof != nil, err
+	}
+	content, err := a.bundle.VerificationContent()
+	if err != nil {
+		return nil, false, err
+	}
+	if content == nil {
+		return nil, false, errors.New("the bundle does not say what it is verified with")
+	}
+	entries, err := a.bundle.TlogEntries()
+	return content.Certificate(), len(entries) > 0, err
+}

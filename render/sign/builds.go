@@ -1,0 +1,307 @@
+package sign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Builds says how an image must have been built. All of it is judged by
+// attestations of one of the policy's keys or identities: what a policy names and an
+// attestation does not say is refused.
+type Builds struct {
+	// Builders are those whose provenance counts. At least one is required.
+	Builders []TrustedBuilder `json:"builders"`
+	// MinimumLevel is the SLSA build level that the builder must have, 1 to 3.
+	// Omitted, any of Builders will do.
+	MinimumLevel int `json:"minimumLevel,omitempty"`
+	// Sources are those that may be built. Omitted, any source.
+	Sources []Source `json:"sources,omitempty"`
+	// MaxAge is how long ago the build may have finished, such as 720h. Omitted,
+	// any time.
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+	// SBOM demands an attested bill of materials, SPDX or CycloneDX.
+	SBOM bool `json:"sbom,omitempty"`
+	// MaxSeverity is the worst vulnerability that an attested scan may have found:
+	// none, low, medium or high. Omitted, no scan is demanded.
+	MaxSeverity string `json:"maxSeverity,omitempty"`
+}
+
+// TrustedBuilder is a builder, and what the policy's author thinks of it: a
+// provenance does not say its level.
+type TrustedBuilder struct {
+	// ID is what the provenance says in runDetails.builder.id, exactly.
+	ID string `json:"id"`
+	// Level is the builder's SLSA build level, 0 to 3. Omitted, 0.
+	Level int `json:"level,omitempty"`
+}
+
+// Source is a Git repository.
+type Source struct {
+	// Repository is its URL; a suffix .git makes no difference.
+	Repository string `json:"repository"`
+	// Branches are those of it that may be built. Omitted, all that it contains.
+	Branches []string `json:"branches,omitempty"`
+}
+
+// Types of the attestations that Builds reads.
+const (
+	spdxType      = "https://spdx.dev/Document"
+	cycloneDXType = "https://cyclonedx.org/bom"
+	scanType      = "https://in-toto.io/attestation/vulns/v0.2"
+)
+
+// severities are in order; a score of CVSS 3 counts as its word.
+var severities = []string{"none", "low", "medium", "high", "critical"}
+
+// Check finds what is wrong with it.
+func (b *Builds) Check() error {
+	if len(b.Builders) == 0 {
+		return errors.New("builds names no builder, so that any signer's word about a build would do: name builders")
+	}
+	for i, builder := range b.Builders {
+		if strings.TrimSpace(builder.ID) == "" {
+			return fmt.Errorf("builds.builders[%d] needs an id", i)
+		}
+		if builder.Level < 0 || builder.Level > 3 {
+			return fmt.Errorf("builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i, builder.Level)
+		}
+	}
+	if b.MinimumLevel < 0 || b.MinimumLevel > 3 {
+		return fmt.Errorf("builds.minimumLevel %d is not a build level of SLSA: write 1 to 3", b.MinimumLevel)
+	}
+	if !slices.ContainsFunc(b.Builders, func(t TrustedBuilder) bool { return t.Level >= b.MinimumLevel }) {
+		return fmt.Errorf("builds.minimumLevel is %d, and none of the builders has that level: write the level beside the builder's id", b.MinimumLevel)
+	}
+	for i, s := range b.Sources {
+		if strings.TrimSpace(s.Repository) == "" {
+			return fmt.Errorf("builds.sources[%d] needs a repository", i)
+		}
+		if slices.Contains(s.Branches, "") {
+			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
+		}
+	}
+	if b.MaxAge != nil && b.MaxAge.Duration <= 0 {
+		return fmt.Errorf("builds.maxAge %s: use a positive duration, such as 720h", b.MaxAge.Duration)
+	}
+	if b.MaxSeverity != "" && !slices.Contains(severities[:4], b.MaxSeverity) {
+		return fmt.Errorf("builds.maxSeverity %q: use one of %s", b.MaxSeverity, strings.Join(severities[:4], ", "))
+	}
+	return nil
+}
+
+// built judges the attestations of one signer, and gives the level of the builder
+// and its provenance.
+func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time) (int, *Provenance, error) {
+	statements, err := t.attested(ctx, e, PredicateType)
+	if err != nil {
+		return 0, nil, fmt.Errorf("provenance: %w", err)
+	}
+	var reasons []error
+	for _, s := range statements {
+		level, made, err := b.judge(s.Predicate, now)
+		if err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		if err := t.contents(ctx, e, b); err != nil {
+			return 0, nil, err
+		}
+		return level, made, nil
+	}
+	return 0, nil, fmt.Errorf("provenance: %w", errors.Join(reasons...))
+}
+
+// judge compares a provenance with what is demanded.
+func (b *Builds) judge(predicate json.RawMessage, now time.Time) (level int, _ *Provenance, _ error) {
+	var made Provenance
+	if err := json.Unmarshal(predicate, &made); err != nil {
+		return 0, nil, err
+	}
+	id := made.RunDetails.Builder.ID
+	i := slices.IndexFunc(b.Builders, func(t TrustedBuilder) bool { return t.ID == id })
+	if i < 0 {
+		return 0, nil, fmt.Errorf("the builder %q is none of the policy's", id)
+	}
+	if level = b.Builders[i].Level; level < b.MinimumLevel {
+		return 0, nil, fmt.Errorf("the builder %q has level %d, and the policy demands %d", id, level, b.MinimumLevel)
+	}
+	if len(b.Sources) > 0 {
+		if err := b.judgeSource(made.BuildDefinition); err != nil {
+			return 0, nil, err
+		}
+	}
+	if b.MaxAge != nil {
+		if err := judgeAge(made.RunDetails.Metadata, b.MaxAge.Duration, now); err != nil {
+			return 0, nil, err
+		}
+	}
+	return level, &made, nil
+}
+
+// skew is how far the builder's clock may be ahead of ours.
+const skew = 5 * time.Minute
+
+func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
+	if run == nil || run.FinishedOn == nil {
+		return errors.New("the provenance does not say when the build finished, and the policy has a maxAge")
+	}
+	age := now.Sub(*run.FinishedOn)
+	switch {
+	case age > most:
+		return fmt.Errorf("the build finished on %s, and the policy's maxAge is %s", run.FinishedOn.Format(time.RFC3339), most)
+	case age < -skew:
+		return fmt.Errorf("the build finished on %s, which is in the future", run.FinishedOn.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// commitForm is a commit of Git, SHA-1 or SHA-256.
+var commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// judgeSource finds the source of a build: its external parameter source, or else
+// its only dependency with a commit.
+func (b *Builds) judgeSource(made BuildDefinition) error {
+	var source *ResourceDescriptor
+	if parameters, ok := made.ExternalParameters.(map[string]any); ok && parameters["source"] != nil {
+		text, err := json.Marshal(parameters["source"])
+		if err != nil {
+			return err
+		}
+		source = &ResourceDescriptor{}
+		if err := json.Unmarshal(text, source); err != nil {
+			return fmt.Errorf("externalParameters.source is not a resource with uri and digest: %w", err)
+		}
+	} else {
+		for i, d := range made.ResolvedDependencies {
+			if d.Digest["gitCommit"] == "" {
+				continue
+			}
+			if source != nil {
+				return errors.New("the provenance has several dependencies with a commit, and does not say which of them is the source")
+			}
+			source = &made.ResolvedDependencies[i]
+		}
+	}
+	if source == nil || !commitForm.MatchString(source.Digest["gitCommit"]) {
+		return errors.New("the provenance does not say which commit was built")
+	}
+	repository, ref := splitSource(source.URI)
+	var other []string
+	for _, s := range b.Sources {
+		if wanted, _ := splitSource(s.Repository); wanted != repository {
+			continue
+		}
+		if len(s.Branches) == 0 {
+			return nil
+		}
+		if branch, ok := strings.CutPrefix(ref, "refs/heads/"); ok && slices.Contains(s.Branches, branch) {
+			return nil
+		}
+		other = append(other, s.Branches...)
+	}
+	if len(other) > 0 {
+		return fmt.Errorf("%q of %s was built, and the policy demands a branch of %s", ref, repository, strings.Join(other, ", "))
+	}
+	return fmt.Errorf("%s was built, which is none of the policy's sources", repository)
+}
+
+// splitSource takes git+https://host/path.git@refs/heads/main apart.
+func splitSource(uri string) (repository, ref string) {
+	repository = strings.TrimPrefix(uri, "git+")
+	if i := strings.LastIndex(repository, "@refs/"); i >= 0 {
+		repository, ref = repository[:i], repository[i+1:]
+	}
+	repository = strings.TrimSuffix(strings.TrimRight(repository, "/"), ".git")
+	if scheme, rest, ok := strings.Cut(repository, "://"); ok { // names of hosts have no case, paths do
+		host, path, _ := strings.Cut(rest, "/")
+		repository = strings.ToLower(scheme+"://"+host) + "/" + path
+	}
+	return repository, ref
+}
+
+// contents judges what an image is made of.
+func (t trust) contents(ctx context.Context, e *evidence, b *Builds) error {
+	if b.SBOM {
+		if _, err := t.attested(ctx, e, spdxType); err != nil {
+			if _, other := t.attested(ctx, e, cycloneDXType); other != nil {
+				return fmt.Errorf("bill of materials: %w", errors.Join(err, other))
+			}
+		}
+	}
+	if b.MaxSeverity == "" {
+		return nil
+	}
+	scans, err := t.attested(ctx, e, scanType)
+	if err != nil {
+		return fmt.Errorf("vulnerabilities: %w", err)
+	}
+	for _, s := range scans { // a later scan may know more: each has to be good enough
+		if err := judgeScan(s.Predicate, b.MaxSeverity); err != nil {
+			return fmt.Errorf("vulnerabilities: %w", err)
+		}
+	}
+	return nil
+}
+
+// judgeScan compares a scan's results with the worst that is accepted.
+func judgeScan(predicate json.RawMessage, most string) error {
+	var scan struct {
+		Scanner *struct {
+			Result []struct {
+				ID       string `json:"id"`
+				Severity []struct {
+					Score string `json:"score"`
+				} `json:"severity"`
+			} `json:"result"`
+		} `json:"scanner"`
+	}
+	if err := json.Unmarshal(predicate, &scan); err != nil {
+		return err
+	}
+	if scan.Scanner == nil {
+		return errors.New("the scan does not name its scanner")
+	}
+	for _, found := range scan.Scanner.Result {
+		worst := -1
+		for _, s := range found.Severity {
+			worst = max(worst, severity(s.Score))
+		}
+		if worst < 0 {
+			worst = len(severities) - 1 // one that nobody rated may be anything
+		}
+		if worst > slices.Index(severities, most) {
+			return fmt.Errorf("%s is rated %s, and the policy accepts %s", found.ID, severities[worst], most)
+		}
+	}
+	return nil
+}
+
+// severity gives the place among severities of a word or of a score of CVSS 3. What
+// is neither is critical.
+func severity(score string) int {
+	word := strings.ToLower(strings.TrimSpace(score))
+	if i := slices.Index(severities, word); i >= 0 {
+		return i
+	}
+	n, err := strconv.ParseFloat(word, 64)
+	switch {
+	case err != nil || !(n >= 0 && n < 9):
+		return 4
+	case n >= 7:
+		return 3
+	case n >= 4:
+		return 2
+	case n > 0:
+		return 1
+	}
+	return 0
+}
