@@ -55,7 +55,7 @@ type Settings struct {
 	Functions []contract.Function
 }
 
-// NewPackage prepares a package. What is wrong with the configuration is among
+// NewPackage prepares a package. Errors of the configuration are among
 // the findings of Resolve.
 func NewPackage(s Settings) *Package {
 	table := s.Functions
@@ -158,7 +158,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	}
 }
 
-// CollectObject notes an object of the first pass. What it keeps of it, it copies.
+// CollectObject records an object of the first pass. It copies whatever it keeps.
 func (p *Package) CollectObject(o *krm.Object) {
 	if o.Name == "" {
 		if p.reads(o.APIVersion, o.Kind) {

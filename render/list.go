@@ -25,8 +25,8 @@ type list struct {
 	// shared are the items that krm.SharedItems gives.
 	shared map[int][]byte
 
-	// Of a list with consumed items, which are comments in its file, src is the
-	// text with these items. A line of the file is missing before each of marks;
+	// In a list, consumed items are comments in the file; src is the text with
+	// these items. A line of the file is missing before each of marks;
 	// start is where the document is in the file.
 	marks []int
 	start int
@@ -57,7 +57,7 @@ func listOf(data []byte, d krm.Document, head *krm.Head, consumed bool) (l list,
 }
 
 // lineOf gives the line of a place in src; inFile does so for one in the file.
-// Both are asked for one place after the other.
+// Calls of both have to be in the order of the places.
 func (l *list) lineOf(at int, inFile func(int) int) int {
 	if len(l.marks) == 0 {
 		return inFile(at)

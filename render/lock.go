@@ -11,7 +11,7 @@ import (
 const LockFile = "armature.lock"
 
 // ReadLock reads an ImageLock. Unknown fields, and every other kind of object,
-// are errors. What its entries say is judged by the render.
+// are errors. The render checks its entries.
 func ReadLock(data []byte, file string) (*api.ImageLock, []krm.Finding) {
 	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock")
 	if found == nil {

@@ -328,7 +328,7 @@ func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamV
 		}
 	}
 	real := canonical(name)
-	// What only a template says must keep the template's place in the order.
+	// Settings of the template alone must keep its place in the order.
 	fromSpec := map[string]bool{"repo-url": build.Source.SourceRepository != "", "revision": build.Source.SourceRevision != "" || resolved}
 	if own, special := fromSpec[real]; !special || own {
 		if v, has := c.spec.values[real]; has {

@@ -1,5 +1,5 @@
 // Package controller builds the images that AgentBuilds ask for. One reconcile
-// is: observe, decide, act, status. What was decided lies in the names and the
+// is: observe, decide, act, status. Decisions are recorded in the names and the
 // annotations of the runs, so that a restart, a second replica or a lost answer
 // never starts a second run.
 package controller
@@ -227,7 +227,7 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 	if err != nil {
 		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
-	// Nobody reads the answer, which is the run once more unless asked otherwise.
+	// Nobody reads the answer. Without this header it would repeat the whole run.
 	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
 		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Error()
 	switch {

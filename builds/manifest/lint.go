@@ -95,7 +95,7 @@ func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err err
 			}
 		}
 	}
-	// What a template demands of its users is given here.
+	// The build sets every parameter that the template requires.
 	demanded := append([]string(nil), template.RequiredParameters...)
 	for _, s := range template.Steps {
 		demanded = append(demanded, s.RequiredParameters...)

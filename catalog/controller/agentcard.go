@@ -28,7 +28,7 @@ import (
 )
 
 // Defaults of 001, "Pillar 2: AgentCard CR". agent-card.json is A2A's own name
-// for the card; 001's agent.json is asked when that is not there.
+// for the card; 001's agent.json is requested if the card does not exist.
 const (
 	defaultPort   = 8081
 	defaultPeriod = 30 * time.Second
@@ -215,8 +215,8 @@ func (r *Reconciler) selector(ctx context.Context, namespace string, spec *api.A
 	return selector, nil
 }
 
-// targetSelector is how a workload of any kind selects its pods; one that does
-// not is taken by the labels of its pod template.
+// targetSelector is how a workload of any kind selects its pods. Without a
+// selector it is the labels of its pod template.
 func (r *Reconciler) targetSelector(ctx context.Context, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(first(ref.APIVersion, "apps/v1"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // say is stored. Decoding multiplies them by about four, and the installation
 // gives the catalog 256 MiB.
 const (
-	maxAnswers   = 32 << 20         // of all that are asked at the same time
-	maxNamespace = maxDiscovery     // of those of one namespace
+	maxAnswers   = 32 << 20         // of all answers at the same time
+	maxNamespace = maxDiscovery     // of the answers of one namespace
 	freeAnswer   = 64 << 10         // of one, before it counts: nearly all are smaller
 	answerStep   = 256 << 10        // what one takes at a time
 	maxPatience  = 10 * time.Second // for others to end
@@ -109,7 +109,7 @@ func (s *share) give(n int64) {
 }
 
 // release gives everything back, when nothing of what was read is needed any more.
-// What is read later, by a connection that is about to close, is refused.
+// Later reads, by a connection that is about to close, are refused.
 func (s *share) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,7 +73,7 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	if err != nil {
 		return nil, err
 	}
-	// What was listed is good, however the session ends.
+	// The lists are valid, however the session ends.
 	defer func() { _ = session.Close() }()
 	found = &discovery{info: session.InitializeResult()}
 	if err := found.list(ctx, session); err != nil {

@@ -55,7 +55,7 @@ type Reconciler struct {
 	metrics *metrics
 }
 
-// How long to wait before one that failed is asked again: doubled each time.
+// How long to wait before a failed agent or server is queried again: doubled each time.
 const (
 	firstRetry = 5 * time.Second
 	lastRetry  = 10 * time.Minute

@@ -30,8 +30,8 @@ type Access struct {
 	authz authorizer.Authorizer
 }
 
-// How long an answer of Kubernetes is believed. Rights that are taken away end
-// after this.
+// How long an answer of Kubernetes is cached. A revoked right ends after this
+// time.
 const (
 	tokenTTL = 30 * time.Second
 	allowTTL = 30 * time.Second
@@ -96,7 +96,7 @@ func (a Access) caller(r *http.Request) (user.Info, error) {
 	return answer.User, nil
 }
 
-// maxReviews is how many questions about one caller Kubernetes is asked at once.
+// maxReviews is the maximum number of concurrent reviews for one caller.
 const maxReviews = 16
 
 // scope is what somebody may list: a resource as a whole, else in the namespaces

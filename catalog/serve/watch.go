@@ -115,7 +115,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 	}
 }
 
-// news after a position; after each beat the caller's rights are asked for again.
+// news after a position; each beat checks the caller's rights again.
 func (s *Server) news(r *http.Request, q *store.Query, after store.Position, beat time.Duration, allowed *time.Time) ([]store.Change, store.Position, *store.Copy, error) {
 	if time.Since(*allowed) > beat {
 		scope, err := s.scope(r)

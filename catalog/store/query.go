@@ -418,9 +418,9 @@ func (s *Store) deletions(ctx context.Context, after, until int64) ([]Change, er
 	return gone, nil
 }
 
-// Position of the store's latest change. A PostgreSQL that was started again is
-// another store: what it acknowledged last may be lost, as after a fail-over to a
-// replica that was behind, and its revisions are given a second time then.
+// Position of the store's latest change. A restarted PostgreSQL is another store:
+// its last acknowledged changes may be lost, as after a fail-over to a replica that
+// was behind, and their revisions are then assigned again.
 func (s *Store) Position(ctx context.Context) (latest Position, err error) {
 	id := "identity.id"
 	if s.postgres {

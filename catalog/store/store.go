@@ -288,8 +288,8 @@ func (s *Store) Delete(ctx context.Context, key Key) error {
 }
 
 // Sweep deletes the entries of a resource whose UID is not among those that
-// current gives: what vanished while nobody watched. current is asked after the
-// entries were read, so that an entry stored meanwhile stays.
+// current gives: they vanished while nobody watched. current is called after the
+// entries are read, so that an entry that is stored meanwhile stays.
 func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
 	uids, err := column[string](ctx, s.read, s.bind("SELECT uid FROM entry WHERE resource = ?"), resource)
 	if err != nil {

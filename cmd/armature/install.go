@@ -27,7 +27,7 @@ import (
 // controllerRepository is where releases publish the controller's image.
 const controllerRepository = "ghcr.io/armature-dev/armature-controller"
 
-// installation is what `armature install` is asked for.
+// installation is the flags of `armature install`.
 type installation struct {
 	mode      string
 	namespace string

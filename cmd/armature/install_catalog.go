@@ -24,7 +24,7 @@ func (i installation) checkCatalog() error {
 	return nil
 }
 
-// catalogCRDs is the kustomization of the CRDs that were asked for.
+// catalogCRDs is the kustomization of the requested CRDs.
 func (i installation) catalogCRDs() []byte {
 	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
 	entries, err := templates.Files.ReadDir("crds/catalog")

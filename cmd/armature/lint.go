@@ -30,7 +30,7 @@ to missing objects, pods that their namespace refuses. It writes nothing. Findin
 go to standard output with the author's file and line.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
-` + keys.LintIgnore + ` on an object names rules that do not judge it.
+` + keys.LintIgnore + ` on an object names rules that skip it.
 docs/lint.md has a section for each rule.
 
 The exit status is 0 without errors, 1 with an error among the findings, 2 for a

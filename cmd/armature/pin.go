@@ -250,7 +250,7 @@ func (p *pin) resolve(cmd *cobra.Command, images, digested []string, before []ap
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }
 
-// builds gives what finished AgentBuilds made. What the lock has of namespaces
+// builds gives the images of finished AgentBuilds. What the lock has of namespaces
 // that are not asked stays.
 func (p *pin) builds(cmd *cobra.Command, before []api.LockedBuild) (locked []api.LockedBuild, err error) {
 	c, err := p.connect(cmd)

@@ -253,7 +253,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
-	// What is listed and remembered is needed to the end. There is nothing to
+	// The listed and remembered files are needed to the end. There is nothing to
 	// collect before files are rendered.
 	percent := debug.SetGCPercent(400)
 	defer debug.SetGCPercent(percent)

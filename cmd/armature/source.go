@@ -24,8 +24,8 @@ type place struct {
 	files  []render.File // of the package, with its configuration and lock
 }
 
-// list notes the files of a package, and those that findings say are left out of
-// it. A configuration or lock that was named is none of them.
+// list records the files of a package, and those that findings report as left out
+// of it. A configuration or lock from a flag is not one of them.
 func (at *place) list(src render.Source, leftOut []krm.Finding, config, lock string) {
 	at.files = slices.Clip(src.Files)
 	for _, f := range leftOut {

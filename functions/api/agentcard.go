@@ -85,7 +85,7 @@ type AgentCardStatus struct {
 	ObservedGeneration int64         `json:"observedGeneration,omitempty"`
 	Conditions         []Condition   `json:"conditions,omitempty"`
 
-	// What follows is from the published agent.kagenti.dev.
+	// The fields below are those of the published agent.kagenti.dev.
 
 	Card                         *Card           `json:"card,omitempty"`
 	Protocol                     string          `json:"protocol,omitempty"`

@@ -33,7 +33,7 @@ type ObjectMeta struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// What follows is accepted and ignored.
+	// The fields below are accepted and ignored.
 
 	GenerateName               any `json:"generateName,omitempty"`
 	UID                        any `json:"uid,omitempty"`

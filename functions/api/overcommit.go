@@ -63,7 +63,7 @@ type OvercommitClassSpec struct {
 	// Default: none.
 	ExcludedNamespaces string `json:"excludedNamespaces,omitempty"`
 
-	// What follows is accepted and ignored, as in an Overcommit.
+	// The fields below are accepted and ignored, as in an Overcommit.
 
 	Labels       map[string]string `json:"labels,omitempty"`
 	Annotations  map[string]string `json:"annotations,omitempty"`

@@ -81,8 +81,8 @@ type Steps struct {
 	Expand func(*expand.Resource)
 	// Resolve settles references, defaults and conflicts.
 	Resolve func()
-	// Unsure gives the objects that the function has to see although they are
-	// none of its kinds, and Look takes them: the index knows no more than names.
+	// Unsure gives objects of other kinds that the function has to see whole, because
+	// the index has only their names. Look receives them.
 	Unsure func() []index.ID
 	Look   func(index.ID, *krm.Object)
 	// Run takes an object of the package.

@@ -40,7 +40,7 @@ type Resource struct {
 	// Objects and Findings are the result.
 	Objects  []Object
 	Findings []krm.Finding
-	// Misread are those of Decode. What may only follow from them is not reported.
+	// Misread are those of Decode. Findings that may only follow from them are not reported.
 	Misread []krm.Finding
 	// Used are the resources that Find gave, each once. A host may drop them
 	// after a render, so they are remembered together with this one.

@@ -26,8 +26,8 @@ type Workload struct {
 	// File and Line are where the author wrote the workload.
 	File string
 	Line int
-	// Alter changes what was asked for before what follows from it is worked
-	// out, to learn what depends on it. Nil changes nothing.
+	// Alter changes the given settings before the derived ones are computed, to
+	// find out what depends on them. Nil changes nothing.
 	Alter func(Settings) Settings
 }
 
@@ -80,7 +80,7 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 		c.trace(&s, cfg.Spec.Trace)
 	}
 	s.deriveURLs()
-	// What contradicts itself is judged on what a workload without settings of
+	// Contradictions are checked in what a workload without settings of
 	// its own would get; the base itself keeps what was asked for, because a
 	// TokenExchange or an annotation may ask for something else.
 	settled := s
@@ -221,8 +221,8 @@ func (s *Settings) contradict(c *checker, w Workload) []krm.Finding {
 	return c.findings
 }
 
-// settle works out what follows from what was asked for, so that a component
-// is on exactly where its Enabled says so.
+// settle computes the settings that follow from the given ones, so that a
+// component is on exactly if its Enabled says so.
 func (s *Settings) settle() {
 	if s.TraceOnly {
 		s.Registration.Enabled, s.Inbound.Enabled, s.Outbound.Enabled = false, false, false

@@ -264,7 +264,7 @@ func (e *expander) deployment(account string) object {
 	annotations := make(map[string]string)
 	maps.Copy(annotations, e.spec.Annotations)
 	if e.files != nil {
-		// Of what was rendered, and of nothing that is found out later.
+		// The hash covers the rendered files only, not what is filled in later.
 		sum := sha256.Sum256([]byte(e.files["config.json"] + e.files["agent-card.json"]))
 		annotations[configHash] = hex.EncodeToString(sum[:8])
 	}

@@ -15,7 +15,7 @@ import (
 // Changes sets scalar fields of one object: requests, images, annotations of
 // its pods. Functions note their settings with Set; Apply makes the edits and
 // records the previous values in one annotation, so that Revert restores the
-// author's bytes back. Whoever adds containers does so before: see Settle.
+// author's bytes. Containers have to be added before: see Settle.
 type Changes struct {
 	// Version is recorded with the changes.
 	Version string
@@ -82,7 +82,7 @@ func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
 	c.changes[i].Set = append(c.changes[i].Set, setField{Key: key, By: by, Value: value})
 }
 
-// scalarText is what a value that Set was given says.
+// scalarText is the content of a value that was passed to Set.
 func scalarText(value string) string {
 	if text := ""; strings.HasPrefix(value, `"`) && json.Unmarshal([]byte(value), &text) == nil {
 		return text

@@ -105,7 +105,7 @@ func (o *Object) listIndent() int {
 type TypeError struct {
 	// At is the value.
 	At Node
-	// What says what it is and what should be there.
+	// What describes the value and the expected type.
 	What string
 }
 

@@ -20,7 +20,7 @@ func (r *Report) Add(findings ...Finding) { r.findings = append(r.findings, find
 // Findings are those that were added.
 func (r *Report) Findings() []Finding { return r.findings }
 
-// Decode reads an object into a Go value with JSON tags. What is wrong with it
+// Decode reads an object into a Go value with JSON tags. Errors in it
 // is added under a rule.
 func (r *Report) Decode(o *Object, rule string, into any) {
 	if findings := o.Decode(rule, into); len(findings) > 0 {

@@ -13,7 +13,7 @@ import (
 type reference struct {
 	kind string
 	name krm.Node
-	// keys are those that have to be there; none where all are taken as they come.
+	// keys are the required keys; empty if the reference uses all keys.
 	keys     []krm.Node
 	optional bool
 }

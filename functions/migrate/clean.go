@@ -28,7 +28,7 @@ const OvercommitApplied = overcommitPrefix + "applied"
 type Cleaning struct {
 	// Fields are those that were dropped or added.
 	Fields []Field
-	// Injected says that the webhook's containers were taken out.
+	// Injected says that the webhook's containers were removed.
 	Injected bool
 	// Findings are about what could not be decided.
 	Findings []krm.Finding

@@ -1,6 +1,6 @@
 // Package scalar writes strings that came from people as scalars of the formats
 // that rendered files are in, so that nothing they hold can end a string, start
-// a key or be expanded. What it appends is always a single line.
+// a key or be expanded. The appended text is always a single line.
 package scalar
 
 import (

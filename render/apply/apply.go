@@ -63,7 +63,7 @@ type Options struct {
 	Timeout time.Duration
 	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
 	Nudge bool
-	// Confirm is asked before the first write; nil agrees. Its error ends it all.
+	// Confirm is called before the first write; nil agrees. Its error ends the apply.
 	Confirm func(*Plan) error
 	// Tell receives progress messages, from several goroutines; it may be nil.
 	Tell func(string)
@@ -113,8 +113,8 @@ type application struct {
 // was written.
 var ErrRefused = errors.New("nothing was applied")
 
-// Plan says what Apply would do. The API server is asked about every object that
-// would be created or changed.
+// Plan reports what Apply would do. It sends a dry run of every object that would
+// be created or changed to the API server.
 func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
 	a, err := c.begin(ctx, p, objects, opt)
 	if err != nil {

@@ -40,7 +40,7 @@ func exclusively(ctx context.Context, propose func() (*application, *Plan, error
 				l.release(ctx)
 				return a, plan, err
 			case !agrees(plan, agreed):
-				l.release(ctx) // nobody is asked while others wait
+				l.release(ctx) // others do not have to wait for the user
 				continue
 			}
 			a.made = made

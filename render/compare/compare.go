@@ -102,7 +102,7 @@ type Object struct {
 func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects) == 0 }
 
 // key names an object on both sides: its API version may change, and its file.
-// Of objects with one name all but the first keep their file.
+// Only the first of several objects with one name has an empty file.
 type key struct{ group, kind, namespace, name, file string }
 
 // item is an object of one side.
@@ -140,7 +140,7 @@ func newSide(p Package) *side {
 	return s
 }
 
-// read gives the object. What a render wrote can be read.
+// read gives the object, which a render wrote and can therefore be read.
 func (i *item) read() *krm.Object {
 	if i.object == nil {
 		i.object = new(krm.Object)

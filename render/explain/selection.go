@@ -16,7 +16,7 @@ type Selection struct {
 	Field string
 }
 
-// selected gives the lines that were asked for, in the order of the file.
+// selected gives the requested lines, in the order of the file.
 func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	keep := make([]bool, len(e.lines))
 	var fields []string

@@ -16,7 +16,7 @@ import (
 
 // Run renders a source in memory and judges what came out by the rules of
 // spec.lint. Its findings, which name the author's lines, join those of the
-// render. What a render refuses is judged as its author wrote it.
+// render. Objects that a render refuses are checked as their author wrote them.
 func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, error) {
 	opt.Workers, opt.ObjectsOnly, opt.Beside = 1, true, true
 	var files []render.File

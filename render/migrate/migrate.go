@@ -63,7 +63,7 @@ type live struct {
 	owner krm.Ref
 }
 
-// each visits all objects. Those of lists are given as documents of their own.
+// each visits all objects. It passes the items of lists as documents of their own.
 func (m *migration) each(visit func(o *krm.Object) error) error {
 	for _, f := range m.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) {

@@ -134,7 +134,7 @@ func indices(n int) []int {
 	return all
 }
 
-// parse reads the format that write writes. What it cannot read it forgets.
+// parse reads the format that write writes. It drops entries that it cannot read.
 func (m *Memory) parse(state string) {
 	head, rest, _ := strings.Cut(state, "\n")
 	format, head, _ := strings.Cut(head, "\t")

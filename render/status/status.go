@@ -109,7 +109,7 @@ type AgentCard struct {
 	Phase         string `json:"phase"`
 	Message       string `json:"message,omitempty"`
 	ConfigMapName string `json:"configMapName"`
-	// Pods are those that are asked for their cards, as far as labels say.
+	// Pods are those whose cards are requested, according to their labels.
 	Pods int `json:"pods"`
 }
 

@@ -88,7 +88,7 @@ func Columns(wide bool) []string {
 	return columns
 }
 
-// Row is the status as a line of a table. What is not known is "-".
+// Row is the status as a line of a table. Unknown values are "-".
 func (s *ActorStatus) Row(wide bool) []string {
 	number := func(p *int) string {
 		if p == nil {
