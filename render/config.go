@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -61,6 +62,6 @@ func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
 		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
 			fmt.Sprintf("%s %s is not a configuration", o.APIVersion, o.Kind), "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")}
 	}
-	config := &api.RenderConfig{Origin: api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}}
+	config := &api.RenderConfig{Origin: contract.OriginOf(o)}
 	return config, o.Decode("config/field", config)
 }

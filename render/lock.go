@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -21,6 +22,6 @@ func ReadLock(data []byte, file string) (*api.ImageLock, []krm.Finding) {
 		return nil, []krm.Finding{found.Finding(krm.Error, "pin-images/lock", found.Get("kind"),
 			fmt.Sprintf("%s %s is not a lock", found.APIVersion, found.Kind), "run `armature pin` to write the lock")}
 	}
-	lock := &api.ImageLock{Origin: api.Origin{File: found.Origin.File, Line: found.Origin.Line, LineOf: found.LineOf}}
+	lock := &api.ImageLock{Origin: contract.OriginOf(found)}
 	return lock, found.Decode("pin-images/field", lock)
 }

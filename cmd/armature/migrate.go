@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -88,7 +87,7 @@ as they run. Delete the custom resources afterwards with
 }
 
 func runMigration(cmd *cobra.Command, path string, in *input, folder, format string, write bool) error {
-	debug.SetGCPercent(200) // unlike a render, it parses every object: half its time was spent collecting
+	defer collectAt(whileMigrating)()
 	src, opt, findings, err := in.open(cmd, path, folder)
 	if err != nil {
 		return err

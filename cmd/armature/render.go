@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -253,10 +252,8 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if out.inPlace {
 		skip = ""
 	}
-	// The listed and remembered files are needed to the end. There is nothing to
-	// collect before files are rendered.
-	percent := debug.SetGCPercent(400)
-	defer debug.SetGCPercent(percent)
+	listed := collectAt(whileListing)
+	defer listed()
 	var memory *source.Memory
 	var build func() (string, error)
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
@@ -270,7 +267,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		return in.report(cmd, findings)
 	}
 	if folder == "" {
-		debug.SetGCPercent(percent)
+		listed()
 		return toStream(cmd, path, in, done, src, opt, findings, do)
 	}
 	to, err := source.NewFolder(folder, out.inPlace)
@@ -288,7 +285,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		}
 	}
 	if changed > 1000 {
-		debug.SetGCPercent(percent)
+		listed()
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
 	if err == nil {

@@ -72,16 +72,8 @@ func (c *checker) error(rule, field, message, hint string) {
 	o := &c.card.Origin
 	f := krm.Finding{
 		Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
-		File: o.File, Line: o.Line, Field: field,
+		File: o.File, Line: o.LineOf(field), Field: field,
 		Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace, Name: c.card.Name},
-	}
-	if o.LineOf != nil {
-		for at := field; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
-			if line := o.LineOf(at); line > 0 {
-				f.Line = line
-				break
-			}
-		}
 	}
 	c.findings = append(c.findings, f)
 }

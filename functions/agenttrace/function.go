@@ -26,41 +26,11 @@ func Function() contract.Function {
 	}
 }
 
-// state is what is known of a package.
-type state struct {
-	pkg       *contract.Package
-	resources []resource
-	owners    contract.Owners
-	configMap contract.ConfigMap
-}
-
-type resource struct {
-	object *krm.Object
-	value  api.AgentTrace
-}
-
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, owners: make(contract.Owners)}
-	s.configMap = contract.ConfigMap{Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap}
-	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: func(u *contract.Unit) { s.owners.Run(u, &s.configMap) }}
-}
-
-func (s *state) collect(o *krm.Object) {
-	r := resource{object: o}
-	s.pkg.Report.Decode(o, function+"/field", &r.value)
-	r.value.Origin = contract.OriginOf(o)
-	s.resources = append(s.resources, r)
-}
-
-// resolve finds the workload of each AgentTrace.
-func (s *state) resolve() {
-	for i := range s.resources {
-		r := &s.resources[i]
-		target, ok := s.pkg.Target(function, r.object, r.value.Spec.TargetRef)
-		if !ok {
-			s.pkg.Report.Add(s.pkg.Identity.Judge(r.object, nil, &r.value)...)
-		} else if s.owners.Claim(s.pkg, function, target, r.object) {
-			s.pkg.Identity.UseAgentTrace(target, &r.value)
-		}
-	}
+	return contract.Targeted[api.AgentTrace]{
+		ConfigMap: contract.ConfigMap{Of: function, Name: (*identity.Settings).TraceName, Append: AppendConfigMap},
+		Parts:     func(at *api.AgentTrace) (*api.Origin, api.TargetRef) { return &at.Origin, at.Spec.TargetRef },
+		Use:       p.Identity.UseAgentTrace,
+		Judge:     func(o *krm.Object, at *api.AgentTrace) []krm.Finding { return p.Identity.Judge(o, nil, at) },
+	}.Steps(p)
 }

@@ -54,12 +54,32 @@ type Origin struct {
 	// 0 where no line is known.
 	File string
 	Line int
-	// LineOf gives the line of a field path such as spec.inbound.port, or 0.
-	// It may be nil.
-	LineOf func(field string) int
-	// Has reports whether the author wrote a field path. It may be nil.
-	Has func(field string) bool
+	// Text is what the author wrote of the object; nil where nobody did.
+	Text Text
 }
+
+// Text is an object as its author wrote it.
+type Text interface {
+	// LineOf gives the line of a field path such as spec.inbound.port, or of the
+	// nearest field above it that is written; 0 where there is none.
+	LineOf(field string) int
+	// Has reports whether a field path is written.
+	Has(field string) bool
+}
+
+// LineOf gives the line of a field path, or that of the object where no other is
+// known.
+func (o Origin) LineOf(field string) int {
+	if o.Text != nil {
+		if line := o.Text.LineOf(field); line > 0 {
+			return line
+		}
+	}
+	return o.Line
+}
+
+// Has reports whether the author wrote a field path.
+func (o Origin) Has(field string) bool { return o.Text != nil && o.Text.Has(field) }
 
 // TargetRef names the workload a CR is for. It is duck-typed: any kind with a
 // pod template will do.

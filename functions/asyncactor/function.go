@@ -67,12 +67,8 @@ func (s *state) script(text []byte) {
 	if problem != "" {
 		const field = "spec.asya.runtimeScriptFile"
 		at := s.pkg.Place
-		line := at.Line
-		if at.LineOf != nil {
-			line = at.LineOf(field)
-		}
 		s.pkg.Report.Add(krm.Finding{
-			Rule: "config/runtime-script", Severity: krm.Error, File: at.File, Line: line, Field: field,
+			Rule: "config/runtime-script", Severity: krm.Error, File: at.File, Line: at.LineOf(field), Field: field,
 			Message: *s.config.RuntimeScriptFile + " " + problem,
 			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
 		})

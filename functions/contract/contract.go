@@ -139,7 +139,7 @@ func is(p *string, value string) bool { return p != nil && *p == value }
 
 // OriginOf is the place of an object in the form that the API types keep.
 func OriginOf(o *krm.Object) api.Origin {
-	return api.Origin{File: o.Origin.File, Line: o.Origin.Line, LineOf: o.LineOf, Has: o.Has}
+	return api.Origin{File: o.Origin.File, Line: o.Origin.Line, Text: o}
 }
 
 // RollsByHash reports whether pods roll when their configuration changes.

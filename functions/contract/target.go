@@ -51,26 +51,76 @@ func (p *Package) workloadHint(r krm.Ref) string {
 	return "name a workload: a Deployment, StatefulSet, DaemonSet, Job, CronJob, or another kind with a pod template"
 }
 
-// Owners are the custom resources of a function, by the workload that each one
-// targets.
-type Owners map[index.ID]*krm.Object
+// Targeted is a function whose custom resources each name one workload in
+// spec.targetRef, configure it, and become its ConfigMap.
+type Targeted[T any] struct {
+	// ConfigMap is what a workload gets; its Of is the function's name.
+	ConfigMap ConfigMap
+	// Parts gives the place of a custom resource, to be filled in, and the workload
+	// that it names.
+	Parts func(*T) (*api.Origin, api.TargetRef)
+	// Use gives a workload the settings of its custom resource.
+	Use func(index.ID, *T)
+	// Judge gives the errors in a custom resource whose workload was not found.
+	Judge func(*krm.Object, *T) []krm.Finding
+}
 
-// Claim gives a workload its custom resource. A second one is an error.
-func (owners Owners) Claim(p *Package, function string, target index.ID, o *krm.Object) bool {
-	if other := owners[target]; other != nil {
-		p.Report.Add(o.Finding(krm.Error, function+"/two-for-one", o.Get("spec", "targetRef"),
+// Steps gives the steps of the function for a package. Two custom resources for one
+// workload are an error.
+func (f Targeted[T]) Steps(p *Package) Steps {
+	type resource struct {
+		object *krm.Object
+		value  T
+	}
+	var resources []*resource
+	own := owners{p, &f.ConfigMap, make(map[index.ID]*krm.Object)}
+	return Steps{
+		Collect: func(o *krm.Object) {
+			r := &resource{object: o}
+			p.Report.Decode(o, f.ConfigMap.Of+"/field", &r.value)
+			origin, _ := f.Parts(&r.value)
+			*origin = OriginOf(o)
+			resources = append(resources, r)
+		},
+		Resolve: func() {
+			for _, r := range resources {
+				_, ref := f.Parts(&r.value)
+				target, ok := p.Target(f.ConfigMap.Of, r.object, ref)
+				if !ok {
+					p.Report.Add(f.Judge(r.object, &r.value)...)
+				} else if own.claim(target, r.object) {
+					f.Use(target, &r.value)
+				}
+			}
+		},
+		Run: own.run,
+	}
+}
+
+// owners are the custom resources of a function, by the workload that each one
+// targets.
+type owners struct {
+	pkg       *Package
+	configMap *ConfigMap
+	of        map[index.ID]*krm.Object
+}
+
+// claim gives a workload its custom resource. A second one is an error.
+func (own owners) claim(target index.ID, o *krm.Object) bool {
+	if other := own.of[target]; other != nil {
+		own.pkg.Report.Add(o.Finding(krm.Error, own.configMap.Of+"/two-for-one", o.Get("spec", "targetRef"),
 			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name, other.Origin.File, other.Origin.Line),
 			"merge the two into one"))
 		return false
 	}
-	owners[target] = o
+	own.of[target] = o
 	return true
 }
 
-// Run generates the ConfigMap of an injected workload, or says that the custom
+// run generates the ConfigMap of an injected workload, or says that the custom
 // resource of an object that is not injected has no effect.
-func (owners Owners) Run(u *Unit, c *ConfigMap) {
-	from := owners[u.ID()]
+func (own owners) run(u *Unit) {
+	from, c := own.of[u.ID()], own.configMap
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
 		u.GenerateConfigMap(c, from)
 		return

@@ -27,16 +27,7 @@ type checker struct {
 func (c *checker) add(severity krm.Severity, rule, field, message, hint string) {
 	f := krm.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		File: c.origin.File, Line: c.origin.Line, Field: c.prefix + field, Object: c.object,
-	}
-	if c.origin.LineOf != nil {
-		// A field that was left out has the line of what it was left out of.
-		for at := f.Field; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
-			if line := c.origin.LineOf(at); line > 0 {
-				f.Line = line
-				break
-			}
-		}
+		File: c.origin.File, Line: c.origin.LineOf(c.prefix + field), Field: c.prefix + field, Object: c.object,
 	}
 	c.findings = append(c.findings, f)
 }
@@ -586,7 +577,7 @@ func (c *checker) issuer(s *Settings) {
 	switch {
 	case s.derive.jwks && !s.derive.issuer:
 		field := validation + "issuer"
-		if at := "tokenExchange.issuer"; c.origin.Has != nil && !c.origin.Has(c.prefix+field) && c.origin.Has(c.prefix+at) {
+		if at := "tokenExchange.issuer"; !c.origin.Has(c.prefix+field) && c.origin.Has(c.prefix+at) {
 			field = at
 		}
 		c.warning("identity/jwks-of-keycloak", field,

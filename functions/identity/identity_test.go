@@ -172,6 +172,15 @@ func TestComponents(t *testing.T) {
 }
 
 // has is a substitute for the author's text: it knows the first key of a specification.
+// text is an author's, by what is asked about it.
+type text struct {
+	line func(field string) int
+	has  func(field string) bool
+}
+
+func (t text) LineOf(field string) int { return t.line(field) }
+func (t text) Has(field string) bool   { return t.has(field) }
+
 func has(spec string) func(string) bool {
 	first, _, _ := strings.Cut(spec, ":")
 	return func(field string) bool {
@@ -234,7 +243,7 @@ func TestIdentityFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			te := decode[api.TokenExchange](t, "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
-			te.Origin = api.Origin{File: "cr.yaml", Line: 1, LineOf: func(field string) int { return len(field) }, Has: has(test.spec)}
+			te.Origin = api.Origin{File: "cr.yaml", Line: 1, Text: text{func(field string) int { return len(field) }, has(test.spec)}}
 			base, _ := identity.Base(nil)
 			_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
@@ -253,7 +262,7 @@ func TestIdentityFindings(t *testing.T) {
 			}
 			// The same in RenderConfig, whose paths lie deeper.
 			config := decode[api.RenderConfig](t, "spec: {identity: {"+test.spec+"}}")
-			config.Origin.Has = has(test.spec)
+			config.Origin.Text = text{func(string) int { return 0 }, has(test.spec)}
 			_, findings = identity.Base(config)
 			deeper := make([]string, 0, len(test.want))
 			for _, want := range test.want {

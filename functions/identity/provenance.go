@@ -108,7 +108,7 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 
 // set notes an input that has the field, and reports whether it does.
 func (p *Provenance) set(by Input, origin *api.Origin, field string) bool {
-	if origin == nil || origin.Has == nil || !origin.Has(field) {
+	if origin == nil || !origin.Has(field) {
 		return false
 	}
 	p.By, p.File, p.Line, p.Field = by, origin.File, origin.LineOf(field), field

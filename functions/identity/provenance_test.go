@@ -96,9 +96,9 @@ func TestAlterAltersOneSetting(t *testing.T) {
 // TestLaterInputsWin: annotation over TokenExchange over RenderConfig over default.
 func TestLaterInputsWin(t *testing.T) {
 	has := func(names ...string) *api.Origin {
-		return &api.Origin{File: names[0], LineOf: func(string) int { return 7 }, Has: func(field string) bool {
+		return &api.Origin{File: names[0], Text: text{func(string) int { return 7 }, func(field string) bool {
 			return strings.Contains(strings.Join(names, " "), field)
-		}}
+		}}}
 	}
 	base, _ := identity.Base(nil)
 	in := identity.Inputs{

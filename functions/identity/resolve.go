@@ -164,10 +164,7 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 				}
 				if at != nil && c.origin != &at.Origin && strings.HasSuffix(f.Field, metricsPort) {
 					// The port is in the AgentTrace, whatever it clashes with.
-					f.File, f.Line, f.Object = at.Origin.File, at.Origin.Line, krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
-					if at.Origin.LineOf != nil {
-						f.Line = at.Origin.LineOf(f.Field)
-					}
+					f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field), krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
 				}
 				findings = append(findings, f)
 			}

@@ -100,7 +100,7 @@ type resolver struct {
 
 func (r *resolver) report(severity krm.Severity, rule, field string, object krm.Ref, at *api.Origin, message, hint string) {
 	f := krm.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint, File: at.File, Line: at.Line, Field: field, Object: object}
-	if at.LineOf != nil && field != "" {
+	if field != "" {
 		f.Line = at.LineOf(field)
 	}
 	r.findings = append(r.findings, f)

@@ -33,12 +33,7 @@ var (
 func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 	report := func(field, message string) {
 		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message, Hint: "run `armature pin` to rewrite the lock",
-			File: lock.Origin.File, Line: lock.Origin.Line, Field: field}
-		if lock.Origin.LineOf != nil {
-			if line := lock.Origin.LineOf(field); line > 0 {
-				f.Line = line
-			}
-		}
+			File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}
 		findings = append(findings, f)
 	}
 	if l.images == nil {
