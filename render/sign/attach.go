@@ -71,7 +71,7 @@ func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
 		},
 		form{
 			"a Sigstore bundle", func(e *evidence) (found, error) { return e.bundles(cosigntypes.CosignSignPredicateType) },
-			func(a attached) bool { return s.said(a, text) },
+			func(a attached) bool { return s.states(a, text) },
 			func(to store) error { return s.refer(ctx, to, artifact, cosigntypes.CosignSignPredicateType, envelope) },
 		})
 }
@@ -90,7 +90,7 @@ func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateTyp
 		return fmt.Errorf("attesting %s: %w", artifact, err)
 	}
 	envelope := s.envelope(ctx, text)
-	ours := func(a attached) bool { return s.said(a, text) }
+	ours := func(a attached) bool { return s.states(a, text) }
 	return s.publish(ctx, "attestation", artifact,
 		form{
 			"cosign's tag format", func(e *evidence) (found, error) { return e.attestations(predicateType) }, ours,
@@ -340,8 +340,8 @@ func (s *Session) signed(a attached, claim []byte) bool {
 	return err == nil && v.VerifySignature(bytes.NewReader(sig), bytes.NewReader(claim)) == nil
 }
 
-// said reports whether an attachment is the session's signature of a statement.
-func (s *Session) said(a attached, wanted []byte) bool {
+// states reports whether an attachment is the session's signature of a statement.
+func (s *Session) states(a attached, wanted []byte) bool {
 	text, _, err := a.statement()
 	if err != nil || !bytes.Equal(text, wanted) || !s.provenLike(a) {
 		return false

@@ -191,7 +191,7 @@ func TestBuilds(t *testing.T) {
 			c.change(all)
 			f.attest(private, all)
 			f.refused(builds(public), c.why)
-			// By somebody else's word it stays as it is.
+			// An attestation of somebody else changes nothing.
 			f.attest(other, good())
 			f.refused(builds(public), c.why)
 		})
@@ -245,7 +245,7 @@ func TestSourceOfDependencies(t *testing.T) {
 	f.refused(p, "none of the policy's sources")
 }
 
-// Demands that are none, or that nothing can meet, are errors of the policy.
+// Empty demands, and demands that nothing can meet, are errors of the policy.
 func TestBuildPolicyFile(t *testing.T) {
 	for text, why := range map[string]string{
 		`{}`:                                      "names no builder",

@@ -324,7 +324,7 @@ func missing(err error) bool {
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
 }
 
-// statement is an in-toto statement, of which the predicate is read by its type.
+// statement is an in-toto statement. The predicate is decoded by its type.
 type statement struct {
 	Type          string          `json:"_type"`
 	Subject       []subject       `json:"subject"`
@@ -337,7 +337,7 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// statement reads what is said. Nothing of it is proven by that.
+// statement reads the statement. It verifies nothing.
 func (a attached) statement() (text []byte, s statement, err error) {
 	var kind string
 	if a.bundle != nil {

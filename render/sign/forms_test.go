@@ -111,7 +111,7 @@ func TestExpiredCertificateInBundles(t *testing.T) {
 	f.refused(identity(ours.file), "leaf certificate verification failed")
 }
 
-// A trusted root from a file stands for authorities, and excludes roots.
+// A trusted root from a file replaces authorities, and excludes roots.
 func TestTrustedRoot(t *testing.T) {
 	f := setup(t)
 	ours, theirs := f.authority("ours"), f.authority("theirs")
@@ -154,8 +154,8 @@ func TestTrustedRoot(t *testing.T) {
 	f.refused(p, "reading the trusted root")
 }
 
-// What the key attests is not a signature, and a signature of another artifact is
-// none of this one, in either form.
+// An attestation of the key does not count as a signature, nor does a signature of
+// another artifact, in either form.
 func TestUnrelated(t *testing.T) {
 	for _, referrers := range []bool{false, true} {
 		f := setup(t, registry.WithReferrersSupport(referrers))

@@ -20,8 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/sign"
 )
 
-// hostile is a registry with a signed artifact, which answers some requests as it
-// likes from then on.
+// hostile is a registry with a signed artifact. A test replaces some of its answers.
 type hostile struct {
 	*fixture
 	public string
@@ -126,7 +125,7 @@ func TestManyReferrers(t *testing.T) {
 	if _, err := sign.Verify(t.Context(), h.artifact, local(h.public)); err != nil {
 		t.Error(err)
 	}
-	list(20, "https://sigstore.dev/cosign/sign/v1") // none of which the registry has
+	list(20, "https://sigstore.dev/cosign/sign/v1") // the registry has none of them
 	if _, err := sign.Verify(t.Context(), h.artifact, local(h.public)); err != nil {
 		t.Error(err)
 	}

@@ -164,7 +164,7 @@ func (t trust) enveloped(ctx context.Context, e *evidence, a attached, predicate
 	if _, _, err := cosign.VerifyImageAttestation(ctx, one{signature: a.envelope}, e.hash, &check); err != nil {
 		return statement{}, err
 	}
-	return e.said(a, predicateType)
+	return e.stated(a, predicateType)
 }
 
 // one is a list of one attestation, as cosign's verifier takes it.
@@ -189,12 +189,12 @@ func (t trust) bundled(e *evidence, a attached, predicateType string) (statement
 	if _, err := verifier.Verify(a.bundle, policy); err != nil {
 		return statement{}, err
 	}
-	return e.said(a, predicateType)
+	return e.stated(a, predicateType)
 }
 
-// said gives the statement of an attachment whose signature has been verified. It
+// stated gives the statement of an attachment whose signature has been verified. It
 // has to be of the type, and about the artifact.
-func (e *evidence) said(a attached, predicateType string) (statement, error) {
+func (e *evidence) stated(a attached, predicateType string) (statement, error) {
 	_, s, err := a.statement()
 	switch {
 	case err != nil:
