@@ -80,7 +80,8 @@ const (
 // Trigger says why a run was started.
 type Trigger string
 
-// The triggers of status.runReason.
+// The triggers of status.runReason. A rerun is COMMIT where the revision has another
+// commit than the last run was made of, and MANUAL otherwise.
 const (
 	TriggerConfig   Trigger = "CONFIG"
 	TriggerCommit   Trigger = "COMMIT"

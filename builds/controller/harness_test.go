@@ -220,7 +220,7 @@ func (w *world) runs() []tektonv1.PipelineRun {
 // eventually waits for check to answer "".
 func (w *world) eventually(what string, check func() string) {
 	w.Helper()
-	w.within(time.Minute, what, check)
+	w.within(3*time.Minute, what, check)
 }
 
 // within waits that long for check to answer "".

@@ -188,7 +188,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 			return false, err
 		}
 		in.Commit, again = answer.commit, true
-		if v.start == api.TriggerManual && len(s.runs) > 0 && s.runs[0].commit != answer.commit {
+		if v.start == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.commit {
 			in.Trigger = api.TriggerCommit
 		}
 	}

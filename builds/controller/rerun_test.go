@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -22,5 +23,36 @@ func TestRerun(t *testing.T) {
 		}
 		w.succeed(run)
 		w.phase("weather", api.PhaseSucceeded)
+	}
+}
+
+// The reason of a rerun is the same whether the run before is kept or not: MANUAL for
+// the commit that was built, COMMIT for another one.
+func TestRerunOfAPrunedRun(t *testing.T) {
+	w := newWorld(t)
+	r := w.serveGit("")
+	w.start()
+	b := w.create("weather", r.source("main"))
+	for i, reason := range []api.Trigger{api.TriggerConfig, api.TriggerManual, api.TriggerCommit} {
+		if i > 0 {
+			w.change(b, func(b *api.AgentBuild) {
+				b.Annotations = map[string]string{"agent.kagenti.dev/rerun": fmt.Sprint(i)}
+			})
+		}
+		run := w.run(1)
+		if got := w.phase("weather", api.PhaseBuilding); got.Status.RunReason != reason {
+			t.Errorf("run %d has the reason %s, want %s", i, got.Status.RunReason, reason)
+		}
+		w.succeed(run)
+		w.phase("weather", api.PhaseSucceeded)
+		w.eventually("the run is pruned", func() string {
+			if n := len(w.runs()); n != 0 {
+				return fmt.Sprintf("%d runs", n)
+			}
+			return ""
+		})
+		if reason == api.TriggerManual {
+			r.commit("second")
+		}
 	}
 }

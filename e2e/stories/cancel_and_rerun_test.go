@@ -140,7 +140,7 @@ spec:
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "hello"}, &build); err != nil {
 			return err
 		}
-		if status := build.Status; status.Phase != api.PhaseSucceeded || status.Source.Git.CommitSHA != second || status.RunReason != api.TriggerManual {
+		if status := build.Status; status.Phase != api.PhaseSucceeded || status.Source.Git.CommitSHA != second || status.RunReason != api.TriggerCommit {
 			return fmt.Errorf("it is %s, of commit %s, because of %s", status.Phase, status.Source.Git.CommitSHA, status.RunReason)
 		}
 		return nil
