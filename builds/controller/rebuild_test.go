@@ -3,6 +3,7 @@ package controller_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -30,6 +31,7 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 			w.phase("weather", api.PhaseSucceeded)
 			r.git("branch", "other")
 			second := r.commit("second")
+			time.Sleep(3 * time.Second) // Git's answer of before serves for two seconds: the branch is asked for again
 			builds := func(n int, commit string) {
 				w.Helper()
 				w.ended(n)
