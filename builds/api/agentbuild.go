@@ -64,6 +64,25 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:MaxItems=128
 	BuildArgs []Parameter `json:"buildArgs,omitempty"`
 
+	// Secrets are files for the Dockerfile's RUN --mount=type=secret,id=ID: they
+	// are in no argument, environment or layer. Omitted, there are none.
+	// (Armature)
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=32
+	Secrets []BuildSecret `json:"secrets,omitempty"`
+
+	// Network none leaves what the Dockerfile runs without a network; base images
+	// are still pulled. Omitted, it has the pod's. (Armature)
+	// +optional
+	// +kubebuilder:validation:Enum=none
+	Network string `json:"network,omitempty"`
+
+	// Cache keeps layers for the next build. Omitted, there is none. (Armature)
+	// +optional
+	Cache *BuildCache `json:"cache,omitempty"`
+
 	// BuildOutput names the image to push. Omitted, the pipeline must be given
 	// its parameter "image" in pipeline.parameters.
 	// +optional
@@ -84,6 +103,13 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the end of a ConfigMap name, such as dev or enterprise: use lower-case letters, digits and '-'"
 	Mode string `json:"mode,omitempty"`
+
+	// Builder builds the image, where the mode offers a choice: buildkit, kaniko
+	// and buildah take a Dockerfile, buildpacks takes none. Omitted, that of a
+	// step which pipeline.steps adjusts, then the template's. (Armature)
+	// +optional
+	// +kubebuilder:validation:Enum=buildkit;kaniko;buildah;buildpacks
+	Builder string `json:"builder,omitempty"`
 
 	// Labels are added to the PipelineRun. Omitted, none are added.
 	// +optional
@@ -354,6 +380,47 @@ type BuildOutput struct {
 	// image-annotations). Omitted, none are. (Armature)
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// BuildSecret is one key of a Secret, for the Dockerfile.
+type BuildSecret struct {
+	// ID that the Dockerfile names it by.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-][A-Za-z0-9._-]*$')",message="must be letters, digits, '-', '_' and '.', not '.' first, such as npm-token"
+	ID string `json:"id"`
+
+	// Name of a Secret in this namespace with the label
+	// armature.dev/credentials: build.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Key of the Secret. Omitted, the id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// BuildCache is a cache in a registry.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.registry) || (has(self.mode) && self.mode == 'off')",message="needs registry, such as registry.example.com/team/weather-cache; mode: off alone needs none"
+type BuildCache struct {
+	// Registry is the image that holds the cache, such as
+	// registry.example.com/team/weather-cache. Whoever can write to it decides
+	// what is built, so that no two builds should share it unless they trust each
+	// other. The login is that of the workspace pull-credentials.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/-]*$') && self.contains('/')",message="must be a repository with its registry, such as registry.example.com/team/weather-cache"
+	Registry string `json:"registry,omitempty"`
+
+	// Mode max caches the layers of all stages, min those of the image; off turns
+	// off a cache that the template names. Default max.
+	// +optional
+	// +kubebuilder:default=max
+	// +kubebuilder:validation:Enum=max;min;off
+	Mode string `json:"mode,omitempty"`
 }
 
 // Retries bounds the attempts at one build.

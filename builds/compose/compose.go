@@ -158,7 +158,9 @@ func Pipeline(in Input) (*Output, error) {
 		in.Attempt = 1
 	}
 	c := &composition{in: in, problems: &problemList{}, used: map[string]bool{}, taken: map[string]bool{}, taskIn: map[string]*plannedStep{}}
-	c.spec = derive(in)
+	c.checkBuilder(in.Template)
+	c.in.Template = in.Template.forBuild(in.Build)
+	c.spec = derive(c.in)
 	c.checkBuild()
 	c.plan()
 	for _, s := range c.steps {
@@ -183,7 +185,7 @@ func Pipeline(in Input) (*Output, error) {
 func StepNames(build *api.AgentBuild, template *Template) []string {
 	var names []string
 	seen := map[string]bool{}
-	c := &composition{in: Input{Build: build, Template: template}, problems: &problemList{}}
+	c := &composition{in: Input{Build: build, Template: template.forBuild(build)}, problems: &problemList{}}
 	for _, s := range c.rows() {
 		if s.row.ConfigMap != "" && !seen[s.row.ConfigMap] {
 			seen[s.row.ConfigMap] = true
@@ -250,7 +252,7 @@ func (c *composition) rows() []*plannedStep {
 		for i := range user {
 			s := &plannedStep{rowIndex: -1, user: &user[i], userAt: i, row: TemplateStep{Name: user[i].Name}}
 			if at, ok := inTemplate[user[i].Name]; ok {
-				s.row, s.rowIndex = template.Steps[at], at
+				s.row, s.rowIndex = template.Steps[at], template.Steps[at].index
 			}
 			all = append(all, s)
 		}
@@ -264,8 +266,8 @@ func (c *composition) rows() []*plannedStep {
 					"use one of "+strings.Join(stepNames(template), ", ")+", or name the step's configMap")
 			}
 		}
-		for i, row := range template.Steps {
-			s := &plannedStep{row: row, rowIndex: i}
+		for _, row := range template.Steps {
+			s := &plannedStep{row: row, rowIndex: row.index}
 			if at, ok := byName[row.Name]; ok {
 				s.user, s.userAt = &user[at], at
 			}
@@ -329,6 +331,10 @@ func (c *composition) checkBuild() {
 	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
 		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is not an image reference: %v", c.spec.image, err),
 			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
+	}
+	if spec.Cache != nil && spec.Cache.Mode != "off" && c.in.Template.Cache != nil && !*c.in.Template.Cache {
+		c.bad(api.ReasonInvalidBuild, "spec.cache", fmt.Sprintf("the template %s takes no cache, because whoever writes to one decides what is built", c.in.Template.doc.from),
+			"remove it, or use another mode")
 	}
 	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
 		c.bad(api.ReasonInvalidBuild, "spec.source.sourceCredentials", "names no Secret", "name one, or leave sourceCredentials out")
@@ -468,6 +474,7 @@ func (c *composition) compose(s *plannedStep) {
 		}
 	}
 	c.mapImages(s)
+	c.mountSecrets(s)
 }
 
 // order sets what each task waits for: the step before it, or what its row says.

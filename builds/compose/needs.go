@@ -34,6 +34,7 @@ type Purpose string
 const (
 	PurposeGit      Purpose = "git"
 	PurposeRegistry Purpose = "registry"
+	PurposeBuild    Purpose = "build"
 )
 
 // types of Secrets that say by themselves what they are for.
@@ -59,9 +60,12 @@ func (n Need) Unfit(kind string) *Problem {
 	for _, t := range n.Purpose.types() {
 		types = append(types, string(t))
 	}
+	hint := fmt.Sprintf("label it %s=%s", keys.LabelCredentials, n.Purpose)
+	if len(types) > 0 {
+		hint = fmt.Sprintf("use one of type %s, or %s", strings.Join(types, " or "), hint)
+	}
 	return &Problem{Reason: api.ReasonSecretPurpose, Place: n.Place, Field: n.Field,
-		Message: fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose),
-		Hint:    fmt.Sprintf("use one of type %s, or label it %s=%s", strings.Join(types, " or "), keys.LabelCredentials, n.Purpose)}
+		Message: fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose), Hint: hint}
 }
 
 // Missing is the problem that the need is not met.
@@ -95,6 +99,9 @@ func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
 		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound, PurposeRegistry})
+	}
+	for i, s := range spec.Secrets {
+		add(Need{"Secret", s.Name, c.buildPlace(), fmt.Sprintf("spec.secrets[%d].name", i), api.ReasonSecretNotFound, PurposeBuild})
 	}
 	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
 		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount, ""})
@@ -138,7 +145,7 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 		if v.PersistentVolumeClaim != nil {
 			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, api.ReasonClaimNotFound, nil)
 		}
-		if v.Projected != nil {
+		if v.Projected != nil && v.Name != buildSecrets { // ours are among the needs of the build
 			for _, source := range v.Projected.Sources {
 				if source.Secret != nil {
 					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound, source.Secret.Optional)

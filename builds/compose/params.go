@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"sort"
@@ -96,6 +97,19 @@ func derive(in Input) derived {
 		}
 		d.values["build-args"] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: args}
 		d.field["build-args"] = "spec.buildArgs"
+	}
+	if len(spec.Secrets) > 0 {
+		var secrets []string
+		for _, s := range spec.Secrets {
+			secrets = append(secrets, "id="+s.ID+",src="+path.Join(secretsFolder, s.ID))
+		}
+		d.values[buildSecrets] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: secrets}
+		d.field[buildSecrets] = "spec.secrets"
+	}
+	set("network", spec.Network, "spec.network")
+	if c := spec.Cache; c != nil {
+		set("cache", c.Registry, "spec.cache.registry")
+		set("cache-mode", firstOf(c.Mode, "max"), "spec.cache.mode")
 	}
 	return d
 }
@@ -413,6 +427,10 @@ var specFields = map[string]string{
 	"image-annotations":  "spec.buildOutput.annotations",
 	"subfolder-path":     "spec.source.sourceSubfolder",
 	"revision":           "spec.source.sourceRevision",
+	buildSecrets:         "spec.secrets",
+	"network":            "spec.network",
+	"cache":              "spec.cache.registry",
+	"cache-mode":         "spec.cache.mode",
 }
 
 // checkUserParameters refuses what no step takes, since it would be ignored.
@@ -437,11 +455,15 @@ func (c *composition) checkUserParameters() {
 		}
 		c.checkAliases(p.Parameters)
 	}
-	for _, name := range []string{"build-args", "image-labels", "image-annotations"} {
-		if _, set := c.spec.values[name]; set && !slices.ContainsFunc(c.steps, func(s *plannedStep) bool { return declares(s.task.TaskSpec.Params, name) }) {
+	for _, name := range []string{"build-args", "image-labels", "image-annotations", buildSecrets, "network", "cache", "cache-mode"} {
+		if value, set := c.spec.values[name]; set && !slices.ContainsFunc(c.steps, func(s *plannedStep) bool { return declares(s.task.TaskSpec.Params, name) }) {
+			they, kind := "it", ""
+			if value.Type == tektonv1.ParamTypeArray {
+				they, kind = "they", "array "
+			}
 			c.bad(api.ReasonUndefinedParameter, c.spec.field[name],
-				fmt.Sprintf("no step of this pipeline takes %s, so they would be lost", name),
-				fmt.Sprintf("use a build step with the array parameter %s, or remove the field", name))
+				fmt.Sprintf("no step of this pipeline takes %s, so %s would be lost", name, they),
+				fmt.Sprintf("use a build step with the %sparameter %s, or remove the field", kind, name))
 		}
 	}
 }

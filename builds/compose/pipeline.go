@@ -291,23 +291,70 @@ func podTemplate(settings *api.PodSettings, keep bool) *pod.PodTemplate {
 	return t
 }
 
-// taskRunSpecs give the build's resources to the task that makes the image.
+// taskRunSpecs give the build's resources to the task that makes the image, and
+// pods in which containers are made a security context that allows it.
 func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTaskRunSpec {
-	if c.in.Build.Spec.Pod == nil || c.in.Build.Spec.Pod.Resources == nil {
-		return nil
+	settings := c.in.Build.Spec.Pod
+	var makers []string
+	if settings != nil && settings.Resources != nil {
+		makers = makersOf(p)
 	}
-	var makers, all []tektonv1.PipelineTaskRunSpec
+	var out []tektonv1.PipelineTaskRunSpec
 	for _, task := range p.Spec.Tasks {
-		row := tektonv1.PipelineTaskRunSpec{PipelineTaskName: task.Name, ComputeResources: c.in.Build.Spec.Pod.Resources}
-		all = append(all, row)
-		if slices.ContainsFunc(task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == "IMAGE_DIGEST" }) {
-			makers = append(makers, row)
+		row := tektonv1.PipelineTaskRunSpec{PipelineTaskName: task.Name}
+		nests := makesContainers(task)
+		if slices.Contains(makers, task.Name) {
+			if row.ComputeResources = settings.Resources; nests {
+				row.ComputeResources = nil
+				for _, s := range task.TaskSpec.Sidecars {
+					row.SidecarSpecs = append(row.SidecarSpecs, tektonv1.TaskRunSidecarSpec{Name: s.Name, ComputeResources: *settings.Resources})
+				}
+			}
+		}
+		if nests && (settings == nil || settings.SecurityContext == nil) {
+			context := podTemplate(settings, c.in.Build.Spec.Workspace != nil && c.in.Build.Spec.Workspace.Keep).SecurityContext
+			context.SeccompProfile = nil
+			row.PodTemplate = &pod.PodTemplate{SecurityContext: context}
+		}
+		if row.ComputeResources != nil || row.SidecarSpecs != nil || row.PodTemplate != nil {
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+// makersOf the image are the tasks with the result layout-digest or, where that
+// is not what they push, IMAGE_DIGEST; all tasks where there is none.
+func makersOf(p *tektonv1.Pipeline) []string {
+	var makers, all []string
+	for _, task := range p.Spec.Tasks {
+		all = append(all, task.Name)
+		has := func(names ...string) bool {
+			return slices.ContainsFunc(task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return slices.Contains(names, r.Name) })
+		}
+		if has(layoutDigest, "IMAGE_DIGEST") && !declares(task.TaskSpec.Params, layoutDigest) {
+			makers = append(makers, task.Name)
 		}
 	}
 	if len(makers) > 0 {
 		return makers
 	}
 	return all
+}
+
+// layoutDigest is the result of a task that leaves an image as an OCI layout, and
+// the parameter of the one that pushes it.
+const layoutDigest = "layout-digest"
+
+// makesContainers reports whether a sidecar of the task makes containers in a user
+// namespace of its own, as rootless BuildKit does: that is what it adds SETUID and
+// SETGID for. It needs system calls that the runtime's seccomp profile forbids,
+// and a container cannot take back a profile that its pod has.
+func makesContainers(task tektonv1.PipelineTask) bool {
+	return slices.ContainsFunc(task.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool {
+		return s.SecurityContext != nil && s.SecurityContext.Capabilities != nil &&
+			slices.Contains(s.SecurityContext.Capabilities.Add, "SETUID") && slices.Contains(s.SecurityContext.Capabilities.Add, "SETGID")
+	})
 }
 
 // timeout of the run: the spec's, the parameter's, the template's, the

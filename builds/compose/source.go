@@ -129,6 +129,10 @@ type Template struct {
 	RequiredParameters []string            `json:"requiredParameters,omitempty"`
 	GlobalParameters   []TemplateParameter `json:"globalParameters,omitempty"`
 	Steps              []TemplateStep      `json:"steps"`
+	// Builder of builds that choose none; it goes with builders of the steps.
+	Builder string `json:"builder,omitempty"`
+	// Cache false refuses builds that name a cache. Omitted, they may.
+	Cache *bool `json:"cache,omitempty"`
 
 	doc *document
 	// broken: its problems are reported, so that Tekton need not report them again
@@ -153,6 +157,9 @@ type TemplateStep struct {
 	RequiredParameters []string             `json:"requiredParameters,omitempty"`
 	WhenExpressions    []api.WhenExpression `json:"whenExpressions,omitempty"`
 
+	// Builders that the step belongs to: it runs for builds that choose one of
+	// them. Omitted, it runs whatever the builder is.
+	Builders []string `json:"builders,omitempty"`
 	// RunAfter names the steps to wait for. Omitted, the step before; an empty
 	// list starts at once.
 	RunAfter *[]string `json:"runAfter,omitempty"`
@@ -167,6 +174,9 @@ type TemplateStep struct {
 	// Workspaces maps the step's workspaces to the pipeline's. Omitted, each
 	// has its own name, and source is the shared one.
 	Workspaces map[string]string `json:"workspaces,omitempty"`
+
+	index  int  // among the steps of the template as it was written
+	refers bool // to the builder
 }
 
 // StepFile is a step ConfigMap that was read.
@@ -200,8 +210,8 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 	if !decode(doc, template, api.ReasonInvalidTemplate, problems) {
 		return nil, problems.err()
 	}
-	seen := map[string]bool{}
 	for i, s := range template.Steps {
+		template.Steps[i].index, template.Steps[i].refers = i, strings.Contains(mustJSON(s), "$(builder")
 		at := fmt.Sprintf("steps[%d]", i)
 		bad := func(message, hint string) {
 			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(at), Field: at, Message: message, Hint: hint})
@@ -211,10 +221,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 			bad("has no name", "give each step a name, such as unit-tests")
 		case !dnsLabel.MatchString(s.Name) || len(s.Name) > 63:
 			bad(fmt.Sprintf("name %q is not a DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
-		case seen[s.Name]:
-			bad(fmt.Sprintf("name %q occurs twice", s.Name), "give each step a name of its own")
 		}
-		seen[s.Name] = true
 		if s.ConfigMap == "" {
 			bad("has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
 		}
@@ -229,6 +236,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		}
 		checkDoubles(s.DefaultParameters, doc, at+".defaultParameters", problems)
 	}
+	template.checkBuilders(problems)
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
 	template.broken = len(problems.found) > 0
 	return template, problems.err()

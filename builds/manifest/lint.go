@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -66,18 +67,37 @@ func (l *Library) HasBuilds() bool {
 	return false
 }
 
-// lintTemplate composes the template with a build that sets every field. A step's
-// own problems are reported with the step.
+// lintTemplate composes the template with a build that sets every field, for each
+// builder that it offers. A step's own problems are reported with the step.
 func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err error) {
 	template, err := compose.ReadTemplate(cm)
 	if template == nil || err != nil {
 		return nil, err
 	}
+	builders := template.Builders()
+	if len(builders) == 0 {
+		builders = []string{""}
+	}
+	var problems []error
+	for _, builder := range builders {
+		more, err := l.lintWith(template, builder, strings.TrimPrefix(cm.Name, "pipeline-template-"))
+		problems = append(problems, err)
+		for _, w := range more {
+			if !slices.Contains(warnings, w) {
+				warnings = append(warnings, w)
+			}
+		}
+	}
+	return warnings, compose.Join(problems...)
+}
+
+func (l *Library) lintWith(template *compose.Template, builder, mode string) (warnings []string, err error) {
 	value := "lint"
 	build := &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
 		Spec: api.AgentBuildSpec{
-			Mode: strings.TrimPrefix(cm.Name, "pipeline-template-"),
+			Mode:    mode,
+			Builder: builder,
 			Source: api.SourceSpec{SourceRepository: "git.example.com/org/repo", SourceRevision: "main", SourceSubfolder: "agent",
 				RepoUser: "lint", SourceCredentials: &corev1.LocalObjectReference{Name: "git-login"}},
 			BuildOutput: &api.BuildOutput{ImageRegistry: "registry.example.com", Image: "lint", ImageTag: "v1",

@@ -110,7 +110,11 @@ func TestScriptsReadTheirEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range step.Task.Steps {
+		all := step.Task.Steps
+		for _, s := range step.Task.Sidecars {
+			all = append(all, tektonv1.Step{Name: s.Name, Script: s.Script, Env: s.Env})
+		}
+		for _, s := range all {
 			if s.Script == "" {
 				continue
 			}

@@ -96,6 +96,8 @@ func command() *cobra.Command {
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
+	cmd.AddCommand(pushCommand())
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
 	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: builds, catalog or both")

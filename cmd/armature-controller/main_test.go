@@ -25,6 +25,9 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --log-lines=-1":                    "0 or more",
 		"--namespace=a --image-mirror=https://mirror/hub": "without a scheme",
 		"--namespace=a --log-level=loud":                  "use debug",
+		"push-layout --layout=a --digest=b":               "--image are needed",
+		"push-layout extra":                               "flags alone",
+		"push-layout --nonsense":                          "unknown flag",
 		"--namespace=a --git-allow-network=localhost":     `--git-allow-network "localhost": write it as 10.0.0.0/8`,
 	} {
 		cmd := command()

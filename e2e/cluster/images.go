@@ -43,6 +43,8 @@ type image struct {
 	debian []string
 	// folder is one of folders, for /.
 	folder string
+	// rootless makes it one of BuildKit's for a user that is not root.
+	rootless bool
 	// programs go where the key says; the value is below .cache/bin.
 	programs map[string]string
 	config   v1.Config
@@ -61,12 +63,26 @@ var images = []image{
 	program("tekton-sidecarlogresults", "/ko-app/sidecarlogresults", "tekton/sidecarlogresults"),
 	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
 
-	program("armature-controller", "/armature-controller", "armature-controller"),
+	{
+		name: "armature-controller", standsFor: "ghcr.io/armature-dev/armature-controller:v0.1.0",
+		programs: map[string]string{"/ko-app/armature-controller": "armature-controller"},
+		config:   v1.Config{Entrypoint: []string{"/ko-app/armature-controller"}},
+	},
 
 	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
 	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),
 	step("buildah", "quay.io/buildah/stable:v1.41.4", []string{"buildah", "ca-certificates"}, nil),
 	step("kaniko", "gcr.io/kaniko-project/executor:v1.24.0-debug", nil, map[string]string{"/kaniko/executor": "kaniko/executor"}),
+	{
+		name: "buildkit", standsFor: "docker.io/moby/buildkit:v0.33.1-rootless",
+		shell: true, debian: []string{"runc", "uidmap", "ca-certificates"}, rootless: true,
+		programs: map[string]string{
+			"/usr/bin/buildkitd":   "buildkit/buildkitd",
+			"/usr/bin/buildctl":    "buildkit/buildctl",
+			"/usr/bin/rootlesskit": "buildkit/rootlesskit",
+		},
+		config: v1.Config{User: "1000:1000", Env: []string{searchPath, "HOME=/home/user", "USER=user", "XDG_RUNTIME_DIR=/run/user/1000"}},
+	},
 	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
 	step("syft", "docker.io/anchore/syft:v1.42.3", nil, map[string]string{"/syft": "anchore/syft"}),
 	step("grype", "docker.io/anchore/grype:v0.110.0", nil, map[string]string{"/grype": "anchore/grype"}),
@@ -200,7 +216,7 @@ func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
 	if err := files.folder(image.folder); err != nil {
 		return "", err
 	}
-	parts := []any{image.debian, image.programs, image.config, sha256.Sum256(files.buf.Bytes())}
+	parts := []any{image.debian, image.programs, image.config, image.rootless, sha256.Sum256(files.buf.Bytes())}
 	if image.shell {
 		digest, err := shell.Digest()
 		if err != nil {
@@ -224,9 +240,10 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 	if image.shell {
 		layers = append(layers, shell)
 	}
+	var root string // the packages' files
 	if len(image.debian) > 0 {
-		root, err := c.debian(image.debian...)
-		if err != nil {
+		var err error
+		if root, err = c.debian(image.debian...); err != nil {
 			return nil, err
 		}
 		layer, err := tarball.LayerFromFile(root, tarball.WithCompressionLevel(gzip.BestSpeed))
@@ -246,6 +263,11 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 				return nil, err
 			}
 			files.file(at, 0o755, content)
+		}
+		if image.rootless {
+			if err := files.rootless(root); err != nil {
+				return nil, err
+			}
 		}
 		layer, err := files.layer()
 		if err != nil {

@@ -1,0 +1,308 @@
+package manifest_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/templates"
+)
+
+// withSpec is a good build with further lines in its spec.
+func withSpec(lines string) []byte { return []byte(strings.Replace(good, "  mode: own\n", lines, 1)) }
+
+// Each shipped mode builds with each builder that it offers, and the steps after
+// it take the digest from the task that pushes.
+func TestBuilders(t *testing.T) {
+	tests := map[string]map[string]string{ // mode, builder, the task with the result IMAGE_DIGEST
+		"dev":          {"": "kaniko-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
+		"dev-external": {"": "kaniko-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
+		"dev-local":    {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"preprod":      {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"prod":         {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+	}
+	for mode, builders := range tests {
+		for builder, want := range builders {
+			spec := "  mode: " + mode + "\n"
+			if builder != "" {
+				spec += "  builder: " + builder + "\n"
+			}
+			if mode == "dev-external" {
+				spec = strings.Replace(spec, "\n", "\n  buildOutput: {imageRegistry: registry.local, image: weather, imageTag: v1, imageRepoCredentials: {name: login}}\n", 1)
+			}
+			text := string(withSpec(spec))
+			if mode == "dev-external" {
+				text = text[:strings.LastIndex(text, "  buildOutput:")]
+			}
+			out, err := plan(t, []byte(text), nil, compose.Settings{})
+			if err != nil {
+				t.Errorf("%s with %q: %v", mode, builder, err)
+				continue
+			}
+			var makers []string
+			for _, task := range out.Pipeline.Spec.Tasks {
+				if slices.ContainsFunc(task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == "IMAGE_DIGEST" }) {
+					makers = append(makers, task.Name)
+				}
+				for _, p := range task.Params {
+					if p.Name == "image-digest" && p.Value.StringVal != "$(tasks."+want+".results.IMAGE_DIGEST)" {
+						t.Errorf("%s with %q: %s takes the digest %s", mode, builder, task.Name, p.Value.StringVal)
+					}
+				}
+			}
+			if got := strings.Join(makers, " "); got != want {
+				t.Errorf("%s with %q: the image is made by %q, want %q", mode, builder, got, want)
+			}
+		}
+	}
+}
+
+// With BuildKit the task that executes the Dockerfile has neither the registry's
+// nor Git's login, its daemon has no workspace at all, and its pod alone goes
+// without the runtime's seccomp profile, which its client has by itself.
+func TestBuildKitHasNoCredential(t *testing.T) {
+	build := string(withSpec("  mode: dev\n  builder: buildkit\n  pod: {resources: {limits: {memory: 9Gi}}}\n")) + "    imageRepoCredentials: {name: login}\n"
+	build = strings.Replace(build, "    sourceRepository:", "    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
+	out, err := plan(t, []byte(build), nil, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[string]string{}
+	for _, task := range out.Pipeline.Spec.Tasks {
+		var names []string
+		for _, w := range task.Workspaces {
+			names = append(names, w.Workspace)
+		}
+		bound[task.Name] = strings.Join(names, " ")
+		if task.Name != "buildkit-build" {
+			continue
+		}
+		daemon, client := task.TaskSpec.Sidecars[0], task.TaskSpec.Steps[0]
+		if len(daemon.Workspaces) > 0 {
+			t.Errorf("the daemon has the workspaces %v", daemon.Workspaces)
+		}
+		for _, w := range task.TaskSpec.Workspaces { // not named by a step, it would be mounted into the daemon too
+			if !slices.ContainsFunc(client.Workspaces, func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name }) {
+				t.Errorf("the workspace %s is mounted into the daemon", w.Name)
+			}
+		}
+		if client.SecurityContext.SeccompProfile == nil {
+			t.Error("the client has no seccomp profile of its own")
+		}
+	}
+	want := map[string]string{
+		"github-clone": "shared-workspace git-credentials", "folder-verification": "shared-workspace", "dockerfile-check": "shared-workspace",
+		"buildkit-build": "shared-workspace", "push": "shared-workspace registry-credentials", "buildpack-build": "shared-workspace registry-credentials",
+	}
+	if diff := cmp.Diff(want, bound); diff != "" {
+		t.Errorf("workspaces of the tasks (-want +got):\n%s", diff)
+	}
+	if out.Run.Spec.TaskRunTemplate.PodTemplate.SecurityContext.SeccompProfile == nil {
+		t.Error("the run's pods have no seccomp profile")
+	}
+	specs := map[string]tektonv1.PipelineTaskRunSpec{}
+	for _, s := range out.Run.Spec.TaskRunSpecs {
+		specs[s.PipelineTaskName] = s
+	}
+	if got := slices.Sorted(maps.Keys(specs)); !slices.Equal(got, []string{"buildkit-build", "buildpack-build"}) {
+		t.Fatalf("settings of their own have %v", got)
+	}
+	spec := specs["buildkit-build"]
+	if c := spec.PodTemplate.SecurityContext; c.SeccompProfile != nil || c.FSGroup == nil {
+		t.Errorf("BuildKit's pod has the security context %+v", c)
+	}
+	if len(spec.SidecarSpecs) != 1 || spec.SidecarSpecs[0].ComputeResources.Limits.Memory().String() != "9Gi" || spec.ComputeResources != nil {
+		t.Errorf("the build's resources are at %+v", spec)
+	}
+}
+
+// A step that a build adjusts says which builder is meant.
+func TestBuilderByStepName(t *testing.T) {
+	spec := "  mode: prod\n  pipeline: {steps: [{name: buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n"
+	out, err := plan(t, withSpec(spec), nil, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, task := range out.Pipeline.Spec.Tasks {
+		names = append(names, task.Name)
+	}
+	want := []string{"github-clone", "folder-verification", "tests", "dockerfile-check", "buildkit-build", "push", "sbom", "vulnerability-scan", "sign", "provenance", "verify"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("tasks (-want +got):\n%s", diff)
+	}
+}
+
+func TestBuilderRefused(t *testing.T) {
+	own := func(template string) fstest.MapFS {
+		cm := func(name, key, text string) string {
+			data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]string{key: text}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(data)
+		}
+		return fstest.MapFS{
+			"template.yaml": {Data: []byte(cm("pipeline-template-own", compose.TemplateKeyYAML, template))},
+			"first.yaml":    {Data: []byte(cm("first-step", compose.StepKey, goodFirst))},
+			"second.yaml":   {Data: []byte(cm("second-step", compose.StepKey, goodSecond))},
+		}
+	}
+	row := func(name, more string) string { return "  - {name: " + name + ", configMap: first-step" + more + "}\n" }
+	tests := []struct{ what, spec, template, want string }{
+		{"one that the mode lacks", "  mode: dev-local\n  builder: buildpacks\n", "", `has no builder "buildpacks"`},
+		{"a mode without a choice", "  mode: custom\n  builder: buildkit\n", "", "offers no choice of builders"},
+		{"a pipeline of the build's own", "  mode: dev\n  builder: buildkit\n  pipeline: {steps: [{name: kaniko-build, configMap: kaniko-docker-build-step}]}\n", "", "lists the whole pipeline"},
+		{"no default", "  mode: own\n", "steps:\n" + row("a", ", builders: [kaniko]"), "and no builder"},
+		{"a default without steps", "  mode: own\n", "builder: buildah\nsteps:\n" + row("a", ", builders: [kaniko]"), "which no step has in its builders"},
+		{"a name twice for one builder", "  mode: own\n", "builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko, buildah]") + row("a", ", builders: [buildah]"), `name "a" occurs twice`},
+		{"a name twice, once for all", "  mode: own\n", "builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko]") + row("a", ""), `name "a" occurs twice`},
+		{"a reference without builders", "  mode: own\n", "steps:\n" + row("a", "") + "  - {name: b, configMap: second-step, defaultParameters: [{name: image, value: $(builder.results.version)}]}\n", "refers to $(builder)"},
+	}
+	for _, c := range tests {
+		t.Run(c.what, func(t *testing.T) {
+			folder := fstest.MapFS{}
+			if c.template != "" {
+				folder = own(c.template)
+			}
+			_, err := plan(t, withSpec(c.spec), folder, compose.Settings{})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("the error is %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Every builder of every shipped template composes.
+func TestLintComposesEachBuilder(t *testing.T) {
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := library.Lint(library.ConfigMaps); err != nil {
+		t.Error(err)
+	}
+	cm := library.ConfigMaps["pipeline-template-prod"]
+	cm.Data = maps.Clone(cm.Data)
+	cm.Data[compose.TemplateKeyYAML] = strings.Replace(cm.Data[compose.TemplateKeyYAML], "$(tasks.buildkit-build.results.layout-digest)", "$(tasks.buildkit-build.results.digest)", 1)
+	if _, _, err := library.Lint(map[string]compose.ConfigMap{cm.Name: cm}); err == nil || !strings.Contains(err.Error(), "declares no such result") {
+		t.Errorf("a fault of a builder that is not the default: %v", err)
+	}
+}
+
+// push-step runs the program of the controller that is installed with it.
+func TestPushStepHasTheControllersImage(t *testing.T) {
+	text, err := templates.Files.ReadFile(filepath.ToSlash("install/base/deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image := stepContainer(t, "push-step", "push").Image; !strings.Contains(string(text), "image: "+image+"\n") {
+		t.Errorf("the Deployment does not run %s", image)
+	}
+}
+
+// The client hands build arguments and labels on one by one, whatever they hold,
+// and reports the digest of BuildKit's metadata.
+func TestBuildKitClient(t *testing.T) {
+	bin := t.TempDir()
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	stub := `#!/bin/sh
+[ "$1" = build ] || exit 0
+for arg in "$@"; do
+  printf '%s\n' "$arg" >> "$ARGS"
+  case "$arg" in --metadata-file=*) printf '{\n  "containerimage.config.digest": "sha256:%s",\n  "containerimage.digest": "%s"\n}' ` + strings.Repeat("1b", 32) + ` ` + digest + ` > "${arg#*=}" ;; esac
+done
+`
+	if err := os.WriteFile(filepath.Join(bin, "buildctl"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	source, args := t.TempDir(), filepath.Join(t.TempDir(), "args")
+	script := "set -- --armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'\n" + stepContainer(t, "buildkit-build-step", "build").Script
+	results, printed, err := runScript(t, script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=",
+		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min")
+	if err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	if results["layout-digest"] != digest {
+		t.Errorf("the digest is %q: %s", results["layout-digest"], printed)
+	}
+	data, err := os.ReadFile(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=" + source + "/agents/a b", "--opt=filename=Dockerfile",
+		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--import-cache=type=registry,ref=registry.local/team/cache",
+		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true"} {
+		if !slices.Contains(strings.Split(string(data), "\n"), want) {
+			t.Errorf("no argument is %q:\n%s", want, data)
+		}
+	}
+}
+
+// A build's secrets are files of the client, and in nothing else of the task; they
+// are demanded with their purpose.
+func TestBuildSecrets(t *testing.T) {
+	spec := "  mode: dev\n  builder: buildkit\n  secrets: [{id: npm, name: registry-tokens, key: token}, {id: pip, name: registry-tokens}]\n"
+	out, err := plan(t, withSpec(spec), nil, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range out.Pipeline.Spec.Tasks {
+		text := text(t, task)
+		if task.Name != "buildkit-build" {
+			if strings.Contains(text, "registry-tokens") {
+				t.Errorf("the task %s has the Secret:\n%s", task.Name, text)
+			}
+			continue
+		}
+		for _, want := range []string{"- key: token\n            path: npm\n          name: registry-tokens", "- key: pip\n            path: pip\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the volume lacks %q:\n%s", want, text)
+			}
+		}
+		for _, s := range task.TaskSpec.Sidecars {
+			for _, m := range s.VolumeMounts {
+				if m.Name == "build-secrets" {
+					t.Errorf("the sidecar %s has the secrets", s.Name)
+				}
+			}
+		}
+	}
+	var got []compose.Need
+	for _, n := range out.Needs {
+		if n.Name == "registry-tokens" {
+			got = append(got, n)
+		}
+	}
+	if len(got) != 1 || got[0].Purpose != compose.PurposeBuild || got[0].Purpose.Fits("Opaque", nil) || !got[0].Purpose.Fits("Opaque", map[string]string{keys.LabelCredentials: "build"}) {
+		t.Errorf("the needs are %+v", got)
+	}
+}
+
+// What the builder of a build does not take is refused, not ignored.
+func TestFieldsOfABuilderThatHasNoUseForThem(t *testing.T) {
+	for _, c := range []struct{ spec, want string }{
+		{"  mode: dev\n  secrets: [{id: npm, name: tokens}]\n", "no step of this pipeline takes build-secrets"},
+		{"  mode: dev\n  network: none\n", "no step of this pipeline takes network"},
+		{"  mode: dev\n  builder: buildah\n  cache: {registry: registry.local/cache, mode: min}\n", "no step of this pipeline takes cache"},
+		{"  mode: prod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", "takes no cache"},
+		{"  mode: preprod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", ""},
+		{"  mode: prod\n  builder: buildkit\n  cache: {mode: 'off'}\n", ""},
+	} {
+		_, err := plan(t, withSpec(c.spec), nil, compose.Settings{})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: the error is %v, want %q", c.spec, err, c.want)
+		}
+	}
+}

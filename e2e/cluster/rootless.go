@@ -1,0 +1,54 @@
+//go:build linux
+
+package cluster
+
+import (
+	"archive/tar"
+	"encoding/binary"
+	"path"
+)
+
+// rootlessUser is who BuildKit's rootless image runs as.
+const rootlessUser = 1000
+
+// rootless adds what BuildKit's rootless image has besides its programs: the user,
+// the range of users that it may have, its folders, and newuidmap and newgidmap
+// from the packages' files at root. Debian's are setuid and do not work so; with
+// file capabilities they do.
+func (a *archive) rootless(root string) error {
+	a.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	a.file("/etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"))
+	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		a.file(file, 0o644, []byte("user:100000:65536\n"))
+	}
+	for _, dir := range []string{"/home/user", "/home/user/.local", "/home/user/.local/share", "/home/user/.local/share/buildkit", "/home/user/.local/tmp", "/run/user/1000"} {
+		if parent := path.Dir(dir); !a.dirs[parent] {
+			a.dir(parent, 0o755)
+		}
+		a.add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o700, Uid: rootlessUser, Gid: rootlessUser}, nil)
+		a.dirs[dir] = true
+	}
+	const setgid, setuid = 6, 7 // linux/capability.h
+	for _, program := range []struct {
+		name       string
+		capability uint32
+	}{{"newgidmap", setgid}, {"newuidmap", setuid}} {
+		content, err := fromTar(root, "usr/bin/"+program.name)
+		if err != nil {
+			return err
+		}
+		a.add(tar.Header{Typeflag: tar.TypeReg, Name: "/usr/bin/" + program.name, Mode: 0o755,
+			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": fileCapability(program.capability)}}, content)
+	}
+	return nil
+}
+
+// fileCapability is the extended attribute that gives a program one capability:
+// struct vfs_cap_data, revision 2, effective.
+func fileCapability(number uint32) string {
+	const revision2, effective = 0x02000000, 1
+	out := make([]byte, 20)
+	binary.LittleEndian.PutUint32(out, revision2|effective)
+	binary.LittleEndian.PutUint32(out[4:], 1<<number)
+	return string(out)
+}
