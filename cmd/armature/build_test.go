@@ -365,7 +365,7 @@ func TestBuildCluster(t *testing.T) {
 			t.Errorf("%v without the CRD: %s", args, errs)
 		}
 	}
-	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout", "1s"); !strings.Contains(errs, "not done in time\n  hint: ") {
+	if _, errs := a.run(t, 1, "build", "run", weather, "--wait", "--timeout", "1s"); !strings.Contains(errs, "did not finish in time\n  hint: ") {
 		t.Errorf("a wait that is too short: %s", errs)
 	}
 	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs, "has no run") {
