@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -19,20 +18,11 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// resources are the kinds of the catalog as their API groups name them.
-var resources = map[schema.GroupKind]string{
-	{Group: "kagenti.io", Kind: "AgentCard"}:        "agentcards.kagenti.io",
-	{Group: "agent.kagenti.dev", Kind: "AgentCard"}: "agentcards.agent.kagenti.dev",
-	{Group: "kagent.dev", Kind: "RemoteMCPServer"}:  "remotemcpservers.kagent.dev",
-	{Group: "kagent.dev", Kind: "MCPServer"}:        "mcpservers.kagent.dev",
-	{Group: "kagent.dev", Kind: "Agent"}:            "agents.kagent.dev",
-}
-
 // EntryOf is what an object of the catalog's kinds says by itself: its spec, and
 // the last good answer in its status. ok is false for other kinds. Nobody is
 // asked.
 func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
-	if _, ok := resources[u.GroupVersionKind().GroupKind()]; !ok {
+	if _, ok := kindOf(u.GroupVersionKind().GroupKind()); !ok {
 		return e, false, nil
 	}
 	scheme, err := Scheme()
@@ -70,37 +60,34 @@ func newEntry(o client.Object, before store.Entry) store.Entry {
 			gvk = known // objects from a cache do not say
 		}
 	}
-	e.Key = store.Key{Resource: resources[gvk.GroupKind()], Namespace: o.GetNamespace(), Name: o.GetName()}
+	kind, _ := kindOf(gvk.GroupKind())
+	e.Key = store.Key{Resource: kind.Resource, Namespace: o.GetNamespace(), Name: o.GetName()}
 	e.UID, e.APIVersion, e.Kind = string(o.GetUID()), gvk.GroupVersion().String(), gvk.Kind
 	e.Generation, e.Labels, e.Created = o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
 	if before.UID == "" {
 		e.Health = store.Unknown
-		fromObject(&e, o)
+		kind.read(&e, o)
 	}
 	return e
 }
 
-// fromObject reads spec and status.
-func fromObject(e *store.Entry, o client.Object) {
-	switch o := o.(type) {
-	case *kagent2.RemoteMCPServer:
-		e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
-		for _, t := range o.Status.DiscoveredTools {
-			e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: t.Name, Description: t.Description})
-		}
-		fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent2.ConditionAccepted))
-	case *kagent1.MCPServer:
-		e.Type, e.URL, e.Protocol = store.Server, serviceOf(o), protocol(false)
-		fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
-	case *unstructured.Unstructured:
-		fromAgent(e, o)
-	default:
-		spec, status := cardOf(o)
-		fromCard(e, spec, status)
+func fromRemoteServer(e *store.Entry, object client.Object) {
+	o := object.(*kagent2.RemoteMCPServer)
+	e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+	for _, t := range o.Status.DiscoveredTools {
+		e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: t.Name, Description: t.Description})
 	}
+	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent2.ConditionAccepted))
 }
 
-func fromCard(e *store.Entry, spec *api.AgentCardSpec, status *api.AgentCardStatus) {
+func fromServer(e *store.Entry, object client.Object) {
+	o := object.(*kagent1.MCPServer)
+	e.Type, e.URL, e.Protocol = store.Server, serviceOf(o), protocol(false)
+	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
+}
+
+func fromCard(e *store.Entry, object client.Object) {
+	spec, status := cardOf(object)
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	good := false
 	for _, c := range status.Cards {
@@ -143,7 +130,8 @@ func fromCondition(e *store.Entry, c *metav1.Condition) {
 }
 
 // fromAgent reads kagent's Agent, whose type is kagent's own.
-func fromAgent(e *store.Entry, u *unstructured.Unstructured) {
+func fromAgent(e *store.Entry, object client.Object) {
+	u := object.(*unstructured.Unstructured)
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "description")
 	e.URL = fmt.Sprintf("http://%s.%s.svc:8080", e.Name, e.Namespace)

@@ -199,7 +199,7 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 }
 
 func kindOf(t *testing.T, resource string) controller.Kind {
-	for _, k := range controller.Kinds {
+	for _, k := range controller.Kinds() {
 		if k.Resource == resource {
 			return k
 		}

@@ -158,7 +158,7 @@ func (w *world) startWith(o controller.Options) (stop func()) {
 // sync reconciles one object once, and returns when it is due next.
 func (w *world) sync(resource, name string) time.Duration {
 	w.Helper()
-	for _, k := range controller.Kinds {
+	for _, k := range controller.Kinds() {
 		if k.Resource == resource {
 			result, err := w.r.Reconcile(w.Context(), k, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: name}})
 			w.must(err)

@@ -17,10 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -71,41 +69,6 @@ type Options struct {
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
 	Log   logr.Logger
-}
-
-// Kind is one row of what the catalog looks after.
-type Kind struct {
-	Resource string
-	gvk      schema.GroupVersionKind
-	object   func() client.Object
-	ask      ask
-}
-
-// Kinds of the catalog, all served by one reconciler.
-var Kinds = []Kind{
-	{"agentcards.kagenti.io", api.GroupVersion.WithKind("AgentCard"), func() client.Object { return &api.AgentCard{} }, (*Reconciler).askAgent},
-	{"agentcards.agent.kagenti.dev", publishedapi.GroupVersion.WithKind("AgentCard"), func() client.Object { return &publishedapi.AgentCard{} }, (*Reconciler).askAgent},
-	{"remotemcpservers.kagent.dev", kagent2.GroupVersion.WithKind("RemoteMCPServer"), func() client.Object { return &kagent2.RemoteMCPServer{} }, (*Reconciler).askServer},
-	{"mcpservers.kagent.dev", kagent1.GroupVersion.WithKind("MCPServer"), func() client.Object { return &kagent1.MCPServer{} }, (*Reconciler).askServer},
-	{"agents.kagent.dev", agentKind, newAgent, (*Reconciler).askAgentObject},
-}
-
-var agentKind = schema.GroupVersionKind{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}
-
-func newAgent() client.Object {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(agentKind)
-	return u
-}
-
-// watchesPods: the pods that a card selects wake it.
-func (k Kind) watchesPods() bool { return k.gvk.Kind == "AgentCard" }
-
-// list of a kind's objects.
-func (k Kind) list() client.ObjectList {
-	l := &metav1.PartialObjectMetadataList{}
-	l.SetGroupVersionKind(k.gvk.GroupVersion().WithKind(k.gvk.Kind + "List"))
-	return l
 }
 
 // Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
@@ -182,7 +145,7 @@ const (
 // be listed or swept keeps no other from being followed, and is tried again.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	var group sync.WaitGroup
-	for _, k := range Kinds {
+	for _, k := range Kinds() {
 		group.Go(func() { r.followKind(ctx, mgr, k, o) })
 	}
 	group.Wait()
@@ -238,7 +201,7 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o
 // cannot fill would keep every other controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
 	watched, lists := []client.Object{k.object()}, []client.ObjectList{k.list()}
-	if k.watchesPods() {
+	if k.cards != nil {
 		watched, lists = append(watched, &corev1.Pod{}), append(lists, &corev1.PodList{})
 	}
 	for _, l := range lists {
@@ -305,7 +268,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
-	if k.watchesPods() {
+	if k.cards != nil {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(turns.share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -337,7 +300,7 @@ func podChanged(e event.UpdateEvent) bool {
 func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
 	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
 		var cards []client.Object
-		err := r.eachCard(ctx, k, pod.GetNamespace(), func(o client.Object) { cards = append(cards, o) })
+		err := k.cards(ctx, r.Client, pod.GetNamespace(), func(o client.Object) { cards = append(cards, o) })
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod", client.ObjectKeyFromObject(pod))
 			return nil
@@ -357,23 +320,6 @@ func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
 // asked reports whether a status names the pod, whatever its labels are by now.
 func asked(status *api.AgentCardStatus, pod string) bool {
 	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
-}
-
-func (r *Reconciler) eachCard(ctx context.Context, k Kind, namespace string, do func(client.Object)) error {
-	if k.gvk.Group == publishedapi.GroupVersion.Group {
-		var l publishedapi.AgentCardList
-		err := r.Client.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
-		for i := range l.Items {
-			do(&l.Items[i])
-		}
-		return err
-	}
-	var l api.AgentCardList
-	err := r.Client.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
-	for i := range l.Items {
-		do(&l.Items[i])
-	}
-	return err
 }
 
 // cacheOptions keep little: objects without managed fields, and of pods what

@@ -33,15 +33,16 @@ const maxItems = 10000
 
 // endpoint is an MCP server and how to reach it.
 type endpoint struct {
-	url       string
-	sse       bool
-	headers   http.Header
-	secrets   []string // values that must never be stored
-	roots     *x509.CertPool
-	host      string // name that the certificate has to be for; empty is the URL's
-	timeout   time.Duration
-	silence   time.Duration // how long nothing may come; zero is the timeout
-	terminate bool
+	url         string
+	sse         bool
+	headers     http.Header
+	secrets     []string // values that must never be stored
+	roots       *x509.CertPool
+	host        string // name that the certificate has to be for; empty is the URL's
+	timeout     time.Duration
+	silence     time.Duration // how long nothing may come; zero is the timeout
+	terminate   bool
+	description string // that the resource gives, before the server's own
 }
 
 // discovery is what a server reports about itself.

@@ -254,58 +254,24 @@ func condition(list *[]metav1.Condition, kind string, generation int64, a answer
 	meta.SetStatusCondition(list, c)
 }
 
-// askServer lists what an MCP server offers.
-func (r *Reconciler) askServer(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
-	a := answer{entry: newEntry(o, before), next: r.ServerPeriod}
-	var at endpoint
-	var err error
-	switch o := o.(type) {
-	case *kagent2.RemoteMCPServer:
-		a.entry.URL, a.entry.Protocol = o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
-		at, err = r.remote(ctx, o)
-	case *kagent1.MCPServer:
-		at = endpoint{url: serviceOf(o), timeout: 30 * time.Second, terminate: true}
-		a.entry.URL = at.url
-	}
-	var found *discovery
-	if err == nil {
-		found, err = discover(ctx, r.Dial, at, memory)
-	}
-	if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-		return a, err // the API server's, not the MCP server's
-	}
-	if err != nil {
-		a.fail(err)
-	} else {
-		found.fill(&a.entry, o, at.secrets)
-		a.entry.Fetched, a.replace = r.now(), true
-	}
-	a.write = serverStatus(o, a, r.now())
-	return a, nil
+// serverKind is what differs between the kinds of MCP servers.
+type serverKind struct {
+	// endpoint says where a server is, and notes it in its entry.
+	endpoint func(context.Context, *Reconciler, client.Object, *store.Entry) (endpoint, error)
+	// status gives the write of what was found, or nil where the status says it.
+	status func(client.Object, answer, time.Time) func()
 }
 
-// fill puts what a server reports about itself into an entry.
-func (d *discovery) fill(e *store.Entry, o client.Object, secrets []string) {
-	clean := func(text string) string {
-		for _, s := range secrets {
-			text = strings.ReplaceAll(text, s, redacted)
-		}
-		return text
-	}
-	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
-	if info := d.info.ServerInfo; info != nil {
-		e.Title, e.Version = clean(first(info.Title, info.Name)), clean(info.Version)
-	}
-	e.Description = clean(d.info.Instructions)
-	if s, ok := o.(*kagent2.RemoteMCPServer); ok {
-		e.Description = first(s.Spec.Description, e.Description)
-	}
-}
-
-// serverStatus gives the write of what was found, or nil where the status says it.
-func serverStatus(o client.Object, a answer, now time.Time) func() {
-	switch o := o.(type) {
-	case *kagent2.RemoteMCPServer:
+var remoteServer = serverKind{
+	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
+		o := object.(*kagent2.RemoteMCPServer)
+		e.URL, e.Protocol = o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+		at, err := r.remote(ctx, o)
+		at.description = o.Spec.Description
+		return at, err
+	},
+	status: func(object client.Object, a answer, now time.Time) func() {
+		o := object.(*kagent2.RemoteMCPServer)
 		want := *o.Status.DeepCopy()
 		want.ObservedGeneration = o.Generation
 		if a.replace {
@@ -316,15 +282,61 @@ func serverStatus(o client.Object, a answer, now time.Time) func() {
 			return nil
 		}
 		return func() { o.Status = want }
-	case *kagent1.MCPServer:
+	},
+}
+
+var server = serverKind{
+	endpoint: func(_ context.Context, _ *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
+		e.URL = serviceOf(object.(*kagent1.MCPServer))
+		return endpoint{url: e.URL, timeout: 30 * time.Second, terminate: true}, nil
+	},
+	status: func(object client.Object, a answer, now time.Time) func() {
+		o := object.(*kagent1.MCPServer)
 		want := *o.Status.DeepCopy()
 		condition(&want.Conditions, api.ConditionDiscovered, o.Generation, a, now)
 		if equality.Semantic.DeepEqual(want, o.Status) {
 			return nil
 		}
 		return func() { o.Status = want }
+	},
+}
+
+// askServer lists what an MCP server of a kind offers.
+func askServer(k serverKind) ask {
+	return func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
+		a := answer{entry: newEntry(o, before), next: r.ServerPeriod}
+		at, err := k.endpoint(ctx, r, o, &a.entry)
+		var found *discovery
+		if err == nil {
+			found, err = discover(ctx, r.Dial, at, memory)
+		}
+		if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			return a, err // the API server's, not the MCP server's
+		}
+		if err != nil {
+			a.fail(err)
+		} else {
+			found.fill(&a.entry, at)
+			a.entry.Fetched, a.replace = r.now(), true
+		}
+		a.write = k.status(o, a, r.now())
+		return a, nil
 	}
-	return nil
+}
+
+// fill puts what a server reports about itself into an entry.
+func (d *discovery) fill(e *store.Entry, at endpoint) {
+	clean := func(text string) string {
+		for _, s := range at.secrets {
+			text = strings.ReplaceAll(text, s, redacted)
+		}
+		return text
+	}
+	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
+	if info := d.info.ServerInfo; info != nil {
+		e.Title, e.Version = clean(first(info.Title, info.Name)), clean(info.Version)
+	}
+	e.Description = first(at.description, clean(d.info.Instructions))
 }
 
 // Limits of the tools in a status: 1000 of 512 bytes fit into an object.
