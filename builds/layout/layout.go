@@ -23,7 +23,7 @@ import (
 // Registries take manifests of 4 MiB.
 const maxDocument = 4 << 20
 
-// store is an OCI layout, of which only blobs/sha256 is read. index.json is not:
+// store is an OCI layout. Only blobs/sha256 is read. index.json is not:
 // the caller has the digest.
 type store struct{ root *os.Root }
 
