@@ -37,12 +37,17 @@ created or changed. A conflict with another field manager, an immutable field or
 object that the API server refuses ends apply before it writes anything. Objects
 that depend on the package itself, such as on its CRDs, are checked once those
 exist. Only one command applies or deletes a package at a time: a second one waits.
-After an interruption, the next apply finishes the work.`,
+After an interruption, the next apply finishes the work.
+
+With --verify-policy, or the flags that replace it, every image of a package has to
+have a digest and to be signed. Of a package from a registry the package itself has
+to be, and its images where the policy says how they must have been built.`,
 		Example: `  armature apply apps/weather -n team1
   armature apply apps/weather -n team1 --dry-run
   kustomize build . | armature apply - --name weather -n team1 --yes
   armature apply apps/weather --force-conflicts kubectl-edit
   armature apply rendered/weather --rendered --wait=false -o json
+  armature apply apps/weather -n team1 --verify-policy policy.yaml
   armature apply oci://registry.example/fleet/weather:v1 -n team1 --verify-policy policy.yaml`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

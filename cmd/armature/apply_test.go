@@ -135,7 +135,8 @@ func TestApply(t *testing.T) {
 	contains(errs, "opted in, but was not rendered")
 	_, errs = a.run(t, 2, "apply", ref, "-n", "team1", "--insecure-ignore-tlog")
 	contains(errs, "neither a key nor an identity")
-	a.run(t, 2, "apply", folder, "-n", "team1", "--key", "cosign.pub")
+	_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--key", "missing.pub", "--insecure-ignore-tlog")
+	contains(errs, "deployment.yaml:", "has no digest")
 
 	// Patches are not applied by themselves: kustomize has to come first.
 	write("kustomization.yaml", "resources: [deployment.yaml]\n")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -10,7 +11,10 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,5 +210,82 @@ func TestPinFromBuilds(t *testing.T) {
 	}
 	if out, _ := d.run(t, 1, "pin", filepath.Join(d.dir, "app"), "--from-builds", "-A", "--check"); !strings.Contains(out, "build team2/other") {
 		t.Errorf("check: %s", out)
+	}
+}
+
+// What a build made gets into the lock only if the policy accepts how it was built.
+func TestPinFromBuildsDemandsAttestations(t *testing.T) {
+	d := deliver(t)
+	pair, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("a password"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := d.write(t, "cosign.key", string(pair.PrivateBytes))
+	d.write(t, "cosign.pub", string(pair.PublicBytes))
+	policy := d.write(t, "policy.yaml", `apiVersion: armature.dev/v1alpha1
+kind: VerifyPolicy
+metadata: {name: production}
+spec:
+  keys: [cosign.pub]
+  insecureIgnoreTlog: true
+  builds:
+    builders: [{id: "https://builder.example/prod", level: 3}]
+    sources: [{repository: "https://git.example/team1/weather", branches: [main]}]
+`)
+	folder := filepath.Dir(d.write(t, "app/settings.yaml", settings))
+	for i, c := range []struct{ team, why string }{
+		{"", "none of the attestations is of type https://slsa.dev/provenance/v1"},
+		{"team2", "https://git.example/team2/weather was built, which is none of the policy's sources"},
+		{"team1", ""},
+	} {
+		made, err := random.Image(16, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := made.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := name.NewDigest(fmt.Sprintf("%s/weather@%s", d.registry, hash))
+		if err == nil {
+			err = remote.Write(image, made)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
+		if i == 0 {
+			build.Spec = api.AgentBuildSpec{Source: api.SourceSpec{SourceRepository: "git.example/weather"},
+				BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: d.registry}}
+			err = d.Create(t.Context(), build)
+		} else {
+			err = d.Get(t.Context(), client.ObjectKeyFromObject(build), build)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image.String()}
+		if err := d.Status().Update(t.Context(), build); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if _, errs := d.run(t, 1, "pin", folder, "--from-builds", "-n", "team1", "--verify-policy", policy); !strings.Contains(errs, "no signatures found") {
+				t.Errorf("an image that nobody signed: %s", errs)
+			}
+		}
+		if err := attestBuild(image, key, "a password", c.team); err != nil {
+			t.Fatal(err)
+		}
+		status := 1
+		if c.why == "" {
+			status = 0
+		}
+		_, errs := d.run(t, status, "pin", folder, "--from-builds", "-n", "team1", "--verify-policy", policy)
+		if !strings.Contains(errs, c.why) {
+			t.Errorf("team %q: %s", c.team, errs)
+		}
+		if _, err := os.Stat(filepath.Join(folder, "armature.lock")); (err == nil) != (c.why == "") {
+			t.Errorf("team %q: the lock: %v", c.team, err)
+		}
 	}
 }

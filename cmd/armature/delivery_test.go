@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -16,6 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
+	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
+
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // TestDelivery runs testdata/delivery with the real programs and a registry,
@@ -24,6 +30,11 @@ import (
 //	keypair NAME      makes NAME.key and NAME.pub, as cosign generate-key-pair does
 //	image NAME        stores an image, another one each time, in the registry
 //	fill FILE         replaces REGISTRY in a file by the registry's host
+//	built NAME KEY [TEAM]  signs an image, and attests that it was built from the
+//	                  team's repository
+//	tagged NAME FILE  writes a Deployment of an image by its tag
+//	digested NAME FILE  the same by its digest
+//	summary NAME      prints the verification summary of an image, nothing for none
 //	cut               makes the registry refuse everything from now on, in words
 //	                  that would steer a terminal
 func TestDelivery(t *testing.T) {
@@ -56,6 +67,14 @@ func TestDelivery(t *testing.T) {
 			"keypair": keypair,
 			"image":   image,
 			"fill":    fill,
+			"built":   built,
+			"tagged": func(ts *testscript.TestScript, _ bool, args []string) {
+				deployment(ts, ts.Getenv("REGISTRY")+"/"+args[0], args[1])
+			},
+			"digested": func(ts *testscript.TestScript, _ bool, args []string) {
+				deployment(ts, digestOf(ts, args[0]).String(), args[1])
+			},
+			"summary": printSummary,
 			"cut": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(os.WriteFile(ts.MkAbs("cut"), nil, 0o600))
 			},
@@ -81,4 +100,78 @@ func image(ts *testscript.TestScript, _ bool, args []string) {
 func fill(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile(args[0])
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(text, "REGISTRY", ts.Getenv("REGISTRY"))), 0o644))
+}
+
+func digestOf(ts *testscript.TestScript, image string) name.Digest {
+	ref, err := name.ParseReference(ts.Getenv("REGISTRY") + "/" + image)
+	ts.Check(err)
+	found, err := remote.Head(ref)
+	ts.Check(err)
+	return ref.Context().Digest(found.Digest.String())
+}
+
+func built(ts *testscript.TestScript, _ bool, args []string) {
+	team := ""
+	if len(args) > 2 {
+		team = args[2]
+	}
+	ts.Check(attestBuild(digestOf(ts, args[0]), ts.MkAbs(args[1]), ts.Getenv("COSIGN_PASSWORD"), team))
+}
+
+// attestBuild signs an image with a key, and attests that it was built from a team's
+// repository, "" for no attestation.
+func attestBuild(image name.Digest, key, password, team string) error {
+	signer := sign.Signer{Key: key, Password: func() ([]byte, error) { return []byte(password), nil }}
+	session, err := signer.Open(context.Background())
+	if err == nil {
+		err = session.Sign(context.Background(), image)
+	}
+	if err != nil || team == "" {
+		return err
+	}
+	source := map[string]any{"uri": "git+https://git.example/" + team + "/weather@refs/heads/main", "digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)}}
+	return session.Attest(context.Background(), image, sign.PredicateType, map[string]any{
+		"buildDefinition": map[string]any{"buildType": "https://builder.example/v1", "externalParameters": map[string]any{"source": source}},
+		"runDetails":      map[string]any{"builder": map[string]string{"id": "https://builder.example/prod"}},
+	})
+}
+
+func deployment(ts *testscript.TestScript, image, file string) {
+	file = ts.MkAbs(file)
+	ts.Check(os.MkdirAll(filepath.Dir(file), 0o755))
+	ts.Check(os.WriteFile(file, []byte(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: weather, namespace: team1}
+spec:
+  selector: {matchLabels: {app: weather}}
+  template:
+    metadata: {labels: {app: weather}}
+    spec:
+      containers:
+      - {name: agent, image: "`+image+`"}
+`), 0o644))
+}
+
+// printSummary reads what cosign's library finds, without regard to who signed.
+func printSummary(ts *testscript.TestScript, _ bool, args []string) {
+	image := digestOf(ts, args[0])
+	attached, err := ociremote.Signatures(image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att"))
+	ts.Check(err)
+	all, err := attached.Get()
+	ts.Check(err)
+	shown := 0
+	for _, a := range all {
+		text, err := a.Payload()
+		ts.Check(err)
+		var envelope struct{ Payload []byte }
+		ts.Check(json.Unmarshal(text, &envelope))
+		if strings.Contains(string(envelope.Payload), sign.SummaryType) {
+			_, err = fmt.Fprintf(ts.Stdout(), "%s\n", envelope.Payload)
+			ts.Check(err)
+			shown++
+		}
+	}
+	if shown > 1 {
+		ts.Fatalf("%d summaries", shown)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/apply"
 	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
 	"github.com/armature-dev/armature/render/source"
 	"github.com/armature-dev/armature/render/verify"
 )
@@ -69,14 +70,37 @@ func (p *pkg) identity(given, namespace string) (apply.Package, error) {
 }
 
 // objects gives what is applied: rendered, or verified, or pulled. Any error
-// among the findings leaves nothing.
+// among the findings leaves nothing. A policy judges an artifact by its signature;
+// the images of a package from elsewhere by theirs, and all images where it says how
+// they must have been built.
 func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
-	if strings.HasPrefix(given, oci.Scheme) {
-		return p.pulled(cmd, given)
-	}
+	var policy *sign.Policy
 	if p.trust.given() {
-		return nil, usageError{errors.New("only what comes from a registry, oci://…, carries a signature to verify")}
+		read, err := p.trust.read(&p.registry)
+		if err != nil {
+			return nil, err
+		}
+		policy = &read
 	}
+	artifact := strings.HasPrefix(given, oci.Scheme)
+	var objects []apply.Object
+	var err error
+	if artifact {
+		objects, err = p.pulled(cmd, given, policy)
+	} else {
+		objects, err = p.local(cmd, given)
+	}
+	if err != nil || policy == nil || artifact && policy.Builds == nil {
+		return objects, err
+	}
+	if err := verifyImages(cmd.Context(), objects, *policy); err != nil {
+		return nil, err
+	}
+	return objects, nil
+}
+
+// local gives the objects of a folder, a file or standard input.
+func (p *pkg) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	src, opt, findings, err := p.open(cmd, given)
 	if err != nil {
 		return nil, err
@@ -165,17 +189,13 @@ func original(src render.Source, file string) ([]byte, error) {
 // pulled gives the objects of an artifact, as they are: the configuration that
 // they were rendered with is not part of it. What opted in and was never rendered
 // is refused all the same.
-func (p *pkg) pulled(cmd *cobra.Command, given string) ([]apply.Object, error) {
+func (p *pkg) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]apply.Object, error) {
 	if p.config != "" || p.lock != "" {
 		return nil, usageError{errors.New("an artifact is rendered already: --config and --lock have no effect on it")}
 	}
 	opt := p.registry.options(cmd, "pulling "+given)
-	if p.trust.given() {
-		policy, err := p.trust.read(&p.registry)
-		if err != nil {
-			return nil, err
-		}
-		opt.Verify = check(policy)
+	if policy != nil {
+		opt.Verify = check(policy.OfPackages())
 	}
 	temporary, err := os.MkdirTemp("", "armature-")
 	if err != nil {

@@ -32,7 +32,7 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
 				if err != nil {
 					return err
 				}
-				opt.Verify = check(policy)
+				opt.Verify = check(policy.OfPackages())
 			}
 			result, err := oci.Pull(cmd.Context(), given[0], given[1], opt)
 			if err != nil {

@@ -5,15 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
@@ -32,9 +29,8 @@ type push struct {
 	source, revision, created string
 	format                    string
 
-	sign   bool
-	signer sign.Signer
-	tlog   bool
+	sign bool
+	signerFlags
 }
 
 func pushCommand() *cobra.Command {
@@ -75,13 +71,7 @@ bundles. The tag moves when all of it is in place.`,
 	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
 	f.StringVar(&p.created, "created", "", "time of the source, as 2006-01-02T15:04:05Z (default: the commit's, or 1970)")
 	f.BoolVar(&p.sign, "sign", false, "sign the artifact and attach provenance")
-	f.StringVar(&p.signer.Key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
-	f.StringVar(&p.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
-	f.StringVar(&p.signer.Chain, "certificate-chain", "", "certificates above it, in PEM, the root last")
-	f.StringVar(&p.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
-	f.StringVar(&p.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
-	f.StringVar(&p.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
-	f.BoolVar(&p.tlog, "tlog-upload", true, "write the signature to the transparency log")
+	p.signerFlags.flags(cmd, "key")
 	outputFlag(cmd, &p.format, "text", "text", "yaml", "json")
 	return cmd
 }
@@ -223,12 +213,7 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []inputFile) (me
 
 // attach signs, and says what was rendered.
 func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []inputFile) (func(context.Context, name.Digest) error, error) {
-	signer := p.signer
-	signer.PlainHTTP, signer.Password = p.plainHTTP, func() ([]byte, error) { return password(ctx) }
-	if !p.tlog {
-		signer.Rekor = ""
-	}
-	session, err := signer.Open(ctx)
+	session, err := p.session(ctx, p.plainHTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -249,36 +234,4 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 		}
 		return session.Attest(ctx, artifact, sign.PredicateType, sign.NewProvenance(made))
 	}, nil
-}
-
-// password is $COSIGN_PASSWORD, or what the user types.
-func password(ctx context.Context) ([]byte, error) {
-	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {
-		return []byte(given), nil
-	}
-	terminal := int(os.Stdin.Fd())
-	if !term.IsTerminal(terminal) {
-		return nil, errors.New("the key's password is not known: set COSIGN_PASSWORD, to nothing where it has none")
-	}
-	shown, err := term.GetState(terminal)
-	if err != nil {
-		return nil, fmt.Errorf("asking for the key's password: %w", err)
-	}
-	fmt.Fprint(os.Stderr, "Password of the key: ")
-	defer fmt.Fprintln(os.Stderr)
-	type result struct {
-		text []byte
-		err  error
-	}
-	typed := make(chan result, 1)
-	go func() {
-		text, err := term.ReadPassword(terminal)
-		typed <- result{text, err}
-	}()
-	select {
-	case got := <-typed:
-		return got.text, got.err
-	case <-ctx.Done():
-		return nil, errors.Join(fmt.Errorf("interrupted: %w", ctx.Err()), term.Restore(terminal, shown))
-	}
 }

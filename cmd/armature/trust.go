@@ -20,7 +20,7 @@ type trustFlags struct {
 
 func (t *trustFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.file, "verify-policy", "", "file with a VerifyPolicy: whose signature is demanded")
+	f.StringVar(&t.file, "verify-policy", "", "file with a VerifyPolicy: whose signature is demanded, and how images must have been built")
 	f.StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
 	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
 	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which has to match all of it")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ func verifyCommand() *cobra.Command {
 	var in input
 	var r registryFlags
 	var t trustFlags
+	var vsa vsaFlags
 	var format string
 	cmd := &cobra.Command{
 		Use:   "verify PATH|-|oci://REGISTRY/REPOSITORY:TAG",
@@ -32,11 +35,15 @@ kustomize, for example, silently skips exec functions without --enable-exec.
 
 For an artifact or image in a registry it checks the signature, made by armature
 push --sign or by cosign sign, in cosign's tag format or as a Sigstore bundle. A key
-or an identity is required, by flags or in a policy file.`,
+or an identity is required, by flags or in a policy file.
+
+With --vsa, what the policy accepts gets a verification summary (VSA, SLSA v1): a
+signed attestation that names the policy and the SLSA build level, in both forms.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github
   armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
-  armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml`,
+  armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml
+  armature verify oci://registry.example/weather:v1 --verify-policy policy.yaml --vsa --vsa-key cosign.key --tlog-upload=false`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
@@ -44,13 +51,14 @@ or an identity is required, by flags or in a policy file.`,
 	local := flagNames(cmd)
 	r.flags(cmd)
 	t.flags(cmd)
+	vsa.flags(cmd)
 	outputFlag(cmd, &format, "text", "text", "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if strings.HasPrefix(given[0], oci.Scheme) {
 			if err := flagsAmong(cmd, func(name string) bool { return !slices.Contains(local, name) }, "is for manifests and not for "+oci.Scheme+"…"); err != nil {
 				return err
 			}
-			return verifyArtifact(cmd, given[0], &r, &t, format)
+			return verifyArtifact(cmd, given[0], &r, &t, &vsa, format)
 		}
 		if err := flagsAmong(cmd, func(name string) bool { return slices.Contains(local, name) }, "is for an artifact, "+oci.Scheme+"…"); err != nil {
 			return err
@@ -111,7 +119,24 @@ func verifySource(src render.Source, opt render.Options) ([]krm.Finding, render.
 	return findings, stats, err
 }
 
-func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trustFlags, format string) error {
+// vsaFlags say whether a verdict is written down, and who signs it.
+type vsaFlags struct {
+	wanted bool
+	signerFlags
+}
+
+func (s *vsaFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.wanted, "vsa", false, "attach a verification summary (VSA) to what the policy file accepts")
+	s.signerFlags.flags(cmd, "vsa-key")
+}
+
+func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trustFlags, vsa *vsaFlags, format string) error {
+	if err := vsa.with(cmd, vsa.wanted, "--vsa"); err != nil {
+		return err
+	}
+	if vsa.wanted && t.file == "" {
+		return usageError{errors.New("--vsa names the policy that was satisfied: write it into a file, for --verify-policy")}
+	}
 	policy, err := t.read(r)
 	if err != nil {
 		return err
@@ -121,15 +146,13 @@ func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trust
 	if err != nil {
 		return usageError{err}
 	}
-	found, err := remote.Get(ref, opt.Remote(cmd.Context())...)
+	ctx, cancel := context.WithTimeout(cmd.Context(), sign.MaxTime)
+	defer cancel()
+	found, err := remote.Get(ref, opt.Remote(ctx)...)
 	if err != nil {
 		return fmt.Errorf("verifying %s: %w", ref, err)
 	}
-	return showVerified(cmd, ref.Context().Digest(found.Digest.String()), policy, format)
-}
-
-func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, format string) error {
-	verified, err := sign.Verify(cmd.Context(), artifact, policy)
+	verified, err := vsa.judge(cmd.Context(), ref.Context().Digest(found.Digest.String()), policy)
 	if err != nil {
 		return err
 	}
@@ -139,4 +162,16 @@ func showVerified(cmd *cobra.Command, artifact name.Digest, policy sign.Policy, 
 	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
 	return err
+}
+
+// judge verifies, and attaches a summary on request.
+func (s *vsaFlags) judge(ctx context.Context, artifact name.Digest, policy sign.Policy) (sign.Verified, error) {
+	if !s.wanted {
+		return sign.Verify(ctx, artifact, policy)
+	}
+	session, err := s.session(ctx, policy.PlainHTTP)
+	if err != nil {
+		return sign.Verified{}, err
+	}
+	return session.Summarize(ctx, artifact, policy)
 }

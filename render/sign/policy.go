@@ -3,6 +3,7 @@
 package sign
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +45,10 @@ type Policy struct {
 	// certificate transparency log, which private authorities do not give.
 	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
 
+	// Name and Digest are those of the policy's file, for a summary: metadata.name
+	// and "sha256:…". "" where there is none.
+	Name   string `json:"-"`
+	Digest string `json:"-"`
 	// Keychain and PlainHTTP are those of oci.Options.
 	Keychain  authn.Keychain `json:"-"`
 	PlainHTTP bool           `json:"-"`
@@ -109,6 +114,12 @@ func matchesEverybody(pattern string) bool {
 	return true
 }
 
+// OfPackages is the policy for rendered packages: Builds is about images.
+func (p Policy) OfPackages() Policy {
+	p.Builds = nil
+	return p
+}
+
 // policyFile is a policy in YAML.
 type policyFile struct {
 	APIVersion string         `json:"apiVersion"`
@@ -146,5 +157,7 @@ func ReadPolicy(file string) (Policy, error) {
 	if err := p.Spec.Check(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", file, err)
 	}
+	p.Spec.Name, _ = p.Metadata["name"].(string)
+	p.Spec.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 	return p.Spec, nil
 }
