@@ -176,7 +176,7 @@ func TestApply(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, o := range lines.Objects {
-		if o.File == "second.yaml" {
+		if filepath.Base(o.File) == "second.yaml" {
 			got[o.Kind+" "+o.Name] = fmt.Sprintf("%s %d", o.Action, o.Line)
 		}
 	}
