@@ -114,21 +114,20 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		e.forms[i] = walkHeads(data, true, func(data []byte, d krm.Document, head *krm.Head, item bool, line int) {
-			origin := krm.Origin{File: f.Path, Line: line}
-			if source, ok := restoreConsumed(data[d.Start:d.End]); ok {
-				origin.Line++
+		e.forms[i] = walkHeads(data, true, func(v visited) {
+			origin := krm.Origin{File: f.Path, Line: v.line, Kept: v.kept}
+			if source, ok := restoreConsumed(v.src[v.doc.Start:v.doc.End], &origin); ok {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if e.pkg.CollectHead(&look, data, d, head, item, origin) {
+			if !v.kept && e.pkg.CollectHead(&look, v.src, v.doc, v.head, v.item, origin) {
 				return
 			}
-			if isObject, err := look.Read(data, d, item, origin); err != nil || !isObject {
+			if isObject, err := look.Read(v.src, v.doc, v.item, origin); err != nil || !isObject {
 				return // the second pass reports it
 			}
 			if source, ok := restoreLocal(&look); ok {
-				e.pkg.Collect(source, krm.Document{End: len(source)}, item, origin)
+				e.pkg.Collect(source, krm.Document{End: len(source)}, v.item, origin)
 			} else {
 				e.pkg.CollectObject(&look)
 			}
@@ -190,13 +189,22 @@ func (e *engine) beside(f *contract.File) error {
 // EachDocument calls visit for every document of a stream, or for the items of
 // documents that are lists, with the line each starts on.
 func EachDocument(data []byte, visit func(d krm.Document, item bool, line int)) {
-	walkHeads(data, false, func(_ []byte, d krm.Document, _ *krm.Head, item bool, line int) { visit(d, item, line) })
+	walkHeads(data, false, func(v visited) { visit(v.doc, v.item, v.line) })
 }
 
-// walkHeads is EachDocument with the heads of documents, where they are certain, and the
-// text that they are in: data, or that of a list with its consumed items, which
-// only come where they are asked for.
-func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document, head *krm.Head, item bool, line int)) (f form) {
+// visited is a document of a stream, or an item of one that is a list.
+type visited struct {
+	src  []byte // that it is in: the stream, or a list with its consumed items
+	doc  krm.Document
+	item bool      // of a block list
+	head *krm.Head // nil where that is not certain
+	line int
+	kept bool // in an annotation of its list
+}
+
+// walkHeads is EachDocument with the heads of documents, and with the consumed
+// items of lists where they are asked for.
+func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -205,22 +213,34 @@ func walkHeads(data []byte, consumed bool, visit func(src []byte, d krm.Document
 	}
 	for d := range krm.Documents(data) {
 		f.several = f.several || d.End < len(data)
-		head := krm.HeadOf(data[d.Start:d.End])
-		if list, ok := listOf(data, d, head, consumed); ok {
-			f.lists = true
-			for i, item := range list.items {
-				at := list.lineOf(item.Start, lineOf)
-				if text := list.shared[i]; text != nil {
-					visit(text, krm.Document{End: len(text)}, nil, false, at)
-					continue
-				}
-				visit(list.src, item, nil, !list.flow, at)
+		text := data[d.Start:d.End]
+		head := krm.HeadOf(text)
+		if _, alone := restoreKept(text); !alone || !consumed {
+			if list, ok := listOf(data, d, false, head, consumed); ok {
+				f.lists = true
+				walkItems(list, lineOf, visit)
+				continue
 			}
-			continue
 		}
-		visit(data, d, head, false, lineOf(d.Start))
+		visit(visited{src: data, doc: d, head: head, line: lineOf(d.Start)})
 	}
 	return f
+}
+
+// walkItems visits the items of a list, and those of the lists in it.
+func walkItems(l list, lineOf func(int) int, visit func(visited)) {
+	for i, item := range l.Items {
+		if inner, ok := l.nested[i]; ok {
+			walkItems(inner, l.inner(lineOf), visit)
+			continue
+		}
+		origin := l.origin(i, "", lineOf)
+		v := visited{src: l.src, doc: item, item: !l.Flow, line: origin.Line, kept: origin.Kept}
+		if text := l.shared[i]; text != nil {
+			v.src, v.doc, v.item = text, krm.Document{End: len(text)}, false
+		}
+		visit(v)
+	}
 }
 
 // Objects calls visit for every object of a file in memory, items of lists

@@ -37,15 +37,15 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			dst = append(dst, lead...)
 		}
 		body := len(dst)
-		if source, ok := restoreConsumed(text); ok && (w.undo || w.pkg.KeepCustomResources()) {
+		if source, ok := restoreConsumed(text, &origin); ok && (w.undo || w.pkg.KeepCustomResources()) {
 			dst = append(dst, source...)
 			continue
 		} else if ok {
-			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, krm.Origin{File: file, Line: origin.Line + 1})
+			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, origin)
 			continue
 		}
 		if form.lists {
-			if list, ok := listOf(data, d, krm.HeadOf(text), true); ok {
+			if list, ok := listOf(data, d, false, krm.HeadOf(text), true); ok {
 				at, line = d.Start, origin.Line
 				dst = w.appendItems(dst, list, file, lineOf)
 				continue
@@ -105,8 +105,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	u := &w.unit
 	switch {
 	case u.Consumed && w.json: // has no place for comments
-		w.localOnly(o)
-		dst = w.appendObject(dst, o)
+		dst = appendKept(dst, o.Bytes())
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
 	case becomes == replaced:
@@ -200,6 +199,11 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	if err != nil {
 		w.findings = append(w.findings, SyntaxFinding(err, src[d.Start:d.End]))
+		return nil, kept
+	}
+	if note := o.Get("metadata", "annotations", keys.Consumed); strings.HasPrefix(note.Text(), "{") {
+		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", note,
+			"the consumed custom resources that it keeps cannot be put back, because somebody has changed it", "restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, kept
 	}
 	if !isObject {
@@ -458,12 +462,17 @@ func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
 	return dst
 }
 
-// restoreConsumed undoes appendConsumed. Lines that somebody added below are
-// kept as they are.
-func restoreConsumed(text []byte) ([]byte, bool) {
+// restoreConsumed undoes appendConsumed and appendKept. Lines that somebody added
+// below are kept as they are. The origin of the text becomes that of the resource.
+func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
+	if document, ok := restoreKept(text); ok {
+		origin.Kept = true
+		return document, true
+	}
 	if !bytes.HasPrefix(text, []byte(consumedMark)) {
 		return nil, false
 	}
+	origin.Line++
 	var source []byte
 	first, unended := true, false
 	for line := range bytes.Lines(text) {

@@ -23,7 +23,7 @@ func FuzzRender(f *testing.F) {
 	for _, text := range nasty {
 		f.Add([]byte(text))
 	}
-	for _, l := range layouts(10) {
+	for _, l := range append(layouts(10), consumedLayouts()...) {
 		f.Add([]byte(l.text))
 	}
 	c := config(f, small)

@@ -71,7 +71,7 @@ const bystander = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": 
 func around(name, object string) []layout {
 	flow := unquoted(object)
 	list := func(head, items string) string { return "{" + head + `"kind": "List", "items": [` + items + "]}" }
-	odd := strings.Contains(object, `" :`) // in a list, that is refused
+	odd := strings.Contains(object, `" :`) // refused in a list that is not JSON
 	indented := strings.NewReplacer("{", "{\n\t", ", ", ",\n\t", "}", "\n}").Replace
 	return []layout{
 		{name + "/flow", "x.yaml", flow + "\n", false},
@@ -82,10 +82,11 @@ func around(name, object string) []layout {
 		{name + "/block list", "x.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + flow + "\n- " + object + "\n", true}, // two of a name
 		{name + "/item of a block list", "x.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + flow + "\n", false},
 		{name + "/flow list", "x.yaml", "apiVersion: v1\nkind: List\nitems: [" + unquoted(bystander) + ", " + flow + "]\n", odd},
-		{name + "/json list", "x.json", list(`"apiVersion": "v1", `, object+", "+bystander) + "\n", odd},
-		{name + "/indented json list", "x.json", indented(list(`"apiVersion": "v1", `, bystander+", "+object)) + "\n", odd},
-		{name + "/list without apiVersion", "x.json", list("", object), odd},
-		{name + "/nested list", "x.json", list(`"apiVersion": "v1", `, list(`"apiVersion": "v1", `, object)), true},
+		{name + "/json list", "x.json", list(`"apiVersion": "v1", `, object+", "+bystander) + "\n", false},
+		{name + "/indented json list", "x.json", indented(list(`"apiVersion": "v1", `, bystander+", "+object)) + "\n", false},
+		{name + "/list without apiVersion", "x.json", list("", object), false},
+		{name + "/nested list", "x.json", list(`"apiVersion": "v1", `, list(`"apiVersion": "v1", `, object)), false},
+		{name + "/list in a block list", "x.yaml", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: [" + flow + "]\n", odd},
 	}
 }
 

@@ -2,14 +2,11 @@ package render
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
@@ -18,178 +15,177 @@ import (
 
 // list is a document that krm.ListItems took apart.
 type list struct {
-	src   []byte // that the document and its items are in
-	doc   krm.Document
-	items []krm.Document
-	flow  bool
+	src  []byte // that the document and its items are in
+	doc  krm.Document
+	dash bool // it is an item of a block list itself
+	krm.ItemList
 	// shared are the items that krm.SharedItems gives.
 	shared map[int][]byte
+	// nested are the items that are lists themselves.
+	nested map[int]list
 
-	// In a list, consumed items are comments in the file; src is the text with
-	// these items. A line of the file is missing before each of marks;
-	// start is where the document is in the file.
-	marks []int
-	start int
-	line  int // of start, once it is known
+	// Of a list with consumed items, which its file keeps in comments or in an
+	// annotation, src is the text with these items. Behind each of shifts lines of
+	// the file are missing; start is where the document is in the file.
+	shifts []shift
+	start  int
+	line   int // of start, once it is known
+	// kept are the places of the items that an annotation keeps.
+	kept map[int]bool
+	// unended is the end of the item whose last line had no end, 0 for none.
+	unended int
 }
 
-// listOf takes a document apart. Where consumed is set, its consumed items are
-// items again, and those that share text can be read.
-func listOf(data []byte, d krm.Document, head *krm.Head, consumed bool) (l list, ok bool) {
+// shift is a place in a text behind which it lacks lines that its file has; a
+// negative number of them was added.
+type shift struct{ at, lines int }
+
+// listOf takes a document apart, which may be an item of a block list itself.
+// Where consumed is set, its consumed items are items again, and those that share
+// text can be read.
+func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed bool) (l list, ok bool) {
+	l = list{src: data, doc: d, dash: dash}
 	if consumed {
-		defer func() {
-			if ok && !l.flow { // between brackets there are no anchors
-				l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.items))
-			}
-		}()
-	}
-	if consumed && head != nil && strings.HasSuffix(head.Kind, "List") {
-		if text, marks, restored := restoreItems(data[d.Start:d.End]); restored {
-			l = list{src: text, doc: krm.Document{End: len(text)}, marks: marks, start: d.Start}
-			if l.items, l.flow, ok = krm.ListItems(text, l.doc, krm.HeadOf(text)); ok && !l.flow {
-				return l, true
-			}
+		if l, ok = withConsumed(l, head); !ok {
+			return l, false
+		}
+		if !dash && len(l.shifts)+len(l.kept) > 0 {
+			head = krm.HeadOf(l.src[l.doc.Start:l.doc.End])
 		}
 	}
-	l = list{src: data, doc: d}
-	l.items, l.flow, ok = krm.ListItems(data, d, head)
-	return l, ok
+	if l.ItemList, ok = krm.ListItems(l.src, l.doc, dash, head); !ok {
+		return l, false
+	}
+	if consumed && !l.Flow && !dash { // between brackets there are no anchors
+		l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.Items))
+	}
+	for i, item := range l.Items {
+		if l.shared[i] != nil || !bytes.Contains(l.src[item.Start:item.End], []byte("items")) {
+			continue
+		}
+		if inner, ok := listOf(l.src, item, !l.Flow, nil, consumed); ok {
+			if l.nested == nil {
+				l.nested = make(map[int]list)
+			}
+			l.nested[i] = inner
+		}
+	}
+	return l, true
+}
+
+// withConsumed makes the consumed items of a list items again. ok is false where
+// somebody has made that impossible.
+func withConsumed(l list, head *krm.Head) (restored list, ok bool) {
+	text := l.src[l.doc.Start:l.doc.End]
+	if head != nil && strings.HasSuffix(head.Kind, "List") && bytes.Contains(text, []byte("\n"+consumedMark)) {
+		return restoreItems(text, l.doc.Start), true
+	}
+	if !bytes.Contains(text, []byte(keys.Consumed)) {
+		return l, true
+	}
+	return restoreFlowItems(l)
 }
 
 // lineOf gives the line of a place in src; inFile does so for one in the file.
 // Calls of both have to be in the order of the places.
 func (l *list) lineOf(at int, inFile func(int) int) int {
-	if len(l.marks) == 0 {
+	if len(l.shifts) == 0 {
 		return inFile(at)
 	}
 	if l.line == 0 {
 		l.line = inFile(l.start)
 	}
-	gone, _ := slices.BinarySearch(l.marks, at+1)
-	return l.line + bytes.Count(l.src[:at], []byte{'\n'}) + gone
+	line := l.line + bytes.Count(l.src[:at], []byte{'\n'})
+	for _, s := range l.shifts {
+		if s.at <= at {
+			line += s.lines
+		}
+	}
+	return line
 }
 
-// restoreItems makes the consumed items of a block list items again. It gives
-// the places at which a line has gone.
-func restoreItems(text []byte) (restored []byte, marks []int, ok bool) {
-	if !bytes.Contains(text, []byte("\n"+consumedMark)) {
-		return nil, nil, false
+// inner is lineOf for the lists in the list.
+func (l *list) inner(inFile func(int) int) func(int) int {
+	return func(at int) int { return l.lineOf(at, inFile) }
+}
+
+// origin gives the origin of an item.
+func (l *list) origin(i int, file string, inFile func(int) int) krm.Origin {
+	if at := l.Items[i].Start; !l.kept[at] {
+		return krm.Origin{File: file, Line: l.lineOf(at, inFile)}
 	}
-	within := false
+	return krm.Origin{File: file, Line: l.lineOf(l.doc.Start, inFile), Kept: true}
+}
+
+// restoreItems makes the consumed items of a block list items again.
+func restoreItems(text []byte, start int) list {
+	l := list{start: start}
+	within, unended := false, false
 	for line := range bytes.Lines(text) {
 		if bytes.HasPrefix(line, []byte(consumedMark)) {
-			within, marks = true, append(marks, len(restored))
+			within, unended = true, bytes.Contains(line, []byte(unendedMark))
+			l.shifts = append(l.shifts, shift{len(l.src), 1})
 			continue
 		}
 		if within {
 			if line, within = bytes.CutPrefix(line, []byte(ConsumedLine)); !within {
 				line, within = bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
 			}
+			if !within && unended {
+				l.unended, unended = len(l.src), false
+			}
 		}
-		restored = append(restored, line...)
+		l.src = append(l.src, line...)
 	}
-	return restored, marks, true
+	l.doc.End = len(l.src)
+	if within && unended {
+		l.unended = len(l.src)
+	}
+	return l
 }
 
 // appendItems renders the items of a list in place. Generated objects become
 // items behind their workload's.
 func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) int) []byte {
-	data, d, items, flow := l.src, l.doc, l.items, l.flow
+	data, d, items := l.src, l.doc, l.Items
 	if len(items) == 0 {
 		return append(dst, data[d.Start:d.End]...)
 	}
-	start := len(dst)
+	if l.Flow {
+		return w.appendFlowItems(dst, l, file, lineOf)
+	}
 	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor, from, findings := items[0].Start, len(dst), len(w.findings)
+	cursor, from := items[0].Start, len(dst)
 	for i, item := range items {
-		w.stats.Documents++
-		if done := cursor - items[0].Start; done > (d.End-items[0].Start)/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
-			// Room for all items at once, should they grow like those so far.
-			rest := float64(len(dst)-from) / float64(done) * float64(d.End-cursor)
-			dst = room.Grow(dst, int(rest*1.1)+pieceSize)
-		}
+		dst = makeRoom(dst, cursor-items[0].Start, d.End-items[0].Start, from)
 		between := data[cursor:item.Start]
-		cursor = item.End
-		origin := krm.Origin{File: file, Line: l.lineOf(item.Start, lineOf)}
-		if flow {
-			if len(dst) == from { // all before it were dropped, and their commas with them
-				between = nil
-			}
-			dst = w.appendFlowItem(dst, data, between, item, origin)
-		} else {
-			before := len(dst)
-			dst = append(krm.EndLine(dst, lineEnding(data)), between...)
-			start := len(dst)
-			if dst = w.appendItem(dst, data, item, l.shared[i], origin); len(dst) == start { // dropped
-				dst = append(dst[:before], between...)
-			}
+		if cursor = item.End; item.End == l.unended {
+			item.End = item.Start + len(trimEnd(data[item.Start:item.End]))
+		}
+		before := len(dst)
+		dst = append(krm.EndLine(dst, lineEnding(data)), between...)
+		if inner, ok := l.nested[i]; ok {
+			dst = w.appendItems(dst, inner, file, l.inner(lineOf))
+			continue
+		}
+		w.stats.Documents++
+		start := len(dst)
+		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file, lineOf)); len(dst) == start { // dropped
+			dst = append(dst[:before], between...)
 		}
 	}
-	if tail := data[cursor:d.End]; len(tail) > 0 && !flow {
+	if tail := data[cursor:d.End]; len(tail) > 0 {
 		dst = append(krm.EndLine(dst, lineEnding(data)), tail...)
-	} else {
-		dst = append(dst, tail...)
-	}
-	if flow && !krm.Failed(w.findings[findings:]) {
-		w.checkFlowList(dst[start:], data, d, file)
 	}
 	return dst
 }
 
-// checkFlowList holds back a list between brackets that no parser would read.
-func (w *worker) checkFlowList(text, data []byte, d krm.Document, file string) {
-	if bytes.Equal(text, data[d.Start:d.End]) {
-		return
-	}
-	var o krm.Object
-	_, err := o.Read(text, krm.Document{End: len(text)}, false, krm.Origin{File: file, Line: 1})
-	if why, rewritten := o.Rewritten(); err == nil && rewritten {
-		err = errors.New("it has " + why)
-	} else if err == nil && json.Valid(data[d.Start:d.End]) && !json.Valid(text) {
-		err = errors.New("it is not JSON")
-	}
-	if err != nil {
-		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, File: file, Line: 1 + bytes.Count(data[:d.Start], []byte{'\n'}),
-			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
-	}
-}
-
-// appendFlowItem renders an item between brackets, where the comma before it
-// goes with an item that is dropped.
-func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin) []byte {
-	w.inline = true
-	o, becomes := w.process(data, item, false, origin)
-	if becomes == dropped || becomes == replaced && len(w.unit.Generated) == 0 {
-		return dst
-	}
-	dst = append(dst, between...)
-	if o == nil {
-		return append(dst, data[item.Start:item.End]...)
-	}
-	u := &w.unit
-	if u.Consumed {
-		w.localOnly(o)
-	}
-	first := becomes == replaced
-	if !first {
-		dst = w.appendObject(dst, o)
-	}
-	for i := range u.Generated {
-		w.stats.Generated++
-		n, err := yaml.Parse(string(u.Generated[i].Text()))
-		var json []byte
-		if err == nil {
-			json, err = n.MarshalJSON()
-		}
-		if err != nil {
-			w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), ""))
-			return dst
-		}
-		if !first {
-			dst = append(dst, ", "...)
-		}
-		first = false
-		dst = append(dst, bytes.TrimSpace(json)...)
+// makeRoom makes room for all of a list at once, should its rest grow like what is
+// done, which is in dst from a place on.
+func makeRoom(dst []byte, done, all, from int) []byte {
+	if done > all/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
+		rest := float64(len(dst)-from) / float64(done) * float64(all-done)
+		return room.Grow(dst, int(rest*1.1)+pieceSize)
 	}
 	return dst
 }
@@ -212,7 +208,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 	u := &w.unit
 	switch {
 	case becomes == replaced:
-	case u.Consumed && !w.opt.Hosted && !o.Unended():
+	case u.Consumed && !w.opt.Hosted:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
 	case u.Consumed:
 		w.localOnly(o)
@@ -237,9 +233,6 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 	}
 	return dst
 }
-
-// keys.Consumed says that the render added krm.LocalConfig, and to what: to
-// annotations that it "created", "added" to, or found "emptied" and how.
 
 // localOnly marks a custom resource that was input: hosts keep it in the
 // package and leave it out of what they apply.
@@ -266,7 +259,7 @@ func (w *worker) localOnly(o *krm.Object) {
 func restoreLocal(o *krm.Object) ([]byte, bool) {
 	annotations := o.Get("metadata", "annotations")
 	was, marked := o.Annotation(keys.Consumed)
-	if !marked {
+	if !marked || strings.HasPrefix(was, "{") { // a list's, which restoreFlowItems knows
 		return nil, false
 	}
 	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == keys.Consumed || n.Key() == krm.LocalConfig })

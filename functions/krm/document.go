@@ -3,7 +3,6 @@ package krm
 import (
 	"bytes"
 	"iter"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -318,50 +317,6 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 		p = next
 	}
 	return spans, from, to, true
-}
-
-// ListItems splits a document at its items if the kind in its head, from HeadOf,
-// ends in List. In a block list each is whole lines, the first with its dash; in a flow list each is
-// the text between the commas. ok is false for every other document, and for
-// a list that the scanner is not certain of.
-func ListItems(src []byte, d Document, head *Head) (items []Document, flow, ok bool) {
-	doc := src[d.Start:d.End]
-	if head != nil && !strings.HasSuffix(head.Kind, "List") || !bytes.Contains(doc, []byte("items")) {
-		return nil, false, false
-	}
-	if head != nil {
-		if items, _, _, ok := Items(src, d.Start, d.End); ok {
-			withBlanks(src, items, d.End)
-			return items, false, true
-		}
-	} else if !bytes.Contains(doc, []byte("List")) {
-		return nil, false, false
-	}
-	var o Object
-	if _, err := o.Read(src, d, false, Origin{}); err != nil || o.rewritten || !strings.HasSuffix(o.Kind, "List") {
-		return nil, false, false
-	}
-	list := o.Get("items")
-	if !list.IsList() {
-		return nil, false, false
-	}
-	flow = list.node().style == flowStyle
-	for item := range list.Items() {
-		n := item.node()
-		span := Document{Start: int(n.start), End: int(n.end)}
-		if !flow {
-			span = Document{Start: o.tree.lineStart(int(n.keyStart)), End: o.tree.lineEnd(int(max(n.end, n.keyEnd)))}
-			if len(bytes.TrimLeft(src[span.Start:n.keyStart], " ")) > 0 {
-				return nil, false, false
-			}
-		}
-		span.Lead = span.Start
-		items = append(items, span)
-	}
-	if !flow {
-		withBlanks(src, items, d.End)
-	}
-	return items, flow, true
 }
 
 // withBlanks gives items the lines of spaces that follow them, which would

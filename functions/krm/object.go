@@ -12,6 +12,9 @@ type Origin struct {
 	File string
 	// Line is where the object's text starts, counting from 1.
 	Line int
+	// Kept says that the text is kept inside a value of the file, so that no other
+	// line of it is known.
+	Kept bool
 }
 
 // Annotations in which the hosts of KRM functions say which file an item is
@@ -64,7 +67,7 @@ type lineCut struct{ line, gone int }
 // The error names what is wrong with the YAML, with its line in the file.
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
 	*o = Object{
-		Origin: origin, start: d.Start, end: d.End, item: dash,
+		Origin: origin, start: d.Start, end: d.End, item: dash, moved: origin.Kept,
 		tree: tree{src: src, nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
 	}
 	if at, reason := valid(src[d.Start:d.End]); reason == invalidUTF8 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/go-multierror"
@@ -86,6 +87,9 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 		// The error has the document in it, which may be a Secret.
 		return nil, fmt.Errorf("%s: a document is not a Kubernetes object: apiVersion or kind is missing, or metadata is not a map", at)
 	}
+	if items, has := u.Object["items"]; has && items == nil && strings.HasSuffix(u.GetKind(), "List") {
+		return nil, nil // a render consumed all of them
+	}
 	if !u.IsList() {
 		if u.GetName() == "" {
 			return nil, fmt.Errorf("%s: %s has no metadata.name, which server-side apply needs", at, u.GetKind())
@@ -93,19 +97,23 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 		return []Object{{u, file, line}}, nil
 	}
 	var items []Object
-	err = u.EachListItem(func(item runtimeObject) error {
+	var take func(item runtimeObject) error
+	take = func(item runtimeObject) error {
 		o, ok := item.(*unstructured.Unstructured)
+		if ok && o.IsList() {
+			return o.EachListItem(take)
+		}
 		if !ok || o.GetName() == "" {
 			return errors.New("an item of a list has no metadata.name")
 		}
 		items = append(items, Object{o, file, line})
 		return nil
-	})
-	if err != nil {
+	}
+	if err := u.EachListItem(take); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	if parts, _, ok := krm.ListItems(text, d, krm.HeadOf(text[d.Start:d.End])); ok && len(parts) == len(items) {
-		for i, line := range linesOf(text, parts) {
+	if parts, ok := krm.ListItems(text, d, false, krm.HeadOf(text[d.Start:d.End])); ok && len(parts.Items) == len(items) {
+		for i, line := range linesOf(text, parts.Items) {
 			items[i].Line = line
 		}
 	}

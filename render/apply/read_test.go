@@ -80,3 +80,19 @@ func TestRefusalsNameTheirLine(t *testing.T) {
 		}
 	}
 }
+
+// Lists in a list give their items, and those that a render emptied give none.
+func TestReadLists(t *testing.T) {
+	const emptied = "apiVersion: v1\nkind: List\nitems:\n# armature.dev/consumed: TokenExchange a\n#| - kind: TokenExchange\n"
+	const kept = `{"apiVersion": "v1", "kind": "List", "metadata": {"annotations": {"armature.dev/consumed": "{}"}}, "items": []}` + "\n"
+	const nested = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}]}, ` +
+		`{"apiVersion": "v1", "kind": "List", "items": []}, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}}]}` + "\n"
+	objects, err := apply.Read("app.yaml", []byte(emptied+"---\n"+kept+"---\n"+nested))
+	var names []string
+	for _, o := range objects {
+		names = append(names, o.GetKind()+" "+o.GetName())
+	}
+	if want := []string{"ConfigMap one", "ConfigMap two"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("%q, %v; want %q", names, err, want)
+	}
+}
