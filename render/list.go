@@ -235,7 +235,9 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, 
 }
 
 // localOnly marks a custom resource that was input: hosts keep it in the
-// package and leave it out of what they apply.
+// package and leave it out of what they apply. keys.Consumed says to what
+// krm.LocalConfig was added: to annotations that it "created", "added" to, or
+// found "emptied" and how.
 func (w *worker) localOnly(o *krm.Object) {
 	metadata, annotations := o.Get("metadata"), []string{"annotations"}
 	if metadata.Get("annotations", krm.LocalConfig).Exists() {

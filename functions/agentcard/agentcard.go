@@ -46,18 +46,18 @@ func Check(card *api.AgentCard) []krm.Finding {
 	}
 	if e := spec.Endpoint; e != nil {
 		if e.Path != nil && (!strings.HasPrefix(*e.Path, "/") || strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
-			c.error("agentcard/bad-path", "spec.endpoint.path", fmt.Sprintf("%q is not a path", *e.Path), "begin with /, without spaces")
+			c.error("agentcard/bad-path", "spec.endpoint.path", fmt.Sprintf("%q is not a path", krm.Shown(*e.Path)), "begin with /, without spaces")
 		}
 		if e.Port != nil && (*e.Port < 1 || *e.Port > 65535) {
 			c.error("agentcard/bad-port", "spec.endpoint.port", fmt.Sprintf("%d is not a port", *e.Port), "use 1 to 65535")
 		}
 		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
-			c.error("agentcard/unknown-value", "spec.endpoint.scheme", fmt.Sprintf("%q is not known here", *e.Scheme), "use http or https")
+			c.error("agentcard/unknown-value", "spec.endpoint.scheme", fmt.Sprintf("%q is not known here", krm.Shown(*e.Scheme)), "use http or https")
 		}
 	}
 	if spec.SyncPeriod != nil {
 		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
-			c.error("agentcard/bad-period", "spec.syncPeriod", fmt.Sprintf("%q is not a period of a second or more", *spec.SyncPeriod), "write it as 30s or 5m")
+			c.error("agentcard/bad-period", "spec.syncPeriod", fmt.Sprintf("%q is not a period of a second or more", krm.Shown(*spec.SyncPeriod)), "write it as 30s or 5m")
 		}
 	}
 	return c.findings
@@ -95,7 +95,7 @@ func (c *checker) selector(s *api.LabelSelector) {
 				c.error("agentcard/bad-selector", field+".values", e.Operator+" takes no values", "leave values out")
 			}
 		default:
-			c.error("agentcard/bad-selector", field+".operator", fmt.Sprintf("%q is not known here", e.Operator),
+			c.error("agentcard/bad-selector", field+".operator", fmt.Sprintf("%q is not known here", krm.Shown(e.Operator)),
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {

@@ -69,7 +69,7 @@ func (s *state) script(text []byte) {
 		at := s.pkg.Place
 		s.pkg.Report.Add(krm.Finding{
 			Rule: "config/runtime-script", Severity: krm.Error, File: at.File, Line: at.LineOf(field), Field: field,
-			Message: *s.config.RuntimeScriptFile + " " + problem,
+			Message: krm.Shown(*s.config.RuntimeScriptFile) + " " + problem,
 			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
 		})
 	}

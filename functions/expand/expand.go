@@ -108,7 +108,7 @@ func (r *Resource) Report(severity krm.Severity, rule, field, message, hint stri
 // CheckImage reports a value that is not an image.
 func (r *Resource) CheckImage(function, field, image string) {
 	if !identity.IsImage(image) {
-		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", image), "write it as registry/name:tag or registry/name@sha256:…")
+		r.Report(krm.Error, function+"/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(image)), "write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
 

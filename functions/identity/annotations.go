@@ -122,7 +122,7 @@ func (c *checker) componentAnnotation(dst *Component, suffix, value, field strin
 		case "enabled", "true":
 			dst.Enabled = true
 		default:
-			c.error("identity/bad-annotation", field, fmt.Sprintf("%q says neither on nor off", value), "use enabled or disabled")
+			c.error("identity/bad-annotation", field, fmt.Sprintf("%q says neither on nor off", krm.Shown(value)), "use enabled or disabled")
 		}
 	case imageSuffix:
 		c.image(field, value)
@@ -144,7 +144,7 @@ func (c *checker) componentAnnotation(dst *Component, suffix, value, field strin
 func (c *checker) number(field, value string, dst *int, check func(string, int)) {
 	n, err := strconv.Atoi(strings.TrimSpace(value))
 	if err != nil {
-		c.error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", value), "write a number in quotes")
+		c.error("identity/bad-annotation", field, fmt.Sprintf("%q is not a number", krm.Shown(value)), "write a number in quotes")
 		return
 	}
 	check(field, n)
@@ -161,7 +161,7 @@ func (c *checker) portList(field, value string, dst *[]int) {
 		}
 		n, err := strconv.Atoi(item)
 		if err != nil {
-			c.error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", item), "separate port numbers with commas")
+			c.error("identity/bad-annotation", field, fmt.Sprintf("%q is not a port", krm.Shown(item)), "separate port numbers with commas")
 			continue
 		}
 		c.portNumber(field, n)

@@ -42,7 +42,7 @@ func (c *checker) warning(rule, field, message, hint string) {
 
 func (c *checker) oneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", value),
+		c.error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", krm.Shown(value)),
 			"use one of: "+strings.Join(allowed, ", "))
 	}
 }
@@ -80,7 +80,7 @@ func (c *checker) url(field, value string) {
 	u, err := url.Parse(value)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
-		c.error("identity/bad-url", field, fmt.Sprintf("%q is not an http or https URL", withoutUser(value)),
+		c.error("identity/bad-url", field, "this is not an http or https URL",
 			"write it as http://host:port/path")
 	case u.User != nil:
 		c.error("identity/secret-in-url", field, "the URL holds a user name or password",
@@ -88,14 +88,6 @@ func (c *checker) url(field, value string) {
 	case u.Port() != "" && !validPort(u.Port()):
 		c.error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
 	}
-}
-
-// withoutUser drops the user part of a URL, which may hold a password.
-func withoutUser(value string) string {
-	if i := strings.LastIndexByte(value, '@'); i >= 0 {
-		return "…" + value[i:]
-	}
-	return value
 }
 
 // endpoint takes host:port or a URL.
@@ -106,7 +98,7 @@ func (c *checker) endpoint(field, value string) {
 		// What is true of the host and port of a URL is true of them alone.
 		u, err := url.Parse("http://" + value)
 		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
-			c.error("identity/bad-endpoint", field, fmt.Sprintf("%q is neither host:port nor a URL", withoutUser(value)),
+			c.error("identity/bad-endpoint", field, "this is neither host:port nor a URL",
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
 		}
@@ -167,7 +159,7 @@ func (c *checker) trustDomain(field, value string) {
 	// SPIFFE ID, section 2.1.
 	for _, r := range value {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_' {
-			c.error("identity/bad-trust-domain", field, fmt.Sprintf("%q is not a SPIFFE trust domain", value),
+			c.error("identity/bad-trust-domain", field, fmt.Sprintf("%q is not a SPIFFE trust domain", krm.Shown(value)),
 				"use lower-case letters, digits, dots, dashes and underscores, without spiffe://")
 			return
 		}
@@ -186,7 +178,7 @@ func (c *checker) socket(field, value string) string {
 	dir := path.Dir(p)
 	switch {
 	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
-		c.error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", value),
+		c.error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", krm.Shown(value)),
 			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
 	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt", dir == "/dev", dir == "/proc", dir == "/sys":
 		c.error("identity/bad-socket", field, "the socket's directory "+dir+" is mounted over the container's own",
@@ -197,7 +189,7 @@ func (c *checker) socket(field, value string) string {
 
 func (c *checker) realm(field, value string) {
 	if c.text(field, value) && strings.ContainsAny(value, "/?#%\\ ") {
-		c.error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", value), "write the name only, without the URL")
+		c.error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", krm.Shown(value)), "write the name only, without the URL")
 	}
 }
 
@@ -213,10 +205,12 @@ func (c *checker) secretName(field, value string) {
 	}
 }
 
-func (c *checker) prefixName(field, value string) {
+func (c *checker) prefixName(field, value string) bool {
 	if !ValidName(value) {
-		c.error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", value), "write it as kagenti.io")
+		c.error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", krm.Shown(value)), "write it as kagenti.io")
+		return false
 	}
+	return true
 }
 
 // ValidName reports whether s is a DNS-1123 subdomain, as the names of objects are.
@@ -249,7 +243,7 @@ func (c *checker) clientName(field, value string) {
 		inner, tail, closed := strings.Cut(after, "}}")
 		name := strings.TrimSpace(inner)
 		if !closed || !slices.Contains(ClientNameVariables(), strings.TrimPrefix(name, ".")) || !strings.HasPrefix(name, ".") {
-			c.error("identity/bad-client-name", field, fmt.Sprintf("%q holds an unknown placeholder", value),
+			c.error("identity/bad-client-name", field, fmt.Sprintf("%q holds an unknown placeholder", krm.Shown(value)),
 				"use {{."+strings.Join(ClientNameVariables(), "}}, {{.")+"}}")
 			return
 		}
@@ -265,7 +259,7 @@ func ClientNameVariables() []string {
 func (c *checker) roleARN(field, value string) {
 	parts := strings.Split(value, ":")
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") || strings.ContainsAny(value, " \n\r\t") {
-		c.error("identity/bad-role-arn", field, fmt.Sprintf("%q is not the ARN of an IAM role", value),
+		c.error("identity/bad-role-arn", field, fmt.Sprintf("%q is not the ARN of an IAM role", krm.Shown(value)),
 			"write it as arn:aws:iam::123456789012:role/name")
 	}
 }
@@ -277,7 +271,7 @@ func (c *checker) gcpProvider(field, value string) string {
 	parts := strings.Split(name, "/")
 	if len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
 		parts[4] != "workloadIdentityPools" || parts[6] != "providers" || slices.Contains(parts, "") || strings.ContainsAny(name, " \n\r\t\"") {
-		c.error("identity/bad-provider-name", field, fmt.Sprintf("%q is not a workload identity provider", value),
+		c.error("identity/bad-provider-name", field, fmt.Sprintf("%q is not a workload identity provider", krm.Shown(value)),
 			"write it as projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
 	}
 	return host + name
@@ -287,7 +281,7 @@ func (c *checker) scopes(field string, scopes []string) {
 	for i, s := range scopes {
 		// RFC 6749, section 3.3.
 		if s == "" || strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
-			c.error("identity/bad-scope", indexed(field, i), fmt.Sprintf("%q is not an OAuth scope", s),
+			c.error("identity/bad-scope", indexed(field, i), fmt.Sprintf("%q is not an OAuth scope", krm.Shown(s)),
 				"use printable ASCII without spaces, quotes and backslashes, one scope per item")
 		}
 	}
@@ -298,14 +292,14 @@ func (c *checker) bypassPath(field, p string) {
 		return
 	}
 	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
-		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", p),
+		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", krm.Shown(p)),
 			"begin with /, use * for anything but /, and no commas")
 	}
 }
 
 func (c *checker) path(field, p string) {
 	if c.text(field, p) && p[0] != '/' {
-		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path", p), "begin with /")
+		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path", krm.Shown(p)), "begin with /")
 	}
 }
 
@@ -316,11 +310,11 @@ func (c *checker) hostGlob(field, host string) {
 	colons := strings.Count(host, ":")
 	switch {
 	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
-		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a host", host), "write the host only, without scheme and path")
+		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a host", krm.Shown(host)), "write the host only, without scheme and path")
 	case colons == 1:
-		c.error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", host), "leave the port out")
+		c.error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", krm.Shown(host)), "leave the port out")
 	case strings.Count(host, "{") != strings.Count(host, "}") || strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
-		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", host), "close each brace and bracket")
+		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", krm.Shown(host)), "close each brace and bracket")
 	}
 }
 
@@ -337,7 +331,7 @@ func (c *checker) attribute(field, name, value string) {
 func (c *checker) rate(field, value string) string {
 	f, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(f >= 0 && f <= 1) {
-		c.error("identity/sampling-rate", field, value+" is not a share of traces", "use a number from 0 to 1")
+		c.error("identity/sampling-rate", field, krm.Shown(value)+" is not a share of traces", "use a number from 0 to 1")
 		return "0"
 	}
 	return strconv.FormatFloat(f, 'f', -1, 64)
@@ -345,7 +339,7 @@ func (c *checker) rate(field, value string) string {
 
 func (c *checker) image(field, value string) {
 	if c.text(field, value) && !IsImage(value) {
-		c.error("identity/bad-image", field, fmt.Sprintf("%q is not an image", value), "write it as registry/name:tag or registry/name@sha256:…")
+		c.error("identity/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(value)), "write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
 
@@ -359,7 +353,7 @@ func (c *checker) quantity(field string, dst *string, src *api.Quantity) {
 	}
 	*dst = string(*src)
 	if *src != "" && !isQuantity(string(*src)) {
-		c.error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", string(*src)), "write it as 100m or 64Mi")
+		c.error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", krm.Shown(string(*src))), "write it as 100m or 64Mi")
 	}
 }
 
@@ -422,7 +416,7 @@ func (c *checker) exclude(globs []string) {
 	for i, g := range globs {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
 		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
-			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", g),
+			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", krm.Shown(g)),
 				"write a path relative to the package, where * matches anything but /, and ** any folders: charts/**")
 		}
 	}
@@ -581,11 +575,11 @@ func (c *checker) issuer(s *Settings) {
 			field = at
 		}
 		c.warning("identity/jwks-of-keycloak", field,
-			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", s.Inbound.Issuer, s.Inbound.JWKSURL),
+			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
 			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL where the issuer is another name of this Keycloak")
 	case s.derive.issuer && !s.derive.jwks:
 		c.warning("identity/issuer-of-keycloak", validation+"jwksUrl",
-			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", s.Inbound.JWKSURL, s.Inbound.Issuer),
+			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to what the tokens' iss says")
 	}
 }

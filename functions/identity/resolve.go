@@ -57,8 +57,9 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	c.oneOf("profile", profile, ProfileKagenti, ProfileRossoctl, ProfilePublished)
 	s := defaults(profile)
 	if p := cfg.Spec.LabelPrefix; p != nil {
-		c.prefixName("labelPrefix", *p)
-		s.Prefix = *p
+		if c.prefixName("labelPrefix", *p) {
+			s.Prefix = *p
+		}
 	}
 	c.optionalOneOf("sidecars", cfg.Spec.Sidecars, "native", "classic")
 	c.optionalOneOf("rollout", cfg.Spec.Rollout, "none", "hash")

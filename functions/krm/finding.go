@@ -105,6 +105,23 @@ func Printable(text string) string {
 	return b.String()
 }
 
+// Shown is an author's value as a finding may quote it. What may be a secret is
+// left out: what is before the host of a URL or an image, and what is behind a
+// question mark or a number sign.
+func Shown(value string) string {
+	rest := ""
+	if i := strings.IndexAny(value, "?#"); i >= 0 {
+		value, rest = value[:i], "…"
+	}
+	if name, digest, found := strings.Cut(value, "@sha256:"); found {
+		value, rest = name, "@sha256:"+digest+rest
+	}
+	if i := strings.LastIndexByte(value, '@'); i >= 0 {
+		value = "…" + value[i:]
+	}
+	return value + rest
+}
+
 // Failed reports whether any finding is an error.
 func Failed(fs []Finding) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity == Error })

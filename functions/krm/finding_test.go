@@ -19,3 +19,21 @@ func TestFindingString(t *testing.T) {
 		}
 	}
 }
+
+func TestShown(t *testing.T) {
+	for value, want := range map[string]string{
+		"":                                     "",
+		"many":                                 "many",
+		"web:v1":                               "web:v1",
+		"http://user:word@host:80/path":        "…@host:80/path",
+		"user:w@rd@registry/web":               "…@registry/web",
+		"registry/web:v1@sha256:00":            "registry/web:v1@sha256:00",
+		"user:word@registry/web@sha256:00":     "…@registry/web@sha256:00",
+		"https://host/path?token=word&a=b@c":   "https://host/path…",
+		"https://u:p@host/path#token=word?a=b": "…@host/path…",
+	} {
+		if have := Shown(value); have != want {
+			t.Errorf("%q is shown as %q, want %q", value, have, want)
+		}
+	}
+}

@@ -195,7 +195,7 @@ func floating(image string) bool {
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", image, more(c.images[image], "container")), "name a version, and run `armature pin` for its digest")
+			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", krm.Shown(image), more(c.images[image], "container")), "name a version, and run `armature pin` for its digest")
 		}
 	})
 }
@@ -203,7 +203,7 @@ func latestImage(c *checker) {
 func unpublishedImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if identity.Unpublished(image) {
-			c.once(image, at, fmt.Sprintf("%q was never published%s", image, more(c.images[image], "container")), identity.UnpublishedRemedy)
+			c.once(image, at, fmt.Sprintf("%q was never published%s", krm.Shown(image), more(c.images[image], "container")), identity.UnpublishedRemedy)
 		}
 	})
 }
@@ -211,7 +211,7 @@ func unpublishedImage(c *checker) {
 func unpinnedImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", image, more(c.images[image], "container")), "run `armature pin` to write digests into armature.lock")
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.images[image], "container")), "run `armature pin` to write digests into armature.lock")
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -129,7 +130,11 @@ func (c *checker) missing(kind, hint string) {
 		if r.kind != kind || name == "" || r.optional || name == "kube-root-ca.crt" || c.has(kind, c.Namespace, name) {
 			continue
 		}
-		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, name, more(c.unresolved[id{kind, c.Namespace, name}], "reference")), hint)
+		called := name
+		if !identity.ValidName(name) { // and perhaps what is in one
+			called = "of this name"
+		}
+		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.unresolved[id{kind, c.Namespace, name}], "reference")), hint)
 	}
 }
 

@@ -45,9 +45,9 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		other, known := l.images[image.Image]
 		switch {
 		case !imageForm.MatchString(image.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image without a digest", image.Image))
+			report(field+".image", fmt.Sprintf("%q is not an image without a digest", krm.Shown(image.Image)))
 		case !digestForm.MatchString(image.Digest):
-			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", image.Digest))
+			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(image.Digest)))
 		case known && other.value != image.Digest:
 			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
 		default:
@@ -61,7 +61,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		case b.Name == "":
 			report(field+".name", "a build without a name")
 		case !builtForm.MatchString(b.Image):
-			report(field+".image", fmt.Sprintf("%q is not an image with a digest", b.Image))
+			report(field+".image", fmt.Sprintf("%q is not an image with a digest", krm.Shown(b.Image)))
 		case known && other.value != b.Image:
 			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name, other.place))
 		default:
