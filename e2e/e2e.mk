@@ -57,7 +57,7 @@ cluster-programs: controlplane
 	@for module in tekton kaniko buildkit lifecycle cosign anchore oras; do e2e/build.sh $$module $$module tool || exit; done
 	@e2e/build.sh grype-database anchore ./database
 	@go build -o .cache/bin/ ./e2e/cmd/cluster
-	@CGO_ENABLED=0 go build -o .cache/bin/ ./cmd/armature-controller # for an image without a C library
+	@CGO_ENABLED=0 go build $(LDFLAGS) -o .cache/bin/ ./cmd/armature-controller # for an image without a C library
 
 cluster-packages:
 	@e2e/packages.sh cluster

@@ -39,6 +39,9 @@ type image struct {
 	// shell puts busybox below everything else. A Tekton step with a script
 	// needs one.
 	shell bool
+	// static puts what a static base image has below everything else: certificates
+	// and a user without rights.
+	static bool
 	// debian names packages that are put in with all that they depend on.
 	debian []string
 	// folder is one of folders, for /.
@@ -63,11 +66,7 @@ var images = []image{
 	program("tekton-sidecarlogresults", "/ko-app/sidecarlogresults", "tekton/sidecarlogresults"),
 	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
 
-	{
-		name: "armature-controller", standsFor: "ghcr.io/armature-dev/armature-controller:v0.1.0",
-		programs: map[string]string{"/ko-app/armature-controller": "armature-controller"},
-		config:   v1.Config{Entrypoint: []string{"/ko-app/armature-controller"}},
-	},
+	controllerImage(),
 
 	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
 	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),
@@ -187,26 +186,32 @@ func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (bui
 	}); err != nil || len(found) > 0 {
 		return false, err
 	}
-	layers, err := c.layers(image, shell)
+	img, err := c.makeImage(image, shell)
 	if err != nil {
-		return false, err
-	}
-	img, err := mutate.AppendLayers(empty.Image, layers...)
-	if err != nil {
-		return false, err
-	}
-	file, err := img.ConfigFile()
-	if err != nil {
-		return false, err
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Config = "linux", "amd64", image.config
-	if img, err = mutate.ConfigFile(img, file); err != nil {
 		return false, err
 	}
 	return true, store.ReplaceImage(img, named, layout.WithAnnotations(map[string]string{
 		nameKey: image.name, madeOfKey: madeOf,
 	}))
+}
+
+// makeImage makes an image, which has no time: the same parts have the same digest.
+func (c Cluster) makeImage(image image, shell v1.Layer) (v1.Image, error) {
+	layers, err := c.layers(image, shell)
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Config = "linux", "amd64", image.config
+	return mutate.ConfigFile(img, file)
 }
 
 // madeOf changes with the image's parts: its description above, the layer with
@@ -217,6 +222,13 @@ func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
 		return "", err
 	}
 	parts := []any{image.debian, image.programs, image.config, image.rootless, sha256.Sum256(files.buf.Bytes())}
+	if image.static {
+		certificates, err := c.certificates()
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, sha256.Sum256(certificates))
+	}
 	if image.shell {
 		digest, err := shell.Digest()
 		if err != nil {
@@ -239,6 +251,17 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 	var layers []v1.Layer
 	if image.shell {
 		layers = append(layers, shell)
+	}
+	if image.static {
+		var files archive
+		if err := c.addBase(&files); err != nil {
+			return nil, err
+		}
+		layer, err := files.layer()
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
 	}
 	var root string // the packages' files
 	if len(image.debian) > 0 {
