@@ -3,6 +3,7 @@ package api
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Phase sums up a build in one word.
@@ -60,6 +61,14 @@ const (
 	ReasonInvalidPipeline    = "InvalidPipeline"
 	ReasonPipelineTooLarge   = "PipelineTooLarge"
 	ReasonUnboundWorkspace   = "UnboundWorkspace"
+	// A build changes what its mode's template locks.
+	ReasonLocked = "LockedByTemplate"
+	// A build sets what one step hands to another.
+	ReasonWiredParameter = "WiredParameter"
+	// A step that signs is outside of the platform's templates.
+	ReasonPlatformStep = "PlatformStep"
+	// A template with attest: true, or its step, is not the platform's.
+	ReasonNotPlatform = "NotFromPlatform"
 
 	ReasonSourceSecretNotFound = "SpecSourceSecretRefNotFound"
 	ReasonOutputSecretNotFound = "SpecOutputSecretRefNotFound"
@@ -113,6 +122,11 @@ type AgentBuildStatus struct {
 	// PipelineRunName of the last run.
 	// +optional
 	PipelineRunName string `json:"pipelineRunName,omitempty"`
+
+	// PipelineRunUID of the last run, as its create returned it. A run of another
+	// UID is not the build's, whatever its name, owner and annotations say.
+	// +optional
+	PipelineRunUID types.UID `json:"pipelineRunUID,omitempty"`
 
 	// RunReason says why the last run was started: CONFIG, COMMIT, TEMPLATE,
 	// RETRY or MANUAL.

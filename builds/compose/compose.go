@@ -57,6 +57,9 @@ type Input struct {
 	Steps    map[string]*StepFile
 	Settings Settings
 
+	// Platform is the namespace of the platform's templates and steps; empty where
+	// no cluster is, and then all are the platform's.
+	Platform string
 	// Commit that the revision was resolved to; empty where no network is, and
 	// then the revision is passed on as written.
 	Commit string
@@ -124,6 +127,10 @@ const (
 	ManagedBy      = "armature"
 )
 
+// RunAnnotations are all annotations that a run gets from us, beside its build's.
+var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
+	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest, keys.AnnotationProof}
+
 // composition is the state while one build is composed.
 type composition struct {
 	in       Input
@@ -168,13 +175,14 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	c.order()
 	c.checkUserParameters()
+	c.checkRoles()
 	c.checkLogin()
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
 	run, claim := c.run(pipeline)
 	apply := c.apply(pipeline, claim)
 	c.check(pipeline, run)
-	needs := c.needs(run)
+	needs := c.needs()
 	if err := c.problems.err(); err != nil || c.broken {
 		return nil, err
 	}

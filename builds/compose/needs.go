@@ -82,7 +82,7 @@ func (n Need) Missing(namespace string) *Problem {
 
 // needs lists what the build and the steps' volumes and environments name, as
 // far as it is known before the run.
-func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
+func (c *composition) needs() []Need {
 	var out []Need
 	seen := map[string]bool{}
 	add := func(n Need) {
@@ -104,7 +104,7 @@ func (c *composition) needs(run *tektonv1.PipelineRun) []Need {
 		add(Need{"Secret", s.Name, c.buildPlace(), fmt.Sprintf("spec.secrets[%d].name", i), api.ReasonSecretNotFound, PurposeBuild})
 	}
 	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
-		add(Need{"ServiceAccount", run.Spec.TaskRunTemplate.ServiceAccountName, c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount, ""})
+		add(Need{"ServiceAccount", firstOf(spec.ServiceAccountName, s.ServiceAccountName), c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount, ""})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {

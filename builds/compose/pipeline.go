@@ -175,6 +175,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	run.Annotations[keys.AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
 	setIf(run.Annotations, keys.AnnotationCommit, c.in.Commit)
 	setIf(run.Annotations, keys.AnnotationImage, c.spec.image)
+	if c.in.Template.Attest {
+		run.Annotations[keys.AnnotationMaterials] = mustJSON(c.materials())
+	}
 	group := c.in.Settings.Group
 	if group == "" {
 		group = api.DefaultGroup
@@ -189,6 +192,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		PodTemplate:        podTemplate(b.Spec.Pod, b.Spec.Workspace != nil && b.Spec.Workspace.Keep),
 	}
 	run.Spec.TaskRunSpecs = c.taskRunSpecs(p)
+	if c.in.Template.Attest && run.Spec.TaskRunTemplate.ServiceAccountName == "" {
+		run.Spec.TaskRunTemplate.ServiceAccountName = "default" // else Tekton's defaults decide
+	}
 	if t := c.timeout(); t > 0 {
 		run.Spec.Timeouts = &tektonv1.TimeoutFields{Pipeline: &metav1.Duration{Duration: t}}
 	}
@@ -224,6 +230,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		run.Spec.PipelineSpec = &p.Spec
 	}
 	setIf(run.Annotations, keys.AnnotationTrigger, string(c.in.Trigger))
+	if c.in.Template.Attest {
+		run.Annotations[keys.AnnotationRunDigest] = RunDigest(&run.Spec)
+	}
 	return run, claim
 }
 

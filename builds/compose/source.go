@@ -134,6 +134,13 @@ type Template struct {
 	// Cache false refuses builds that name a cache. Omitted, they may.
 	Cache *bool `json:"cache,omitempty"`
 
+	// Attest makes this a template of the platform: it counts in the controller's
+	// namespace only, builds change what Open names and nothing else, and the
+	// controller attests the image. Omitted, false.
+	Attest bool `json:"attest,omitempty"`
+	// Open names what a build may change of an attested template. Omitted, nothing.
+	Open Open `json:"open,omitempty"`
+
 	doc *document
 	// broken: its problems are reported, so that Tekton need not report them again
 	broken bool
@@ -238,6 +245,9 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 	}
 	template.checkBuilders(problems)
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
+	checkOpen(template, func(field, message, hint string) {
+		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field, Message: message, Hint: hint})
+	})
 	template.broken = len(problems.found) > 0
 	return template, problems.err()
 }
@@ -373,4 +383,9 @@ func fingerprint(parts ...string) string {
 		fmt.Fprintf(sum, "%d:%s\n", len(p), p)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func sha256Hex(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }

@@ -37,7 +37,7 @@ func TestCreate(t *testing.T) {
 	}
 
 	want := api.AgentBuildStatus{
-		Phase: api.PhaseSucceeded, ObservedGeneration: 1, PipelineRunName: run.Name, RunReason: api.TriggerConfig, Attempt: 1, RunNumber: 1, LastRunPhase: api.PhaseSucceeded,
+		Phase: api.PhaseSucceeded, ObservedGeneration: 1, PipelineRunName: run.Name, PipelineRunUID: run.UID, RunReason: api.TriggerConfig, Attempt: 1, RunNumber: 1, LastRunPhase: api.PhaseSucceeded,
 		BuiltImage: "registry.local:5000/weather:v1@" + digest, Message: "built registry.local:5000/weather:v1@" + digest,
 		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: sha}},
 		Tasks:  []api.TaskStatus{{Name: "buildpack-build", State: "Skipped", Reason: "When Expressions evaluated to false"}},

@@ -184,7 +184,8 @@ func (v *verdict) soonest(d time.Duration) {
 
 func activeRun(s *seen) *run {
 	for i := range s.runs {
-		if !s.runs[i].done() && s.runs[i].DeletionTimestamp.IsZero() {
+		// One that is older than the last is a copy: each waits for the one before.
+		if !s.runs[i].done() && s.runs[i].DeletionTimestamp.IsZero() && s.runs[i].number >= s.build.Status.RunNumber {
 			return &s.runs[i]
 		}
 	}

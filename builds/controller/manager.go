@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/pkg/ssa"
@@ -17,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -104,7 +107,12 @@ func ownScheme(group string) (*runtime.Scheme, error) {
 func runClient(cfg *rest.Config, mgr ctrl.Manager) (rest.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.APIPath, cfg.GroupVersion = "/apis", &tektonv1.SchemeGroupVersion
-	cfg.NegotiatedSerializer = clientgoscheme.Codecs.WithoutConversion()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c, err := rest.RESTClientForConfigAndClient(cfg, mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("setting up the client of PipelineRuns: %w", err)
@@ -152,6 +160,15 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
+	// Before the cache of Secrets would be: none is ever listed.
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("setting up the client: %w", err)
+	}
+	key, err := readRunKey(ctx, direct, o.Namespace)
+	if err != nil {
+		return err
+	}
 	logs, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("setting up the log reader: %w", err)
@@ -164,7 +181,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)
@@ -255,10 +272,13 @@ func (runEvents) Update(_ context.Context, e event.UpdateEvent, q workqueue.Type
 	after, ok2 := e.ObjectNew.(*PipelineRun)
 	if ok1 && ok2 && readRun(before).done() == readRun(after).done() && before.Spec.Status == after.Spec.Status &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
-		before.Annotations[chainsSigned] == after.Annotations[chainsSigned] {
+		maps.Equal(before.Annotations, after.Annotations) && slices.Equal(ownerOf(before), ownerOf(after)) {
 		return // progress inside the run, which is not in status
 	}
 	enqueueOwner(e.ObjectNew, q)
+	if ok1 && ok2 && !slices.Equal(ownerOf(before), ownerOf(after)) {
+		enqueueOwner(e.ObjectOld, q) // it lost its run
+	}
 }
 
 func (runEvents) Delete(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {

@@ -66,7 +66,15 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	b := s.build
 	namespaces := r.lookup(b)
 	name := compose.TemplateName(b.Spec.Mode)
-	text, err := r.texts.get(ctx, r, namespaces, name, true)
+	// What the platform attests is the platform's, whatever the build names.
+	text, err := r.texts.get(ctx, r, []string{r.Namespace}, name, true)
+	if err != nil {
+		return err
+	}
+	if text != nil && (text.template == nil || text.template.Attest) {
+		namespaces = []string{r.Namespace}
+	}
+	text, err = r.texts.get(ctx, r, namespaces, name, true)
 	if err != nil {
 		return err
 	}

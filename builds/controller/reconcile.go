@@ -55,6 +55,8 @@ type Reconciler struct {
 	Namespace string
 	// Namespaces that the controller looks after; empty means all.
 	Namespaces []string
+	// RunKey proves which runs are ours.
+	RunKey []byte
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// LogLines of a failed step that status keeps; zero keeps none.
@@ -67,6 +69,7 @@ type Reconciler struct {
 	verdicts compose.Verdicts
 	rebuilds rebuilds
 	waits    sync.Map // build by name -> how long the last recheck waited
+	created  sync.Map // build by name -> UID of the run that was made and that status does not know yet
 }
 
 // How long to wait before a refused or incomplete build is looked at again:
@@ -85,6 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	s, err := r.observe(ctx, request.NamespacedName)
 	if s == nil && err == nil {
 		r.waits.Delete(request.NamespacedName)
+		r.created.Delete(request.NamespacedName)
 		r.rebuilds.leave(request.NamespacedName)
 		r.git.forget(request.NamespacedName)
 	}
@@ -153,7 +157,7 @@ func (r *Reconciler) act(ctx context.Context, s *seen, v *verdict) (created bool
 func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
 	v.phase = api.PhaseFailed // unless it goes well
 	in := compose.Input{
-		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings,
+		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings, Platform: r.Namespace,
 		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Verdicts: &r.verdicts,
 	}
 	revision := compose.Revision(s.build, s.template)
@@ -223,15 +227,18 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 // the run must be ours and of the same content.
 func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compose.Output) (bool, error) {
 	run := out.Run
+	run.Annotations[keys.AnnotationProof] = r.prove(run, s.build.UID)
 	body, err := out.RunJSON()
 	if err != nil {
 		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
-	// Nobody reads the answer. Without this header it would repeat the whole run.
+	// The UID is read of the answer. Without this header it would repeat the whole run.
+	answer := &metav1.PartialObjectMetadata{}
 	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
-		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Error()
+		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(answer)
 	switch {
 	case err == nil:
+		r.created.Store(client.ObjectKeyFromObject(s.build), answer.UID)
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s, v.start, time.Now())
 		v.after = 0
@@ -241,9 +248,11 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 			return false, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 		}
-		same := have.Annotations[keys.AnnotationSpec] == run.Annotations[keys.AnnotationSpec] &&
-			have.Annotations[keys.AnnotationTemplate] == run.Annotations[keys.AnnotationTemplate]
-		if metav1.IsControlledBy(have, s.build) && same && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
+		counted, err := r.ours(ctx, s.build, runs(&PipelineRunList{Items: []PipelineRun{*have}}, s.build))
+		if err != nil {
+			return false, err
+		}
+		if len(counted) > 0 && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
 			v.after = firstRecheck // in case that its event does not come
 			return true, nil
 		}
@@ -443,13 +452,17 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 // cache may be behind.
 func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v *verdict) error {
 	name := s.build.Status.PipelineRunName
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.build.Namespace, Name: name}, metadataOf("tekton.dev/v1", "PipelineRun"))
+	have := metadataOf("tekton.dev/v1", "PipelineRun")
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.build.Namespace, Name: name}, have)
 	switch {
-	case apierrors.IsNotFound(err):
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("looking for run %s: %w", name, err)
+	case err != nil || s.build.Status.PipelineRunUID != "" && have.UID != s.build.Status.PipelineRunUID:
 		v.phase, v.reason = api.PhaseFailed, api.ReasonRunDeleted
 		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
-	case err != nil:
-		return fmt.Errorf("looking for run %s: %w", name, err)
+	case !r.proven(have, s.build.UID) || !metav1.IsControlledBy(have, s.build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
+		v.phase, v.reason = api.PhaseFailed, api.ReasonRunForeign
+		v.message = fmt.Sprintf("somebody else changed run %s, so its result does not count; start again with `armature build rerun %s`", name, s.build.Name)
 	}
 	return nil
 }

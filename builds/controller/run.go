@@ -95,8 +95,7 @@ func slimRun(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range []string{keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt,
-		keys.AnnotationRerun, keys.AnnotationTrigger, keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, chainsSigned} {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), chainsSigned) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
@@ -206,10 +205,11 @@ func (r *Reconciler) cachedRuns(ctx context.Context, build *api.AgentBuild) ([]r
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
 	}
-	return runs(&list, build), nil
+	return r.ours(ctx, build, runs(&list, build))
 }
 
-// liveRuns are the runs of a build that the API server knows.
+// liveRuns are the runs that the API server knows and that name the build as their
+// owner, whoever made them.
 func (r *Reconciler) liveRuns(ctx context.Context, build *api.AgentBuild) ([]run, error) {
 	var list PipelineRunList
 	err := r.Live.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{

@@ -54,6 +54,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error
 	if err := r.Client.Status().Patch(ctx, s.build, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
 	}
+	r.created.Delete(client.ObjectKeyFromObject(s.build)) // its UID is in status, if it has a run
 	r.report(s, v, old)
 	return nil
 }
@@ -100,7 +101,7 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 		if status.FailureDetails = nil; status.Phase == api.PhaseFailed {
 			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
 		}
-	case status.Phase == api.PhaseCancelled || v.reason == api.ReasonRunDeleted:
+	case status.Phase == api.PhaseCancelled || v.reason == api.ReasonRunDeleted || v.reason == api.ReasonRunForeign:
 		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
 	}
 	succeeded := map[api.Phase]metav1.ConditionStatus{
@@ -117,7 +118,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	run := *v.current
 	fresh := status.PipelineRunName != run.Name
 	inputs := run.inputs
-	status.PipelineRunName, status.Inputs = run.Name, &inputs
+	status.PipelineRunName, status.PipelineRunUID, status.Inputs = run.Name, run.UID, &inputs
 	status.RunReason, status.Attempt, status.RunNumber = run.trigger, run.attempt, run.number
 	status.LastBuildTime = run.CreationTimestamp.DeepCopy()
 	status.StartTime, status.CompletionTime = run.Status.StartTime.DeepCopy(), nil
@@ -359,8 +360,9 @@ func exact(run run, name string) string {
 	return ""
 }
 
-// builtImage by digest, from the run's results, which are what steps wrote. The
-// error says why they name none.
+// builtImage by digest, from the run's results. Steps wrote those, so the name is
+// the one that was ordered, and an attested run names the commit that was ordered.
+// The error says why there is no image.
 func builtImage(run run) (string, error) {
 	digest := result(run, "IMAGE_DIGEST")
 	image := result(run, "IMAGE_URL")
@@ -377,7 +379,25 @@ func builtImage(run run) (string, error) {
 	if !imageDigest.MatchString(digest) {
 		return "", errors.New("the result IMAGE_DIGEST is not a digest")
 	}
+	if ordered := run.Annotations[keys.AnnotationImage]; ordered != "" {
+		if !sameRepository(image, ordered) {
+			return "", errors.New("the result IMAGE_URL names another repository than spec.buildOutput")
+		}
+		image = ordered
+	}
+	if cloned := exact(run, "CHAINS-GIT_COMMIT"); run.Annotations[keys.AnnotationRunDigest] != "" && cloned != run.commit {
+		return "", fmt.Errorf("the result CHAINS-GIT_COMMIT is not the commit %s", run.commit)
+	}
 	return image + "@" + digest, nil
+}
+
+func sameRepository(a, b string) bool {
+	x, err := name.ParseReference(a)
+	if err != nil {
+		return false
+	}
+	y, err := name.ParseReference(b)
+	return err == nil && x.Context().Name() == y.Context().Name()
 }
 
 var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)

@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"crypto"
 	"encoding/base64"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -16,7 +18,13 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/oci"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A production image is tested, scanned and signed, has its SBOM and
@@ -28,22 +36,23 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	s.installed(t)
 	commit := s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	key := s.signingKey(t)
+	mode := s.labTemplate(t, "prod")
 
 	s.apply(t, `
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: signed}
 spec:
-  mode: prod
+  mode: `+mode+`
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pipeline:
     parameters:
     - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
     - {name: TEST_COMMAND, value: grep -q sleep agent.sh}
-    - {name: database-url, value: "${vulnerabilityDatabase}"}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: signed, imageTag: v1}
 `)
+	s.asOrdered(t, "signed")
 	_, digest, _ := strings.Cut(s.succeeded(t, "signed").Status.BuiltImage, "@")
 	repository := s.info.HostRegistry + "/" + s.namespace + "/signed"
 	image := reference(t, repository+"@"+digest)
@@ -82,6 +91,42 @@ spec:
 			t.Errorf("%s: cosign says %v, want that no signature matches", what, err)
 		}
 	}
+}
+
+// asOrdered makes sure that the digest of a run's spec is the same after Tekton's
+// webhook has set its defaults: the controller knows its runs by it.
+func (s *stage) asOrdered(t *testing.T, build string) {
+	t.Helper()
+	var run tektonv1.PipelineRun
+	eventually(t, 5*time.Minute, "build "+build+" has a run", func(ctx context.Context) error {
+		var b api.AgentBuild
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: build}, &b); err != nil {
+			return err
+		}
+		return s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName}, &run)
+	})
+	if want, got := run.Annotations[keys.AnnotationRunDigest], compose.RunDigest(&run.Spec); want != got {
+		t.Errorf("the run's spec has digest %s, composed was %s", got, want)
+	}
+}
+
+// labTemplate is a shipped mode as a platform would adapt it: its scan reads the
+// lab's database, which mode prod does not let a build choose.
+func (s *stage) labTemplate(t *testing.T, mode string) string {
+	t.Helper()
+	shipped, lab := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
+	lab.Namespace, lab.Name = shipped.Namespace, shipped.Name+"-"+s.namespace
+	const global = "globalParameters:\n"
+	lab.Data = map[string]string{"template.yaml": strings.Replace(shipped.Data["template.yaml"], global,
+		global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)}
+	must(t, s.Create(t.Context(), lab))
+	t.Cleanup(func() {
+		if err := s.Delete(context.Background(), lab); err != nil {
+			t.Error(err)
+		}
+	})
+	return mode + "-" + s.namespace
 }
 
 // statementOf opens the envelope of an attestation.

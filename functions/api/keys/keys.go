@@ -74,6 +74,12 @@ const (
 	AnnotationNumber   = Own + "run-number"
 	AnnotationImage    = Own + "image"
 	AnnotationSource   = Own + "source-hash"
+	// AnnotationMaterials holds compose.Materials in JSON, on runs of attested
+	// templates, and AnnotationRunDigest the digest of the composed spec.
+	AnnotationMaterials = Own + "materials"
+	AnnotationRunDigest = Own + "run-digest"
+	// AnnotationProof holds what only the controller can make of the others.
+	AnnotationProof = Own + "proof"
 	// LabelCredentials on a Secret says which purpose it serves.
 	LabelCredentials = Own + "credentials"
 )
