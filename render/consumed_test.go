@@ -62,7 +62,7 @@ func consumedLayouts() (all []layout) {
 		add("flow metadata "+name, "x.yaml", "metadata: %s\napiVersion: v1\nkind: List\nitems: [%s, %s]\n", metadata, w, te)
 		add("flow metadata behind "+name, "x.yaml", "apiVersion: v1\nkind: List\nitems: [%s, %s]\nmetadata: %s\n", w, te, metadata)
 	}
-	// Lists of which nothing is left.
+	// Lists without any remaining item.
 	add("flow emptied", "x.yaml", "apiVersion: v1\nkind: List\nitems: [ %s,\n  %s ]\n---\n%s\n", te, at, w)
 	add("flow emptied, with a comma", "x.yaml", "apiVersion: v1\nkind: List\nitems: [%s , ]\n---\n%s\n", te, w)
 	add("json emptied in a list", "x.json", "%s", list(w, strings.TrimSpace(list(te, at))))
@@ -254,7 +254,7 @@ func TestConsumedListsEdited(t *testing.T) {
 	}
 }
 
-// TestConsumedLines names the lines of what stands behind a list that keeps items.
+// TestConsumedLines checks the lines of text behind a list that keeps items.
 func TestConsumedLines(t *testing.T) {
 	c := config(t, small)
 	run := func(text string) render.Result {

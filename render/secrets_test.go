@@ -81,8 +81,8 @@ func leaves(t *testing.T, kind reflect.Type, text string, visit func(path string
 }
 
 // TestFindingsKeepSecrets writes secrets into every field of what is read, one at
-// a time, and looks for them in all that is found. A secret has no place there,
-// which is no reason to print it in a log.
+// a time, and looks for them in all findings. Even a misplaced secret must not be
+// printed in a log.
 func TestFindingsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	const workload = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"kagenti.io/inject": "enabled"}, "annotations": {%s}}, "spec": {"template": {"spec": {"containers": [{"name": "c", "image": %s,

@@ -16,9 +16,9 @@ import (
 	"github.com/armature-dev/armature/render/sign"
 )
 
-// verifyImages has a policy judge every image that objects run, eight at once. All
-// failures are told. An image without a digest is refused: what its tag names when it
-// is judged need not be what runs.
+// verifyImages checks every image that objects run against a policy, eight at once.
+// It reports all failures. An image without a digest is refused: its tag may name
+// another image by the time it runs.
 func verifyImages(ctx context.Context, objects []apply.Object, policy sign.Policy) error {
 	places := make(map[string]string)
 	for _, o := range objects {
