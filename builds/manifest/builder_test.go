@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"github.com/tektoncd/pipeline/pkg/workspace"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/compose"
@@ -164,6 +166,8 @@ func TestBuilderRefused(t *testing.T) {
 		{"one that the mode lacks", "  mode: dev-local\n  builder: buildpacks\n", "", `has no builder "buildpacks"`},
 		{"a mode without a choice", "  mode: custom\n  builder: buildkit\n", "", "offers no choice of builders"},
 		{"a pipeline of the build's own", "  mode: dev\n  builder: buildkit\n  pipeline: {steps: [{name: kaniko-build, configMap: kaniko-docker-build-step}]}\n", "", "lists the whole pipeline"},
+		{"a registry that demands a login", "  mode: dev-external\n  builder: buildkit\n", "", "set spec.buildOutput.imageRepoCredentials"},
+		{"the same with buildah", "  mode: dev-external\n  builder: buildah\n", "", "set spec.buildOutput.imageRepoCredentials"},
 		{"no default", "  mode: own\n", "steps:\n" + row("a", ", builders: [kaniko]"), "and no builder"},
 		{"a default without steps", "  mode: own\n", "builder: buildah\nsteps:\n" + row("a", ", builders: [kaniko]"), "which no step has in its builders"},
 		{"a name twice for one builder", "  mode: own\n", "builder: kaniko\nsteps:\n" + row("a", ", builders: [kaniko, buildah]") + row("a", ", builders: [buildah]"), `name "a" occurs twice`},
@@ -304,5 +308,39 @@ func TestFieldsOfABuilderThatHasNoUseForThem(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: the error is %v, want %q", c.spec, err, c.want)
 		}
+	}
+}
+
+// Tekton mounts a workspace into all containers of a pod, unless a step names it.
+// With all of them bound the daemon still has its own two volumes alone.
+func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	step, err := compose.ReadStep(library.ConfigMaps["buildkit-build-step"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bound []tektonv1.WorkspaceBinding
+	for _, w := range step.Task.Workspaces {
+		bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: w.Name}})
+	}
+	spec, err := workspace.Apply(t.Context(), step.Task, bound, workspace.CreateVolumes(bound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := func(own, all []corev1.VolumeMount) (out []string) {
+		for _, m := range append(slices.Clone(all), own...) {
+			out = append(out, m.MountPath)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if diff := cmp.Diff([]string{"/home/user/.local/share/buildkit", "/run/buildkit-socket"}, mounted(spec.Sidecars[0].VolumeMounts, nil)); diff != "" {
+		t.Errorf("the daemon's volumes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"/run/buildkit-socket", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+		t.Errorf("the client's volumes (-want +got):\n%s", diff)
 	}
 }
