@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -14,11 +15,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// maxResolve is how long an image may take to resolve, the judgement of it included.
+const maxResolve = 5 * time.Minute
+
 // Resolve gives the digest behind an image's tag. platform is os/arch[/variant],
 // for the digest of that platform's image; "" is for what the tag names, which
 // may be an index of many platforms. Verify judges what the tag names: that is
-// what people sign.
+// what people sign. It ends after maxResolve.
 func Resolve(ctx context.Context, image, platform string, opt Options) (digest string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxResolve)
+	defer cancel()
 	ref, err := name.ParseReference(image, opt.nameOptions()...)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", image, err)

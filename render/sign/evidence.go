@@ -36,6 +36,8 @@ const (
 	MaxManifest = 4 << 20
 	// MaxAttachment is of one signature or attestation, in bytes.
 	MaxAttachment = 32 << 20
+	// MaxContent is of all that is read for one artifact, in bytes. It is held in memory.
+	MaxContent = 64 << 20
 	// MaxAttachments is how many of one type an artifact may have in one form.
 	MaxAttachments = 100
 	// MaxTime is how long the reading for one artifact may take.
@@ -116,6 +118,8 @@ type evidence struct {
 	artifact name.Digest
 	hash     v1.Hash
 	read     map[string]found
+	// content is how much has been read, in bytes.
+	content int64
 }
 
 type found struct {
@@ -129,7 +133,7 @@ func (s store) evidence(artifact name.Digest) (*evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", artifact, err)
 	}
-	return &evidence{s, artifact, hash, map[string]found{}}, nil
+	return &evidence{store: s, artifact: artifact, hash: hash, read: map[string]found{}}, nil
 }
 
 // signatures gives the signatures in cosign's tag format.
@@ -190,10 +194,13 @@ func (e *evidence) tagged(suffix, predicateType string) (f found, err error) {
 	for _, layer := range wanted {
 		place := e.artifact.Context().Digest(layer.Digest.String()).String()
 		content, err := e.blob(layer)
-		if err != nil {
+		if ended(err) {
 			return found{}, fmt.Errorf("reading %s: %w", place, err)
 		}
-		envelope, err := e.envelope(layer, content)
+		var envelope cosignoci.Signature
+		if err == nil {
+			envelope, err = e.envelope(layer, content)
+		}
 		if err != nil {
 			f.skipped = append(f.skipped, fmt.Errorf("%s: %w", place, err))
 			continue
@@ -250,7 +257,7 @@ func (e *evidence) referring(predicateType string) (f found, err error) {
 	for _, d := range wanted {
 		place := e.artifact.Context().Digest(d.Digest.String())
 		b, err := e.bundle(place)
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if ended(err) {
 			return found{}, fmt.Errorf("reading %s: %w", place, err)
 		} else if err != nil {
 			f.skipped = append(f.skipped, fmt.Errorf("%s: %w", place, err))
@@ -296,7 +303,8 @@ func (e *evidence) bundle(place name.Digest) (*bundle.Bundle, error) {
 
 // blob reads a layer, which has its digest and size.
 func (e *evidence) blob(layer v1.Descriptor) ([]byte, error) {
-	if layer.Size > MaxAttachment {
+	limit := min(MaxAttachment, MaxContent-e.content)
+	if layer.Size > limit {
 		return nil, errTooLarge
 	}
 	from, err := remote.Layer(e.artifact.Context().Digest(layer.Digest.String()), e.options...)
@@ -308,14 +316,19 @@ func (e *evidence) blob(layer v1.Descriptor) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, MaxAttachment+1))
-	if err != nil {
+	content, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if e.content += int64(len(content)); err != nil {
 		return nil, err
 	}
 	if sum := sha256.Sum256(content); layer.Digest.Algorithm != "sha256" || hex.EncodeToString(sum[:]) != layer.Digest.Hex {
 		return nil, fmt.Errorf("its content does not have the digest %s", layer.Digest)
 	}
 	return content, nil
+}
+
+// ended reports whether nobody waits for what is read any more.
+func ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // missing reports whether a registry has no such thing.

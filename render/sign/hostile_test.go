@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/render/sign"
@@ -189,4 +191,41 @@ func TestClaimedSizes(t *testing.T) {
 	h.sign(signer(other))
 	h.only(true)
 	h.refused(local(h.public), "signature: ")
+}
+
+// Large attachments that claim to be signatures are not held in memory together.
+func TestLargeAttachments(t *testing.T) {
+	h := newHostile(t)
+	genuine := h.referrers()
+	for _, letter := range []string{"a", "b", "c", "d"} {
+		content := []byte(strings.Repeat(letter, 30<<20))
+		layer := static.NewLayer(content, "application/vnd.dev.sigstore.bundle.v0.3+json")
+		digest, err := layer.Digest()
+		if err == nil {
+			err = remote.WriteLayer(h.artifact.Context(), layer)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.put(genuine[0], func(m *v1.Manifest) {
+			m.Annotations["dev.sigstore.bundle.predicateType"] = "https://sigstore.dev/cosign/sign/v1"
+			m.Layers[0].Digest, m.Layers[0].Size = digest, int64(len(content))
+		})
+	}
+	for _, d := range genuine {
+		if err := remote.Delete(h.artifact.Context().Digest(d.Digest.String())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var read atomic.Int32
+	h.behave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			read.Add(1)
+		}
+		return false
+	})
+	h.refused(local(h.public), "larger than what is read")
+	if n := read.Load(); n != sign.MaxContent/(30<<20) {
+		t.Errorf("%d of four attachments of 30 MiB were read", n)
+	}
 }
