@@ -582,6 +582,30 @@ func (c *checker) issuer(s *Settings) {
 			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to what the tokens' iss says")
 	}
+	const tokenURL = "outbound.tokenExchange.tokenUrl"
+	if beside := keysBeside(s.Outbound.TokenURL); s.EnvoyProxy.Enabled && strings.Contains(s.EnvoyProxy.Image, processorImage) &&
+		strings.HasPrefix(beside, "http") && sound(beside) && hostOf(beside) != hostOf(s.Inbound.JWKSURL) {
+		field := validation + "jwksUrl"
+		if s.derive.jwks {
+			field = tokenURL
+		}
+		c.warning("identity/keys-beside-token-url", field,
+			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside), krm.Shown(s.Inbound.JWKSURL)),
+			"set "+tokenURL+" to the token endpoint of the server that jwksUrl is of; a destination rule may have a tokenUrl of its own")
+	}
+}
+
+// keysBeside is where the published token processor finds the keys of a token
+// endpoint's issuer.
+func keysBeside(tokenURL string) string { return strings.TrimSuffix(tokenURL, "/token") + "/certs" }
+
+// hostOf gives the host and port of a URL.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // provider checks that the identity provider has all that it needs.

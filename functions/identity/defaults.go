@@ -40,6 +40,7 @@ const (
 	repository = "ghcr.io/kagenti/kagenti-extensions/"
 
 	authProxyRepository = repository + "auth-proxy"
+	processorImage      = "envoy-with-processor"
 )
 
 // Unpublished reports whether an image is the default profile's auth-proxy, of
@@ -75,7 +76,7 @@ func defaults(profile string) Settings {
 			CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "200m", MemoryLimit: "256Mi",
 		},
 		EnvoyProxy: Component{
-			Enabled: true, Image: repository + "envoy-with-processor" + imageTag, ImagePullPolicy: "IfNotPresent",
+			Enabled: true, Image: repository + processorImage + imageTag, ImagePullPolicy: "IfNotPresent",
 			CPURequest: "50m", MemoryRequest: "64Mi", CPULimit: "200m", MemoryLimit: "256Mi",
 		},
 		SPIFFE: SPIFFE{
