@@ -143,7 +143,7 @@ func decode3(data []byte) (documents []any, err error) {
 			return nil, err
 		}
 		if v != nil {
-			documents = append(documents, v)
+			documents = append(documents, plainMaps(v))
 		}
 	}
 }
@@ -163,7 +163,7 @@ func decode2(data []byte) (documents []any, err error) {
 	}
 }
 
-// plainMaps turns YAML's mappings into those of JSON.
+// plainMaps turns YAML's mappings, whose keys may be numbers, into those of JSON.
 func plainMaps(v any) any {
 	switch v := v.(type) {
 	case map[any]any:
@@ -172,6 +172,10 @@ func plainMaps(v any) any {
 			m[fmt.Sprint(k)] = plainMaps(e)
 		}
 		return m
+	case map[string]any:
+		for k, e := range v {
+			v[k] = plainMaps(e)
+		}
 	case []any:
 		for i := range v {
 			v[i] = plainMaps(v[i])
