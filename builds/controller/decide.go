@@ -10,6 +10,7 @@ import (
 )
 
 // verdict is what is to be done about a build, decided from what was seen alone.
+// It does not change once it is reached: what comes of acting is an outcome.
 type verdict struct {
 	// start says why a run is to be started; empty starts none.
 	start   api.Trigger
@@ -56,7 +57,7 @@ func decide(s *seen) verdict {
 	v.prune, v.after = prunable(s)
 	if trigger == api.TriggerTemplate && s.turn > 0 {
 		trigger = "" // others come first
-		v.soonest(s.turn)
+		v.after = sooner(v.after, s.turn)
 	}
 
 	switch {
@@ -145,7 +146,7 @@ func (v *verdict) retry(s *seen, last run) {
 	due := last.finished().Add(min(wait, maxBackoff)).Sub(s.now)
 	if due > 0 {
 		v.message = fmt.Sprintf("%s (attempt %d of %d, tried again after %s)", v.message, last.attempt, retries.Limit+1, wait)
-		v.soonest(due)
+		v.after = sooner(v.after, due)
 		return
 	}
 	if s.problem != nil {
@@ -176,10 +177,12 @@ func (v *verdict) keep(status api.AgentBuildStatus) {
 	v.restored = true
 }
 
-func (v *verdict) soonest(d time.Duration) {
-	if v.after == 0 || d < v.after {
-		v.after = d
+// sooner is the shorter of two waits, of which zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
 	}
+	return a
 }
 
 func activeRun(s *seen) *run {

@@ -104,11 +104,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	v := decide(s)
 	if v.missing {
-		if err := r.confirmMissing(ctx, s, &v); err != nil {
+		if v, err = r.confirmMissing(ctx, s, v); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	created, err := r.act(ctx, s, &v)
+	done, err := r.act(ctx, s, v)
 	var later *notYet
 	if errors.As(err, &later) {
 		if later.cause != nil || later.waited > patience {
@@ -120,14 +120,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.retrying(ctx, s, err)
 		return reconcile.Result{}, err
 	}
-	if v.problem != nil && v.after == 0 {
-		r.later(s, &v)
-	}
-	if created {
+	if done.created {
 		// The run's own event brings the status, after other builds' runs exist.
-		return reconcile.Result{RequeueAfter: v.after}, nil
+		return reconcile.Result{RequeueAfter: done.again}, nil
 	}
-	if err := r.writeStatus(ctx, s, &v); err != nil {
+	if err := r.writeStatus(ctx, s, v, done.problem); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
 		}
@@ -138,24 +135,47 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, err
 		}
 	}
-	return reconcile.Result{RequeueAfter: v.after}, nil
+	return reconcile.Result{RequeueAfter: sooner(v.after, done.again)}, nil
 }
 
-// act does what was decided; created reports whether a run now exists.
-func (r *Reconciler) act(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
-	if v.cancel != nil {
-		return false, r.cancel(ctx, v.cancel)
-	}
-	if v.start == "" {
-		return false, nil
-	}
-	return r.start(ctx, s, v)
+// outcome is what came of acting on a verdict.
+type outcome struct {
+	// created: a run now exists.
+	created bool
+	// problem is what a user must fix, or nil.
+	problem error
+	// again is when to look again; zero is never.
+	again time.Duration
 }
 
-// start composes and creates a run. What a user must fix becomes v.problem;
-// the error is for faults that may pass by themselves.
-func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bool, err error) {
-	v.phase = api.PhaseFailed // unless it goes well
+// act does what was decided.
+func (r *Reconciler) act(ctx context.Context, s *seen, v verdict) (outcome, error) {
+	switch {
+	case v.cancel != nil:
+		return outcome{problem: v.problem}, r.cancel(ctx, v.cancel)
+	case v.start != "":
+		return r.start(ctx, s, v)
+	case v.problem != nil && v.after == 0:
+		return r.hold(s, v.problem), nil
+	}
+	return outcome{problem: v.problem}, nil
+}
+
+// hold gives the outcome where a problem keeps a run from starting. The next look
+// comes after a wait that doubles, since some remedies come without an event: a
+// Secret, a quota, a policy.
+func (r *Reconciler) hold(s *seen, problem error) outcome {
+	key, wait := client.ObjectKeyFromObject(s.build), firstRecheck
+	if last, ok := r.waits.Load(key); ok {
+		wait = min(2*last.(time.Duration), lastRecheck)
+	}
+	r.waits.Store(key, wait)
+	return outcome{problem: problem, again: wait}
+}
+
+// start composes and creates a run. What a user must fix is the problem of the
+// outcome; the error is for faults that may pass by themselves.
+func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, error) {
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings, Platform: r.Namespace,
 		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Verdicts: &r.verdicts,
@@ -166,30 +186,24 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	}
 	out, problem := compose.Pipeline(in)
 	if out == nil {
-		v.problem = problem
-		r.later(s, v)
-		return false, nil
+		return r.hold(s, problem), nil
 	}
-	found, problem, err := r.secrets(ctx, s, out.Needs)
+	found, err := r.secrets(ctx, s, out.Needs)
 	if err != nil {
-		return false, err
+		return outcome{}, err
 	}
-	if problem != nil {
-		v.problem = problem
-		r.later(s, v)
-		return false, nil
+	if found.problem != nil {
+		return r.hold(s, found.problem), nil
 	}
 	again := false
 	if in.Commit == "" {
 		answer, err := r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
 		var problem *compose.Problem
 		if errors.As(err, &problem) {
-			v.problem = problem
-			r.later(s, v)
-			return false, nil
+			return r.hold(s, problem), nil
 		}
 		if err != nil {
-			return false, err
+			return outcome{}, err
 		}
 		in.Commit, again = answer.commit, true
 		if v.start == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.commit {
@@ -201,20 +215,14 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 	}
 	if again {
 		if out, problem = compose.Pipeline(in); out == nil {
-			v.problem = problem
-			r.later(s, v)
-			return false, nil
+			return r.hold(s, problem), nil
 		}
 	}
 	for _, o := range out.Apply {
-		if v.problem, err = r.foreign(ctx, s, o); v.problem != nil || err != nil {
-			if err == nil {
-				r.later(s, v)
-			}
-			return false, err
-		}
-		if refused, err := r.apply(ctx, s, o); refused != nil || err != nil {
-			return false, r.refused(s, v, refused, err)
+		if problem, err := r.apply(ctx, s, o); err != nil {
+			return outcome{}, err
+		} else if problem != nil {
+			return r.hold(s, problem), nil
 		}
 	}
 	for _, w := range out.Warnings {
@@ -225,12 +233,12 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v *verdict) (created bo
 
 // create the run, once. An answer that got lost leads to AlreadyExists, and then
 // the run must be ours and of the same content.
-func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compose.Output) (bool, error) {
+func (r *Reconciler) create(ctx context.Context, s *seen, v verdict, out *compose.Output) (outcome, error) {
 	run := out.Run
 	run.Annotations[keys.AnnotationProof] = r.prove(run, s.build.UID)
 	body, err := out.RunJSON()
 	if err != nil {
-		return false, fmt.Errorf("marshalling run %s: %w", run.Name, err)
+		return outcome{}, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
 	// The UID is read of the answer. Without this header it would repeat the whole run.
 	answer := &metav1.PartialObjectMetadata{}
@@ -241,29 +249,25 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v *verdict, out *compo
 		r.created.Store(client.ObjectKeyFromObject(s.build), answer.UID)
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s, v.start, time.Now())
-		v.after = 0
-		return true, nil
+		return outcome{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
 		have := &PipelineRun{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
-			return false, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
+			return outcome{}, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 		}
 		counted, err := r.ours(ctx, s.build, runs(&PipelineRunList{Items: []PipelineRun{*have}}, s.build))
 		if err != nil {
-			return false, err
+			return outcome{}, err
 		}
 		if len(counted) > 0 && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
-			v.after = firstRecheck // in case that its event does not come
-			return true, nil
+			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
 		}
-		v.problem = &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
-			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build then continues by itself"}
-		r.later(s, v)
-		return false, nil
+		return r.hold(s, &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
+			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build then continues by itself"}), nil
 	case denied(err):
-		return false, r.refused(s, v, err, nil)
+		return r.hold(s, r.refused(s, err)), nil
 	}
-	return false, fmt.Errorf("creating run %s: %w", run.Name, err)
+	return outcome{}, fmt.Errorf("creating run %s: %w", run.Name, err)
 }
 
 // metadataOnly asks the API server to leave out of its answer all but metadata.
@@ -284,32 +288,16 @@ func denied(err error) bool {
 	}
 }
 
-// refused notes a denial in the server's words.
-func (r *Reconciler) refused(s *seen, v *verdict, refusal, err error) error {
-	if err != nil {
-		return err
-	}
-	v.problem = &compose.Problem{Reason: api.ReasonRunDenied, Place: place(s.build), Message: "the API server refuses the run: " + refusal.Error(),
-		Hint: "change the build or the policy; it is tried again by itself"}
+// refused is a denial in the server's words.
+func (r *Reconciler) refused(s *seen, refusal error) *compose.Problem {
 	r.metrics.denied(s)
-	r.later(s, v)
-	return nil
-}
-
-// later looks again after a wait that doubles, since some remedies come without
-// an event: a Secret, a quota, a policy.
-func (r *Reconciler) later(s *seen, v *verdict) {
-	key, wait := client.ObjectKeyFromObject(s.build), firstRecheck
-	if last, ok := r.waits.Load(key); ok {
-		wait = min(2*last.(time.Duration), lastRecheck)
-	}
-	r.waits.Store(key, wait)
-	v.soonest(wait)
+	return &compose.Problem{Reason: api.ReasonRunDenied, Place: place(s.build), Message: "the API server refuses the run: " + refusal.Error(),
+		Hint: "change the build or the policy; it is tried again by itself"}
 }
 
 // foreign reports a volume that has the name of the build's and is
 // not its own: applied, it would be deleted with the build.
-func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (problem, err error) {
+func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (*compose.Problem, error) {
 	claim, is := o.(*corev1.PersistentVolumeClaim)
 	if !is {
 		return nil, nil
@@ -328,8 +316,12 @@ func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (pr
 		Hint:    "delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep"}, nil
 }
 
-// apply an object that may be applied: Pipeline, volume, ServiceAccount.
-func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (refusal, err error) {
+// apply an object that may be applied: Pipeline, volume, ServiceAccount. The
+// problem is an object of somebody else's, or a denial.
+func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (*compose.Problem, error) {
+	if problem, err := r.foreign(ctx, s, o); problem != nil || err != nil {
+		return problem, err
+	}
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return nil, fmt.Errorf("converting %T: %w", o, err)
@@ -339,7 +331,7 @@ func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (refu
 	if _, err := r.Apply.Apply(ctx, object, ssa.DefaultApplyOptions()); err != nil {
 		err = fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		if denied(err) {
-			return err, nil
+			return r.refused(s, err), nil
 		}
 		return nil, err
 	}
@@ -350,11 +342,13 @@ func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (refu
 type found struct {
 	source *corev1.Secret
 	keys   map[string][]string
+	// problem lists all that is missing or unfit, nil for nothing.
+	problem error
 }
 
 // secrets makes sure that everything a run needs is there, and reads the source
-// Secret. The Problem lists all that is missing.
-func (r *Reconciler) secrets(ctx context.Context, s *seen, needs []compose.Need) (found, error, error) {
+// Secret.
+func (r *Reconciler) secrets(ctx context.Context, s *seen, needs []compose.Need) (found, error) {
 	out := found{keys: map[string][]string{}}
 	var missing []error
 	for _, n := range needs {
@@ -387,10 +381,11 @@ func (r *Reconciler) secrets(ctx context.Context, s *seen, needs []compose.Need)
 		case apierrors.IsNotFound(err):
 			missing = append(missing, n.Missing(s.build.Namespace))
 		case err != nil:
-			return out, nil, fmt.Errorf("looking for %s %s: %w", n.Kind, key, err)
+			return out, fmt.Errorf("looking for %s %s: %w", n.Kind, key, err)
 		}
 	}
-	return out, compose.Join(missing...), nil
+	out.problem = compose.Join(missing...)
+	return out, nil
 }
 
 func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
@@ -450,13 +445,13 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 
 // confirmMissing asks the API server for a run that the cache lacks, since the
 // cache may be behind.
-func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v *verdict) error {
+func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v verdict) (verdict, error) {
 	name := s.build.Status.PipelineRunName
 	have := metadataOf("tekton.dev/v1", "PipelineRun")
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.build.Namespace, Name: name}, have)
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("looking for run %s: %w", name, err)
+		return v, fmt.Errorf("looking for run %s: %w", name, err)
 	case err != nil || s.build.Status.PipelineRunUID != "" && have.UID != s.build.Status.PipelineRunUID:
 		v.phase, v.reason = api.PhaseFailed, api.ReasonRunDeleted
 		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
@@ -464,5 +459,5 @@ func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v *verdict) er
 		v.phase, v.reason = api.PhaseFailed, api.ReasonRunForeign
 		v.message = fmt.Sprintf("somebody else changed run %s, so its result does not count; start again with `armature build rerun %s`", name, s.build.Name)
 	}
-	return nil
+	return v, nil
 }

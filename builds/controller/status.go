@@ -30,14 +30,15 @@ import (
 // condition's message above 32 KiB.
 const maxMessage = 4096
 
-// writeStatus writes what was observed, if it differs from the current status.
+// writeStatus writes what was observed, and the problem that keeps a run from
+// starting, if it differs from the current status.
 // A build with a run gets its finalizer first.
-func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error {
+func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v verdict, problem error) error {
 	if v.phase == "" {
 		return nil
 	}
 	want := s.build.Status.DeepCopy()
-	r.fill(ctx, s, v, want)
+	reason := r.fill(ctx, s, v, problem, want)
 	if finalizer := api.Finalizer(s.group); v.current != nil && !controllerutil.ContainsFinalizer(s.build, finalizer) {
 		before := s.build.DeepCopy()
 		controllerutil.AddFinalizer(s.build, finalizer)
@@ -55,12 +56,14 @@ func (r *Reconciler) writeStatus(ctx context.Context, s *seen, v *verdict) error
 		return fmt.Errorf("writing the status of AgentBuild %s/%s: %w", s.build.Namespace, s.build.Name, err)
 	}
 	r.created.Delete(client.ObjectKeyFromObject(s.build)) // its UID is in status, if it has a run
-	r.report(s, v, old)
+	r.report(s, v, reason, old)
 	return nil
 }
 
-// fill status from the verdict and the run.
-func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.AgentBuildStatus) {
+// fill status from the verdict, the problem and the run. reason is that of the
+// conditions; where it is empty, the current ones are kept.
+func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error, status *api.AgentBuildStatus) (reason string) {
+	reason = v.reason
 	status.ObservedGeneration = s.build.Generation
 	status.Phase = v.phase
 	status.Message = clip(v.message)
@@ -69,17 +72,16 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 		status.Ignored = &ignored
 	}
 	if v.current != nil {
-		r.fillRun(ctx, s, v, status)
+		reason = r.fillRun(ctx, s, v, status)
 	}
-	if v.problem != nil {
-		problems := compose.Problems(v.problem)
-		v.reason = problems[0].Reason
+	if problem != nil {
+		reason = compose.Problems(problem)[0].Reason
 		status.Phase = api.PhaseFailed
-		status.Message = clip(v.problem.Error())
-		status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
+		status.Message = clip(problem.Error())
+		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}
 	}
-	if v.reason == "" {
-		return // the current status is kept, conditions and all
+	if reason == "" {
+		return "" // the current status is kept, conditions and all
 	}
 	set := func(kind string, state metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: clip(message), ObservedGeneration: s.build.Generation})
@@ -88,21 +90,21 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 	if ready == "" {
 		ready = metav1.ConditionFalse
 	}
-	set(api.ConditionReady, ready, v.reason, status.Message)
+	set(api.ConditionReady, ready, reason, status.Message)
 	switch {
-	case v.problem != nil:
-		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
-		set(api.ConditionSucceeded, metav1.ConditionFalse, v.reason, status.Message)
-		return
+	case problem != nil:
+		set(api.ConditionRunExists, metav1.ConditionFalse, reason, status.Message)
+		set(api.ConditionSucceeded, metav1.ConditionFalse, reason, status.Message)
+		return reason
 	case v.current != nil:
 		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s exists", v.current.Name))
 	case v.restored:
 		set(api.ConditionRunExists, metav1.ConditionTrue, "Created", fmt.Sprintf("run %s was created", status.PipelineRunName))
 		if status.FailureDetails = nil; status.Phase == api.PhaseFailed {
-			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: status.Message}
+			status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}
 		}
-	case status.Phase == api.PhaseCancelled || v.reason == api.ReasonRunDeleted || v.reason == api.ReasonRunForeign:
-		set(api.ConditionRunExists, metav1.ConditionFalse, v.reason, status.Message)
+	case status.Phase == api.PhaseCancelled || reason == api.ReasonRunDeleted || reason == api.ReasonRunForeign:
+		set(api.ConditionRunExists, metav1.ConditionFalse, reason, status.Message)
 	}
 	succeeded := map[api.Phase]metav1.ConditionStatus{
 		api.PhaseSucceeded: metav1.ConditionTrue, api.PhaseFailed: metav1.ConditionFalse, api.PhaseCancelled: metav1.ConditionFalse,
@@ -110,11 +112,13 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v *verdict, status *api.
 	if succeeded == "" {
 		succeeded = metav1.ConditionUnknown
 	}
-	set(api.ConditionSucceeded, succeeded, v.reason, status.Message)
+	set(api.ConditionSucceeded, succeeded, reason, status.Message)
+	return reason
 }
 
-// fillRun writes what the run itself says.
-func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *api.AgentBuildStatus) {
+// fillRun writes what the run itself says, and gives the reason of the conditions.
+func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *api.AgentBuildStatus) (reason string) {
+	message := v.message
 	run := *v.current
 	fresh := status.PipelineRunName != run.Name
 	inputs := run.inputs
@@ -144,7 +148,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 	}
 	if !run.done() {
 		status.FailureDetails, status.LastRunPhase = nil, ""
-		return
+		return v.reason
 	}
 	switch {
 	case run.succeeded():
@@ -161,27 +165,28 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v *verdict, status *a
 		image, err := builtImage(run)
 		if err == nil {
 			status.BuiltImage = image
-			v.message = "built " + image
+			message = "built " + image
 		} else {
-			v.message = "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
+			message = "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
 		}
-		status.Message = clip(v.message)
+		status.Message = clip(message)
 	}
 	if recorded(s, run) && !fresh {
 		// The tasks and the failure were read when the run ended.
 		if d := status.FailureDetails; d != nil && !run.succeeded() && !run.cancelled() {
-			v.reason = d.Reason
-			status.Message = clip(failureMessage(d, v.message))
+			status.Message = clip(failureMessage(d, message))
+			return d.Reason
 		}
-		return
+		return v.reason
 	}
 	tasks, failed := r.tasks(ctx, run)
 	status.Tasks = tasks
 	if !run.succeeded() && !run.cancelled() {
 		status.FailureDetails = r.failure(ctx, run, failed)
-		v.reason = status.FailureDetails.Reason
-		status.Message = clip(failureMessage(status.FailureDetails, v.message))
+		status.Message = clip(failureMessage(status.FailureDetails, message))
+		return status.FailureDetails.Reason
 	}
+	return v.reason
 }
 
 // failureMessage puts the place and the reason in front of the note on retries.
@@ -404,21 +409,21 @@ var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // report what changed as events and metrics. A build that succeeds has one event,
 // when it is done.
-func (r *Reconciler) report(s *seen, v *verdict, old api.AgentBuildStatus) {
+func (r *Reconciler) report(s *seen, v verdict, reason string, old api.AgentBuildStatus) {
 	status := s.build.Status
 	if old.Phase == status.Phase && old.Message == status.Message {
 		return
 	}
 	switch status.Phase {
 	case api.PhaseFailed:
-		r.event(s, corev1.EventTypeWarning, v.reason, "Build", status.Message)
+		r.event(s, corev1.EventTypeWarning, reason, "Build", status.Message)
 	case api.PhaseSucceeded:
-		r.event(s, corev1.EventTypeNormal, v.reason, "Build", status.Message)
+		r.event(s, corev1.EventTypeNormal, reason, "Build", status.Message)
 	case api.PhaseCancelled:
-		r.event(s, corev1.EventTypeNormal, v.reason, "Cancel", status.Message)
+		r.event(s, corev1.EventTypeNormal, reason, "Cancel", status.Message)
 	}
 	if v.current != nil && v.current.done() && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
-		r.metrics.finished(s, *v.current, v.reason)
+		r.metrics.finished(s, *v.current, reason)
 	}
 }
 
