@@ -1,0 +1,227 @@
+package ci
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/e2e/page"
+	"github.com/armature-dev/armature/e2e/programs"
+)
+
+// play runs the commands of a page of the documentation in an empty folder, which it
+// gives, with all that they print.
+func play(t *testing.T, name string, replacements map[string]string, folders ...string) (dir, out string) {
+	t.Helper()
+	file := filepath.Join(root, "docs", filepath.FromSlash(name))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := page.Script(string(text), replacements)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	dir = t.TempDir()
+	out, err = shell(t, dir, map[string]string{
+		"PATH":            strings.Join(append(folders, bin, os.Getenv("PATH")), ":"),
+		"GIT_AUTHOR_NAME": "dev", "GIT_AUTHOR_EMAIL": "dev@example.com", "GIT_COMMITTER_NAME": "dev", "GIT_COMMITTER_EMAIL": "dev@example.com",
+	}, "bash", "-c", script)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", file, err, out)
+	}
+	return dir, out
+}
+
+// The commands of the page that need no cluster work, and what they render asks for
+// nothing that the page's cluster lacks.
+func TestGettingStarted(t *testing.T) {
+	replacements := map[string]string{
+		"places": "export REPOSITORY=https://git.example.com/hello-agent.git REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0",
+		"build":  "IMAGE=registry.example.com/demo/hello@sha256:" + strings.Repeat("a", 64),
+	}
+	for _, name := range []string{"command line", "cluster", "wait for tekton", "controller", "wait for the controller", "push", "run", "change", "restart", "clean", "end"} {
+		replacements[name] = ":"
+	}
+	dir, out := play(t, "getting-started.md", replacements)
+	for _, want := range []string{"kaniko-build", "+          volumeMounts:", "mountPath: /etc/kagenti/trace"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the page prints no %q:\n%s", want, out)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "hello-agent", "rendered", "hello.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lacking := range []string{"csi.spiffe.io", "initContainers", "keycloak", "secretKeyRef"} {
+		if strings.Contains(string(text), lacking) {
+			t.Errorf("the agent needs %s:\n%s", lacking, text)
+		}
+	}
+}
+
+// The tutorial's pull request passes the action that its workflow names.
+func TestGitHubTutorial(t *testing.T) {
+	dir, out := play(t, "tutorials/github-actions.md", map[string]string{
+		"push main":   "git init --quiet --bare --initial-branch=main ../origin.git\ngit remote add origin ../origin.git\ngit push --quiet --set-upstream origin main",
+		"push branch": "git push --quiet --set-upstream origin weather-v2",
+	})
+	if !strings.Contains(out, "weather-agent:v2") {
+		t.Errorf("`armature diff` does not show the change:\n%s", out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "agents", ".github", "workflows", "agents.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var workflow struct {
+		Jobs map[string]struct {
+			Steps []struct {
+				Uses string
+				With map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	steps := workflow.Jobs["check"].Steps
+	if len(steps) != 2 || !strings.HasPrefix(steps[1].Uses, "armature-dev/armature@v") {
+		t.Fatalf("the workflow has the steps %+v", steps)
+	}
+	checkout := t.TempDir()
+	git(t, checkout, "clone", "--quiet", "--depth=1", "--branch=weather-v2", "file://"+filepath.Join(dir, "origin.git"), ".")
+	inputs := steps[1].With
+	inputs["against"] = git(t, dir, "-C", "agents", "rev-parse", "main") // the event's
+	out, summary, err := action(t, checkout, releases(t, ""), inputs)
+	if err != nil || !strings.Contains(summary, "weather-agent:v2") {
+		t.Errorf("%v\n%s\nsummary:\n%s", err, out, summary)
+	}
+}
+
+// Argo CD's plugin server, with the plugin that the tutorial writes, renders the
+// tutorial's application with its parameters.
+func TestArgoCDTutorial(t *testing.T) {
+	argocd := programs.Peer(t, "argocd-cmp-server")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/armature-fn")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building armature-fn: %v\n%s", err, out)
+	}
+	dir, _ := play(t, "tutorials/argocd.md", map[string]string{"push": ":", "plugin": ":", "application": ":"})
+	agents := filepath.Join(dir, "agents")
+
+	// A short path: sockets may have no longer one than about a hundred characters.
+	sockets, err := os.MkdirTemp("", "cmp-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	server := exec.Command(argocd, "--config-dir-path", filepath.Join(agents, "argocd"), "--logformat", "text")
+	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+sockets, "ARGOCD_CMP_WORKDIR="+sockets, "PATH="+bin+":"+os.Getenv("PATH"))
+	output, err := os.Create(filepath.Join(sockets, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	server.Stdout, server.Stderr = output, output
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		server.Process.Kill()
+		server.Wait()
+	}()
+	socket := filepath.Join(sockets, "armature-v1.sock")
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			text, _ := os.ReadFile(output.Name())
+			t.Fatalf("the plugin server makes no socket:\n%s", text)
+		}
+	}
+
+	text, err := os.ReadFile(filepath.Join(agents, "argocd", "application.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var application struct {
+		Spec struct {
+			Source struct {
+				Path   string
+				Plugin struct {
+					Name       string
+					Parameters []struct{ Name, String string }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &application); err != nil {
+		t.Fatal(err)
+	}
+	source := application.Spec.Source
+	if source.Plugin.Name != "armature-v1" {
+		t.Errorf("the application takes plugin %q", source.Plugin.Name)
+	}
+	args := []string{"ask", socket, agents, filepath.Join(agents, source.Path)}
+	for _, p := range source.Plugin.Parameters {
+		args = append(args, p.Name+"="+p.String)
+	}
+	out, err := exec.CommandContext(t.Context(), argocd, args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Supported bool
+		Manifests []string
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	all := strings.Join(answer.Manifests, "\n")
+	for _, want := range []string{"envoy-proxy", "armature.dev/config-hash", "weather-agent:v1"} {
+		if !answer.Supported || !strings.Contains(all, want) {
+			t.Errorf("supported %v, and the manifests lack %s:\n%s", answer.Supported, want, all)
+		}
+	}
+}
+
+// What the tutorial pushes is what Flux takes: the tag of production is signed, and
+// holds what a render of the last commit makes.
+func TestFluxTutorial(t *testing.T) {
+	cosign := programs.Peer(t, "cosign")
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	dir, out := play(t, "tutorials/flux.md", map[string]string{
+		"registry": "export REGISTRY=" + address,
+		"cluster":  ":",
+	}, filepath.Dir(cosign))
+	if !strings.Contains(out, "weather-agent:v2") || !strings.Contains(out, "production") {
+		t.Errorf("the change, or the tag, is not shown:\n%s", out)
+	}
+	armature(t, dir, "pull", "oci://"+address+"/agents:production", "pulled", "--key", "agents.pub", "--insecure-ignore-tlog")
+	armature(t, dir, "verify", "pulled", "-c", "agents/apps/armature.yaml")
+	text, err := os.ReadFile(filepath.Join(dir, "pulled", "weather.yaml"))
+	if err != nil {
+		entries, _ := os.ReadDir(filepath.Join(dir, "pulled"))
+		t.Fatalf("%v: %v", err, entries)
+	}
+	if !strings.Contains(string(text), "weather-agent:v2") || !strings.Contains(string(text), "envoy-proxy") {
+		t.Errorf("the artifact has\n%s", text)
+	}
+	flux, err := os.ReadFile(filepath.Join(dir, "agents", "flux.yaml"))
+	if err != nil || !strings.Contains(string(flux), "url: oci://"+address+"/agents\n") {
+		t.Errorf("flux.yaml: %v\n%s", err, flux)
+	}
+}

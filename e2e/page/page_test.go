@@ -1,0 +1,48 @@
+package page
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestScript(t *testing.T) {
+	text := "# Page\n\n```sh\na=1\n```\n\n```yaml\nnot: run\n```\n<!-- replaced in tests: cluster -->\n```sh\nkind create cluster\n```\n\n```sh\necho \"$a $b\"\n```\n"
+	script, err := Script(text, map[string]string{"cluster": "b=2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("bash", "-c", script).CombinedOutput()
+	if want := "\n== line 3\n\n== line 11\n\n== line 15\n1 2\n"; err != nil || string(out) != want {
+		t.Errorf("%v, %q, want %q\n%s", err, out, want, script)
+	}
+	// A command that fails ends the script.
+	script, err = Script("```sh\nfalse\necho later\n```\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || strings.Contains(string(out), "later") {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+func TestScriptRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		text         string
+		replacements map[string]string
+		want         string
+	}{
+		"nothing to run":        {"# Page\n", nil, "no block"},
+		"no end":                {"```sh\na\n", nil, "line 1: the block does not end"},
+		"unknown to the test":   {"<!-- replaced in tests: x -->\n```sh\na\n```\n", nil, `no replacement "x"`},
+		"unknown to the page":   {"```sh\na\n```\n", map[string]string{"x": "b"}, `["x"]`},
+		"replaced twice":        {strings.Repeat("<!-- replaced in tests: x -->\n```sh\na\n```\n", 2), map[string]string{"x": "b"}, `no replacement "x"`},
+		"text before the block": {"<!-- replaced in tests: x -->\ntext\n```sh\na\n```\n", map[string]string{"x": "b"}, "no block follows"},
+		"no name":               {"<!-- replaced in tests:  -->\n```sh\na\n```\n", nil, "line 1: write it as"},
+	} {
+		script, err := Script(c.text, c.replacements)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q\n%s", name, err, c.want, script)
+		}
+	}
+}
