@@ -129,7 +129,7 @@ func (w *world) isVersion(names ...string) string {
 }
 
 // Fifty times, two or three apply versions of a package at the same time, far from
-// the API server. All succeed, one after the other, and what is there in the end is
+// the API server, the later ones at another point of the first. All succeed, one after the other, and what is there in the end is
 // one version: nothing of it is missing, and nothing else is left.
 func TestConcurrentWriters(t *testing.T) {
 	for range 5 {
@@ -139,9 +139,10 @@ func TestConcurrentWriters(t *testing.T) {
 			for round := range 10 {
 				names := []string{"a", "b", "c"}[:2+round%2]
 				var all sync.WaitGroup
-				for _, name := range names {
+				for i, name := range names {
 					objects := w.read(version(name)...)
 					all.Go(func() {
+						time.Sleep(time.Duration(i*(round+1)) * 100 * time.Millisecond) // into the middle of the first
 						plan, err := writers[name].Apply(t.Context(), w.Package, objects, apply.Options{})
 						if err != nil {
 							t.Errorf("round %d: %s: %v\n%s", round, name, err, show(plan))
