@@ -211,7 +211,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
 	}
 	var o krm.Object
 	err := o.ReadList(text, krm.Document{End: len(text)}, l.dash)
-	if err == nil && json.Valid(l.src[l.doc.Start:l.doc.End]) && !json.Valid(text) {
+	if err == nil && !w.undo && json.Valid(l.src[l.doc.Start:l.doc.End]) && !json.Valid(text) {
 		err = errors.New("it is not JSON")
 	}
 	if err != nil {

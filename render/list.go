@@ -77,8 +77,10 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 // somebody has made that impossible.
 func withConsumed(l list, head *krm.Head) (restored list, ok bool) {
 	text := l.src[l.doc.Start:l.doc.End]
-	if head != nil && strings.HasSuffix(head.Kind, "List") && bytes.Contains(text, []byte("\n"+consumedMark)) {
-		return restoreItems(text, l.doc.Start), true
+	if (head == nil || strings.HasSuffix(head.Kind, "List")) && bytes.Contains(text, []byte("\n"+consumedMark)) {
+		restored = restoreItems(text, l.doc.Start)
+		restored.dash = l.dash
+		return restored, true
 	}
 	if !bytes.Contains(text, []byte(keys.Consumed)) {
 		return l, true
