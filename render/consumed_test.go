@@ -63,6 +63,8 @@ func consumedLayouts() (all []layout) {
 		add("flow metadata behind "+name, "x.yaml", "apiVersion: v1\nkind: List\nitems: [%s, %s]\nmetadata: %s\n", w, te, metadata)
 	}
 	// Lists without any remaining item.
+	add("block with brackets that go on in the first column", "x.yaml", "apiVersion: v1\nkind: List\nitems:\n- %s\n- %s\n- %s", strings.Replace(bystander, ", ", "\n, ", 1), w, te)
+	add("almost json in a list", "x.yaml", "%s", list(w, strings.TrimSpace(list(te, strings.Replace(at, `\u00e9`, `\ `, 1)))))
 	add("flow emptied", "x.yaml", "apiVersion: v1\nkind: List\nitems: [ %s,\n  %s ]\n---\n%s\n", te, at, w)
 	add("flow emptied, with a comma", "x.yaml", "apiVersion: v1\nkind: List\nitems: [%s , ]\n---\n%s\n", te, w)
 	add("json emptied in a list", "x.json", "%s", list(w, strings.TrimSpace(list(te, at))))
