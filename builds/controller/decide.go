@@ -177,7 +177,7 @@ func (v *verdict) keep(status api.AgentBuildStatus) {
 	v.restored = true
 }
 
-// sooner is the shorter of two waits, of which zero is none.
+// sooner is the shorter of two waits; zero means no wait.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

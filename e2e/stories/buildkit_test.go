@@ -69,7 +69,7 @@ spec:
 	broken := s.finished(t, "broken")
 	s.failed(t, broken, "buildkit-build", "build")
 	if tail := logTail(broken); !strings.Contains(tail, "the cupboard is bare") {
-		t.Errorf("the last log lines lack what the Dockerfile's command said:\n%s", tail)
+		t.Errorf("the last log lines lack the output of the Dockerfile's command:\n%s", tail)
 	}
 }
 
