@@ -205,9 +205,6 @@ func (c *composition) checkLocked() {
 	bad := func(field, what string) {
 		c.bad(api.ReasonLocked, field, fmt.Sprintf("mode %s locks %s", c.mode(), what), "remove it, or ask the platform to open it in "+template.doc.from.String())
 	}
-	if c.in.Settings.PipelineObjects {
-		bad("spec.mode", "the pipeline into the run, and this controller runs with --pipeline-objects")
-	}
 	if c.timeout() == 0 {
 		c.bad(api.ReasonLocked, "spec.timeout", fmt.Sprintf("is missing, and neither mode %s nor the controller has a timeout", c.mode()), "set it")
 	}
