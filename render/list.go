@@ -45,8 +45,11 @@ type shift struct{ at, lines int }
 // text can be read.
 func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed bool) (l list, ok bool) {
 	l = list{src: data, doc: d, dash: dash}
-	if consumed {
-		if l, ok = withConsumed(l, head); !ok {
+	if head != nil && !strings.HasSuffix(head.Kind, "List") {
+		return l, false
+	}
+	if consumed && bytes.Contains(data[d.Start:d.End], []byte(keys.Consumed)) {
+		if l, ok = withConsumed(l); !ok {
 			return l, false
 		}
 		if !dash && len(l.shifts)+len(l.kept) > 0 {
@@ -60,8 +63,8 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 		l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.Items))
 	}
 	for i, item := range l.Items {
-		if l.shared[i] != nil || !bytes.Contains(l.src[item.Start:item.End], []byte("items")) {
-			continue
+		if l.shared[i] != nil || !bytes.Contains(l.src[item.Start:item.End], []byte("List")) {
+			continue // a second list costs a search in each item
 		}
 		if inner, ok := listOf(l.src, item, !l.Flow, nil, consumed); ok {
 			if l.nested == nil {
@@ -75,15 +78,12 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 
 // withConsumed makes the consumed items of a list items again. ok is false where
 // somebody has made that impossible.
-func withConsumed(l list, head *krm.Head) (restored list, ok bool) {
+func withConsumed(l list) (restored list, ok bool) {
 	text := l.src[l.doc.Start:l.doc.End]
-	if (head == nil || strings.HasSuffix(head.Kind, "List")) && bytes.Contains(text, []byte("\n"+consumedMark)) {
+	if bytes.Contains(text, []byte("\n"+consumedMark)) {
 		restored = restoreItems(text, l.doc.Start)
 		restored.dash = l.dash
 		return restored, true
-	}
-	if !bytes.Contains(text, []byte(keys.Consumed)) {
-		return l, true
 	}
 	return restoreFlowItems(l)
 }
