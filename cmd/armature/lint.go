@@ -29,6 +29,9 @@ func lintCommand() *cobra.Command {
 to missing objects, pods that their namespace refuses. It writes nothing. Findings
 go to standard output with the author's file and line.
 
+Kustomizations in the package are read for the names, namespaces and images that they
+set and for the ConfigMaps and Secrets that they generate, not for their patches.
+
 spec.lint in armature.yaml sets the severity of each rule; the annotation
 ` + keys.LintIgnore + ` on an object names rules that skip it.
 docs/lint.md has a section for each rule.

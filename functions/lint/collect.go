@@ -21,9 +21,17 @@ var makers = map[string]struct {
 	"Bundle":            {"ConfigMap", [][]string{{"metadata", "name"}}},
 }
 
+// claimTemplate is the kind under which the claims of a StatefulSet are kept, by
+// the part of their names before the ordinal.
+const claimTemplate = "volumeClaimTemplates"
+
 // Collect notes what other objects may ask of o.
 func (p *Package) Collect(o *krm.Object) {
-	facts := p.enter(id{o.Kind, o.Namespace, o.Name})
+	facts := p.enter(key(o.Kind, o.Namespace, o.Name))
+	if len(p.kustomizations) > 0 {
+		p.located = append(p.located, located{o.Origin.File, id{o.Kind, o.Namespace, o.Name}})
+	}
+	facts.anywhere = facts.anywhere || o.Namespace == ""
 	switch o.Kind {
 	case "ConfigMap":
 		facts.add(o.Get("data"), o.Get("binaryData"))
@@ -34,6 +42,10 @@ func (p *Package) Collect(o *krm.Object) {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
 		p.scalers[target] = append(p.scalers[target], o.Ref)
+	case "StatefulSet":
+		for v := range o.Get("spec", "volumeClaimTemplates").Items() {
+			p.enter(key(claimTemplate, o.Namespace, v.Get("metadata", "name").Text()+"-"+o.Name))
+		}
 	case "Service":
 		for port := range o.Get("spec", "ports").Items() {
 			if n := port.Get("nodePort"); n.IsScalar() && !n.Is("0") {
@@ -45,7 +57,7 @@ func (p *Package) Collect(o *krm.Object) {
 	if m, ok := makers[o.Kind]; ok {
 		for _, path := range m.names {
 			if name := o.Get(path...).Text(); name != "" {
-				p.enter(id{m.makes, o.Namespace, name}).open = true
+				p.enter(key(m.makes, o.Namespace, name)).open = true
 				break
 			}
 		}
@@ -58,21 +70,20 @@ func (p *Package) Collect(o *krm.Object) {
 	pod := newPod(o, template)
 	p.pods = append(p.pods, pod)
 	for key, value := range pod.labels {
-		l := label{o.Namespace, key, value}
+		l := label{home(o.Namespace), key, value}
 		p.byLabel[l] = append(p.byLabel[l], pod)
 	}
-	for _, c := range pod.containers {
-		p.images[c.node.Get("image").Text()]++
-	}
 	for r := range references(template) {
-		p.unresolved[id{r.kind, o.Namespace, r.name.Text()}]++
+		p.unresolved[key(r.kind, o.Namespace, r.name.Text())]++
 	}
 }
 
 // Link ends the first pass: it finds what depends on all objects.
 func (p *Package) Link() {
+	p.link()
 	for _, pod := range p.pods {
 		for i := range pod.containers {
+			p.images[p.image(pod.file, pod.containers[i].image)]++
 			pod.containers[i].node = krm.Node{} // the object's memory is used again
 		}
 	}
@@ -97,7 +108,7 @@ func (facts *object) add(data ...krm.Node) {
 
 // has reports whether the package has an object.
 func (p *Package) has(kind, namespace, name string) bool {
-	return p.objects[id{kind, namespace, name}] != nil
+	return p.objects[key(kind, namespace, name)] != nil
 }
 
 func readNamespace(o *krm.Object) (ns namespace) {
@@ -127,6 +138,7 @@ func scaled(o *krm.Object) id {
 // pod is what a pod template contains.
 type pod struct {
 	ref        krm.Ref
+	file       string
 	labels     map[string]string
 	containers []container
 	injected   bool
@@ -139,6 +151,7 @@ type pod struct {
 // container is one of a pod's.
 type container struct {
 	name  string
+	image string
 	node  krm.Node // while the object is at hand
 	ports []port
 	// runs says that it runs beside the others; an init container that ends
@@ -152,13 +165,19 @@ type port struct {
 }
 
 func newPod(o *krm.Object, template krm.PodTemplate) *pod {
-	p := &pod{ref: o.Ref, labels: make(map[string]string), injected: inject.Injected(o)}
+	p := &pod{ref: o.Ref, file: o.Origin.File, labels: make(map[string]string), injected: inject.Injected(o)}
 	for key, value := range template.Template.Get("metadata", "labels").Fields() {
 		p.labels[key] = value.Text()
 	}
+	switch o.Kind { // and those that a controller sets
+	case "StatefulSet":
+		p.labels[podName], p.labels[podIndex] = anyOrdinal(o.Name+"-0"), "*"
+	case "Job":
+		p.labels["job-name"], p.labels["batch.kubernetes.io/job-name"] = o.Name, o.Name
+	}
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for n := range template.Spec().Get(list).Items() {
-			c := container{name: n.Get("name").Text(), node: n, runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
+			c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n, runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
 			for x := range n.Get("ports").Items() {
 				number, _ := x.Get("containerPort").Int()
 				c.ports = append(c.ports, port{x.Get("name").Text(), protocol(x), number})
@@ -198,26 +217,69 @@ func protocol(port krm.Node) string {
 	return "TCP"
 }
 
+// Labels that the controller of StatefulSets gives each pod.
+const (
+	podName  = "statefulset.kubernetes.io/pod-name"
+	podIndex = "apps.kubernetes.io/pod-index"
+)
+
+// anyOrdinal puts * in the place of the number at the end of the name of a
+// StatefulSet's pod or claim; other names stay.
+func anyOrdinal(name string) string {
+	if front := strings.TrimRight(name, "0123456789"); len(front) < len(name) && strings.HasSuffix(front, "-") {
+		return front + "*"
+	}
+	return name
+}
+
+// wanted reads a selector; those of pods by their number select each of the StatefulSet's.
+func wanted(selector krm.Node) map[string]string {
+	want := make(map[string]string)
+	for key, value := range selector.Fields() {
+		switch key {
+		case podName:
+			want[key] = anyOrdinal(value.Text())
+		case podIndex:
+			want[key] = "*"
+		default:
+			want[key] = value.Text()
+		}
+	}
+	return want
+}
+
+func (p *pod) matches(want map[string]string) bool {
+	for key, value := range want {
+		if p.labels[key] != value {
+			return false
+		}
+	}
+	return len(want) > 0
+}
+
 // selected gives the pods of a namespace that have all labels of a selector. An
 // empty selector selects none.
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
-	want := make(map[string]string)
-	for key, value := range selector.Fields() {
-		want[key] = value.Text()
-	}
+	want := wanted(selector)
 	for key, value := range want {
-		for _, candidate := range p.byLabel[label{namespace, key, value}] {
-			matches := true
-			for k, v := range want {
-				matches = matches && candidate.labels[k] == v
-			}
-			if matches {
+		for _, candidate := range p.byLabel[label{home(namespace), key, value}] {
+			if candidate.matches(want) {
 				found = append(found, candidate)
 			}
 		}
 		return found
 	}
 	return nil
+}
+
+// selectsNone reports whether a selector selects no pod: of the package, of what
+// kustomizations make of it, of each cluster, or of files that cannot be read.
+func (c *checker) selectsNone(selector krm.Node) bool {
+	if len(c.selected(c.Namespace, selector)) > 0 {
+		return false
+	}
+	want := wanted(selector)
+	return !c.builtPods(want) && !builtInPods(c.Namespace, want) && !c.mayHold(want)
 }
 
 // component reports whether a container is one of those that are injected.

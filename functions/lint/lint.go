@@ -105,6 +105,11 @@ type Package struct {
 	images     map[string]int
 	unresolved map[id]int // references to what the package does not have
 
+	kustomizations []*Kustomization
+	located        []located           // until Link
+	builds         map[string][]*build // by the files that they are made of
+	unread         []string            // texts of files
+
 	reported map[string]bool // what is reported once for the whole package
 }
 
@@ -115,6 +120,8 @@ type id struct{ kind, namespace, name string }
 type object struct {
 	keys map[string]bool
 	open bool // other keys may come from elsewhere
+	// anywhere says that the author left the namespace to kubectl -n.
+	anywhere bool
 }
 
 type label struct{ namespace, key, value string }
@@ -188,8 +195,60 @@ func (c *checker) report(at krm.Node, message, hint string) {
 		}
 	default:
 		f.File, f.Line = o.Origin.File, o.Origin.Line
+		f.Hint = c.ledBy(&f, o, at)
+	}
+	if builds := c.builds[c.Origin.File]; len(builds) > 0 && f.Hint != "" {
+		f.Hint += "; " + builds[0].file + " builds this file and may change it: lint what `kustomize build` prints to be sure"
 	}
 	c.findings = append(c.findings, f)
+}
+
+// ledBy adds to the hint of a finding on a generated object what it was made
+// for, and the author's field that leads to it where one has its value.
+func (c *checker) ledBy(f *krm.Finding, author *krm.Object, at krm.Node) string {
+	why := "the object is generated for " + author.Ref.String()
+	if n, ok := sole(author.Get("spec"), at); ok {
+		f.Line = author.Finding(f.Severity, f.Rule, n, "", "").Line
+		why = n.Path() + " of " + author.Ref.String() + " leads to it"
+	}
+	if f.Hint == "" {
+		return why
+	}
+	return f.Hint + "; " + why
+}
+
+// sole finds the value of a scalar in what an author wrote: the only one under
+// the same key, or else the only one, unless that is a number.
+func sole(root, scalar krm.Node) (krm.Node, bool) {
+	if !scalar.IsScalar() {
+		return krm.Node{}, false
+	}
+	key, text := scalar.Key(), scalar.Text()
+	_, number := scalar.Int()
+	var all, keyed []krm.Node
+	var walk func(n krm.Node)
+	walk = func(n krm.Node) {
+		for _, child := range n.Fields() {
+			walk(child)
+		}
+		for item := range n.Items() {
+			walk(item)
+		}
+		if n.IsScalar() && n.Is(text) {
+			all = append(all, n)
+			if key != "" && n.Key() == key {
+				keyed = append(keyed, n)
+			}
+		}
+	}
+	walk(root)
+	switch {
+	case len(keyed) == 1:
+		return keyed[0], true
+	case len(all) == 1 && !number:
+		return all[0], true
+	}
+	return krm.Node{}, false
 }
 
 // once reports a finding one time for the package, however many objects have it.

@@ -176,14 +176,18 @@ func repository(image string) string {
 	return image
 }
 
-// eachImage calls visit for the image of each container.
+// koImage begins the images that ko builds, and then writes with their digests.
+const koImage = "ko://"
+
+// eachImage calls visit for the image of each container, as the kustomizations
+// of its file leave it.
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
 	if !c.isPod {
 		return
 	}
 	for _, x := range c.facts.containers {
-		if at := x.node.Get("image"); at.Text() != "" {
-			visit(at, at.Text())
+		if at := x.node.Get("image"); at.Text() != "" && !strings.HasPrefix(at.Text(), koImage) {
+			visit(at, c.image(c.Origin.File, at.Text()))
 		}
 	}
 }

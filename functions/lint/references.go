@@ -90,13 +90,13 @@ func missingKey(c *checker) {
 		return
 	}
 	for r := range references(c.pod) {
-		facts := c.objects[id{r.kind, c.Namespace, r.name.Text()}]
-		if facts == nil || facts.open || r.optional {
+		facts := c.objects[key(r.kind, c.Namespace, r.name.Text())]
+		if facts == nil || facts.open || r.optional || c.generated(r.kind, r.name.Text()) {
 			continue
 		}
-		for _, key := range r.keys {
-			if !facts.keys[key.Text()] {
-				c.report(key, fmt.Sprintf("the %s %s has no key %q", r.kind, r.name.Text(), key.Text()), hintKeys(facts))
+		for _, at := range r.keys {
+			if !facts.keys[at.Text()] {
+				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.kind, r.name.Text(), at.Text()), hintKeys(facts))
 			}
 		}
 	}
@@ -127,14 +127,14 @@ func (c *checker) missing(kind, hint string) {
 	}
 	for r := range references(c.pod) {
 		name := r.name.Text()
-		if r.kind != kind || name == "" || r.optional || name == "kube-root-ca.crt" || c.has(kind, c.Namespace, name) {
+		if r.kind != kind || name == "" || r.optional || c.found(kind, c.Namespace, name) {
 			continue
 		}
 		called := name
 		if !identity.ValidName(name) { // and perhaps what is in one
 			called = "of this name"
 		}
-		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.unresolved[id{kind, c.Namespace, name}], "reference")), hint)
+		c.once(c.Namespace+"/"+name, r.name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
 	}
 }
 
@@ -148,7 +148,7 @@ func danglingReference(c *checker) {
 	case "RoleBinding", "ClusterRoleBinding":
 		c.binding()
 	case "HorizontalPodAutoscaler", "ScaledObject":
-		if target := scaled(c.Object); target.name != "" && !c.has(target.kind, target.namespace, target.name) {
+		if target := scaled(c.Object); target.name != "" && !c.found(target.kind, target.namespace, target.name) {
 			c.dangling(c.Get("spec", "scaleTargetRef", "name"), target.kind, target.name)
 		}
 		for t := range c.Get("spec", "triggers").Items() {
@@ -157,7 +157,7 @@ func danglingReference(c *checker) {
 			}
 		}
 	case "PodDisruptionBudget":
-		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 && len(c.selected(c.Namespace, labels)) == 0 {
+		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 && c.selectsNone(labels) {
 			c.report(labels, "selects no pod of the package", "correct the labels: they are those of the pod template")
 		}
 	case "Ingress":
@@ -173,25 +173,40 @@ func (c *checker) dangling(at krm.Node, kind, name string) {
 	c.report(at, message, "correct the name, or add the object to the package")
 }
 
+// found reports whether an object that the one at hand names is there: in the
+// package, in what kustomizations make of it, in every cluster, or perhaps in a
+// file that cannot be read.
+func (c *checker) found(kind, namespace, name string) bool {
+	if c.has(kind, namespace, name) || builtIn(kind, namespace, name) || c.built(kind, namespace, name) {
+		return true
+	}
+	if claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*"); kind == "PersistentVolumeClaim" && ordinal && c.has(claimTemplate, namespace, claim) {
+		return true
+	}
+	return c.mayHold(map[string]string{"kind": kind, "name": name})
+}
+
 // named reports a name of an object of a kind that is not there.
 func (c *checker) named(at krm.Node, kind string) {
-	if name := at.Text(); name != "" && !c.has(kind, c.Namespace, name) {
+	if name := at.Text(); name != "" && !c.found(kind, c.Namespace, name) {
 		c.dangling(at, kind, name)
 	}
 }
 
 func (c *checker) podReferences() {
 	spec := c.pod.Spec()
-	if name := spec.Get("serviceAccountName"); !name.Is("default") {
-		c.named(name, "ServiceAccount")
-	}
+	c.named(spec.Get("serviceAccountName"), "ServiceAccount")
 	declared := make(map[string]bool)
-	for v := range spec.Get("volumes").Items() {
-		declared[v.Get("name").Text()] = true
-		c.named(v.Get("persistentVolumeClaim", "claimName"), "PersistentVolumeClaim")
-	}
 	for v := range c.Get("spec", "volumeClaimTemplates").Items() {
 		declared[v.Get("metadata", "name").Text()] = true
+	}
+	for v := range spec.Get("volumes").Items() {
+		if name := v.Get("name").Text(); !declared[name] { // a claim template takes the place of its volume
+			c.named(v.Get("persistentVolumeClaim", "claimName"), "PersistentVolumeClaim")
+		}
+	}
+	for v := range spec.Get("volumes").Items() {
+		declared[v.Get("name").Text()] = true
 	}
 	for _, x := range c.facts.containers {
 		for m := range x.node.Get("volumeMounts").Items() {
@@ -210,8 +225,7 @@ func (c *checker) service() {
 	if selector.Len() == 0 || c.Get("spec", "type").Is("ExternalName") {
 		return
 	}
-	pods := c.selected(c.Namespace, selector)
-	if len(pods) == 0 {
+	if c.selectsNone(selector) {
 		c.report(selector, "selects no pod of the package", "correct the labels: they are those of the pod template")
 		return
 	}
@@ -220,7 +234,7 @@ func (c *checker) service() {
 		if _, number := target.Int(); !target.IsScalar() || number {
 			continue
 		}
-		for _, pod := range pods {
+		for _, pod := range c.selected(c.Namespace, selector) {
 			if _, _, ok := pod.target(target.Text()); !ok {
 				c.report(target, fmt.Sprintf("%s has no container port named %s", pod.ref, target.Text()), "name a port of a container, or write its number")
 				break
@@ -241,23 +255,26 @@ func (p *pod) target(name string) (number int, owner string, ok bool) {
 	return 0, "", false
 }
 
-// builtIn are ClusterRoles that every cluster has.
-var builtIn = map[string]bool{"admin": true, "edit": true, "view": true, "cluster-admin": true}
-
 func (c *checker) binding() {
 	ref := c.Get("roleRef")
 	switch name := ref.Get("name").Text(); {
 	case ref.Get("kind").Is("Role"):
 		c.named(ref.Get("name"), "Role")
-	case ref.Get("kind").Is("ClusterRole") && !builtIn[name] && !strings.HasPrefix(name, "system:") && !c.has("ClusterRole", "", name):
+	case ref.Get("kind").Is("ClusterRole") && !c.found("ClusterRole", "", name):
 		c.report(ref.Get("name"), "the package has no ClusterRole "+name, "correct the name, or add the object to the package")
 	}
 	for s := range c.Get("subjects").Items() {
-		if !s.Get("kind").Is("ServiceAccount") || s.Get("name").Is("default") {
+		if !s.Get("kind").Is("ServiceAccount") {
 			continue
 		}
-		namespace := s.Get("namespace").Text()
-		if name := s.Get("name").Text(); !c.has("ServiceAccount", namespace, name) && !(namespace == c.Namespace && c.has("ServiceAccount", "", name)) {
+		namespace, name := s.Get("namespace").Text(), s.Get("name").Text()
+		if namespace == "" {
+			namespace = c.Namespace // which kustomize fills in
+		}
+		// A binding has to name a namespace; a ServiceAccount may leave it to
+		// kubectl -n.
+		account := c.objects[key("ServiceAccount", "", name)]
+		if !c.found("ServiceAccount", namespace, name) && (account == nil || !account.anywhere) {
 			c.report(s.Get("name"), fmt.Sprintf("the package has no ServiceAccount %s in namespace %s", name, namespace), "correct the name, or add the object to the package")
 		}
 	}

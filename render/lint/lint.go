@@ -28,6 +28,12 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 		return nil, stats, err
 	}
 	l := linter{src: src, rules: rules.New(opt.Config, labelPrefix(opt)), shapes: make(map[string]bool), contested: make(map[string]bool)}
+	beside, err := kustomizations(src)
+	if err != nil {
+		return nil, stats, err
+	}
+	l.rules.Kustomize(beside)
+	l.unread(findings)
 	l.each(files, l.rules.Collect)
 	l.rules.Link()
 	l.each(files, func(o *krm.Object) {

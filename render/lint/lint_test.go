@@ -46,51 +46,69 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 
 var update = flag.Bool("update", false, "write what was found into testdata/*.txtar")
 
-// TestLint has a file for each rule: a package with findings, and one without.
+// TestLint has files for each rule, RULE.txtar and RULE-*.txtar: a package with
+// findings, and one without.
 func TestLint(t *testing.T) {
+	names := make(map[string]bool)
 	for _, rule := range rules.Rules() {
-		t.Run(rule.Name, func(t *testing.T) {
-			a, err := txtar.ParseFile(filepath.Join("testdata", rule.Name+".txtar"))
-			if err != nil {
-				t.Fatal(err)
+		names[rule.Name] = true
+	}
+	for _, rule := range rules.Rules() {
+		more, err := filepath.Glob(filepath.Join("testdata", rule.Name+"-*.txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range append(more, filepath.Join("testdata", rule.Name+".txtar")) {
+			name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+			if name != rule.Name && names[name] {
+				continue
 			}
-			report := func(folder string) (lines string) {
-				_, findings := linted(t, a, folder)
-				for _, f := range findings {
-					if f.Rule == "lint/"+rule.Name {
-						if f.Hint == "" {
-							t.Errorf("no remedy: %s", f)
-						}
-						f.Hint = ""
-						lines += string(f.Severity) + ": " + f.String() + "\n"
-					}
+			t.Run(name, func(t *testing.T) { archived(t, rule, file) })
+		}
+	}
+}
+
+// archived compares what a rule finds in an archive with what it says.
+func archived(t *testing.T, rule rules.Rule, file string) {
+	a, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(folder string) (lines string) {
+		_, findings := linted(t, a, folder)
+		for _, f := range findings {
+			if f.Rule == "lint/"+rule.Name {
+				if f.Hint == "" {
+					t.Errorf("no remedy: %s", f)
 				}
-				return lines
+				f.Hint = ""
+				lines += string(f.Severity) + ": " + f.String() + "\n"
 			}
-			want := ""
-			for i, f := range a.Files {
-				if f.Name == "want" {
-					if *update {
-						a.Files[i].Data = []byte(report("bad"))
-					}
-					want = string(a.Files[i].Data)
-				}
-			}
+		}
+		return lines
+	}
+	want := ""
+	for i, f := range a.Files {
+		if f.Name == "want" {
 			if *update {
-				if err := os.WriteFile(filepath.Join("testdata", rule.Name+".txtar"), txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				a.Files[i].Data = []byte(report("bad"))
 			}
-			if want == "" {
-				t.Error("the bad package has no expected findings")
-			}
-			if diff := cmp.Diff(want, report("bad")); diff != "" {
-				t.Error(diff)
-			}
-			if got := report("good"); got != "" {
-				t.Error("of the good package: ", got)
-			}
-		})
+			want = string(a.Files[i].Data)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want == "" {
+		t.Error("the bad package has no expected findings")
+	}
+	if diff := cmp.Diff(want, report("bad")); diff != "" {
+		t.Error(diff)
+	}
+	if got := report("good"); got != "" {
+		t.Error("of the good package: ", got)
 	}
 }
 
