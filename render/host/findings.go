@@ -58,6 +58,17 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 // place is a line of a file, as messages name other objects.
 var place = regexp.MustCompile(`(\(?)([^\s():]+):(\d+)\b`)
 
+// namesPlace reports whether a text may have a place, which most have not: the
+// pattern takes longer than all else that is done to a finding.
+func namesPlace(text string) bool {
+	for i := 1; i < len(text); i++ {
+		if text[i-1] == ':' && '0' <= text[i] && text[i] <= '9' {
+			return true
+		}
+	}
+	return false
+}
+
 // From names the files of a package as they are found from another folder than
 // its root: folder leads from there to the root. Files are those of the package;
 // others, such as a configuration that was named, stay.
@@ -68,6 +79,9 @@ func From(folder string, files []render.File, findings []krm.Finding) []krm.Find
 	}
 	there := func(file string) string { return filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(file))) }
 	moved := func(text string) string {
+		if !namesPlace(text) {
+			return text
+		}
 		return place.ReplaceAllStringFunc(text, func(p string) string {
 			m := place.FindStringSubmatch(p)
 			if !own[m[2]] {
