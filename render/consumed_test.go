@@ -214,11 +214,10 @@ func TestConsumedListsEdited(t *testing.T) {
 		}
 		return string(rendered(result, "x.json")), result.Findings
 	}
-	rendered, findings := run(head + consumedExchange + ", " + consumedTrace + "]}\n")
-	if !krm.Failed(findings) {
+	if _, findings := run(head + consumedExchange + ", " + consumedTrace + "]}\n"); !krm.Failed(findings) {
 		t.Error("two resources without their workload")
 	}
-	rendered, findings = run(head + consumedExchange + ", " + consumedWorkload + ", " + consumedTrace + "]}\n")
+	rendered, findings := run(head + consumedExchange + ", " + consumedWorkload + ", " + consumedTrace + "]}\n")
 	if krm.Failed(findings) {
 		t.Fatal(findings)
 	}
