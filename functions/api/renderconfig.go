@@ -44,6 +44,8 @@ type RenderConfigSpec struct {
 	Identity *IdentitySpec `json:"identity,omitempty"`
 	// Asya configures the transports and sidecars of AsyncActors.
 	Asya *AsyaSpec `json:"asya,omitempty"`
+	// Kagent says how the controller of kagent's Agents was set up.
+	Kagent *KagentSpec `json:"kagent,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
 	// Lint sets the severity of lint rules by their names: off, info, warning or

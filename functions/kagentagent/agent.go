@@ -5,42 +5,37 @@ package kagentagent
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Defaults of the published charts.
 const (
-	defaultImage      = "cr.kagent.dev/kagent-dev/kagent/app:0.7.4"
-	defaultController = "http://kagent-controller.kagent:8083"
-	defaultModel      = "default-model-config"
-	port              = 8080
-	configHash        = "kagent.dev/config-hash"
+	port       = 8080
+	configHash = "kagent.dev/config-hash"
 )
 
-// Agent expands an Agent.
-func Agent(r *expand.Resource) {
-	e := expander{Resource: r}
+// agent expands an Agent.
+func (s *settings) agent(r *expand.Resource) {
+	e := expander{Resource: r, settings: s}
 	if !r.Decode("kagent-agent/field", &e.agent) {
 		return
 	}
+	s.checkFields(r)
 	spec := &e.agent.Spec
-	if spec.Skills != nil {
-		e.error("unsupported", "spec.skills", "skills from images and repositories are not expanded", "put them into the image of a BYO agent, or keep the controller for this one")
-	}
 	switch {
 	case spec.Type == "BYO" && spec.BYO != nil && spec.BYO.Deployment != nil && spec.BYO.Deployment.Image != "":
 		e.spec, e.at = spec.BYO.Deployment, "spec.byo.deployment"
 		if e.spec.ImageRegistry != "" {
 			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry", "write it into image")
+		}
+		if spec.Sandbox != nil {
+			e.files = map[string]string{"config.json": "", "agent-card.json": e.card(nil), sandboxFile: e.sandboxSettings()}
 		}
 	case spec.Type == "BYO":
 		e.error("no-image", "spec.byo", "a BYO agent needs an image", "say spec.byo.deployment.image")
@@ -49,8 +44,8 @@ func Agent(r *expand.Resource) {
 		if e.spec == nil {
 			e.spec = &deploymentSpec{}
 		}
-		if e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil {
-			e.error("field", e.at, "only a BYO agent has image, cmd and args", "remove them")
+		if e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil || e.spec.WorkingDir != "" {
+			e.error("field", e.at, "only a BYO agent has image, cmd, args and workingDir", "remove them")
 		}
 		e.declare(spec.Declarative)
 	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""): // spec.declarative may be what is written wrong
@@ -58,10 +53,7 @@ func Agent(r *expand.Resource) {
 		e.error("type", "spec.type", "neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo", "correct spec.type")
 	}
 	if e.spec != nil {
-		r.CheckReplicas(function, e.at+".replicas", e.spec.Replicas)
-		if e.spec.Image != "" {
-			r.CheckImage(function, e.at+".image", e.spec.Image)
-		}
+		e.check()
 	}
 	if e.Failed() {
 		return
@@ -71,65 +63,194 @@ func Agent(r *expand.Resource) {
 
 type expander struct {
 	*expand.Resource
+	*settings
 	agent agent
 	spec  *deploymentSpec
 	at    string // of it
 
-	files  map[string]string // of the configuration, nil for BYO
+	files  map[string]string // of the configuration, nil for none
 	env    []any
 	filled []any // environment whose values go into the files at start
 
+	skillsConfig    string // of the init container, "" for none
+	isolated        bool   // runs code in a sandbox
 	volumes, mounts []any
 }
-
-// object is a mapping of a manifest.
-type object = map[string]any
 
 func (e *expander) error(rule, field, message, hint string) {
 	e.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
 }
 
+// check reports what is wrong with the pod.
+func (e *expander) check() {
+	e.CheckReplicas(function, e.at+".replicas", e.spec.Replicas)
+	switch {
+	case e.spec.Image != "":
+		e.CheckImage(function, e.at+".image", e.spec.Image)
+	case e.spec.ImageRegistry != "":
+		e.CheckImage(function, e.at+".imageRegistry", e.image())
+	}
+	seen := make(map[string]bool)
+	for i, c := range e.spec.ExtraContainers {
+		name, _ := c["name"].(string)
+		if name == "" || name == "kagent" || seen[name] {
+			e.error("container", fmt.Sprintf("%s.extraContainers[%d].name", e.at, i), "a further container needs a name of its own, and not kagent", "rename it")
+		}
+		seen[name] = true
+	}
+	if e.agent.Spec.Skills != nil {
+		e.skills(e.agent.Spec.Skills)
+	}
+}
+
 // declare writes config.json and agent-card.json, which the agent reads.
 func (e *expander) declare(d *declarative) {
-	if d.ExecuteCodeBlocks != nil {
-		e.Report(krm.Info, "kagent-agent/ignored", "spec.declarative.executeCodeBlocks", "kagent ignores this field", "")
+	const at = "spec.declarative"
+	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
+		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)), "write python or go")
+	}
+	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 {
+		e.error("unsupported", at+".promptTemplate", "templates with texts from ConfigMaps are not expanded", "write the text into systemMessage")
 	}
 	instruction := d.SystemMessage
 	if d.SystemMessageFrom != nil {
 		if instruction != "" {
-			e.error("two-messages", "spec.declarative.systemMessageFrom", "both systemMessage and systemMessageFrom", "keep one of them")
+			e.error("two-messages", at+".systemMessageFrom", "both systemMessage and systemMessageFrom", "keep one of them")
 		}
-		instruction = e.fill(*d.SystemMessageFrom, "spec.declarative.systemMessageFrom")
+		instruction = e.fill(*d.SystemMessageFrom, at+".systemMessageFrom")
 	}
-	config := ordered{
-		{"model", e.model(d.ModelConfig)},
-		{"description", e.agent.Spec.Description},
-		{"instruction", instruction},
+	model := e.model(d.ModelConfig, at+".modelConfig")
+	if model == nil {
+		model = &modelUse{}
 	}
+	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description}, {"instruction", instruction}}
 	http, sse, remote := e.tools(d.Tools)
-	config = append(config, pair{"http_tools", http}, pair{"sse_tools", sse}, pair{"remote_agents", remote}, pair{"stream", d.Stream})
-	skills := []json.RawMessage{}
-	if d.A2AConfig != nil {
-		skills = append(skills, d.A2AConfig.Skills...)
-	}
-	card := ordered{
-		{"name", identifier(e.Name)},
-		{"description", e.agent.Spec.Description},
-		{"url", address(e.Name, e.Namespace, port)},
-		{"version", ""},
-		{"capabilities", ordered{{"streaming", true}, {"pushNotifications", false}, {"stateTransitionHistory", true}}},
-		{"defaultInputModes", []string{"text"}},
-		{"defaultOutputModes", []string{"text"}},
-		{"skills", skills},
-	}
-	e.files = make(map[string]string)
-	for name, value := range map[string]ordered{"config.json": config, "agent-card.json": card} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			e.error("field", "spec.declarative", err.Error(), "")
+	for _, list := range []struct {
+		key   string
+		tools []ordered
+	}{{"http_tools", http}, {"sse_tools", sse}, {"remote_agents", remote}} {
+		if list.tools != nil || e.generation == gen07 {
+			config.add(list.key, list.tools)
 		}
-		e.files[name] = string(text) + "\n"
 	}
+	if d.ExecuteCodeBlocks != nil && e.generation == gen07 {
+		e.Report(krm.Info, "kagent-agent/ignored", at+".executeCodeBlocks", "kagent ignores this field", "")
+	} else if d.ExecuteCodeBlocks != nil {
+		config.add("execute_code", *d.ExecuteCodeBlocks)
+		e.isolated = *d.ExecuteCodeBlocks
+	}
+	config.add("stream", d.Stream)
+	e.remember(&config, d, model)
+	e.files = map[string]string{"config.json": e.json(config), "agent-card.json": e.card(d)}
+	if e.isolated || e.agent.Spec.Skills != nil {
+		e.files[sandboxFile] = e.sandboxSettings()
+	}
+}
+
+// remember adds the agent's memory, network and context.
+func (e *expander) remember(config *ordered, d *declarative, model *modelUse) {
+	const at = "spec.declarative"
+	if m := d.Memory; m != nil {
+		memory := ordered{}
+		memory.positive("ttl_days", m.TTLDays)
+		if m.ModelConfig == "" {
+			e.error("no-model", at+".memory.modelConfig", "memory needs a model for its vectors", "name a ModelConfig")
+		} else if use := e.model(m.ModelConfig, at+".memory.modelConfig"); use != nil {
+			embedding := ordered{{"provider", use.typ}, {"model", use.name}}
+			embedding.text("base_url", use.baseURL)
+			memory.add("embedding", embedding)
+		}
+		config.add("memory", memory)
+	}
+	if s := e.agent.Spec.Sandbox; s != nil && s.Network != nil {
+		network := ordered{}
+		network.list("allowed_domains", s.Network.AllowedDomains)
+		config.add("network", network)
+	}
+	if d.Context == nil {
+		return
+	}
+	all := ordered{}
+	if c := d.Context.Compaction; c != nil {
+		five, two := 5, 2
+		compaction := ordered{{"compaction_interval", *cmp.Or(c.CompactionInterval, &five)}, {"overlap_size", *cmp.Or(c.OverlapSize, &two)}}
+		if s := c.Summarizer; s != nil {
+			use := model
+			if s.ModelConfig != "" && s.ModelConfig != d.ModelConfig {
+				use = e.model(s.ModelConfig, at+".context.compaction.summarizer.modelConfig")
+			}
+			if use != nil {
+				compaction.add("summarizer_model", use.config)
+			}
+			compaction.text("prompt_template", s.PromptTemplate)
+		}
+		compaction.integer("token_threshold", c.TokenThreshold)
+		compaction.integer("event_retention_size", c.EventRetentionSize)
+		all.add("compaction", compaction)
+	}
+	config.add("context_config", all)
+}
+
+// json is a configuration on one line.
+func (e *expander) json(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		e.error("field", "spec.declarative", err.Error(), "")
+	}
+	return string(text)
+}
+
+// card gives agent-card.json. d is nil for a BYO agent.
+func (e *expander) card(d *declarative) string {
+	skills := []ordered{}
+	if d != nil && d.A2AConfig != nil {
+		for _, s := range d.A2AConfig.Skills {
+			skill := ordered{{"description", s.Description}}
+			skill.list("examples", s.Examples)
+			skill.add("id", s.ID)
+			skill.list("inputModes", s.InputModes)
+			skill.add("name", s.Name)
+			skill.list("outputModes", s.OutputModes)
+			skill.add("tags", append([]string{}, s.Tags...))
+			skills = append(skills, skill)
+		}
+	}
+	url, modes := address(e.Name, e.Namespace, port), []string{"text"}
+	if e.generation == gen07 {
+		return e.json(ordered{
+			{"name", identifier(e.Name)}, {"description", e.agent.Spec.Description}, {"url", url}, {"version", ""},
+			{"capabilities", ordered{{"streaming", true}, {"pushNotifications", false}, {"stateTransitionHistory", true}}},
+			{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"skills", skills},
+		})
+	}
+	speaks := func(version string) ordered {
+		return ordered{{"url", url}, {"protocolBinding", "JSONRPC"}, {"protocolVersion", version}}
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(e.json(ordered{
+		{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"description", e.agent.Spec.Description}, {"name", identifier(e.Name)},
+		{"version", ""}, {"skills", skills}, {"capabilities", ordered{{"streaming", true}}},
+		{"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")}},
+		{"url", url}, {"protocolVersion", "0.3"}, {"preferredTransport", "JSONRPC"},
+	})), "", "  "); err != nil {
+		e.error("field", "spec", err.Error(), "")
+	}
+	return b.String()
+}
+
+// sandboxFile configures the sandbox in which code runs.
+const sandboxFile = "srt-settings.json"
+
+func (e *expander) sandboxSettings() string {
+	domains := []string{}
+	if s := e.agent.Spec.Sandbox; s != nil && s.Network != nil {
+		domains = append(domains, s.Network.AllowedDomains...)
+	}
+	none := []string{}
+	return e.json(ordered{
+		{"filesystem", ordered{{"allowWrite", []string{".", "/tmp"}}, {"denyRead", none}, {"denyWrite", none}}},
+		{"network", ordered{{"allowedDomains", domains}, {"deniedDomains", none}}},
+	})
 }
 
 // address is a Service's as pods reach it. Without a namespace it is that of
@@ -144,254 +265,12 @@ func address(name, namespace string, port int) string {
 // identifier is a name as Python takes it.
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// fill gives the placeholder in the configuration of a value that is filled in
-// when the pod starts, so that it never gets into a manifest.
-func (e *expander) fill(from valueSource, field string) string {
-	ref, known := map[string]string{"Secret": "secretKeyRef", "ConfigMap": "configMapKeyRef"}[from.Type]
-	if !known || from.Name == "" || from.Key == "" {
-		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key", "say all three")
-		return ""
-	}
-	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
-	e.filled = append(e.filled, object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
-	return "${" + name + "}"
-}
-
-// headers gives the headers of a tool; later ones win.
-func (e *expander) headers(field string, lists ...[]header) object {
-	all := make(object)
-	for _, list := range lists {
-		for i, h := range list {
-			at := fmt.Sprintf("%s[%d]", field, i)
-			switch {
-			case h.Name == "" || (h.Value == "") == (h.ValueFrom == nil):
-				e.error("header", at, "a header needs a name, and either value or valueFrom", "correct it")
-			case h.ValueFrom != nil:
-				all[h.Name] = e.fill(*h.ValueFrom, at)
-			default:
-				all[h.Name] = h.Value
-			}
+// fileNames gives the files of the configuration in the order of their checksum.
+func (e *expander) fileNames() (names []string) {
+	for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
+		if _, has := e.files[name]; has {
+			names = append(names, name)
 		}
 	}
-	return all
-}
-
-// fillScript writes the configuration with its values filled in.
-const fillScript = `import json, os
-def fill(v):
-    if isinstance(v, dict):
-        return {k: fill(x) for k, x in v.items()}
-    if isinstance(v, list):
-        return [fill(x) for x in v]
-    if isinstance(v, str) and v.startswith("${ARMATURE_VALUE_") and v.endswith("}"):
-        return os.environ[v[2:-1]]
-    return v
-for name in ("config.json", "agent-card.json"):
-    with open("/config-template/" + name) as template, open("/config/" + name, "w") as out:
-        json.dump(fill(json.load(template)), out)
-`
-
-// labels of an object. Only the first two select pods.
-func (e *expander) labels() map[string]string {
-	labels := make(map[string]string)
-	maps.Copy(labels, e.agent.Labels)
-	for key := range e.optIn() {
-		delete(labels, key)
-	}
-	labels["app.kubernetes.io/name"], labels["app.kubernetes.io/part-of"] = e.Name, "kagent"
-	maps.Copy(labels, e.selector())
-	return labels
-}
-
-func (e *expander) selector() map[string]string {
-	return map[string]string{"app": "kagent", "kagent": e.Name}
-}
-
-// optIn are the labels by which a workload opts in. They belong to it alone.
-func (e *expander) optIn() map[string]string {
-	labels := make(map[string]string)
-	for _, name := range []string{"inject", "spiffe", "spire"} {
-		if value, ok := e.agent.Labels[e.Prefix+"/"+name]; ok {
-			labels[e.Prefix+"/"+name] = value
-		}
-	}
-	return labels
-}
-
-// annotations are those of the resource, but for the books of tools.
-func (e *expander) annotations() map[string]string {
-	annotations := expand.Annotations(e.agent.Annotations)
-	if e.agent.Spec.Description != "" {
-		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
-	}
-	return annotations
-}
-
-// build adds the objects.
-func (e *expander) build() {
-	account := e.spec.ServiceAccountName
-	if account == "" {
-		account = e.Name
-		labels, annotations := e.labels(), map[string]string(nil)
-		if c := e.spec.ServiceAccountConfig; c != nil {
-			maps.Copy(labels, c.Labels)
-			annotations = c.Annotations
-		}
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name, Labels: labels, Annotations: annotations})
-	} else if e.spec.ServiceAccountConfig != nil {
-		e.error("two-accounts", e.at+".serviceAccountConfig", "both serviceAccountName and serviceAccountConfig", "keep one of them")
-	}
-	if e.files != nil {
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labels(), Body: object{"data": e.files}})
-	}
-	labels := e.labels()
-	maps.Copy(labels, e.optIn())
-	e.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Labels: labels, Annotations: e.annotations(), Body: object{"spec": e.deployment(account)}})
-	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labels(), Body: object{"spec": object{
-		"selector": e.selector(),
-		"ports":    []any{object{"name": "http", "port": port, "targetPort": port, "appProtocol": "kgateway.dev/a2a"}},
-	}}})
-}
-
-func (e *expander) deployment(account string) object {
-	podLabels := e.labels()
-	for key, value := range e.spec.Labels {
-		if _, selects := e.selector()[key]; !selects {
-			podLabels[key] = value
-		}
-	}
-	metadata := object{"labels": podLabels}
-	annotations := make(map[string]string)
-	maps.Copy(annotations, e.spec.Annotations)
-	if e.files != nil {
-		// The hash covers the rendered files only, not what is filled in later.
-		sum := sha256.Sum256([]byte(e.files["config.json"] + e.files["agent-card.json"]))
-		annotations[configHash] = hex.EncodeToString(sum[:8])
-	}
-	if len(annotations) > 0 {
-		metadata["annotations"] = annotations
-	}
-	spec := object{
-		"selector": object{"matchLabels": e.selector()},
-		"strategy": object{"type": "RollingUpdate", "rollingUpdate": object{"maxSurge": 1, "maxUnavailable": 0}},
-		"template": object{"metadata": metadata, "spec": e.pod(account)},
-	}
-	if e.spec.Replicas != nil {
-		spec["replicas"] = *e.spec.Replicas
-	}
-	return spec
-}
-
-func (e *expander) pod(account string) object {
-	token := object{"serviceAccountToken": object{"audience": "kagent", "expirationSeconds": 3600, "path": "kagent-token"}}
-	volumes := []any{object{"name": "kagent-token", "projected": object{"sources": []any{token}}}}
-	mounts := []any{object{"name": "kagent-token", "mountPath": "/var/run/secrets/tokens"}}
-	container := e.container()
-	pod := object{"serviceAccountName": account}
-	if e.files != nil {
-		mounts = append([]any{object{"name": "config", "mountPath": "/config"}}, mounts...)
-		template := object{"name": "config", "configMap": object{"name": e.Name}}
-		if len(e.filled) > 0 {
-			template["name"] = "config-template"
-			volumes = append(volumes, object{"name": "config", "emptyDir": object{"medium": "Memory"}})
-			pod["initContainers"] = []any{object{
-				"name": "config", "image": container["image"], "imagePullPolicy": container["imagePullPolicy"],
-				"command": []string{"python3", "-c", fillScript}, "env": e.filled,
-				"volumeMounts": []any{
-					object{"name": "config-template", "mountPath": "/config-template", "readOnly": true},
-					object{"name": "config", "mountPath": "/config"},
-				},
-			}}
-		}
-		volumes = append([]any{template}, volumes...)
-	}
-	container["volumeMounts"] = append(append(mounts, e.mounts...), e.spec.VolumeMounts...)
-	pod["containers"] = []any{container}
-	pod["volumes"] = append(append(volumes, e.volumes...), e.spec.Volumes...)
-	for key, value := range map[string]any{
-		"imagePullSecrets": e.spec.ImagePullSecrets, "tolerations": e.spec.Tolerations, "affinity": e.spec.Affinity,
-		"nodeSelector": e.spec.NodeSelector, "securityContext": e.spec.PodSecurityContext,
-	} {
-		if data, err := json.Marshal(value); err == nil && !bytes.Equal(data, []byte("null")) {
-			pod[key] = value
-		}
-	}
-	return pod
-}
-
-func (e *expander) container() object {
-	image := e.spec.Image
-	if image == "" {
-		image = defaultImage
-		if override := e.agent.Annotations[keys.KagentImage]; override != "" {
-			image = override
-		}
-		if e.spec.ImageRegistry != "" {
-			_, rest, _ := strings.Cut(image, "/")
-			image = e.spec.ImageRegistry + "/" + rest
-		}
-	}
-	controller := defaultController
-	if override := e.agent.Annotations[keys.KagentURL]; override != "" {
-		controller = override
-	}
-	c := object{
-		"name": "kagent", "image": image, "imagePullPolicy": "IfNotPresent",
-		"ports": []any{object{"name": "http", "containerPort": port}},
-		"env": append(append(append([]any{}, e.spec.Env...), e.env...),
-			object{"name": "KAGENT_NAMESPACE", "valueFrom": object{"fieldRef": object{"fieldPath": "metadata.namespace"}}},
-			object{"name": "KAGENT_NAME", "value": e.Name},
-			object{"name": "KAGENT_URL", "value": controller}),
-		"readinessProbe": object{
-			"httpGet":             object{"path": "/.well-known/agent-card.json", "port": "http"},
-			"initialDelaySeconds": 15, "periodSeconds": 15, "timeoutSeconds": 15,
-		},
-		"resources": object{"requests": object{"cpu": "100m", "memory": "384Mi"}, "limits": object{"cpu": "2", "memory": "1Gi"}},
-	}
-	if e.files != nil {
-		c["args"] = []string{"--host", "0.0.0.0", "--port", fmt.Sprint(port), "--filepath", "/config"}
-	}
-	if e.spec.Cmd != "" {
-		c["command"] = []string{e.spec.Cmd}
-	}
-	if e.spec.Args != nil {
-		c["args"] = e.spec.Args
-	}
-	if e.spec.ImagePullPolicy != "" {
-		c["imagePullPolicy"] = e.spec.ImagePullPolicy
-	}
-	if e.spec.Resources != nil {
-		c["resources"] = e.spec.Resources
-	}
-	if e.spec.SecurityContext != nil {
-		c["securityContext"] = e.spec.SecurityContext
-	}
-	return c
-}
-
-// ordered is a JSON object whose fields keep their order.
-type ordered []pair
-
-type pair struct {
-	key   string
-	value any
-}
-
-// MarshalJSON writes the fields in order.
-func (o ordered) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, p := range o {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		key, err1 := json.Marshal(p.key)
-		value, err2 := json.Marshal(p.value)
-		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("writing %s: %w", p.key, err2)
-		}
-		b.Write(append(append(key, ':'), value...))
-	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return slices.Clip(names)
 }

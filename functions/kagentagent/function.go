@@ -29,17 +29,17 @@ func Function() contract.Function {
 			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
 		},
 		Migration: contract.Migration{Fields: moves, Replaces: true},
-		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: expandKind} },
+		New:       func(p *contract.Package) contract.Steps { return contract.Steps{Expand: settingsOf(p).expand} },
 	}
 }
 
-func expandKind(r *expand.Resource) {
+func (s *settings) expand(r *expand.Resource) {
 	switch r.Kind {
 	case "Agent":
-		Agent(r)
+		s.agent(r)
 	case "ModelConfig":
-		ModelConfig(r)
+		s.modelConfig(r)
 	case "MCPServer":
-		MCPServer(r)
+		s.server(r)
 	}
 }

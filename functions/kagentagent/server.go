@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	defaultServerPort = 3000
+
 	adapterImage = "ghcr.io/agentgateway/agentgateway:0.9.0-musl"
 	serverHash   = "kmcp.kagent.dev/mcpserver-config-hash"
 )
@@ -21,9 +23,9 @@ const (
 // commandImages are for servers that say no image: what runs their command.
 var commandImages = map[string]string{"uvx": "ghcr.io/astral-sh/uv:debian", "npx": "node:24-alpine3.21"}
 
-// MCPServer expands an MCPServer. One that talks over its standard streams runs
+// server expands an MCPServer. One that talks over its standard streams runs
 // below the agentgateway, which an init container copies into the pod.
-func MCPServer(r *expand.Resource) {
+func (s *settings) server(r *expand.Resource) {
 	var m mcpServer
 	if !r.Decode("kagent-agent/field", &m) {
 		return
@@ -39,8 +41,18 @@ func MCPServer(r *expand.Resource) {
 	if image == "" {
 		fail("no-image", "spec.deployment", "no image", "say spec.deployment.image, or run the server with uvx or npx")
 	}
+	if d.Port == 0 {
+		d.Port = defaultServerPort
+	}
 	if d.Port < 1 || d.Port > 65535 {
-		fail("port", "spec.deployment.port", "no port", "say on which port the server is to be reached")
+		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port), "say on which port the server is to be reached")
+	}
+	if d.ServiceAccount != nil && d.ServiceAccountName != "" {
+		fail("two-accounts", "spec.deployment.serviceAccount", "both serviceAccount and serviceAccountName", "keep one of them")
+	}
+	r.CheckReplicas(function, "spec.deployment.replicas", d.Replicas)
+	if d.Image != "" {
+		r.CheckImage(function, "spec.deployment.image", d.Image)
 	}
 	stdio := m.Spec.TransportType == "stdio"
 	target := object{"name": r.Name}
@@ -58,6 +70,14 @@ func MCPServer(r *expand.Resource) {
 	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
 		fail("transport", "spec.httpTransport.targetPort", "no target port", "say on which port the server listens")
 	default:
+		if m.Spec.HTTPTransport.TargetPort != d.Port {
+			r.Report(krm.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
+				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens", m.Spec.HTTPTransport.TargetPort, d.Port),
+				"say the same in spec.deployment.port: a server of the transport http has no gateway before it")
+		}
+		if m.Spec.HTTPTransport.TLS != nil {
+			r.Report(krm.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
+		}
 		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort, "path": m.Spec.HTTPTransport.Path}
 	}
 	env := environment(r, d.Env)
@@ -79,18 +99,32 @@ func MCPServer(r *expand.Resource) {
 		maps.Copy(own, d.ServiceAccount.Labels)
 		annotations = d.ServiceAccount.Annotations
 	}
-	r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: own, Annotations: annotations})
+	account := d.ServiceAccountName
+	if account == "" {
+		account = r.Name
+		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: own, Annotations: annotations})
+	}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": string(config)}}})
+	podLabels, podAnnotations := maps.Clone(labels), make(map[string]string)
+	maps.Copy(podLabels, d.Labels)
+	maps.Copy(podLabels, selector)
+	maps.Copy(podAnnotations, d.Annotations)
 	sum := sha256.Sum256(config)
-	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels, Body: object{"spec": object{
+	podAnnotations[serverHash] = hex.EncodeToString(sum[:])[:8]
+	spec := object{
 		"selector": object{"matchLabels": selector},
-		"template": object{
-			"metadata": object{"labels": labels, "annotations": map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}},
-			"spec":     serverPod(r.Name, &m.Spec, image, env),
-		},
-	}}})
+		"template": object{"metadata": object{"labels": podLabels, "annotations": podAnnotations}, "spec": serverPod(r.Name, account, &m.Spec, image, env)},
+	}
+	if d.Replicas != nil {
+		spec["replicas"] = *d.Replicas
+	}
+	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels, Body: object{"spec": spec}})
+	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port}
+	if s.generation != gen07 {
+		http["appProtocol"] = "kgateway.dev/mcp"
+	}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels, Body: object{"spec": object{
-		"selector": selector, "ports": []any{object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port}},
+		"selector": selector, "ports": []any{http},
 	}}})
 }
 
@@ -105,7 +139,7 @@ func gateway(port int, target object) object {
 	return object{"config": object{}, "binds": []any{object{"port": port, "listeners": []any{listener}}}}
 }
 
-func serverPod(name string, m *mcpSpec, image string, env []any) object {
+func serverPod(name, account string, m *mcpSpec, image string, env []any) object {
 	d := &m.Deployment
 	policy := func(set string) string {
 		if set == "" {
@@ -116,17 +150,27 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 	mounts := []any{object{"name": "config", "mountPath": "/config"}}
 	volumes := []any{object{"name": "config", "configMap": object{"name": name}}}
 	container := object{"name": "mcp-server", "image": image, "imagePullPolicy": policy(d.ImagePullPolicy)}
-	pod := object{"serviceAccountName": name}
+	pod := object{"serviceAccountName": account}
+	set(container, object{"resources": d.Resources, "securityContext": d.SecurityContext})
+	set(pod, object{
+		"securityContext": d.PodSecurityContext, "imagePullSecrets": d.ImagePullSecrets, "tolerations": d.Tolerations,
+		"affinity": d.Affinity, "nodeSelector": d.NodeSelector,
+	})
 	if m.TransportType == "stdio" {
 		adapter, adapterPolicy := adapterImage, ""
 		if d.InitContainer != nil && d.InitContainer.Image != "" {
 			adapter, adapterPolicy = d.InitContainer.Image, d.InitContainer.ImagePullPolicy
 		}
 		binary := object{"name": "binary", "mountPath": "/adapterbin"}
-		pod["initContainers"] = []any{object{
+		init := object{
 			"name": "copy-binary", "image": adapter, "imagePullPolicy": policy(adapterPolicy),
 			"args": []string{"--copy-self", "/adapterbin/agentgateway"}, "volumeMounts": []any{binary},
-		}}
+		}
+		set(init, object{"securityContext": d.SecurityContext})
+		if c := d.InitContainer; c != nil {
+			set(init, object{"securityContext": c.SecurityContext, "resources": c.Resources})
+		}
+		pod["initContainers"] = []any{init}
 		mounts, volumes = append(mounts, binary), append(volumes, object{"name": "binary", "emptyDir": object{}})
 		container["command"], container["args"] = []string{"/adapterbin/agentgateway"}, []string{"-f", "/config/local.yaml"}
 	} else {
@@ -152,7 +196,7 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 		container["env"] = env
 	}
 	container["volumeMounts"] = append(mounts, d.VolumeMounts...)
-	pod["containers"] = []any{container}
+	pod["containers"] = append([]any{container}, d.Sidecars...)
 	pod["volumes"] = append(volumes, d.Volumes...)
 	return pod
 }

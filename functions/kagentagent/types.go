@@ -1,13 +1,9 @@
 package kagentagent
 
-import (
-	"encoding/json"
+import "github.com/armature-dev/armature/functions/api"
 
-	"github.com/armature-dev/armature/functions/api"
-)
-
-// The resources of kagent.dev as published, as far as they can be expanded.
-// Unknown fields are errors, so that nothing is left out in silence.
+// The resources of kagent.dev as of kagent 0.9.12 and kmcp 0.3.0. Unknown fields
+// are errors, so that nothing is left out in silence.
 
 type agent struct {
 	api.TypeMeta   `json:",inline"`
@@ -17,28 +13,95 @@ type agent struct {
 }
 
 type agentSpec struct {
-	Type              string       `json:"type,omitempty"` // Declarative or BYO
-	Description       string       `json:"description,omitempty"`
-	Declarative       *declarative `json:"declarative,omitempty"`
-	BYO               *byo         `json:"byo,omitempty"`
-	Skills            any          `json:"skills,omitempty"`
-	AllowedNamespaces *struct {
-		From     string `json:"from,omitempty"` // All, Same or Selector
-		Selector any    `json:"selector,omitempty"`
-	} `json:"allowedNamespaces,omitempty"`
+	Type              string             `json:"type,omitempty"` // Declarative or BYO
+	Description       string             `json:"description,omitempty"`
+	Declarative       *declarative       `json:"declarative,omitempty"`
+	BYO               *byo               `json:"byo,omitempty"`
+	Skills            *skills            `json:"skills,omitempty"`
+	Sandbox           *sandbox           `json:"sandbox,omitempty"`
+	AllowedNamespaces *allowedNamespaces `json:"allowedNamespaces,omitempty"`
+}
+
+type allowedNamespaces struct {
+	From     string `json:"from,omitempty"` // All, Same or Selector
+	Selector any    `json:"selector,omitempty"`
+}
+
+type sandbox struct {
+	Network *struct {
+		AllowedDomains []string `json:"allowedDomains,omitempty"`
+	} `json:"network,omitempty"`
+}
+
+type skills struct {
+	Refs               []string  `json:"refs,omitempty"`
+	GitRefs            []gitRef  `json:"gitRefs,omitempty"`
+	GitAuthSecretRef   *nameRef  `json:"gitAuthSecretRef,omitempty"`
+	ImagePullSecrets   []nameRef `json:"imagePullSecrets,omitempty"`
+	InsecureSkipVerify bool      `json:"insecureSkipVerify,omitempty"`
+	InitContainer      *struct {
+		Resources any   `json:"resources,omitempty"`
+		Env       []any `json:"env,omitempty"`
+	} `json:"initContainer,omitempty"`
+}
+
+type gitRef struct {
+	URL  string `json:"url"`
+	Ref  string `json:"ref,omitempty"`
+	Path string `json:"path,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 type declarative struct {
+	Runtime           string       `json:"runtime,omitempty"` // python or go
 	SystemMessage     string       `json:"systemMessage,omitempty"`
 	SystemMessageFrom *valueSource `json:"systemMessageFrom,omitempty"`
-	ModelConfig       string       `json:"modelConfig,omitempty"`
-	Stream            bool         `json:"stream,omitempty"`
-	Tools             []tool       `json:"tools,omitempty"`
-	A2AConfig         *struct {
-		Skills []json.RawMessage `json:"skills,omitempty"`
+	PromptTemplate    *struct {
+		DataSources []promptSource `json:"dataSources,omitempty"`
+	} `json:"promptTemplate,omitempty"`
+	ModelConfig string `json:"modelConfig,omitempty"`
+	Stream      bool   `json:"stream,omitempty"`
+	Tools       []tool `json:"tools,omitempty"`
+	A2AConfig   *struct {
+		Skills []cardSkill `json:"skills,omitempty"`
 	} `json:"a2aConfig,omitempty"`
 	Deployment        *deploymentSpec `json:"deployment,omitempty"`
 	ExecuteCodeBlocks *bool           `json:"executeCodeBlocks,omitempty"`
+	Memory            *struct {
+		ModelConfig string `json:"modelConfig"`
+		TTLDays     int    `json:"ttlDays,omitempty"`
+	} `json:"memory,omitempty"`
+	Context *struct {
+		Compaction *compaction `json:"compaction,omitempty"`
+	} `json:"context,omitempty"`
+}
+
+type promptSource struct {
+	Kind     string `json:"kind,omitempty"`
+	APIGroup string `json:"apiGroup,omitempty"`
+	Name     string `json:"name"`
+	Alias    string `json:"alias,omitempty"`
+}
+
+type compaction struct {
+	CompactionInterval *int `json:"compactionInterval,omitempty"` // 5
+	OverlapSize        *int `json:"overlapSize,omitempty"`        // 2
+	TokenThreshold     *int `json:"tokenThreshold,omitempty"`
+	EventRetentionSize *int `json:"eventRetentionSize,omitempty"`
+	Summarizer         *struct {
+		ModelConfig    string `json:"modelConfig,omitempty"`
+		PromptTemplate string `json:"promptTemplate,omitempty"`
+	} `json:"summarizer,omitempty"`
+}
+
+type cardSkill struct {
+	ID          string   `json:"id,omitempty"`
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+	Examples    []string `json:"examples,omitempty"`
+	InputModes  []string `json:"inputModes,omitempty"`
+	OutputModes []string `json:"outputModes,omitempty"`
 }
 
 type byo struct {
@@ -46,12 +109,13 @@ type byo struct {
 }
 
 // deploymentSpec is that of both types: imageRegistry is for Declarative, image,
-// cmd and args are for BYO.
+// cmd, args and workingDir are for BYO.
 type deploymentSpec struct {
 	ImageRegistry string   `json:"imageRegistry,omitempty"`
 	Image         string   `json:"image,omitempty"`
 	Cmd           string   `json:"cmd,omitempty"`
 	Args          []string `json:"args,omitempty"`
+	WorkingDir    string   `json:"workingDir,omitempty"`
 
 	Replicas             *int              `json:"replicas,omitempty"`
 	ImagePullSecrets     []any             `json:"imagePullSecrets,omitempty"`
@@ -65,13 +129,16 @@ type deploymentSpec struct {
 	Tolerations          []any             `json:"tolerations,omitempty"`
 	Affinity             any               `json:"affinity,omitempty"`
 	NodeSelector         map[string]string `json:"nodeSelector,omitempty"`
-	SecurityContext      any               `json:"securityContext,omitempty"`
-	PodSecurityContext   any               `json:"podSecurityContext,omitempty"`
+	SecurityContext      map[string]any    `json:"securityContext,omitempty"`
+	PodSecurityContext   map[string]any    `json:"podSecurityContext,omitempty"`
 	ServiceAccountName   string            `json:"serviceAccountName,omitempty"`
-	ServiceAccountConfig *struct {
-		Labels      map[string]string `json:"labels,omitempty"`
-		Annotations map[string]string `json:"annotations,omitempty"`
-	} `json:"serviceAccountConfig,omitempty"`
+	ServiceAccountConfig *accountConfig    `json:"serviceAccountConfig,omitempty"`
+	ExtraContainers      []map[string]any  `json:"extraContainers,omitempty"`
+}
+
+type accountConfig struct {
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // valueSource names a key of a ConfigMap or a Secret.
@@ -91,55 +158,40 @@ type header struct {
 type tool struct {
 	Type        string     `json:"type,omitempty"` // McpServer or Agent
 	McpServer   *reference `json:"mcpServer,omitempty"`
-	Agent       *reference `json:"agent,omitempty"`
+	Agent       *agentRef  `json:"agent,omitempty"`
 	HeadersFrom []header   `json:"headersFrom,omitempty"`
 }
 
+type agentRef struct {
+	Kind      string `json:"kind,omitempty"`
+	APIGroup  string `json:"apiGroup,omitempty"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
 type reference struct {
-	Kind           string   `json:"kind,omitempty"`
-	APIGroup       string   `json:"apiGroup,omitempty"`
-	Name           string   `json:"name"`
-	Namespace      string   `json:"namespace,omitempty"`
-	ToolNames      []string `json:"toolNames,omitempty"`
-	AllowedHeaders []string `json:"allowedHeaders,omitempty"`
-}
-
-type modelConfig struct {
-	api.TypeMeta   `json:",inline"`
-	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           modelSpec `json:"spec"`
-	Status         any       `json:"status,omitempty"`
-}
-
-type modelSpec struct {
-	Model             string            `json:"model"`
-	Provider          string            `json:"provider,omitempty"`
-	APIKeySecret      string            `json:"apiKeySecret,omitempty"`
-	APIKeySecretKey   string            `json:"apiKeySecretKey,omitempty"`
-	APIKeyPassthrough bool              `json:"apiKeyPassthrough,omitempty"`
-	DefaultHeaders    map[string]string `json:"defaultHeaders,omitempty"`
-
-	OpenAI            map[string]any `json:"openAI,omitempty"`
-	Anthropic         map[string]any `json:"anthropic,omitempty"`
-	AzureOpenAI       map[string]any `json:"azureOpenAI,omitempty"`
-	Ollama            map[string]any `json:"ollama,omitempty"`
-	Gemini            map[string]any `json:"gemini,omitempty"`
-	GeminiVertexAI    map[string]any `json:"geminiVertexAI,omitempty"`
-	AnthropicVertexAI map[string]any `json:"anthropicVertexAI,omitempty"`
-	Bedrock           map[string]any `json:"bedrock,omitempty"`
+	Kind            string   `json:"kind,omitempty"`
+	APIGroup        string   `json:"apiGroup,omitempty"`
+	Name            string   `json:"name"`
+	Namespace       string   `json:"namespace,omitempty"`
+	ToolNames       []string `json:"toolNames,omitempty"`
+	RequireApproval []string `json:"requireApproval,omitempty"`
+	AllowedHeaders  []string `json:"allowedHeaders,omitempty"`
 }
 
 type remoteServer struct {
 	api.TypeMeta   `json:",inline"`
 	api.ObjectMeta `json:"metadata,omitempty"`
 	Spec           struct {
-		Description      string   `json:"description,omitempty"`
-		Protocol         string   `json:"protocol,omitempty"` // SSE or STREAMABLE_HTTP
-		URL              string   `json:"url"`
-		HeadersFrom      []header `json:"headersFrom,omitempty"`
-		Timeout          string   `json:"timeout,omitempty"`
-		SSEReadTimeout   string   `json:"sseReadTimeout,omitempty"`
-		TerminateOnClose *bool    `json:"terminateOnClose,omitempty"`
+		Description       string             `json:"description,omitempty"`
+		Protocol          string             `json:"protocol,omitempty"` // SSE or STREAMABLE_HTTP
+		URL               string             `json:"url"`
+		HeadersFrom       []header           `json:"headersFrom,omitempty"`
+		Timeout           string             `json:"timeout,omitempty"`
+		SSEReadTimeout    string             `json:"sseReadTimeout,omitempty"`
+		TerminateOnClose  *bool              `json:"terminateOnClose,omitempty"`
+		AllowedNamespaces *allowedNamespaces `json:"allowedNamespaces,omitempty"`
+		TLS               *tlsConfig         `json:"tls,omitempty"`
 	} `json:"spec"`
 	Status any `json:"status,omitempty"`
 }
@@ -152,32 +204,50 @@ type mcpServer struct {
 }
 
 type mcpSpec struct {
-	Deployment struct {
-		Image           string         `json:"image,omitempty"`
-		ImagePullPolicy string         `json:"imagePullPolicy,omitempty"`
-		Port            int            `json:"port,omitempty"`
-		Cmd             string         `json:"cmd,omitempty"`
-		Args            []string       `json:"args,omitempty"`
-		Env             map[string]any `json:"env,omitempty"` // text, or {value, valueFrom}
-		SecretRefs      []nameRef      `json:"secretRefs,omitempty"`
-		ConfigMapRefs   []nameRef      `json:"configMapRefs,omitempty"`
-		Volumes         []any          `json:"volumes,omitempty"`
-		VolumeMounts    []any          `json:"volumeMounts,omitempty"`
-		ServiceAccount  *struct {
-			Labels      map[string]string `json:"labels,omitempty"`
-			Annotations map[string]string `json:"annotations,omitempty"`
-		} `json:"serviceAccount,omitempty"`
-		InitContainer *struct {
-			Image           string `json:"image,omitempty"`
-			ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-		} `json:"initContainer,omitempty"`
-	} `json:"deployment"`
-	TransportType  string   `json:"transportType,omitempty"` // stdio or http
-	StdioTransport struct{} `json:"stdioTransport,omitempty"`
+	Deployment     mcpDeployment `json:"deployment"`
+	TransportType  string        `json:"transportType,omitempty"` // stdio or http
+	StdioTransport struct{}      `json:"stdioTransport,omitempty"`
 	HTTPTransport  *struct {
 		TargetPort int    `json:"targetPort,omitempty"`
 		Path       string `json:"path,omitempty"`
+		TLS        *struct {
+			SecretRef          string `json:"secretRef,omitempty"`
+			InsecureSkipVerify bool   `json:"insecureSkipVerify,omitempty"`
+		} `json:"tls,omitempty"`
 	} `json:"httpTransport,omitempty"`
+	Timeout string `json:"timeout,omitempty"` // of those who call it
+}
+
+type mcpDeployment struct {
+	Image           string         `json:"image,omitempty"`
+	ImagePullPolicy string         `json:"imagePullPolicy,omitempty"`
+	Port            int            `json:"port,omitempty"` // 3000
+	Cmd             string         `json:"cmd,omitempty"`
+	Args            []string       `json:"args,omitempty"`
+	Env             map[string]any `json:"env,omitempty"` // text, or {value, valueFrom}
+	SecretRefs      []nameRef      `json:"secretRefs,omitempty"`
+	ConfigMapRefs   []nameRef      `json:"configMapRefs,omitempty"`
+	Volumes         []any          `json:"volumes,omitempty"`
+	VolumeMounts    []any          `json:"volumeMounts,omitempty"`
+	InitContainer   *struct {
+		Image           string         `json:"image,omitempty"`
+		ImagePullPolicy string         `json:"imagePullPolicy,omitempty"`
+		Resources       any            `json:"resources,omitempty"`
+		SecurityContext map[string]any `json:"securityContext,omitempty"`
+	} `json:"initContainer,omitempty"`
+	ServiceAccount     *accountConfig    `json:"serviceAccount,omitempty"`
+	ServiceAccountName string            `json:"serviceAccountName,omitempty"`
+	Sidecars           []any             `json:"sidecars,omitempty"`
+	Labels             map[string]string `json:"labels,omitempty"`
+	Annotations        map[string]string `json:"annotations,omitempty"`
+	Resources          any               `json:"resources,omitempty"`
+	SecurityContext    map[string]any    `json:"securityContext,omitempty"`
+	PodSecurityContext map[string]any    `json:"podSecurityContext,omitempty"`
+	Tolerations        []any             `json:"tolerations,omitempty"`
+	Affinity           any               `json:"affinity,omitempty"`
+	NodeSelector       map[string]string `json:"nodeSelector,omitempty"`
+	Replicas           *int              `json:"replicas,omitempty"`
+	ImagePullSecrets   []any             `json:"imagePullSecrets,omitempty"`
 }
 
 type nameRef struct {

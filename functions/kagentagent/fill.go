@@ -1,0 +1,89 @@
+package kagentagent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// fill gives the placeholder in the configuration of a value that is filled in
+// when the pod starts, so that it never gets into a manifest.
+func (e *expander) fill(from valueSource, field string) string {
+	ref, known := map[string]string{"Secret": "secretKeyRef", "ConfigMap": "configMapKeyRef"}[from.Type]
+	if !known || from.Name == "" || from.Key == "" {
+		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key", "say all three")
+		return ""
+	}
+	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
+	e.filled = append(e.filled, object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
+	return "${" + name + "}"
+}
+
+// headers gives the headers of a tool; later ones win.
+func (e *expander) headers(field string, lists ...[]header) object {
+	all := make(object)
+	for _, list := range lists {
+		for i, h := range list {
+			at := fmt.Sprintf("%s[%d]", field, i)
+			switch {
+			case h.Name == "" || (h.Value == "") == (h.ValueFrom == nil):
+				e.error("header", at, "a header needs a name, and either value or valueFrom", "correct it")
+			case h.ValueFrom != nil:
+				all[h.Name] = e.fill(*h.ValueFrom, at)
+			default:
+				all[h.Name] = h.Value
+			}
+		}
+	}
+	return all
+}
+
+// fillScript writes the files that it is given with their values filled in.
+const fillScript = `import json, os, sys
+def fill(v):
+    if isinstance(v, dict):
+        return {k: fill(x) for k, x in v.items()}
+    if isinstance(v, list):
+        return [fill(x) for x in v]
+    if isinstance(v, str) and v.startswith("${ARMATURE_VALUE_") and v.endswith("}"):
+        return os.environ[v[2:-1]]
+    return v
+for name in sys.argv[1:]:
+    with open("/config-template/" + name) as template, open("/config/" + name, "w") as out:
+        json.dump(fill(json.load(template)), out)
+`
+
+// pythonUser is the user of kagent's Python image, which names it by its name
+// only: Kubernetes cannot tell that it is not root.
+const pythonUser = 1001
+
+// fillContainer gives the init container that runs the script: kagent's Python
+// image, as Pod Security level restricted wants it. It runs as the user that the
+// agent's contexts say, but never as root.
+func (e *expander) fillContainer(resources any) object {
+	security := object{
+		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
+		"capabilities": object{"drop": []string{"ALL"}}, "seccompProfile": object{"type": "RuntimeDefault"},
+	}
+	if user, said := e.spec.PodSecurityContext["runAsUser"]; !said || isRoot(user) {
+		security["runAsUser"] = pythonUser
+	}
+	for _, key := range []string{"runAsUser", "runAsGroup", "seLinuxOptions"} {
+		if value, said := e.spec.SecurityContext[key]; said && !(key == "runAsUser" && isRoot(value)) {
+			security[key] = value
+		} else if said {
+			security[key] = pythonUser
+		}
+	}
+	return object{
+		"name": "config", "image": e.pythonImage(), "imagePullPolicy": e.pullPolicy(), "resources": resources,
+		"command": append([]string{"python3", "-c", fillScript}, slices.Sorted(maps.Keys(e.files))...),
+		"env":     e.filled, "securityContext": security,
+		"volumeMounts": []any{
+			object{"name": "config-template", "mountPath": "/config-template", "readOnly": true},
+			object{"name": "config", "mountPath": "/config"},
+		},
+	}
+}
+
+func isRoot(user any) bool { return fmt.Sprint(user) == "0" }

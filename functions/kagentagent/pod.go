@@ -1,0 +1,259 @@
+package kagentagent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/expand"
+)
+
+// labels of an object: kagent's, those of the configuration and those of the
+// author. The selector's cannot be changed.
+func (e *expander) labelSet() map[string]string {
+	labels := map[string]string{"app.kubernetes.io/name": e.Name, "app.kubernetes.io/part-of": "kagent"}
+	maps.Copy(labels, e.settings.labels)
+	maps.Copy(labels, e.spec.Labels)
+	maps.Copy(labels, e.selector())
+	return labels
+}
+
+func (e *expander) selector() map[string]string {
+	return map[string]string{"app": "kagent", "kagent": e.Name}
+}
+
+// optIn are the labels of the resource by which its workload opts in. kagent
+// gives no object the labels of the resource.
+func (e *expander) optIn() map[string]string {
+	labels := make(map[string]string)
+	for _, name := range []string{"inject", "spiffe", "spire"} {
+		if value, ok := e.agent.Labels[e.Prefix+"/"+name]; ok {
+			labels[e.Prefix+"/"+name] = value
+		}
+	}
+	return labels
+}
+
+// annotations are those of the resource, but for the books of tools.
+func (e *expander) annotations() map[string]string {
+	annotations := expand.Annotations(e.agent.Annotations)
+	if e.agent.Spec.Description != "" {
+		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
+	}
+	return annotations
+}
+
+// build adds the objects.
+func (e *expander) build() {
+	account, annotations := e.spec.ServiceAccountName, expand.Annotations(e.agent.Annotations)
+	if account != "" && e.spec.ServiceAccountConfig != nil {
+		e.error("two-accounts", e.at+".serviceAccountConfig", "both serviceAccountName and serviceAccountConfig", "keep one of them")
+	}
+	if account == "" {
+		account = e.account
+	}
+	if account == "" || account == e.Name {
+		account = e.Name
+		labels, own := e.labelSet(), maps.Clone(annotations)
+		if c := e.spec.ServiceAccountConfig; c != nil {
+			maps.Copy(labels, c.Labels)
+			maps.Copy(own, c.Annotations)
+		}
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name, Labels: labels, Annotations: own})
+	}
+	if e.files != nil {
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"data": e.files}})
+	}
+	if e.skillsConfig != "" {
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix, Labels: e.labelSet(), Body: object{"data": object{"config.json": e.skillsConfig}}})
+	}
+	labels := e.labelSet()
+	maps.Copy(labels, e.optIn())
+	e.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Labels: labels, Annotations: e.annotations(), Body: object{"spec": e.deployment(account)}})
+	http := object{"name": "http", "port": port, "targetPort": port}
+	if d := e.agent.Spec.Declarative; d != nil && d.A2AConfig != nil && e.generation != gen07 {
+		http["appProtocol"] = "kgateway.dev/a2a"
+	}
+	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"spec": object{
+		"selector": e.selector(), "ports": []any{http},
+	}}})
+}
+
+func (e *expander) deployment(account string) object {
+	metadata := object{"labels": e.labelSet()}
+	annotations := make(map[string]string)
+	maps.Copy(annotations, e.spec.Annotations)
+	if e.files != nil || e.skillsConfig != "" {
+		// The hash covers the rendered files only, not what is filled in later.
+		all := sha256.New()
+		for _, name := range e.fileNames() {
+			all.Write([]byte(e.files[name]))
+		}
+		all.Write([]byte(e.skillsConfig))
+		annotations[configHash] = fmt.Sprint(binary.BigEndian.Uint64(all.Sum(nil)))
+	}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	spec := object{
+		"selector": object{"matchLabels": e.selector()},
+		"strategy": object{"type": "RollingUpdate", "rollingUpdate": object{"maxSurge": 1, "maxUnavailable": 0}},
+		"template": object{"metadata": metadata, "spec": e.pod(account)},
+	}
+	if e.spec.Replicas != nil {
+		spec["replicas"] = *e.spec.Replicas
+	}
+	return spec
+}
+
+func (e *expander) pod(account string) object {
+	container := e.container()
+	pod := object{"serviceAccountName": account}
+	var volumes, mounts, inits []any
+	if e.files != nil {
+		mounts = append(mounts, object{"name": "config", "mountPath": "/config"})
+		template := object{"name": "config", "configMap": object{"name": e.Name}}
+		volumes = append(volumes, template)
+		if len(e.filled) > 0 {
+			template["name"] = "config-template"
+			volumes = append(volumes, object{"name": "config", "emptyDir": object{"medium": "Memory"}})
+			inits = append(inits, e.fillContainer(container["resources"]))
+		}
+	}
+	volumes = append(append(volumes, e.spec.Volumes...), e.volumes...)
+	mounts = append(append(mounts, e.spec.VolumeMounts...), e.mounts...)
+	if e.skillsConfig != "" {
+		init, more := e.skillsContainer()
+		inits, volumes = append(inits, init), append(volumes, more...)
+		mounts = append(mounts, object{"name": "kagent-skills", "mountPath": "/skills", "readOnly": true})
+	}
+	token := object{"serviceAccountToken": object{"audience": "kagent", "expirationSeconds": 3600, "path": "kagent-token"}}
+	pod["volumes"] = append(volumes, object{"name": "kagent-token", "projected": object{"sources": []any{token}}})
+	container["volumeMounts"] = append(mounts, object{"name": "kagent-token", "mountPath": "/var/run/secrets/tokens"})
+	containers := []any{container}
+	for _, c := range e.spec.ExtraContainers {
+		containers = append(containers, c)
+	}
+	pod["containers"] = containers
+	if inits != nil {
+		pod["initContainers"] = inits
+	}
+	set(pod, object{
+		"imagePullSecrets": e.spec.ImagePullSecrets, "tolerations": e.spec.Tolerations, "affinity": e.spec.Affinity,
+		"nodeSelector": e.spec.NodeSelector, "securityContext": e.spec.PodSecurityContext,
+	})
+	return pod
+}
+
+// set adds the fields that the author wrote.
+func set(to, fields object) {
+	for key, value := range fields {
+		if data, err := json.Marshal(value); err == nil && !bytes.Equal(data, []byte("null")) {
+			to[key] = value
+		}
+	}
+}
+
+// runtime is that of a Declarative agent.
+func (e *expander) goRuntime() bool {
+	d := e.agent.Spec.Declarative
+	return e.agent.Spec.Type != "BYO" && d != nil && d.Runtime == "go"
+}
+
+// pythonImage is that of kagent's Python runtime.
+func (e *expander) pythonImage() string {
+	override := e.agent.Annotations[keys.KagentImage]
+	if override == "" || e.goRuntime() {
+		return e.settings.image(e.spec.ImageRegistry, "app")
+	}
+	if e.spec.ImageRegistry != "" {
+		_, rest, _ := strings.Cut(override, "/")
+		return e.spec.ImageRegistry + "/" + rest
+	}
+	return override
+}
+
+func (e *expander) image() string {
+	override := e.agent.Annotations[keys.KagentImage]
+	switch {
+	case e.spec.Image != "":
+		return e.spec.Image
+	case !e.goRuntime():
+		return e.pythonImage()
+	case override != "":
+		return override
+	case e.files[sandboxFile] != "":
+		return e.settings.image(e.spec.ImageRegistry, "golang-adk") + "-full"
+	}
+	return e.settings.image(e.spec.ImageRegistry, "golang-adk")
+}
+
+func (e *expander) pullPolicy() string {
+	if e.spec.ImagePullPolicy != "" {
+		return e.spec.ImagePullPolicy
+	}
+	return "IfNotPresent"
+}
+
+// defaultResources are those of containers that say none.
+func defaultResources() object {
+	return object{"requests": object{"cpu": "100m", "memory": "384Mi"}, "limits": object{"cpu": "2", "memory": "1Gi"}}
+}
+
+func (e *expander) container() object {
+	controller := e.controller
+	if override := e.agent.Annotations[keys.KagentURL]; override != "" {
+		controller = override
+	}
+	env := append(append(append([]any{}, e.spec.Env...), e.env...),
+		object{"name": "KAGENT_NAMESPACE", "valueFrom": object{"fieldRef": object{"fieldPath": "metadata.namespace"}}},
+		object{"name": "KAGENT_NAME", "value": e.Name},
+		object{"name": "KAGENT_URL", "value": controller})
+	if e.skillsConfig != "" {
+		env = append(env, object{"name": "KAGENT_SKILLS_FOLDER", "value": "/skills"})
+	}
+	if e.files[sandboxFile] != "" {
+		env = append(env, object{"name": "KAGENT_SRT_SETTINGS_PATH", "value": "/config/" + sandboxFile})
+	}
+	probe := object{"httpGet": object{"path": "/.well-known/agent-card.json", "port": "http"}, "initialDelaySeconds": 15, "periodSeconds": 15, "timeoutSeconds": 15}
+	if e.goRuntime() {
+		probe["initialDelaySeconds"], probe["periodSeconds"], probe["timeoutSeconds"] = 1, 1, 5
+	}
+	c := object{
+		"name": "kagent", "image": e.image(), "imagePullPolicy": e.pullPolicy(),
+		"ports": []any{object{"name": "http", "containerPort": port}},
+		"env":   env, "readinessProbe": probe, "resources": defaultResources(),
+	}
+	if e.agent.Spec.Type != "BYO" {
+		c["args"] = []string{"--host", "0.0.0.0", "--port", fmt.Sprint(port), "--filepath", "/config"}
+	}
+	if e.spec.Cmd != "" {
+		c["command"] = []string{e.spec.Cmd}
+	}
+	if e.spec.WorkingDir != "" {
+		c["workingDir"] = e.spec.WorkingDir
+	}
+	set(c, object{"args": e.spec.Args, "resources": e.spec.Resources, "securityContext": e.securityContext()})
+	return c
+}
+
+// securityContext is the author's. Code in a sandbox needs privileges, unless
+// the author rules them out.
+func (e *expander) securityContext() map[string]any {
+	if !e.isolated {
+		return e.spec.SecurityContext
+	}
+	context := maps.Clone(e.spec.SecurityContext)
+	if context == nil {
+		context = make(map[string]any)
+	}
+	if context["allowPrivilegeEscalation"] != false {
+		context["privileged"] = true
+	}
+	return context
+}

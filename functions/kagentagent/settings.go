@@ -1,0 +1,127 @@
+package kagentagent
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Defaults of the published charts.
+const (
+	defaultRegistry   = "cr.kagent.dev"
+	defaultController = "http://kagent-controller.kagent:8083"
+	defaultModel      = "default-model-config"
+)
+
+// generation is a series of releases whose controllers made the same of a
+// resource.
+type generation struct{ name, tag string }
+
+var (
+	gen07 = generation{"0.7", "0.7.23"}
+	gen09 = generation{"0.9", "0.9.12"}
+)
+
+// settings are those of kagent's controller.
+type settings struct {
+	generation
+	registry, tag string
+	controller    string
+	proxy         *url.URL // nil for none
+	account       string   // of agents that name none, "" for one each
+	labels        map[string]string
+}
+
+// settingsOf reads the configuration. What is wrong with it fails the render.
+func settingsOf(p *contract.Package) *settings {
+	s := &settings{generation: gen09, registry: defaultRegistry, controller: defaultController}
+	c := p.Config.Kagent
+	if c == nil {
+		c = &api.KagentSpec{}
+	}
+	fail := func(field, message, hint string) {
+		field = "spec.kagent." + field
+		f := krm.Finding{Rule: "config/kagent", Severity: krm.Error, Field: field, Message: message, Hint: hint}
+		if p.Place != nil {
+			f.File, f.Line = p.Place.File, p.Place.LineOf(field)
+		}
+		p.Report.Add(f)
+	}
+	if c.Version != nil {
+		switch *c.Version {
+		case gen07.name:
+			s.generation = gen07
+		case gen09.name:
+		default:
+			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.7" or "0.9"`)
+		}
+	}
+	s.tag = s.generation.tag
+	for to, value := range map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag, &s.controller: c.ControllerURL, &s.account: c.ServiceAccountName} {
+		if value != nil && *value != "" {
+			*to = *value
+		}
+	}
+	if image := s.image("", "app"); !identity.IsImage(image) {
+		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and a tag")
+	}
+	if c.ProxyURL != nil && *c.ProxyURL != "" {
+		u, err := url.Parse(*c.ProxyURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", krm.Shown(*c.ProxyURL)), "write it as http://host:port")
+		} else {
+			s.proxy = u
+		}
+	}
+	s.labels = c.Labels
+	return s
+}
+
+// image gives one of kagent's images.
+func (s *settings) image(registry, name string) string {
+	if registry == "" {
+		registry = s.registry
+	}
+	return registry + "/kagent-dev/kagent/" + name + ":" + s.tag
+}
+
+// since says which fields came with 0.9.
+var since = map[string][]string{
+	"Agent": {
+		"spec.sandbox", "spec.skills", "spec.declarative.runtime", "spec.declarative.deployment.extraContainers",
+		"spec.byo.deployment.extraContainers", "spec.byo.deployment.workingDir",
+	},
+	"ModelConfig": {
+		"spec.sapAICore", "spec.openAI.tokenExchange", "spec.bedrock.additionalModelRequestFields", "spec.bedrock.promptCaching", "spec.bedrock.cacheTTL",
+	},
+}
+
+// checkFields reports the fields that the generation does not know.
+func (s *settings) checkFields(r *expand.Resource) {
+	if s.generation == gen09 {
+		return
+	}
+	for _, field := range since[r.Kind] {
+		if r.Has(field) {
+			name := field[strings.LastIndexByte(field, '.')+1:]
+			r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("kagent %s has no %s", s.name, name), `remove it, or say spec.kagent.version: "0.9" in the configuration`)
+		}
+	}
+}
+
+// through gives how an address is called: by the proxy where there is one. The
+// proxy knows the host by a header.
+func (s *settings) through(address string, headers object) string {
+	u, err := url.Parse(address)
+	if s.proxy == nil || err != nil {
+		return address
+	}
+	headers["x-kagent-host"] = u.Hostname()
+	return s.proxy.Scheme + "://" + s.proxy.Host + u.EscapedPath()
+}

@@ -1,0 +1,164 @@
+package kagentagent
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// skillsSuffix is that of the ConfigMap with the configuration of skills-init.
+const skillsSuffix = "-skills-init"
+
+var (
+	commitID  = regexp.MustCompile(`^[0-9a-fA-F]{40}$`)
+	skillName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	hostName  = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
+	scpLike   = regexp.MustCompile(`^(?:[^@/]+@)?([^:/]+):.+$`)
+)
+
+// skills writes the configuration of the init container that fetches skills.
+func (e *expander) skills(s *skills) {
+	const at = "spec.skills"
+	if len(s.Refs) == 0 && len(s.GitRefs) == 0 {
+		e.error("skills", at, "no skills", "say refs or gitRefs, or remove it")
+		return
+	}
+	e.isolated = true
+	seen := make(map[string]bool)
+	folder := func(name, field string) string {
+		if !skillName.MatchString(name) || name == "." || name == ".." || seen[name] {
+			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", krm.Shown(name)), "name the skill with letters, digits, . _ and -")
+		}
+		seen[name] = true
+		return "/skills/" + name
+	}
+	var git, images, hosts []ordered
+	for i, ref := range s.GitRefs {
+		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
+		sub := strings.TrimSuffix(ref.Path, "/")
+		if ref.URL == "" {
+			e.error("skills", field, "no url", "say which repository it is")
+		}
+		if sub != "" && !filepath.IsLocal(sub) {
+			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", krm.Shown(ref.Path)), "write it relative to the repository, without ..")
+		}
+		revision := cmp.Or(ref.Ref, "main")
+		entry := ordered{{"url", ref.URL}, {"ref", revision}, {"dest", folder(ref.folder(), field)}}
+		if commitID.MatchString(revision) {
+			entry.add("full", true)
+		}
+		entry.text("subPath", sub)
+		git = append(git, entry)
+		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil && !slices.ContainsFunc(hosts, func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
+			hosts = append(hosts, host)
+		}
+	}
+	for i, image := range s.Refs {
+		field := fmt.Sprintf("%s.refs[%d]", at, i)
+		e.CheckImage(function, field, image)
+		images = append(images, ordered{{"image", image}, {"dest", folder(imageFolder(image), field)}})
+	}
+	slices.SortFunc(hosts, func(a, b ordered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	config := ordered{}
+	if s.GitAuthSecretRef != nil {
+		config.add("authMountPath", "/git-auth")
+	}
+	for _, list := range []struct {
+		key  string
+		refs []ordered
+	}{{"gitRefs", git}, {"ociRefs", images}} {
+		if list.refs != nil {
+			config.add(list.key, list.refs)
+		}
+	}
+	if s.InsecureSkipVerify {
+		config.add("insecureOci", true)
+	}
+	if hosts != nil {
+		config.add("sshHosts", hosts)
+	}
+	var pull []string
+	for _, secret := range s.ImagePullSecrets {
+		pull = append(pull, secret.Name)
+	}
+	config.list("imagePullSecrets", pull)
+	e.skillsConfig = e.json(config)
+}
+
+// folder is the last part of the path in the repository, or of its address.
+func (r *gitRef) folder() string {
+	if name := strings.TrimSpace(r.Name); name != "" {
+		return name
+	}
+	if in := strings.Trim(strings.TrimSpace(r.Path), "/"); in != "" {
+		return path.Base(in)
+	}
+	address := r.URL
+	if u, err := url.Parse(address); err == nil && u.Path != "" {
+		address = u.Path
+	}
+	return path.Base(strings.TrimSuffix(address, ".git"))
+}
+
+// imageFolder is the last part of an image's name.
+func imageFolder(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name := path.Base(image)
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// sshHost gives the host whose key has to be known before a clone by SSH, nil
+// for other addresses.
+func sshHost(address string) ordered {
+	host, port := "", ""
+	if u, err := url.Parse(address); err == nil && strings.Contains(address, "://") {
+		if u.Scheme != "ssh" && u.Scheme != "git+ssh" {
+			return nil
+		}
+		host, port = u.Hostname(), u.Port()
+	} else if match := scpLike.FindStringSubmatch(address); match != nil && !strings.Contains(address, "://") {
+		host = match[1]
+	}
+	if !hostName.MatchString(host) {
+		return nil
+	}
+	entry := ordered{{"host", host}}
+	if port != "22" {
+		entry.text("port", port)
+	}
+	return entry
+}
+
+// skillsContainer gives the init container that fetches skills, with the volumes
+// that it shares with the agent.
+func (e *expander) skillsContainer() (init object, volumes []any) {
+	s := e.agent.Spec.Skills
+	mounts := []any{object{"name": "kagent-skills", "mountPath": "/skills"}}
+	add := func(name, folder string, source object) {
+		source["name"] = name
+		volumes = append(volumes, source)
+		mounts = append(mounts, object{"name": name, "mountPath": folder, "readOnly": true})
+	}
+	volumes = append(volumes, object{"name": "kagent-skills", "emptyDir": object{}})
+	add("skills-init-config", "/etc/kagent/skills-init", object{"configMap": object{"name": e.Name + skillsSuffix}})
+	if s.GitAuthSecretRef != nil {
+		add("git-auth", "/git-auth", object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
+	}
+	for _, secret := range s.ImagePullSecrets {
+		add("pull-secret-"+secret.Name, "/docker-secrets/"+secret.Name, object{"secret": object{"secretName": secret.Name}})
+	}
+	init = object{"name": "skills-init", "image": e.settings.image("", "skills-init"), "volumeMounts": mounts, "resources": defaultResources()}
+	set(init, object{"securityContext": e.spec.SecurityContext})
+	if c := s.InitContainer; c != nil {
+		set(init, object{"resources": c.Resources, "env": c.Env})
+	}
+	return init, volumes
+}

@@ -1,0 +1,197 @@
+package kagentagent
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// tools gives the servers and agents that the agent may call.
+func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
+	for i, t := range tools {
+		at := fmt.Sprintf("spec.declarative.tools[%d]", i)
+		switch {
+		case t.McpServer != nil && (t.Type == "McpServer" || t.Type == ""):
+			params, streaming := e.server(t, at)
+			entry := ordered{{"params", params}}
+			entry.list("tools", t.McpServer.ToolNames)
+			entry.list("allowed_headers", t.McpServer.AllowedHeaders)
+			entry.list("require_approval", t.McpServer.RequireApproval)
+			for _, name := range t.McpServer.RequireApproval {
+				if !slices.Contains(t.McpServer.ToolNames, name) {
+					e.error("approval", at+".mcpServer.requireApproval", fmt.Sprintf("%q is not one of the toolNames", krm.Shown(name)), "add it there, or remove it here")
+				}
+			}
+			if streaming {
+				http = append(http, entry)
+			} else {
+				sse = append(sse, entry)
+			}
+		case t.Agent != nil && t.Type == "Agent":
+			remote = append(remote, e.remoteAgent(t, at))
+		default:
+			e.error("tool", at, "neither an MCP server nor an agent", "say type and mcpServer, or type: Agent and agent")
+		}
+	}
+	return http, sse, remote
+}
+
+// endpoint is how an MCP server is reached. timeouts are durations, "" for none.
+type endpoint struct {
+	url, protocol, timeout, read string
+	headers                      []header
+	terminate                    *bool // ends its sessions, nil for a server that is not asked
+	tls                          *tlsConfig
+	inside                       bool // of the cluster, so that a proxy is asked
+}
+
+// server gives the parameters of an MCP server.
+func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
+	s, found := e.endpoint(t.McpServer, at+".mcpServer")
+	if !found {
+		return nil, true
+	}
+	headers := e.headers(at+".headersFrom", s.headers, t.HeadersFrom)
+	if s.inside {
+		s.url = e.through(s.url, headers)
+	}
+	params = ordered{{"url", s.url}, {"headers", headers}}
+	for _, d := range []pair{{"timeout", s.timeout}, {"sse_read_timeout", s.read}} {
+		if d.value != "" {
+			params.add(d.key, e.seconds(d.value.(string), at))
+		}
+	}
+	if s.terminate != nil && s.protocol != "SSE" {
+		params.add("terminate_on_close", *s.terminate)
+	}
+	params.addTLS(s.tls)
+	use := &modelUse{}
+	use.mountCA(s.tls)
+	e.take(use, at)
+	return params, s.protocol != "SSE"
+}
+
+func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) {
+	namespace, kind := cmp.Or(ref.Namespace, e.Namespace), cmp.Or(ref.Kind, "MCPServer")
+	if kind != "MCPServer" && kind != "RemoteMCPServer" {
+		what := "kind"
+		if kind == "Service" {
+			what = "Service, whose port and protocol a render does not read,"
+		}
+		e.error("unsupported", at+".kind", fmt.Sprintf("a tool of the %s is not expanded", what), "describe it with a RemoteMCPServer")
+		return s, false
+	}
+	o := e.Find(group, kind, namespace, ref.Name)
+	if o == nil {
+		e.error("no-tool", at, fmt.Sprintf("the package has no %s %s", kind, ref.Name), "correct the name, or add it to the package")
+		return s, false
+	}
+	if kind == "MCPServer" {
+		var m mcpServer
+		o.Decode("kagent-agent/field", &m) // its own expansion reports what is wrong
+		address := address(o.Name, o.Namespace, cmp.Or(m.Spec.Deployment.Port, defaultServerPort)) + "/mcp"
+		return endpoint{url: address, timeout: cmp.Or(m.Spec.Timeout, "30s"), inside: true}, true
+	}
+	var m remoteServer
+	if findings := o.Decode("kagent-agent/field", &m); krm.Failed(findings) {
+		e.Findings = append(e.Findings, findings...)
+		return s, false
+	}
+	yes := true
+	s = endpoint{
+		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"), read: m.Spec.SSEReadTimeout,
+		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, namespace),
+	}
+	if e.generation == gen07 && m.Spec.TLS != nil {
+		e.error("generation", at, fmt.Sprintf("%s %s has tls, which kagent %s does not know", kind, ref.Name, e.generation.name), `say spec.kagent.version: "0.9" in the configuration`)
+	}
+	if s.protocol != "" && s.protocol != "SSE" && s.protocol != "STREAMABLE_HTTP" {
+		e.error("protocol", at, fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, krm.Shown(s.protocol)), "use SSE or STREAMABLE_HTTP")
+	}
+	m.Spec.TLS.check(func(rule, field, message, hint string) {
+		e.error(rule, at, fmt.Sprintf("%s %s: %s: %s", kind, ref.Name, field, message), hint)
+	})
+	if namespace != e.Namespace {
+		e.checkForeign(o, &m, at)
+	}
+	return s, true
+}
+
+// checkForeign reports what an agent cannot have of a server in another namespace.
+func (e *expander) checkForeign(o *krm.Object, m *remoteServer, at string) {
+	e.checkAllowed(o, at)
+	for _, h := range m.Spec.HeadersFrom {
+		if h.ValueFrom != nil {
+			e.error("foreign-secret", at, fmt.Sprintf("%s takes the header %s from its own namespace, where the agent's pod cannot read", o.Ref, krm.Shown(h.Name)),
+				"give the tool a header of that name in headersFrom, from the agent's namespace, and remove it there")
+		}
+	}
+	if m.Spec.TLS != nil && m.Spec.TLS.CACertSecretRef != "" {
+		e.error("foreign-secret", at, fmt.Sprintf("%s has its CA in its own namespace, where the agent's pod cannot read", o.Ref), "describe the server in the agent's namespace as well")
+	}
+}
+
+// checkAllowed reports an object of another namespace that does not let agents
+// of this one call it.
+func (e *expander) checkAllowed(o *krm.Object, at string) {
+	if from := o.Get("spec", "allowedNamespaces", "from"); !from.Is("All") && !from.Is("Selector") {
+		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref), "say spec.allowedNamespaces.from: All there")
+	}
+}
+
+// inside reports whether an address is one of the cluster, as kagent's controller
+// tells: by its suffix, or by a namespace, of which a render knows two.
+func (e *expander) inside(address, namespace string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	if strings.HasSuffix(host, ".svc.cluster.local") {
+		return true
+	}
+	_, in, two := strings.Cut(host, ".")
+	return two && in != "" && (in == e.Namespace || in == namespace)
+}
+
+func (e *expander) seconds(duration, at string) float64 {
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		e.error("timeout", at, fmt.Sprintf("%q is not a duration", krm.Shown(duration)), "write it as 30s or 5m")
+	}
+	return d.Seconds()
+}
+
+// remoteAgent gives how to reach another agent.
+func (e *expander) remoteAgent(t tool, at string) ordered {
+	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
+	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {
+		e.error("unsupported", at+".agent.kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(t.Agent.Kind)), "name an Agent")
+		return nil
+	}
+	if namespace == e.Namespace && t.Agent.Name == e.Name {
+		e.error("tool", at+".agent", "an agent cannot be a tool of itself", "remove it")
+		return nil
+	}
+	o := e.Find(group, "Agent", namespace, t.Agent.Name)
+	if o == nil {
+		e.error("no-tool", at+".agent", fmt.Sprintf("the package has no Agent %s", t.Agent.Name), "correct the name, or add it to the package")
+		return nil
+	}
+	if namespace != e.Namespace {
+		e.checkAllowed(o, at+".agent")
+	}
+	headers := e.headers(at+".headersFrom", t.HeadersFrom)
+	to := e.through(address(o.Name, o.Namespace, port), headers)
+	remote := ordered{{"name", identifier(namespace + "__NS__" + o.Name)}, {"url", to}}
+	if len(headers) > 0 {
+		remote.add("headers", headers)
+	}
+	remote.text("description", o.Get("spec", "description").Text())
+	return remote
+}
