@@ -3,12 +3,14 @@ package kagentagent
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -36,11 +38,12 @@ type settings struct {
 	proxy         *url.URL // nil for none
 	account       string   // of agents that name none, "" for one each
 	labels        map[string]string
+	index         *index.Index
 }
 
 // settingsOf reads the configuration. What is wrong with it fails the render.
 func settingsOf(p *contract.Package) *settings {
-	s := &settings{generation: gen09, registry: defaultRegistry, controller: defaultController}
+	s := &settings{generation: gen09, registry: defaultRegistry, controller: defaultController, index: p.Index}
 	c := p.Config.Kagent
 	if c == nil {
 		c = &api.KagentSpec{}
@@ -68,8 +71,8 @@ func settingsOf(p *contract.Package) *settings {
 			*to = *value
 		}
 	}
-	if image := s.image("", "app"); !identity.IsImage(image) {
-		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and a tag")
+	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
+		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and imageTag as a tag")
 	}
 	if c.ProxyURL != nil && *c.ProxyURL != "" {
 		u, err := url.Parse(*c.ProxyURL)
@@ -91,7 +94,7 @@ func (s *settings) image(registry, name string) string {
 	return registry + "/kagent-dev/kagent/" + name + ":" + s.tag
 }
 
-// since says which fields came with 0.9.
+// since says which fields came with 0.9, or have another form there.
 var since = map[string][]string{
 	"Agent": {
 		"spec.sandbox", "spec.skills", "spec.declarative.runtime", "spec.declarative.deployment.extraContainers",
@@ -110,7 +113,7 @@ func (s *settings) checkFields(r *expand.Resource) {
 	for _, field := range since[r.Kind] {
 		if r.Has(field) {
 			name := field[strings.LastIndexByte(field, '.')+1:]
-			r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("kagent %s has no %s", s.name, name), `remove it, or say spec.kagent.version: "0.9" in the configuration`)
+			r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("%s is not rendered for kagent %s", name, s.name), `remove it, or say spec.kagent.version: "0.9" in the configuration`)
 		}
 	}
 }
@@ -124,4 +127,36 @@ func (s *settings) through(address string, headers object) string {
 	}
 	headers["x-kagent-host"] = u.Hostname()
 	return s.proxy.Scheme + "://" + s.proxy.Host + u.EscapedPath()
+}
+
+// inside reports whether an address is one of the cluster, as kagent's controller
+// tells: by its suffix, or by a namespace that exists. A render knows the
+// controller's, those of the package, and the given ones.
+func (s *settings) inside(address string, namespaces ...string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	if strings.HasSuffix(host, ".svc.cluster.local") {
+		return true
+	}
+	_, in, two := strings.Cut(host, ".")
+	if !two || in == "" || strings.Contains(in, ".") {
+		return false
+	}
+	if u, err := url.Parse(s.controller); err == nil {
+		_, own, _ := strings.Cut(u.Hostname(), ".")
+		own, _, _ = strings.Cut(own, ".")
+		namespaces = append(namespaces, own)
+	}
+	if slices.Contains(namespaces, in) {
+		return true
+	}
+	for o := range s.index.Namespaces() {
+		if o.Name == in {
+			return true
+		}
+	}
+	return false
 }

@@ -3,9 +3,7 @@ package kagentagent
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -105,7 +103,7 @@ func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) 
 	yes := true
 	s = endpoint{
 		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"), read: m.Spec.SSEReadTimeout,
-		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, namespace),
+		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, e.Namespace, namespace),
 	}
 	if e.generation == gen07 && m.Spec.TLS != nil {
 		e.error("generation", at, fmt.Sprintf("%s %s has tls, which kagent %s does not know", kind, ref.Name, e.generation.name), `say spec.kagent.version: "0.9" in the configuration`)
@@ -142,21 +140,6 @@ func (e *expander) checkAllowed(o *krm.Object, at string) {
 	if from := o.Get("spec", "allowedNamespaces", "from"); !from.Is("All") && !from.Is("Selector") {
 		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref), "say spec.allowedNamespaces.from: All there")
 	}
-}
-
-// inside reports whether an address is one of the cluster, as kagent's controller
-// tells: by its suffix, or by a namespace, of which a render knows two.
-func (e *expander) inside(address, namespace string) bool {
-	u, err := url.Parse(address)
-	if err != nil {
-		return false
-	}
-	host := u.Hostname()
-	if strings.HasSuffix(host, ".svc.cluster.local") {
-		return true
-	}
-	_, in, two := strings.Cut(host, ".")
-	return two && in != "" && (in == e.Namespace || in == namespace)
 }
 
 func (e *expander) seconds(duration, at string) float64 {
