@@ -123,10 +123,10 @@ func (s *settings) modelConfig(r *expand.Resource) {
 	m.Spec.checkNumbers(fail)
 	if t := m.Spec.OpenAI; t != nil && t.TokenExchange != nil {
 		if x := t.TokenExchange; x.Type != "GDCHServiceAccount" || x.GDCHServiceAccount == nil || x.GDCHServiceAccount.Audience == "" {
-			fail("token-exchange", "spec.openAI.tokenExchange", "a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "say both")
+			fail("exchange", "spec.openAI.tokenExchange", "a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "say both")
 		}
 		if m.Spec.APIKeySecret == "" {
-			fail("token-exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "say apiKeySecret and apiKeySecretKey")
+			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "say apiKeySecret and apiKeySecretKey")
 		}
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {

@@ -151,7 +151,7 @@ func TestTwoModels(t *testing.T) {
 // host it is for.
 func TestProxy(t *testing.T) {
 	for address, want := range map[string]string{
-		"http://tools.team:8084/mcp":                    "http://proxy:80/mcp tools.team",
+		"http://tools.team:8084/mcp":                 "http://proxy:80/mcp tools.team",
 		"http://tools.kagent:8084/mcp":               "http://proxy:80/mcp tools.kagent",
 		"https://tools.x.svc.cluster.local:8084/mcp": "http://proxy:80/mcp tools.x.svc.cluster.local",
 		"https://mcp.example.com/mcp":                "https://mcp.example.com/mcp <nil>",
