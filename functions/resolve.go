@@ -39,6 +39,16 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	return p.report.Findings()
 }
 
+// ReadWith gives the custom resources that expand what they read of other objects
+// of the package. read is as for Look.
+func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
+	p.Expansions.Read = func(id index.ID) (found *krm.Object) {
+		e := p.shared.Index.Entry(id)
+		read(map[Place]index.ID{{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}: id}, func(_ index.ID, o *krm.Object) { found = o.Clone() })
+		return found
+	}
+}
+
 // Expands gives the function that expands an object of a kind.
 func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
 	kind, read := p.shared.Kinds.Find(ref.APIVersion, ref.Kind)

@@ -194,6 +194,7 @@ func (e *engine) run() ([]krm.Finding, Stats, error) {
 
 // resolve ends the first pass for the functions that run.
 func (e *engine) resolve(rows []functions.Row) []krm.Finding {
+	e.pkg.ReadWith(e.find)
 	findings := e.pkg.Resolve(rows)
 	e.pkg.Look(e.find)
 	return findings

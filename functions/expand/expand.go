@@ -33,6 +33,11 @@ type Resource struct {
 	// see Find.
 	Lookup func(group, kind, namespace, name string) *krm.Object
 
+	// Read reads an object of the core group as its author wrote it, such as a
+	// ConfigMap; nil where the package does not have it. A function whose resources
+	// need it says so by its step Whole.
+	Read func(kind, namespace, name string) *krm.Object
+
 	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
 	// the lock has it.
 	BuiltImage func(namespace, name string) (image string, found bool)

@@ -27,6 +27,9 @@ type Set struct {
 	madeBy    map[index.Key]*resource // whose objects these are
 	claimed   map[string]*resource    // whose things outside of the cluster
 	sources   []source                // of generated objects
+
+	// Read reads an object of the package again; nil where a host cannot.
+	Read func(index.ID) *krm.Object
 }
 
 // Maker expands the resources of a function.
@@ -84,7 +87,7 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 			s.expanded[index.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.was}] = true
 		}
 		s.at[r.at] = r
-		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), BuiltImage: built}
+		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: built}
 		if r.Name == "" {
 			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {
@@ -140,6 +143,22 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 			}
 		}
 		return found
+	}
+}
+
+// read finds and reads the objects of the core group that a resource refers to,
+// also under a name that kustomize has changed since.
+func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Object {
+	return func(kind, namespace, name string) *krm.Object {
+		k := index.Key{Kind: kind, Namespace: namespace, Name: name}
+		ids := s.index.Nearest(k, from.Origin.File, func(e *index.Entry) bool { return e.APIVersion == "v1" && !e.Made })
+		for id := range s.index.Renamed(k, from.Object) {
+			ids = append(ids, id)
+		}
+		if len(ids) == 0 || s.Read == nil {
+			return nil
+		}
+		return s.Read(ids[0])
 	}
 }
 

@@ -109,9 +109,6 @@ func (e *expander) declare(d *declarative) {
 	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
 		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)), "write python or go")
 	}
-	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 {
-		e.error("unsupported", at+".promptTemplate", "templates with texts from ConfigMaps are not expanded", "write the text into systemMessage")
-	}
 	instruction := d.SystemMessage
 	if d.SystemMessageFrom != nil {
 		if instruction != "" {
@@ -123,8 +120,11 @@ func (e *expander) declare(d *declarative) {
 	if model == nil {
 		model = &modelUse{}
 	}
-	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description}, {"instruction", instruction}}
 	http, sse, remote := e.tools(d.Tools)
+	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 {
+		instruction = e.prompt(d, instruction, toolNames(http), toolNames(sse))
+	}
+	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description}, {"instruction", instruction}}
 	for _, list := range []struct {
 		key   string
 		tools []ordered

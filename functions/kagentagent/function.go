@@ -29,7 +29,10 @@ func Function() contract.Function {
 			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
 		},
 		Migration: contract.Migration{Fields: moves, Replaces: true},
-		New:       func(p *contract.Package) contract.Steps { return contract.Steps{Expand: settingsOf(p).expand} },
+		New: func(p *contract.Package) contract.Steps {
+			s := settingsOf(p)
+			return contract.Steps{Expand: s.expand, Whole: s.readsOthers}
+		},
 	}
 }
 
@@ -42,4 +45,15 @@ func (s *settings) expand(r *expand.Resource) {
 	case "MCPServer":
 		s.server(r)
 	}
+}
+
+// readsOthers reports whether the package has Agents: their Services and
+// ConfigMaps may be in files that no render has to work on again.
+func (s *settings) readsOthers() bool {
+	for _, e := range s.index.All() {
+		if e.Kind == "Agent" && e.Group() == group {
+			return true
+		}
+	}
+	return false
 }

@@ -139,14 +139,16 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []k
 	if target == nil {
 		t.Fatalf("no agent %s", in.TargetObject)
 	}
-	r := &expand.Resource{Object: target, Prefix: "kagenti.io", Config: config, Lookup: func(group, kind, namespace, name string) *krm.Object {
+	lookup := func(group, kind, namespace, name string) *krm.Object {
 		for _, o := range objects {
 			if o.Group() == group && o.Kind == kind && o.Namespace == namespace && o.Name == name {
 				return o
 			}
 		}
 		return nil
-	}}
+	}
+	r := &expand.Resource{Object: target, Prefix: "kagenti.io", Config: config, Lookup: lookup,
+		Read: func(kind, namespace, name string) *krm.Object { return lookup("", kind, namespace, name) }}
 	s.agent(r)
 	findings = append(report.Findings(), r.Findings...)
 	if krm.Failed(findings) {

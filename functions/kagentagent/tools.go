@@ -2,8 +2,11 @@ package kagentagent
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -37,6 +40,18 @@ func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
 		}
 	}
 	return http, sse, remote
+}
+
+// toolNames gives the names of the tools of servers.
+func toolNames(servers []ordered) (names []string) {
+	for _, s := range servers {
+		for _, p := range s {
+			if p.key == "tools" {
+				names = append(names, p.value.([]string)...)
+			}
+		}
+	}
+	return names
 }
 
 // endpoint is how an MCP server is reached. timeouts are durations, "" for none.
@@ -76,12 +91,11 @@ func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
 
 func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) {
 	namespace, kind := cmp.Or(ref.Namespace, e.Namespace), cmp.Or(ref.Kind, "MCPServer")
+	if kind == "Service" {
+		return e.service(namespace, ref.Name, at)
+	}
 	if kind != "MCPServer" && kind != "RemoteMCPServer" {
-		what := "kind"
-		if kind == "Service" {
-			what = "Service, whose port and protocol a render does not read,"
-		}
-		e.error("unsupported", at+".kind", fmt.Sprintf("a tool of the %s is not expanded", what), "describe it with a RemoteMCPServer")
+		e.error("unsupported", at+".kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(kind)), "name an MCPServer, a RemoteMCPServer or a Service")
 		return s, false
 	}
 	o := e.Find(group, kind, namespace, ref.Name)
@@ -116,6 +130,56 @@ func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) 
 	})
 	if namespace != e.Namespace {
 		e.checkForeign(o, &m, at)
+	}
+	return s, true
+}
+
+// service gives how a Service is reached whose annotations say what it speaks.
+func (e *expander) service(namespace, name, at string) (s endpoint, found bool) {
+	o := e.Read("Service", namespace, name)
+	if o == nil {
+		e.error("no-tool", at, fmt.Sprintf("the package has no Service %s", name), "correct the name, or describe the server with a RemoteMCPServer")
+		return s, false
+	}
+	var service struct {
+		Spec struct {
+			Ports []struct {
+				Port        int    `json:"port"`
+				AppProtocol string `json:"appProtocol"`
+			} `json:"ports"`
+		} `json:"spec"`
+	}
+	data, err := o.JSON()
+	if err == nil {
+		err = json.Unmarshal(data, &service)
+	}
+	if err != nil {
+		e.error("no-tool", at, fmt.Sprintf("%s: %v", o.Ref, err), "correct the Service")
+		return s, false
+	}
+	number := 0
+	if text, said := o.Annotation("kagent.dev/mcp-service-port"); said {
+		number, _ = strconv.Atoi(text)
+	} else if ports := service.Spec.Ports; len(ports) == 1 {
+		number = ports[0].Port
+	} else {
+		for i := len(ports) - 1; i >= 0; i-- {
+			if strings.EqualFold(ports[i].AppProtocol, "mcp") {
+				number = ports[i].Port
+			}
+		}
+	}
+	if number < 1 || number > 65535 {
+		e.error("port", at, fmt.Sprintf("%s does not say which of its ports speaks MCP", o.Ref), "annotate it kagent.dev/mcp-service-port, or give one port appProtocol: mcp")
+		return s, false
+	}
+	path, said := o.Annotation("kagent.dev/mcp-service-path")
+	if !said {
+		path = "/mcp"
+	}
+	s = endpoint{url: address(o.Name, o.Namespace, number) + path, inside: true}
+	if protocol, _ := o.Annotation("kagent.dev/mcp-service-protocol"); protocol == "SSE" {
+		s.protocol = protocol
 	}
 	return s, true
 }
