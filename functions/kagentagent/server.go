@@ -89,6 +89,12 @@ func (s *settings) server(r *expand.Resource) {
 		fail("field", "spec", err.Error(), "")
 		return
 	}
+	s.buildServer(r, &m, image, string(config), env)
+}
+
+// buildServer adds the objects of a server.
+func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config string, env []any) {
+	d := &m.Spec.Deployment
 	selector := map[string]string{"app.kubernetes.io/name": r.Name, "app.kubernetes.io/instance": r.Name}
 	labels := make(map[string]string)
 	maps.Copy(labels, m.Labels)
@@ -104,12 +110,12 @@ func (s *settings) server(r *expand.Resource) {
 		account = r.Name
 		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: own, Annotations: annotations})
 	}
-	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": string(config)}}})
+	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": config}}})
 	podLabels, podAnnotations := maps.Clone(labels), make(map[string]string)
 	maps.Copy(podLabels, d.Labels)
 	maps.Copy(podLabels, selector)
 	maps.Copy(podAnnotations, d.Annotations)
-	sum := sha256.Sum256(config)
+	sum := sha256.Sum256([]byte(config))
 	podAnnotations[serverHash] = hex.EncodeToString(sum[:])[:8]
 	spec := object{
 		"selector": object{"matchLabels": selector},

@@ -196,3 +196,36 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryOfTexts: what is made of a text in another file follows the text.
+func TestMemoryOfTexts(t *testing.T) {
+	from, to, memory := t.TempDir(), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "memory")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("agent.yaml", `apiVersion: kagent.dev/v1alpha2
+kind: ModelConfig
+metadata: {name: m}
+spec: {model: m}
+---
+apiVersion: kagent.dev/v1alpha2
+kind: Agent
+metadata: {name: a}
+spec:
+  declarative:
+    modelConfig: m
+    systemMessage: '{{include "texts/rule"}}'
+    promptTemplate: {dataSources: [{name: texts}]}
+`)
+	for _, rule := range []string{"Be brief", "Be exact"} {
+		write("texts.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: texts}\ndata: {rule: "+rule+"}\n")
+		time.Sleep(60 * time.Millisecond) // longer than what counts as just now
+		folderOf(t, from, to, memory)
+		if text := tree(t, to)["agent.yaml"]; !strings.Contains(text, rule) {
+			t.Errorf("does not say %q:\n%s", rule, text)
+		}
+	}
+}
