@@ -34,8 +34,14 @@ func (s *settings) agent(r *expand.Resource) {
 		if e.spec.ImageRegistry != "" {
 			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry", "write it into image")
 		}
+		if e.generation == gen10 {
+			e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": e.card(nil)}
+		}
+		if spec.Sandbox != nil && e.files == nil {
+			e.files = map[string]string{"config.json": "", "agent-card.json": e.card(nil)}
+		}
 		if spec.Sandbox != nil {
-			e.files = map[string]string{"config.json": "", "agent-card.json": e.card(nil), sandboxFile: e.sandboxSettings()}
+			e.files[sandboxFile] = e.sandboxSettings()
 		}
 	case spec.Type == "BYO":
 		e.error("no-image", "spec.byo", "a BYO agent needs an image", "say spec.byo.deployment.image")
@@ -141,6 +147,9 @@ func (e *expander) declare(d *declarative) {
 	}
 	config.add("stream", d.Stream)
 	e.remember(&config, d, model)
+	if d.ShareTools {
+		config.add("share_tools", true)
+	}
 	e.files = map[string]string{"config.json": e.json(config), "agent-card.json": e.card(d)}
 	if e.isolated || e.agent.Spec.Skills != nil {
 		e.files[sandboxFile] = e.sandboxSettings()
@@ -158,6 +167,7 @@ func (e *expander) remember(config *ordered, d *declarative, model *modelUse) {
 		} else if use := e.model(m.ModelConfig, at+".memory.modelConfig"); use != nil {
 			embedding := ordered{{"provider", use.typ}, {"model", use.name}}
 			embedding.text("base_url", use.baseURL)
+			embedding = append(embedding, use.azure...)
 			memory.add("embedding", embedding)
 		}
 		config.add("memory", memory)
@@ -226,13 +236,21 @@ func (e *expander) card(d *declarative) string {
 	speaks := func(version string) ordered {
 		return ordered{{"url", url}, {"protocolBinding", "JSONRPC"}, {"protocolVersion", version}}
 	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, []byte(e.json(ordered{
-		{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"description", e.agent.Spec.Description}, {"name", identifier(e.Name)},
-		{"version", ""}, {"skills", skills}, {"capabilities", ordered{{"streaming", true}}},
+	spec := &e.agent.Spec
+	card := ordered{{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"description", spec.Description}}
+	card.text("documentationUrl", spec.DocumentationURL)
+	card.text("iconUrl", spec.IconURL)
+	card.add("name", identifier(e.Name))
+	if p := spec.Provider; p != nil {
+		card.add("provider", ordered{{"organization", p.Organization}, {"url", p.URL}})
+	}
+	card = append(card, ordered{
+		{"version", spec.Version}, {"skills", skills}, {"capabilities", ordered{{"streaming", true}}},
 		{"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")}},
 		{"url", url}, {"protocolVersion", "0.3"}, {"preferredTransport", "JSONRPC"},
-	})), "", "  "); err != nil {
+	}...)
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(e.json(card)), "", "  "); err != nil {
 		e.error("field", "spec", err.Error(), "")
 	}
 	return b.String()

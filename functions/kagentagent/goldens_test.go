@@ -1,6 +1,7 @@
 package kagentagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -27,10 +28,13 @@ type published struct {
 	Namespace                 string           `json:"namespace"`
 	ProxyURL                  string           `json:"proxyURL"`
 	DefaultServiceAccountName string           `json:"defaultServiceAccountName"`
+
+	generation string // "" for the default
+	repair     bool   // faults that the CRD refuses
 }
 
-// TestKagentGoldens compares with the golden files of kagent 0.9.12. Its folder
-// has inputs/*.yaml and outputs/*.json.
+// TestKagentGoldens compares with the golden files of kagent 0.9.12, or of another
+// generation. Their folder has inputs/*.yaml and outputs/*.json.
 func TestKagentGoldens(t *testing.T) {
 	folder := os.Getenv("ARMATURE_KAGENT_GOLDENS")
 	if folder == "" {
@@ -57,7 +61,7 @@ func TestKagentGoldens(t *testing.T) {
 }
 
 func judge(t *testing.T, input, output string) (verdict string, reasons []string) {
-	var in published
+	in := published{generation: os.Getenv("ARMATURE_KAGENT_GENERATION"), repair: true}
 	data, err := os.ReadFile(input)
 	if err == nil {
 		err = yaml.Unmarshal(data, &in)
@@ -105,19 +109,21 @@ func judge(t *testing.T, input, output string) (verdict string, reasons []string
 	return "exact", nil
 }
 
-// translate expands the agent of an input, of which faults are corrected that its
-// own CRD refuses.
+// translate expands the agent of an input.
 func translate(t *testing.T, in *published) (made []map[string]any, findings []krm.Finding) {
-	tag := "dev"
-	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
+	tag, generation := "dev", cmp.Or(in.generation, gen09.name)
+	config := &api.RenderConfigSpec{Kagent: &api.KagentSpec{Version: &generation, ImageTag: &tag, ProxyURL: &in.ProxyURL, ServiceAccountName: &in.DefaultServiceAccountName}}
 	var report krm.Report
 	s := settingsOf(&contract.Package{Config: config, Report: &report, Index: index.NewBuilder(1).Index()})
 	var target *krm.Object
 	objects := make(map[krm.Ref]*krm.Object)
 	for _, value := range in.Objects {
 		if spec, ok := value["spec"].(map[string]any); ok {
-			if d, ok := spec["declarative"].(map[string]any); ok {
+			if d, ok := spec["declarative"].(map[string]any); ok && in.repair {
 				delete(d, "description")
+				if d["runtime"] == nil && generation != gen07.name {
+					d["runtime"] = "python" // as without the defaults of the CRD
+				}
 				tools, _ := d["tools"].([]any)
 				for _, tool := range tools {
 					tool := tool.(map[string]any)

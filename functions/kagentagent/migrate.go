@@ -9,6 +9,9 @@ var moves = []migrate.Rule{
 	{Path: "spec.declarative", Fate: migrate.Moved, To: "ConfigMap config.json and agent-card.json"},
 	{Path: "spec.declarative.deployment", Fate: migrate.Moved, To: "Deployment spec"},
 	{Path: "spec.byo.deployment", Fate: migrate.Moved, To: "Deployment spec"},
+	{Path: "spec.iconUrl", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
+	{Path: "spec.documentationUrl", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
+	{Path: "spec.version", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
 	{Path: "spec.skills", Fate: migrate.Moved, To: "ConfigMap of the init container skills-init"},
 	{Path: "spec.sandbox", Fate: migrate.Moved, To: "ConfigMap config.json and srt-settings.json"},
 	{Path: "spec.allowedNamespaces", Fate: migrate.Dropped, Reason: "checked while migrating: plain Services do not ask who calls; write a NetworkPolicy"},
@@ -32,5 +35,6 @@ var moves = []migrate.Rule{
 	{Path: "spec.geminiVertexAI", Fate: migrate.Moved, To: "environment of the agents that name it"},
 	{Path: "spec.anthropicVertexAI", Fate: migrate.Moved, To: "environment of the agents that name it"},
 	{Path: "spec.sapAICore", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
+	{Path: "spec.foundry", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
 	{Path: "spec.bedrock", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
 }

@@ -38,7 +38,10 @@ func (e *expander) model(name, at string) *modelUse {
 	if !known || p.required != "" && p.settings(&m.Spec) == nil {
 		return nil // likewise
 	}
-	u := &modelUse{name: m.Spec.Model}
+	u := &modelUse{of: e.generation, name: m.Spec.Model}
+	if p.goOnly && !e.goRuntime() {
+		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name), "say spec.declarative.runtime: go")
+	}
 	u.mountCA(m.Spec.TLS)
 	p.use(&m.Spec, u)
 	own := u.config
@@ -128,6 +131,9 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		if m.Spec.APIKeySecret == "" {
 			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "say apiKeySecret and apiKeySecretKey")
 		}
+	}
+	if f := m.Spec.Foundry; f != nil && f.Endpoint == "" {
+		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "say it: an endpointFrom is not read")
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
 		r.Report(krm.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken", "the token is in the manifest, and in the Deployment of each agent that names this model",

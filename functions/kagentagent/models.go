@@ -22,26 +22,29 @@ type modelSpec struct {
 	Anthropic         *anthropic `json:"anthropic,omitempty"`
 	AzureOpenAI       *azure     `json:"azureOpenAI,omitempty"`
 	Ollama            *ollama    `json:"ollama,omitempty"`
-	Gemini            *struct{}  `json:"gemini,omitempty"`
+	Gemini            *gemini    `json:"gemini,omitempty"`
 	GeminiVertexAI    *vertex    `json:"geminiVertexAI,omitempty"`
 	AnthropicVertexAI *vertex    `json:"anthropicVertexAI,omitempty"`
 	Bedrock           *bedrock   `json:"bedrock,omitempty"`
 	SAPAICore         *sap       `json:"sapAICore,omitempty"`
+	Foundry           *foundry   `json:"foundry,omitempty"`
 }
 
 type openAI struct {
-	BaseURL          string         `json:"baseUrl,omitempty"`
-	Organization     string         `json:"organization,omitempty"`
-	Temperature      string         `json:"temperature,omitempty"`
-	MaxTokens        int            `json:"maxTokens,omitempty"`
-	TopP             string         `json:"topP,omitempty"`
-	FrequencyPenalty string         `json:"frequencyPenalty,omitempty"`
-	PresencePenalty  string         `json:"presencePenalty,omitempty"`
-	Seed             *int           `json:"seed,omitempty"`
-	N                *int           `json:"n,omitempty"`
-	Timeout          *int           `json:"timeout,omitempty"`
-	ReasoningEffort  string         `json:"reasoningEffort,omitempty"`
-	TokenExchange    *tokenExchange `json:"tokenExchange,omitempty"`
+	BaseURL             string         `json:"baseUrl,omitempty"`
+	Organization        string         `json:"organization,omitempty"`
+	Temperature         string         `json:"temperature,omitempty"`
+	MaxTokens           int            `json:"maxTokens,omitempty"`
+	TopP                string         `json:"topP,omitempty"`
+	FrequencyPenalty    string         `json:"frequencyPenalty,omitempty"`
+	PresencePenalty     string         `json:"presencePenalty,omitempty"`
+	Seed                *int           `json:"seed,omitempty"`
+	N                   *int           `json:"n,omitempty"`
+	Timeout             *int           `json:"timeout,omitempty"`
+	ReasoningEffort     string         `json:"reasoningEffort,omitempty"`
+	MaxCompletionTokens int            `json:"maxCompletionTokens,omitempty"`
+	APIFormat           string         `json:"apiFormat,omitempty"`
+	TokenExchange       *tokenExchange `json:"tokenExchange,omitempty"`
 }
 
 type tokenExchange struct {
@@ -95,12 +98,30 @@ type bedrock struct {
 	AdditionalModelRequestFields map[string]any `json:"additionalModelRequestFields,omitempty"`
 	PromptCaching                bool           `json:"promptCaching,omitempty"`
 	CacheTTL                     string         `json:"cacheTTL,omitempty"` // 5m or 1h
+	Guardrail                    *struct {
+		Identifier string `json:"identifier"`
+		Version    string `json:"version"`
+		Trace      string `json:"trace,omitempty"`
+	} `json:"guardrail,omitempty"`
+	ReadTimeout    *int `json:"readTimeout,omitempty"`
+	ConnectTimeout *int `json:"connectTimeout,omitempty"`
 }
 
 type sap struct {
 	BaseURL       string `json:"baseUrl"`
 	ResourceGroup string `json:"resourceGroup,omitempty"`
 	AuthURL       string `json:"authUrl,omitempty"`
+}
+
+type gemini struct {
+	MaxOutputTokens int `json:"maxOutputTokens,omitempty"`
+}
+
+type foundry struct {
+	Endpoint     string `json:"endpoint,omitempty"`
+	EndpointFrom any    `json:"endpointFrom,omitempty"`
+	Deployment   string `json:"deployment"`
+	APIVersion   string `json:"apiVersion,omitempty"`
 }
 
 // tlsConfig says how a server's certificate is checked.

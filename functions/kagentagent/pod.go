@@ -74,9 +74,12 @@ func (e *expander) build() {
 	}
 	labels := e.labelSet()
 	maps.Copy(labels, e.optIn())
-	e.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Labels: labels, Annotations: e.annotations(), Body: object{"spec": e.deployment(account)}})
+	own := e.annotations()
+	maps.Copy(own, e.spec.DeploymentAnnotations)
+	e.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Labels: labels, Annotations: own, Body: object{"spec": e.deployment(account)}})
 	http := object{"name": "http", "port": port, "targetPort": port}
-	if d := e.agent.Spec.Declarative; d != nil && d.A2AConfig != nil && e.generation != gen07 {
+	d := e.agent.Spec.Declarative
+	if card := d != nil && d.A2AConfig != nil; card && e.generation != gen07 || e.agent.Spec.Type == "BYO" && e.generation == gen10 {
 		http["appProtocol"] = "kgateway.dev/a2a"
 	}
 	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"spec": object{
@@ -159,10 +162,11 @@ func set(to, fields object) {
 	}
 }
 
-// runtime is that of a Declarative agent.
+// goRuntime reports whether a Declarative agent runs on Go, as is the default
+// since 0.10.
 func (e *expander) goRuntime() bool {
 	d := e.agent.Spec.Declarative
-	return e.agent.Spec.Type != "BYO" && d != nil && d.Runtime == "go"
+	return e.agent.Spec.Type != "BYO" && d != nil && (d.Runtime == "go" || d.Runtime == "" && e.generation == gen10)
 }
 
 // pythonImage is that of kagent's Python runtime.
@@ -183,6 +187,8 @@ func (e *expander) image() string {
 	switch {
 	case e.spec.Image != "":
 		return e.spec.Image
+	case !e.goRuntime() && override == "" && e.generation == gen10 && e.files[sandboxFile] != "":
+		return e.pythonImage() + "-full"
 	case !e.goRuntime():
 		return e.pythonImage()
 	case override != "":
@@ -238,7 +244,7 @@ func (e *expander) container() object {
 	if e.spec.WorkingDir != "" {
 		c["workingDir"] = e.spec.WorkingDir
 	}
-	set(c, object{"args": e.spec.Args, "resources": e.spec.Resources, "securityContext": e.securityContext()})
+	set(c, object{"args": e.spec.Args, "envFrom": e.spec.EnvFrom, "resources": e.spec.Resources, "securityContext": e.securityContext()})
 	return c
 }
 

@@ -14,7 +14,9 @@ import (
 // modelUse is what an agent needs of a model: its part of config.json, and what
 // the pod has for it.
 type modelUse struct {
-	typ, name, baseURL string // in the configuration
+	of                 generation
+	typ, name, baseURL string  // in the configuration
+	azure              ordered // settings of the data plane, which a memory needs as well
 	config             ordered
 	env                []object
 	volumes, mounts    []any
@@ -27,6 +29,7 @@ type provider struct {
 	required string               // their field, where it has to be said
 	keyless  bool                 // its Secret has keys of fixed names
 	use      func(*modelSpec, *modelUse)
+	goOnly   bool // Python's runtime does not know it
 }
 
 // block gives a block of settings, or nil instead of a nil pointer.
@@ -46,9 +49,13 @@ var providers = []provider{
 	}},
 	{name: "AzureOpenAI", settings: func(m *modelSpec) any { return block(m.AzureOpenAI) }, required: "spec.azureOpenAI", use: useAzure},
 	{name: "Bedrock", settings: func(m *modelSpec) any { return block(m.Bedrock) }, required: "spec.bedrock", keyless: true, use: useBedrock},
+	{name: "Foundry", settings: func(m *modelSpec) any { return block(m.Foundry) }, required: "spec.foundry", use: useFoundry, goOnly: true},
 	{name: "Gemini", settings: func(m *modelSpec) any { return block(m.Gemini) }, use: func(m *modelSpec, u *modelUse) {
 		u.typ = "gemini"
 		u.key(m, "GOOGLE_API_KEY")
+		if m.Gemini != nil {
+			u.config.positive("max_output_tokens", m.Gemini.MaxOutputTokens)
+		}
 	}},
 	{name: "GeminiVertexAI", settings: func(m *modelSpec) any { return block(m.GeminiVertexAI) }, required: "spec.geminiVertexAI", use: func(m *modelSpec, u *modelUse) {
 		u.typ = "gemini_vertex_ai"
@@ -111,6 +118,7 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 	u.config.add("base_url", s.BaseURL)
 	u.config.number("frequency_penalty", s.FrequencyPenalty)
 	u.config.positive("max_tokens", s.MaxTokens)
+	u.config.positive("max_completion_tokens", s.MaxCompletionTokens)
 	u.config.integer("n", s.N)
 	u.config.number("presence_penalty", s.PresencePenalty)
 	u.config.text("reasoning_effort", s.ReasoningEffort)
@@ -118,6 +126,7 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 	u.config.number("temperature", s.Temperature)
 	u.config.integer("timeout", s.Timeout)
 	u.config.number("top_p", s.TopP)
+	u.config.text("api_format", s.APIFormat)
 	if t := s.TokenExchange; t == nil {
 		u.key(m, "OPENAI_API_KEY")
 	} else if t.GDCHServiceAccount != nil { // its Secret is a file, not a variable
@@ -145,6 +154,12 @@ func useAnthropic(m *modelSpec, u *modelUse) {
 func useAzure(m *modelSpec, u *modelUse) {
 	s := m.AzureOpenAI
 	u.typ, u.name = "azure_openai", s.Deployment
+	if u.of.order >= gen10.order {
+		u.azure.text("endpoint", s.Endpoint)
+		u.azure.text("deployment", s.Deployment)
+		u.azure.text("api_version", s.APIVersion)
+		u.config = append(u.config, u.azure...)
+	}
 	u.config.integer("max_tokens", s.MaxTokens)
 	u.config.number("temperature", s.Temperature)
 	u.config.number("top_p", s.TopP)
@@ -152,6 +167,17 @@ func useAzure(m *modelSpec, u *modelUse) {
 	u.value("AZURE_AD_TOKEN", s.AzureADToken)
 	u.value("OPENAI_API_VERSION", s.APIVersion)
 	u.value("AZURE_OPENAI_ENDPOINT", s.Endpoint)
+}
+
+func useFoundry(m *modelSpec, u *modelUse) {
+	s := m.Foundry
+	u.typ = "foundry"
+	u.azure = ordered{{"endpoint", s.Endpoint}, {"deployment", s.Deployment}, {"api_version", cmp.Or(s.APIVersion, "2024-10-21")}}
+	u.config = append(u.config, u.azure...)
+	u.key(m, "FOUNDRY_API_KEY")
+	for i, name := range []string{"FOUNDRY_ENDPOINT", "FOUNDRY_DEPLOYMENT", "FOUNDRY_API_VERSION"} {
+		u.value(name, u.azure[i].value.(string))
+	}
 }
 
 func useOllama(m *modelSpec, u *modelUse) {
@@ -190,6 +216,13 @@ func useBedrock(m *modelSpec, u *modelUse) {
 		u.config.add("prompt_caching", true)
 	}
 	u.config.text("cache_ttl", s.CacheTTL)
+	if g := s.Guardrail; g != nil {
+		guardrail := ordered{{"identifier", g.Identifier}, {"version", g.Version}}
+		guardrail.text("trace", g.Trace)
+		u.config.add("guardrail", guardrail)
+	}
+	u.config.integer("read_timeout", s.ReadTimeout)
+	u.config.integer("connect_timeout", s.ConnectTimeout)
 	u.value("AWS_REGION", s.Region)
 	if m.APIKeySecret != "" && !m.APIKeyPassthrough {
 		for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {

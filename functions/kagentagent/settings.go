@@ -16,18 +16,21 @@ import (
 
 // Defaults of the published charts.
 const (
-	defaultRegistry   = "cr.kagent.dev"
 	defaultController = "http://kagent-controller.kagent:8083"
 	defaultModel      = "default-model-config"
 )
 
 // generation is a series of releases whose controllers made the same of a
 // resource.
-type generation struct{ name, tag string }
+type generation struct {
+	name, tag, registry string
+	order               int
+}
 
 var (
-	gen07 = generation{"0.7", "0.7.23"}
-	gen09 = generation{"0.9", "0.9.12"}
+	gen07 = generation{"0.7", "0.7.23", "cr.kagent.dev", 0}
+	gen09 = generation{"0.9", "0.9.12", "cr.kagent.dev", 1}
+	gen10 = generation{"0.10", "0.10.0-rc3", "ghcr.io", 2}
 )
 
 // settings are those of kagent's controller.
@@ -43,7 +46,7 @@ type settings struct {
 
 // settingsOf reads the configuration. What is wrong with it fails the render.
 func settingsOf(p *contract.Package) *settings {
-	s := &settings{generation: gen09, registry: defaultRegistry, controller: defaultController, index: p.Index}
+	s := &settings{generation: gen09, controller: defaultController, index: p.Index}
 	c := p.Config.Kagent
 	if c == nil {
 		c = &api.KagentSpec{}
@@ -61,11 +64,13 @@ func settingsOf(p *contract.Package) *settings {
 		case gen07.name:
 			s.generation = gen07
 		case gen09.name:
+		case gen10.name:
+			s.generation = gen10
 		default:
-			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.7" or "0.9"`)
+			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.7", "0.9" or "0.10"`)
 		}
 	}
-	s.tag = s.generation.tag
+	s.tag, s.registry = s.generation.tag, s.generation.registry
 	for to, value := range map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag, &s.controller: c.ControllerURL, &s.account: c.ServiceAccountName} {
 		if value != nil && *value != "" {
 			*to = *value
@@ -94,28 +99,45 @@ func (s *settings) image(registry, name string) string {
 	return registry + "/kagent-dev/kagent/" + name + ":" + s.tag
 }
 
-// since says which fields came with 0.9, or have another form there.
-var since = map[string][]string{
+// since says which fields came with a generation, or have another form in it.
+var since = map[string]map[generation][]string{
 	"Agent": {
-		"spec.sandbox", "spec.skills", "spec.declarative.runtime", "spec.declarative.deployment.extraContainers",
-		"spec.byo.deployment.extraContainers", "spec.byo.deployment.workingDir",
+		gen09: {
+			"spec.sandbox", "spec.skills", "spec.declarative.runtime", "spec.declarative.deployment.extraContainers",
+			"spec.byo.deployment.extraContainers", "spec.byo.deployment.workingDir",
+		},
+		gen10: {
+			"spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider", "spec.skills.s3Refs", "spec.declarative.shareTools",
+			"spec.declarative.deployment.deploymentAnnotations", "spec.byo.deployment.deploymentAnnotations",
+			"spec.declarative.deployment.envFrom", "spec.byo.deployment.envFrom",
+		},
 	},
 	"ModelConfig": {
-		"spec.sapAICore", "spec.openAI.tokenExchange", "spec.bedrock.additionalModelRequestFields", "spec.bedrock.promptCaching", "spec.bedrock.cacheTTL",
+		gen09: {
+			"spec.sapAICore", "spec.openAI.tokenExchange", "spec.bedrock.additionalModelRequestFields", "spec.bedrock.promptCaching", "spec.bedrock.cacheTTL",
+		},
+		gen10: {
+			"spec.foundry", "spec.openAI.maxCompletionTokens", "spec.openAI.apiFormat", "spec.gemini.maxOutputTokens",
+			"spec.bedrock.guardrail", "spec.bedrock.readTimeout", "spec.bedrock.connectTimeout",
+		},
 	},
 }
 
 // checkFields reports the fields that the generation does not know.
 func (s *settings) checkFields(r *expand.Resource) {
-	if s.generation == gen09 {
-		return
-	}
-	for _, field := range since[r.Kind] {
-		if r.Has(field) {
-			name := field[strings.LastIndexByte(field, '.')+1:]
-			r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("%s is not rendered for kagent %s", name, s.name), `remove it, or say spec.kagent.version: "0.9" in the configuration`)
+	for _, g := range []generation{gen09, gen10} {
+		for _, field := range since[r.Kind][g] {
+			if s.order < g.order && r.Has(field) {
+				s.unknown(r, field, g)
+			}
 		}
 	}
+}
+
+func (s *settings) unknown(r *expand.Resource, field string, g generation) {
+	name := field[strings.LastIndexByte(field, '.')+1:]
+	r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("%s is not rendered for kagent %s", name, s.name),
+		fmt.Sprintf("remove it, or say spec.kagent.version: %q in the configuration", g.name))
 }
 
 // through gives how an address is called: by the proxy where there is one. The

@@ -26,7 +26,7 @@ var (
 // skills writes the configuration of the init container that fetches skills.
 func (e *expander) skills(s *skills) {
 	const at = "spec.skills"
-	if len(s.Refs) == 0 && len(s.GitRefs) == 0 {
+	if len(s.Refs) == 0 && len(s.GitRefs) == 0 && len(s.S3Refs) == 0 {
 		e.error("skills", at, "no skills", "say refs or gitRefs, or remove it")
 		return
 	}
@@ -39,7 +39,7 @@ func (e *expander) skills(s *skills) {
 		seen[name] = true
 		return "/skills/" + name
 	}
-	var git, images, hosts []ordered
+	var git, images, buckets, hosts []ordered
 	for i, ref := range s.GitRefs {
 		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
 		sub := strings.TrimSuffix(ref.Path, "/")
@@ -65,6 +65,15 @@ func (e *expander) skills(s *skills) {
 		e.CheckImage(function, field, image)
 		images = append(images, ordered{{"image", image}, {"dest", folder(imageFolder(image), field)}})
 	}
+	for i, ref := range s.S3Refs {
+		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
+		if !strings.HasPrefix(ref.URI, "s3://") {
+			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", krm.Shown(ref.URI)), "write it as s3://bucket/key")
+		}
+		entry := ordered{{"uri", ref.URI}, {"dest", folder(ref.folder(), field)}}
+		entry.text("region", ref.Region)
+		buckets = append(buckets, entry)
+	}
 	slices.SortFunc(hosts, func(a, b ordered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	config := ordered{}
 	if s.GitAuthSecretRef != nil {
@@ -73,7 +82,7 @@ func (e *expander) skills(s *skills) {
 	for _, list := range []struct {
 		key  string
 		refs []ordered
-	}{{"gitRefs", git}, {"ociRefs", images}} {
+	}{{"gitRefs", git}, {"ociRefs", images}, {"s3Refs", buckets}} {
 		if list.refs != nil {
 			config.add(list.key, list.refs)
 		}
@@ -105,6 +114,20 @@ func (r *gitRef) folder() string {
 		address = u.Path
 	}
 	return path.Base(strings.TrimSuffix(address, ".git"))
+}
+
+// folder is the last part of the key, without the ending of an archive.
+func (r *s3Ref) folder() string {
+	if name := strings.TrimSpace(r.Name); name != "" {
+		return name
+	}
+	base := path.Base(strings.TrimSuffix(strings.TrimSpace(r.URI), "/"))
+	for _, ending := range []string{".tar.gz", ".tgz", ".zip"} {
+		if strings.HasSuffix(strings.ToLower(base), ending) {
+			return base[:len(base)-len(ending)]
+		}
+	}
+	return base
 }
 
 // imageFolder is the last part of an image's name.

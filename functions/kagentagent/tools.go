@@ -16,6 +16,11 @@ import (
 func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
 	for i, t := range tools {
 		at := fmt.Sprintf("spec.declarative.tools[%d]", i)
+		if t.IsolateSessions != nil && e.order < gen10.order {
+			e.unknown(e.Resource, at+".isolateSessions", gen10)
+		} else if t.IsolateSessions != nil && t.Type != "Agent" {
+			e.error("tool", at+".isolateSessions", "only an agent has sessions to isolate", "remove it")
+		}
 		switch {
 		case t.McpServer != nil && (t.Type == "McpServer" || t.Type == ""):
 			params, streaming := e.server(t, at)
@@ -240,5 +245,8 @@ func (e *expander) remoteAgent(t tool, at string) ordered {
 		remote.add("headers", headers)
 	}
 	remote.text("description", o.Get("spec", "description").Text())
+	if t.IsolateSessions != nil && *t.IsolateSessions {
+		remote.add("isolate_sessions", true)
+	}
 	return remote
 }

@@ -2,7 +2,7 @@ package kagentagent
 
 import "github.com/armature-dev/armature/functions/api"
 
-// The resources of kagent.dev as of kagent 0.9.12 and kmcp 0.3.0. Unknown fields
+// The resources of kagent.dev as of kagent 0.10.0-rc3 and kmcp 0.3.0. Unknown fields
 // are errors, so that nothing is left out in silence.
 
 type agent struct {
@@ -13,11 +13,18 @@ type agent struct {
 }
 
 type agentSpec struct {
-	Type              string             `json:"type,omitempty"` // Declarative or BYO
-	Description       string             `json:"description,omitempty"`
-	Declarative       *declarative       `json:"declarative,omitempty"`
-	BYO               *byo               `json:"byo,omitempty"`
-	Skills            *skills            `json:"skills,omitempty"`
+	Type             string       `json:"type,omitempty"` // Declarative or BYO
+	Description      string       `json:"description,omitempty"`
+	Declarative      *declarative `json:"declarative,omitempty"`
+	BYO              *byo         `json:"byo,omitempty"`
+	Skills           *skills      `json:"skills,omitempty"`
+	IconURL          string       `json:"iconUrl,omitempty"`
+	DocumentationURL string       `json:"documentationUrl,omitempty"`
+	Version          string       `json:"version,omitempty"`
+	Provider         *struct {
+		Organization string `json:"organization"`
+		URL          string `json:"url"`
+	} `json:"provider,omitempty"`
 	Sandbox           *sandbox           `json:"sandbox,omitempty"`
 	AllowedNamespaces *allowedNamespaces `json:"allowedNamespaces,omitempty"`
 }
@@ -36,6 +43,7 @@ type sandbox struct {
 type skills struct {
 	Refs               []string  `json:"refs,omitempty"`
 	GitRefs            []gitRef  `json:"gitRefs,omitempty"`
+	S3Refs             []s3Ref   `json:"s3Refs,omitempty"`
 	GitAuthSecretRef   *nameRef  `json:"gitAuthSecretRef,omitempty"`
 	ImagePullSecrets   []nameRef `json:"imagePullSecrets,omitempty"`
 	InsecureSkipVerify bool      `json:"insecureSkipVerify,omitempty"`
@@ -50,6 +58,12 @@ type gitRef struct {
 	Ref  string `json:"ref,omitempty"`
 	Path string `json:"path,omitempty"`
 	Name string `json:"name,omitempty"`
+}
+
+type s3Ref struct {
+	URI    string `json:"uri"`
+	Region string `json:"region,omitempty"`
+	Name   string `json:"name,omitempty"`
 }
 
 type declarative struct {
@@ -67,6 +81,7 @@ type declarative struct {
 	} `json:"a2aConfig,omitempty"`
 	Deployment        *deploymentSpec `json:"deployment,omitempty"`
 	ExecuteCodeBlocks *bool           `json:"executeCodeBlocks,omitempty"`
+	ShareTools        bool            `json:"shareTools,omitempty"`
 	Memory            *struct {
 		ModelConfig string `json:"modelConfig"`
 		TTLDays     int    `json:"ttlDays,omitempty"`
@@ -117,23 +132,25 @@ type deploymentSpec struct {
 	Args          []string `json:"args,omitempty"`
 	WorkingDir    string   `json:"workingDir,omitempty"`
 
-	Replicas             *int              `json:"replicas,omitempty"`
-	ImagePullSecrets     []any             `json:"imagePullSecrets,omitempty"`
-	Volumes              []any             `json:"volumes,omitempty"`
-	VolumeMounts         []any             `json:"volumeMounts,omitempty"`
-	Labels               map[string]string `json:"labels,omitempty"`
-	Annotations          map[string]string `json:"annotations,omitempty"`
-	Env                  []any             `json:"env,omitempty"`
-	ImagePullPolicy      string            `json:"imagePullPolicy,omitempty"`
-	Resources            any               `json:"resources,omitempty"`
-	Tolerations          []any             `json:"tolerations,omitempty"`
-	Affinity             any               `json:"affinity,omitempty"`
-	NodeSelector         map[string]string `json:"nodeSelector,omitempty"`
-	SecurityContext      map[string]any    `json:"securityContext,omitempty"`
-	PodSecurityContext   map[string]any    `json:"podSecurityContext,omitempty"`
-	ServiceAccountName   string            `json:"serviceAccountName,omitempty"`
-	ServiceAccountConfig *accountConfig    `json:"serviceAccountConfig,omitempty"`
-	ExtraContainers      []map[string]any  `json:"extraContainers,omitempty"`
+	Replicas              *int              `json:"replicas,omitempty"`
+	ImagePullSecrets      []any             `json:"imagePullSecrets,omitempty"`
+	Volumes               []any             `json:"volumes,omitempty"`
+	VolumeMounts          []any             `json:"volumeMounts,omitempty"`
+	Labels                map[string]string `json:"labels,omitempty"`
+	Annotations           map[string]string `json:"annotations,omitempty"`
+	Env                   []any             `json:"env,omitempty"`
+	EnvFrom               []any             `json:"envFrom,omitempty"`
+	DeploymentAnnotations map[string]string `json:"deploymentAnnotations,omitempty"`
+	ImagePullPolicy       string            `json:"imagePullPolicy,omitempty"`
+	Resources             any               `json:"resources,omitempty"`
+	Tolerations           []any             `json:"tolerations,omitempty"`
+	Affinity              any               `json:"affinity,omitempty"`
+	NodeSelector          map[string]string `json:"nodeSelector,omitempty"`
+	SecurityContext       map[string]any    `json:"securityContext,omitempty"`
+	PodSecurityContext    map[string]any    `json:"podSecurityContext,omitempty"`
+	ServiceAccountName    string            `json:"serviceAccountName,omitempty"`
+	ServiceAccountConfig  *accountConfig    `json:"serviceAccountConfig,omitempty"`
+	ExtraContainers       []map[string]any  `json:"extraContainers,omitempty"`
 }
 
 type accountConfig struct {
@@ -160,6 +177,8 @@ type tool struct {
 	McpServer   *reference `json:"mcpServer,omitempty"`
 	Agent       *agentRef  `json:"agent,omitempty"`
 	HeadersFrom []header   `json:"headersFrom,omitempty"`
+	// IsolateSessions is for agents.
+	IsolateSessions *bool `json:"isolateSessions,omitempty"`
 }
 
 type agentRef struct {
