@@ -1,10 +1,12 @@
 package version
 
 import (
+	"bytes"
+	"debug/elf"
 	"errors"
-	"io"
+	"os"
+	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"testing"
 )
 
@@ -33,11 +35,11 @@ func TestFingerprint(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	for _, b := range builds {
-		open := func() (io.ReadCloser, error) {
+		open := func() (string, error) {
 			if b.executable == "" {
-				return nil, errors.New("the executable is not needed")
+				return "", errors.New("the executable is not needed")
 			}
-			return io.NopCloser(strings.NewReader(b.executable)), nil
+			return b.executable, nil
 		}
 		first, err := fingerprint(b.info, open)
 		if err != nil {
@@ -51,10 +53,52 @@ func TestFingerprint(t *testing.T) {
 		}
 		seen[first] = b.name
 	}
-	if _, err := fingerprint(nil, func() (io.ReadCloser, error) { return nil, errors.New("gone") }); err == nil {
+	if _, err := fingerprint(nil, func() (string, error) { return "", errors.New("gone") }); err == nil {
 		t.Error("a build that nothing identifies has a fingerprint")
 	}
 	if this, err := Fingerprint()(); err != nil || this == "" {
 		t.Errorf("this build: %q, %v", this, err)
+	}
+}
+
+// A program is known by its build ID, and where that is missing by all its bytes.
+func TestContent(t *testing.T) {
+	this, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(this)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	of := func(name string, data []byte) string {
+		t.Helper()
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id, err := content(file)
+		if err != nil || id == "" {
+			t.Fatalf("%s: %q, %v", name, id, err)
+		}
+		return id
+	}
+	same, longer := of("same", program), of("longer", append(bytes.Clone(program), 0))
+	if parsed, err := elf.NewFile(bytes.NewReader(program)); err == nil {
+		other := bytes.Clone(program)
+		other[parsed.Section(".note.go.buildid").Offset+20] ^= 1
+		if of("other", other) == same {
+			t.Error("another build ID is the same program")
+		}
+		if same != longer {
+			t.Error("the build ID is not read")
+		}
+	}
+	if of("one", []byte("one")) == of("two", []byte("two")) {
+		t.Error("two files without a build ID are the same program")
+	}
+	if _, err := content(filepath.Join(folder, "missing")); err == nil {
+		t.Error("a program that is missing has content")
 	}
 }
