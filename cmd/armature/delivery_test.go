@@ -38,7 +38,7 @@ import (
 //	cut               makes the registry refuse everything from now on, in words
 //	                  that would steer a terminal
 func TestDelivery(t *testing.T) {
-	bin := filepath.Dir(buildArmature(t).file)
+	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/delivery",
 		Setup: func(env *testscript.Env) error {
@@ -53,6 +53,7 @@ func TestDelivery(t *testing.T) {
 			}))
 			env.Defer(server.Close)
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir))) // testscript's is /no-home, which root can make
 			env.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))
 			env.Setenv("COSIGN_PASSWORD", "a password")
 			env.Setenv("DOCKER_CONFIG", env.WorkDir)

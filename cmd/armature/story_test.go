@@ -23,11 +23,12 @@ import (
 //	                      (or at once for -), and expects it to fail
 //	mode MODE FILE        changes permissions
 func TestStories(t *testing.T) {
-	bin := filepath.Dir(buildArmature(t).file)
+	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/stories",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir))) // testscript's is /no-home, which root can make
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
