@@ -15,8 +15,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
-
-	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 const usage = `kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT
@@ -59,8 +57,8 @@ type injector struct {
 }
 
 const (
-	recordKey = keys.Injected
-	label     = keys.LabelPrefix + "/inject"
+	recordKey = "armature.dev/injected" // this module cannot import the root's packages
+	label     = "kagenti.io/inject"
 	ours      = "armature-"
 )
 
