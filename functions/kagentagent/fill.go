@@ -58,20 +58,20 @@ for name in sys.argv[1:]:
 const pythonUser = 1001
 
 // fillContainer gives the init container that runs the script: kagent's Python
-// image, as Pod Security level restricted wants it. It runs as the user that the
-// agent's contexts say, but never as root.
+// image, as Pod Security level restricted demands. It runs as the user that the
+// agent's contexts name, but never as root.
 func (e *expander) fillContainer(resources any) object {
 	security := object{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
 		"capabilities": object{"drop": []string{"ALL"}}, "seccompProfile": object{"type": "RuntimeDefault"},
 	}
-	if user, said := e.spec.PodSecurityContext["runAsUser"]; !said || isRoot(user) {
+	if user, named := e.spec.PodSecurityContext["runAsUser"]; !named || isRoot(user) {
 		security["runAsUser"] = pythonUser
 	}
 	for _, key := range []string{"runAsUser", "runAsGroup", "seLinuxOptions"} {
-		if value, said := e.spec.SecurityContext[key]; said && !(key == "runAsUser" && isRoot(value)) {
+		if value, given := e.spec.SecurityContext[key]; given && !(key == "runAsUser" && isRoot(value)) {
 			security[key] = value
-		} else if said {
+		} else if given {
 			security[key] = pythonUser
 		}
 	}

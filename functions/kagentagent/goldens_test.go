@@ -193,7 +193,7 @@ type comparison struct {
 }
 
 // published brings an object of kagent's to the form of ours: its configuration
-// is in a ConfigMap, it has no owner, and defaults of the API server are not said.
+// is in a ConfigMap, it has no owner, and defaults of the API server are left out.
 func (c *comparison) published(o map[string]any) (key string, form map[string]any) {
 	metadata := o["metadata"].(map[string]any)
 	name := metadata["name"].(string)

@@ -165,7 +165,7 @@ func variables(container map[string]any) string {
 const openAIModel = `{model: m, apiKeySecret: s, apiKeySecretKey: k}`
 
 // TestTwoModels finds models of one agent that need different values of one
-// variable, of which the pod can have only one.
+// variable: the pod can have only one.
 func TestTwoModels(t *testing.T) {
 	a := manifest("Agent", "a", "{declarative: {systemMessage: s, memory: {modelConfig: other}}}")
 	for other, clash := range map[string]bool{openAIModel: false, `{model: z, apiKeySecret: t, apiKeySecretKey: k}`: true} {

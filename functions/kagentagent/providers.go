@@ -26,7 +26,7 @@ type modelUse struct {
 type provider struct {
 	name     string
 	settings func(*modelSpec) any // nil where there are none
-	required string               // their field, where it has to be said
+	required string               // their field, where it is required
 	keyless  bool                 // its Secret has keys of fixed names
 	use      func(*modelSpec, *modelUse)
 	goOnly   bool // Python's runtime does not know it
@@ -246,8 +246,8 @@ func useSAP(m *modelSpec, u *modelUse) {
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // caFile gives the name of the volume with a CA, where it is mounted, and the
-// path of the certificate. A Secret whose name is no name of a volume goes by a
-// checksum of it.
+// path of the certificate. A Secret whose name cannot name a volume is
+// replaced by a checksum of it.
 func (t *tlsConfig) caFile() (volume, folder, file string) {
 	id := t.CACertSecretRef
 	if volume = "tls-ca-" + id; len(volume) > 63 || !dnsLabel.MatchString(volume) {
@@ -258,7 +258,7 @@ func (t *tlsConfig) caFile() (volume, folder, file string) {
 	return "tls-ca-" + id, folder, folder + "/" + t.CACertSecretKey
 }
 
-// addTLS adds how certificates are checked, where anything is said of it.
+// addTLS adds how certificates are checked, where anything is set.
 func (o *ordered) addTLS(t *tlsConfig) {
 	if t == nil || *t == (tlsConfig{}) {
 		return

@@ -152,7 +152,7 @@ func (s *settings) through(address string, headers object) string {
 }
 
 // inside reports whether an address is one of the cluster, as kagent's controller
-// tells: by its suffix, or by a namespace that exists. A render knows the
+// decides: by its suffix, or by a namespace that exists. A render knows the
 // controller's, those of the package, and the given ones.
 func (s *settings) inside(address string, namespaces ...string) bool {
 	u, err := url.Parse(address)

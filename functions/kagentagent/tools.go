@@ -163,7 +163,7 @@ func (e *expander) service(namespace, name, at string) (s endpoint, found bool) 
 		return s, false
 	}
 	number := 0
-	if text, said := o.Annotation("kagent.dev/mcp-service-port"); said {
+	if text, given := o.Annotation("kagent.dev/mcp-service-port"); given {
 		number, _ = strconv.Atoi(text)
 	} else if ports := service.Spec.Ports; len(ports) == 1 {
 		number = ports[0].Port
@@ -178,8 +178,8 @@ func (e *expander) service(namespace, name, at string) (s endpoint, found bool) 
 		e.error("port", at, fmt.Sprintf("%s does not say which of its ports speaks MCP", o.Ref), "annotate it kagent.dev/mcp-service-port, or give one port appProtocol: mcp")
 		return s, false
 	}
-	path, said := o.Annotation("kagent.dev/mcp-service-path")
-	if !said {
+	path, given := o.Annotation("kagent.dev/mcp-service-path")
+	if !given {
 		path = "/mcp"
 	}
 	s = endpoint{url: address(o.Name, o.Namespace, number) + path, inside: true}
