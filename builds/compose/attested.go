@@ -85,7 +85,7 @@ func (c *composition) fromPlatform(d *document) bool {
 
 // checkAttestingSteps refuses the steps that sign outside of the platform's templates.
 func (c *composition) checkAttestingSteps() {
-	const hint = "use a mode whose template has attest: true, such as prod: the controller attests its images; see docs/threat-model.md"
+	const hint = "use a mode whose template has attest: true, such as prod, whose own steps sign; see docs/threat-model.md"
 	if p := c.in.Build.Spec.Pipeline; p != nil {
 		for i, s := range p.Steps {
 			if slices.Contains(attestingSteps, s.ConfigMap) {

@@ -135,8 +135,8 @@ type Template struct {
 	Cache *bool `json:"cache,omitempty"`
 
 	// Attest makes this a template of the platform: it counts in the controller's
-	// namespace only, builds change what Open names and nothing else, and the
-	// controller attests the image. Omitted, false.
+	// namespace only, builds change what Open names and nothing else, and its
+	// steps may sign. Omitted, false.
 	Attest bool `json:"attest,omitempty"`
 	// Open names what a build may change of an attested template. Omitted, nothing.
 	Open Open `json:"open,omitempty"`

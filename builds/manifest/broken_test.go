@@ -69,6 +69,7 @@ var broken = []struct {
 	{name: "build: unknown field", build: good + "  sourceBranch: main\n"},
 	{name: "build: doubled key", build: good + "  mode: dev\n"},
 	{name: "build: wrong type", build: good + "  cancel: maybe\n"},
+	{name: "build: null in a list", build: good + "  secrets: [null]\n"},
 	{name: "build: no source", build: "apiVersion: agent.kagenti.dev/v1alpha1\nkind: AgentBuild\nmetadata: {name: weather}\nspec: {mode: own}\n"},
 	{name: "build: no name", build: strings.Replace(good, "name: weather", "labels: {}", 1)},
 	{name: "build: password in the URL", build: strings.Replace(good, "github.com/org", "https://me:s3cret@github.com/org", 1)},

@@ -307,7 +307,7 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 			message = rule // it could not even be evaluated
 		}
 		if m := wrongType.FindStringSubmatch(message); m != nil {
-			message, hint = fmt.Sprintf("is a %s; want a %s", m[2], m[1]), "give the field that type"
+			message, hint = fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])), "give the field that type"
 			if m[1] == "string" {
 				hint = "put the value in quotes"
 			}
@@ -325,6 +325,17 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 
 // wrongType is how the API server says that a value has the wrong type.
 var wrongType = regexp.MustCompile(`^must be of type (\w+): "(\w+)"$`)
+
+// article puts a or an before the name of a JSON type; null has none.
+func article(kind string) string {
+	switch kind {
+	case "null":
+		return kind
+	case "array", "integer", "object":
+		return "an " + kind
+	}
+	return "a " + kind
+}
 
 // metadata that an API server would refuse, or drop without a word.
 func (d document) metadata(object map[string]any) []error {

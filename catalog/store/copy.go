@@ -160,8 +160,6 @@ func (f *follower) change(ctx context.Context, latest Position) error {
 	whole := f.at.Store != latest.Store || after > latest.Revision || after < latest.Revision-keptTombs
 	if whole {
 		after = 0
-	}
-	if whole {
 		clear(f.missing)
 	}
 	gone, err := patient(ctx, func(ctx context.Context) ([]Change, error) { return f.from.deletions(ctx, after, latest.Revision) })
