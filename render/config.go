@@ -27,7 +27,7 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
 // should be.
 func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Finding) {
 	finding := func(line int, message, hint string) []krm.Finding {
-		return []krm.Finding{{Rule: rule, Severity: krm.Error, File: file, Line: line, Message: message, Hint: hint}}
+		return []krm.Finding{{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file, Line: line}}}
 	}
 	start := "start with apiVersion: " + api.RenderV1alpha1 + " and kind: " + kind
 	var found *krm.Object

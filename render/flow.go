@@ -197,7 +197,7 @@ func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItem, fil
 		}
 	}
 	if err != nil {
-		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, File: file, Line: line,
+		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, Place: krm.Place{File: file, Line: line},
 			Message: fmt.Sprintf("the list cannot keep its consumed custom resources: %v", err), Hint: "write the list in block style"})
 		return dst
 	}
@@ -215,7 +215,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
 		err = errors.New("it is not JSON")
 	}
 	if err != nil {
-		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, File: file, Line: line,
+		w.findings = append(w.findings, krm.Finding{Rule: "package/layout", Severity: krm.Error, Place: krm.Place{File: file, Line: line},
 			Message: fmt.Sprintf("the rendered list cannot be read: %v", err), Hint: "write the list in block style"})
 	}
 }

@@ -72,8 +72,8 @@ func (c *checker) error(rule, field, message, hint string) {
 	o := &c.card.Origin
 	f := krm.Finding{
 		Rule: rule, Severity: krm.Error, Message: message, Hint: hint,
-		File: o.File, Line: o.LineOf(field), Field: field,
-		Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace, Name: c.card.Name},
+		Place: krm.Place{File: o.File, Line: o.LineOf(field), Field: field,
+			Object: krm.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind, Namespace: c.card.Namespace, Name: c.card.Name}},
 	}
 	c.findings = append(c.findings, f)
 }

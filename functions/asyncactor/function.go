@@ -68,7 +68,7 @@ func (s *state) script(text []byte) {
 		const field = "spec.asya.runtimeScriptFile"
 		at := s.pkg.Place
 		s.pkg.Report.Add(krm.Finding{
-			Rule: "config/runtime-script", Severity: krm.Error, File: at.File, Line: at.LineOf(field), Field: field,
+			Rule: "config/runtime-script", Severity: krm.Error, Place: krm.Place{File: at.File, Line: at.LineOf(field), Field: field},
 			Message: krm.Shown(*s.config.RuntimeScriptFile) + " " + problem,
 			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
 		})

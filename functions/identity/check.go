@@ -27,7 +27,7 @@ type checker struct {
 func (c *checker) add(severity krm.Severity, rule, field, message, hint string) {
 	f := krm.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		File: c.origin.File, Line: c.origin.LineOf(c.prefix + field), Field: c.prefix + field, Object: c.object,
+		Place: krm.Place{File: c.origin.File, Line: c.origin.LineOf(c.prefix + field), Field: c.prefix + field, Object: c.object},
 	}
 	c.findings = append(c.findings, f)
 }

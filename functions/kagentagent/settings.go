@@ -53,7 +53,7 @@ func settingsOf(p *contract.Package) *settings {
 	}
 	fail := func(field, message, hint string) {
 		field = "spec.kagent." + field
-		f := krm.Finding{Rule: "config/kagent", Severity: krm.Error, Field: field, Message: message, Hint: hint}
+		f := krm.Finding{Rule: "config/kagent", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{Field: field}}
 		if p.Place != nil {
 			f.File, f.Line = p.Place.File, p.Place.LineOf(field)
 		}

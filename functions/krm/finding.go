@@ -49,29 +49,78 @@ type Finding struct {
 	Message string `json:"message"`
 	// Hint says how to fix it; empty where there is nothing to do.
 	Hint string `json:"hint,omitempty"`
-	// File is relative to the root of the package; "-" is standard input.
-	File string `json:"file,omitempty"`
-	// Line counts from 1; 0 where no line is known.
-	Line int `json:"line,omitempty"`
-	// Field is the path inside the object: spec.template.spec.containers[0].image.
-	Field  string `json:"field,omitempty"`
-	Object Ref    `json:"object,omitzero"`
+	Place
 }
 
-// String gives the place, the object, the problem and, on a second line, the
+// Place is where a finding is: in a file, in an object, or in both. The zero Place
+// is no place.
+type Place struct {
+	// File is relative to the root of the package; "-" is standard input.
+	File string `json:"file,omitempty"`
+	// Line of the file counts from 1; 0 where no line is known.
+	Line int `json:"line,omitempty"`
+	// Field is the path inside the object: spec.template.spec.containers[0].image.
+	// Where there is a Key, it is the path inside the text of the key.
+	Field  string `json:"field,omitempty"`
+	Object Ref    `json:"object,omitzero"`
+	// Key of a ConfigMap's data: template.yaml. Its lines count from 1; 0 where no
+	// line is known.
+	Key     string `json:"key,omitempty"`
+	KeyLine int    `json:"keyLine,omitempty"`
+}
+
+// At is the place with another field.
+func (p Place) At(field string) Place {
+	p.Field = field
+	return p
+}
+
+// Fault is an error at the place.
+func (p Place) Fault(rule, message, hint string) *Finding {
+	return &Finding{Rule: rule, Severity: Error, Message: message, Hint: hint, Place: p}
+}
+
+// String gives file and line, the object, and its key and line: what is before
+// the field in a finding.
+func (p Place) String() string {
+	var b strings.Builder
+	if p.File != "" {
+		b.WriteString(Printable(p.File))
+		if p.Line > 0 {
+			fmt.Fprintf(&b, ":%d", p.Line)
+		}
+	}
+	if p.Object.Kind == "" {
+		return b.String()
+	}
+	if b.Len() > 0 {
+		b.WriteString(": ")
+	}
+	b.WriteString(Printable(strings.TrimSuffix(p.Object.String(), " ")))
+	if p.Key != "" {
+		b.WriteString(", ")
+		b.WriteString(Printable(p.Key))
+		if p.KeyLine > 0 {
+			fmt.Fprintf(&b, ":%d", p.KeyLine)
+		}
+	}
+	return b.String()
+}
+
+// Error makes a pointer to a finding an error, for what stops at the first one.
+func (f *Finding) Error() string { return f.String() }
+
+// String gives the place, the problem and, on a second line, the
 // remedy. Control characters, which a name may hold, are escaped: they would
 // reach a terminal, or look like a line of their own in a log.
 func (f Finding) String() string {
 	var b strings.Builder
-	if f.File != "" {
-		b.WriteString(Printable(f.File))
-		if f.Line > 0 {
-			fmt.Fprintf(&b, ":%d", f.Line)
-		}
-		b.WriteString(": ")
+	at := f.Place
+	if strings.HasPrefix(f.Message, at.Object.String()) {
+		at.Object = Ref{} // the message begins with it
 	}
-	if object := f.Object.String(); f.Object.Kind != "" && !strings.HasPrefix(f.Message, object) {
-		b.WriteString(Printable(strings.TrimSuffix(object, " ")))
+	if place := at.String(); place != "" {
+		b.WriteString(place)
 		b.WriteString(": ")
 	}
 	if f.Field != "" {

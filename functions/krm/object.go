@@ -239,7 +239,7 @@ func (o *Object) Finding(severity Severity, rule string, at Node, message, hint 
 	}
 	return Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		File: o.Origin.File, Line: line, Field: at.Path(), Object: o.Ref,
+		Place: Place{File: o.Origin.File, Line: line, Field: at.Path(), Object: o.Ref},
 	}
 }
 

@@ -73,8 +73,9 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 	}
 	report := func(name, message, hint string) {
 		f := krm.Finding{
-			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint, File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name),
-			Field: "spec.lint." + name, Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name},
+			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint,
+			Place: krm.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name), Field: "spec.lint." + name,
+				Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
 		}
 		findings = append(findings, f)
 	}

@@ -138,9 +138,10 @@ func (s *state) summary() []krm.Finding {
 		noun = "workload"
 	}
 	return []krm.Finding{{
-		Rule: "overcommit/summary", Severity: krm.Info, File: s.policy.File, Line: s.policy.Line,
+		Rule: "overcommit/summary", Severity: krm.Info,
 		Message: fmt.Sprintf("overcommit of %d %s: %s", total, noun, strings.Join(parts, ", ")),
-		Object:  krm.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton},
+		Place: krm.Place{File: s.policy.File, Line: s.policy.Line,
+			Object: krm.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton}},
 	}}
 }
 

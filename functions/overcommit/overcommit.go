@@ -99,7 +99,8 @@ type resolver struct {
 }
 
 func (r *resolver) report(severity krm.Severity, rule, field string, object krm.Ref, at *api.Origin, message, hint string) {
-	f := krm.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint, File: at.File, Line: at.Line, Field: field, Object: object}
+	f := krm.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
+		Place: krm.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
 	if field != "" {
 		f.Line = at.LineOf(field)
 	}

@@ -33,7 +33,7 @@ var (
 func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 	report := func(field, message string) {
 		f := krm.Finding{Rule: "pin-images/lock", Severity: krm.Error, Message: message, Hint: "run `armature pin` to rewrite the lock",
-			File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}
+			Place: krm.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}}
 		findings = append(findings, f)
 	}
 	if l.images == nil {

@@ -28,7 +28,8 @@ func TestCodeQualityFingerprints(t *testing.T) {
 		}
 		return all
 	}
-	finding := krm.Finding{Rule: "inject/port-clash", Severity: krm.Error, File: "a.yaml", Line: 3, Message: "port 8080 is also in b.yaml:7", Object: krm.Ref{Kind: "Deployment", Name: "a"}}
+	finding := krm.Finding{Rule: "inject/port-clash", Severity: krm.Error, Message: "port 8080 is also in b.yaml:7",
+		Place: krm.Place{File: "a.yaml", Line: 3, Object: krm.Ref{Kind: "Deployment", Name: "a"}}}
 	moved, other := finding, finding
 	moved.Line, moved.Message = 5, "port 8080 is also in b.yaml:9"
 	other.Object.Name = "b"

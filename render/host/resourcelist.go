@@ -196,7 +196,7 @@ func WithSettings(config *api.RenderConfig, settings map[string]string, from str
 	var findings []krm.Finding
 	for _, e := range append(strict, err) {
 		if e != nil {
-			findings = append(findings, krm.Finding{Rule: "config/field", Severity: krm.Error, File: from, Message: e.Error(),
+			findings = append(findings, krm.Finding{Rule: "config/field", Severity: krm.Error, Place: krm.Place{File: from}, Message: e.Error(),
 				Hint: "only the plain settings of a RenderConfig's spec can be given here"})
 		}
 	}

@@ -150,7 +150,7 @@ func (m *migration) file(i int, sink render.Sink) error {
 	case !changed:
 		return sink(f.Path, data)
 	case path.Ext(f.Path) == ".json":
-		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, File: f.Path,
+		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, Place: krm.Place{File: f.Path},
 			Message: "the result does not fit a JSON file", Hint: "convert it to YAML first"})
 		return nil
 	case len(bytes.TrimSpace(out)) == 0:

@@ -108,7 +108,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 			return fs.SkipDir
 		}
 		if _, err := os.Stat(filepath.Join(name, "Chart.yaml")); err == nil {
-			t.findings = append(t.findings, krm.Finding{Rule: "package/helm-chart", Severity: krm.Info, File: path.Join(relative, "Chart.yaml"),
+			t.findings = append(t.findings, krm.Finding{Rule: "package/helm-chart", Severity: krm.Info, Place: krm.Place{File: path.Join(relative, "Chart.yaml")},
 				Message: "the templates of a Helm chart pass as they are", Hint: "render them first: helm template … | armature render -"})
 		}
 		return nil
@@ -117,7 +117,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 		return t.link(name, relative)
 	}
 	if !d.Type().IsRegular() {
-		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, File: relative, Message: "neither file nor folder: left out"})
+		t.findings = append(t.findings, krm.Finding{Rule: "package/not-a-file", Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "neither file nor folder: left out"})
 		return nil
 	}
 	if d.Name() == listFile {
@@ -186,7 +186,7 @@ func (t *tree) link(name, relative string) error {
 		t.files = append(t.files, render.File{Path: relative})
 		return nil
 	}
-	t.findings = append(t.findings, krm.Finding{Rule: "package/link", Severity: krm.Warning, File: relative, Message: "a link to a folder is not followed"})
+	t.findings = append(t.findings, krm.Finding{Rule: "package/link", Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "a link to a folder is not followed"})
 	return nil
 }
 

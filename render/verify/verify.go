@@ -96,7 +96,7 @@ const remedy = "run `armature render`; where kustomize should have done it, pass
 
 func (v *verification) report(rule string, at found, field, message, hint string) {
 	v.findings = append(v.findings, krm.Finding{Rule: "verify/" + rule, Severity: krm.Error, Message: message, Hint: hint,
-		File: at.file, Line: at.line, Field: field, Object: at.ref})
+		Place: krm.Place{File: at.file, Line: at.line, Field: field, Object: at.ref}})
 }
 
 func (v *verification) compare(file string, data, rendered []byte) error {
