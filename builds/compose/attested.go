@@ -100,8 +100,8 @@ func (c *composition) checkAttestingSteps() {
 	for _, row := range c.in.Template.Steps {
 		if slices.Contains(attestingSteps, row.ConfigMap) {
 			field := fmt.Sprintf("steps[%d].configMap", row.index)
-			c.problems.add(Problem{Reason: api.ReasonPlatformStep, Place: c.in.Template.doc.place(field), Field: field,
-				Message: fmt.Sprintf("%s signs whatever digest it is given, and is for templates in namespace %q only", row.ConfigMap, c.in.Platform), Hint: hint})
+			c.problems.add(c.in.Template.doc.place(field).Fault(api.ReasonPlatformStep,
+				fmt.Sprintf("%s signs whatever digest it is given, and is for templates in namespace %q only", row.ConfigMap, c.in.Platform), hint))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (c *composition) fromBuild(s *plannedStep, name string) (*api.Parameter, st
 func (c *composition) checkPlatform() {
 	hint := fmt.Sprintf("a template with attest: true and its steps count in namespace %q only; remove attest, or use the platform's mode", c.in.Platform)
 	elsewhere := func(d *document, field string) {
-		c.problems.add(Problem{Reason: api.ReasonNotPlatform, Place: d.place(field), Field: field, Message: "is not the platform's", Hint: hint})
+		c.problems.add(d.place(field).Fault(api.ReasonNotPlatform, "is not the platform's", hint))
 	}
 	if !c.fromPlatform(c.in.Template.doc) {
 		elsewhere(c.in.Template.doc, "attest")

@@ -112,9 +112,9 @@ func (c *composition) checkBuilder(t *Template) {
 
 // checkBuilders of a template: the default is offered, and a builder has one
 // step of a name.
-func (t *Template) checkBuilders(problems *problemList) {
+func (t *Template) checkBuilders(problems *findings) {
 	bad := func(field, message, hint string) {
-		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: t.doc.place(field), Field: field, Message: message, Hint: hint})
+		problems.add(t.doc.place(field).Fault(api.ReasonInvalidTemplate, message, hint))
 	}
 	offered := t.Builders()
 	switch {

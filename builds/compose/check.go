@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"knative.dev/pkg/apis"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // maxRunBytes is the largest run that Tekton survives with room to spare: its
@@ -34,9 +36,9 @@ func (c *composition) check(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) {
 		size += len(text)
 	}
 	if size > maxRunBytes {
-		c.problems.add(Problem{Reason: api.ReasonPipelineTooLarge, Place: c.buildPlace(),
-			Message: fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
-			Hint:    "move long scripts into the step's image or into a mounted ConfigMap"})
+		c.problems.add(c.buildPlace().Fault(api.ReasonPipelineTooLarge,
+			fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024, maxRunBytes/1024),
+			"move long scripts into the step's image or into a mounted ConfigMap"))
 	}
 }
 
@@ -59,24 +61,24 @@ func (c *composition) judge(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) boo
 func (c *composition) checkOrder(s *plannedStep) {
 	for _, name := range s.task.RunAfter {
 		if c.taskIn[name] == nil {
-			place, field := c.rowPlace(s)
-			c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: place, Field: field + ".runAfter", task: s.row.Name,
-				Message: fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name, name),
-				Hint:    "use one of " + strings.Join(sortedKeys(c.taskIn), ", ")})
+			place := c.rowPlace(s)
+			c.fault(s.row.Name, place.At(place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
+				fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name, name),
+				"use one of "+strings.Join(sortedKeys(c.taskIn), ", ")))
 		}
 	}
 	if s.row.Finally && s.row.RunAfter != nil {
-		place, field := c.rowPlace(s)
-		c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: place, Field: field + ".runAfter", task: s.row.Name,
-			Message: fmt.Sprintf("finally step %q cannot wait for others", s.row.Name), Hint: "remove runAfter, or finally"})
+		place := c.rowPlace(s)
+		c.fault(s.row.Name, place.At(place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
+			fmt.Sprintf("finally step %q cannot wait for others", s.row.Name), "remove runAfter, or finally"))
 	}
 }
 
 // checkResults follows each $(tasks.STEP.results.NAME) to a declared result.
 func (c *composition) checkResults(s *plannedStep) {
-	place, field := c.rowPlace(s)
+	place := c.rowPlace(s)
 	bad := func(message, hint string) {
-		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field, task: s.row.Name, Message: message, Hint: hint})
+		c.fault(s.row.Name, place.Fault(api.ReasonInvalidPipeline, message, hint))
 	}
 	for _, ref := range tektonv1.PipelineTaskResultRefs(&s.task) {
 		from := c.taskIn[ref.PipelineTask]
@@ -124,10 +126,10 @@ func (c *composition) checkReferenceNames(s *plannedStep) {
 		if base, _, _ := strings.Cut(name, "."); c.used[name] || c.used[base] {
 			continue
 		}
-		place, field := c.rowPlace(s)
-		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field, task: s.row.Name,
-			Message: fmt.Sprintf("step %q refers to $(params.%s), and the pipeline has no such parameter", s.row.Name, name),
-			Hint:    "use one of " + strings.Join(sortedKeys(c.used), ", ")})
+		place := c.rowPlace(s)
+		c.fault(s.row.Name, place.Fault(api.ReasonInvalidPipeline,
+			fmt.Sprintf("step %q refers to $(params.%s), and the pipeline has no such parameter", s.row.Name, name),
+			"use one of "+strings.Join(sortedKeys(c.used), ", ")))
 	}
 }
 
@@ -137,10 +139,10 @@ func (c *composition) checkTimeout(s *plannedStep, run *tektonv1.PipelineRun) {
 		return
 	}
 	if whole := run.Spec.Timeouts.Pipeline.Duration; s.task.Timeout.Duration > whole {
-		place, field := c.rowPlace(s)
-		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: field + ".timeout", task: s.row.Name,
-			Message: fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name, s.task.Timeout.Duration, whole),
-			Hint:    "shorten it, or raise spec.timeout or the template's pipeline-timeout"})
+		place := c.rowPlace(s)
+		c.fault(s.row.Name, place.At(place.Field+".timeout").Fault(api.ReasonInvalidPipeline,
+			fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name, s.task.Timeout.Duration, whole),
+			"shorten it, or raise spec.timeout or the template's pipeline-timeout"))
 	}
 }
 
@@ -206,12 +208,7 @@ func (c *composition) shape(run *tektonv1.PipelineRun) string {
 // wrong. What it says of a task that already has a problem is left out, since it
 // would say the same again.
 func (c *composition) validate(p *tektonv1.Pipeline, run *tektonv1.PipelineRun) bool {
-	faulty := map[string]bool{}
-	for _, problem := range c.problems.found {
-		if problem.task != "" {
-			faulty[problem.task] = true
-		}
-	}
+	faulty := maps.Clone(c.faulty)
 	pipeline := p.DeepCopy()
 	pipeline.SetDefaults(background())
 	c.report(pipeline.Validate(background()), pipeline, faulty)
@@ -258,7 +255,7 @@ var taskPath = regexp.MustCompile(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 // report translates Tekton's paths to where the user wrote it.
 func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) {
 	for _, e := range leaves(found) {
-		place, path, task := c.in.Template.doc.place("steps"), strings.Join(e.Paths, ", "), ""
+		place, task := c.in.Template.doc.place("steps").At(strings.Join(e.Paths, ", ")), ""
 		if len(e.Paths) > 0 {
 			if m := taskPath.FindStringSubmatch(e.Paths[0]); m != nil {
 				list := p.Spec.Tasks
@@ -267,11 +264,11 @@ func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, fault
 				}
 				if i, err := strconv.Atoi(m[2]); err == nil && i < len(list) {
 					task = list[i].Name
-					place, path = c.rowPlace(c.taskIn[task])
+					place = c.rowPlace(c.taskIn[task])
 					if inner, ok := strings.CutPrefix(m[3], "taskSpec."); ok {
-						place, path = c.taskIn[task].file.doc.place(inner), inner
+						place = c.taskIn[task].file.doc.place(inner)
 					} else if m[3] != "" {
-						path += "." + m[3]
+						place.Field += "." + m[3]
 					}
 				}
 			}
@@ -279,8 +276,8 @@ func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, fault
 		if faulty[task] || task == "" && len(faulty) > 0 && strings.Contains(e.Message, "couldn't add link") {
 			continue
 		}
-		c.problems.add(Problem{Reason: api.ReasonInvalidPipeline, Place: place, Field: path, Message: sentence(e), task: task,
-			Hint: "Tekton refuses this; change the step or the template there"})
+		c.fault(task, place.Fault(api.ReasonInvalidPipeline, sentence(e),
+			"Tekton refuses this; change the step or the template there"))
 	}
 }
 
@@ -302,9 +299,9 @@ func sentence(e *apis.FieldError) string {
 
 // checkTask judges one step by itself: with Tekton's own rules, and for
 // variables in places where Tekton does not look.
-func checkTask(step *StepFile, problems *problemList) {
+func checkTask(step *StepFile, problems *findings) {
 	bad := func(path, message, hint string) {
-		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: step.doc.place(path), Field: path, Message: message, Hint: hint})
+		problems.add(step.doc.place(path).Fault(api.ReasonInvalidStep, message, hint))
 	}
 	task := step.Task.DeepCopy()
 	task.SetDefaults(background())
@@ -314,7 +311,7 @@ func checkTask(step *StepFile, problems *problemList) {
 		if len(e.Paths) > 0 {
 			first = e.Paths[0]
 		}
-		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: step.doc.place(first), Field: path, Message: sentence(e), Hint: "Tekton refuses this; change the step there"})
+		problems.add(step.doc.place(first).At(path).Fault(api.ReasonInvalidStep, sentence(e), "Tekton refuses this; change the step there"))
 	}
 	parts := []struct {
 		path string
@@ -351,8 +348,8 @@ func checkTask(step *StepFile, problems *problemList) {
 }
 
 // reportedByTekton reports whether a result in a script was reported already.
-func reportedByTekton(problems *problemList, result string) bool {
-	return slices.ContainsFunc(problems.found, func(p *Problem) bool { return strings.Contains(p.Message, "results."+result) })
+func reportedByTekton(problems *findings, result string) bool {
+	return slices.ContainsFunc(problems.found, func(p *krm.Finding) bool { return strings.Contains(p.Message, "results."+result) })
 }
 
 var (

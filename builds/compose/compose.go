@@ -20,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Settings are what the operator of a controller decides for all builds.
@@ -49,9 +50,9 @@ type Settings struct {
 // Input is all that composition looks at.
 type Input struct {
 	Build *api.AgentBuild
-	// Place says where the build is, such as a file and a line. Empty means its
-	// kind and name.
-	Place    string
+	// Place of the build, such as its file and line. The zero Place means its kind
+	// and name.
+	Place    krm.Place
 	Template *Template
 	// Steps by ConfigMap name; StepNames says which are needed.
 	Steps    map[string]*StepFile
@@ -134,11 +135,12 @@ var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.An
 // composition is the state while one build is composed.
 type composition struct {
 	in       Input
-	problems *problemList
+	problems *findings
 	steps    []*plannedStep
 	spec     derived
 	used     map[string]bool // pipeline parameters that a task refers to
 	taken    map[string]bool // user parameters that a step declares
+	faulty   map[string]bool // pipeline tasks that a finding is about
 	warnings []string
 	taskIn   map[string]*plannedStep
 	broken   bool // a step could not be read, which its reader reported
@@ -159,12 +161,12 @@ type plannedStep struct {
 }
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
-// Problems. There is no output for a step that ReadStep refused, either.
+// Findings. There is no output for a step that ReadStep refused, either.
 func Pipeline(in Input) (*Output, error) {
 	if in.Attempt == 0 {
 		in.Attempt = 1
 	}
-	c := &composition{in: in, problems: &problemList{}, used: map[string]bool{}, taken: map[string]bool{}, taskIn: map[string]*plannedStep{}}
+	c := &composition{in: in, problems: &findings{}, used: map[string]bool{}, taken: map[string]bool{}, faulty: map[string]bool{}, taskIn: map[string]*plannedStep{}}
 	c.checkBuilder(in.Template)
 	c.in.Template = in.Template.forBuild(in.Build)
 	c.spec = derive(c.in)
@@ -193,7 +195,7 @@ func Pipeline(in Input) (*Output, error) {
 func StepNames(build *api.AgentBuild, template *Template) []string {
 	var names []string
 	seen := map[string]bool{}
-	c := &composition{in: Input{Build: build, Template: template.forBuild(build)}, problems: &problemList{}}
+	c := &composition{in: Input{Build: build, Template: template.forBuild(build)}, problems: &findings{}}
 	for _, s := range c.rows() {
 		if s.row.ConfigMap != "" && !seen[s.row.ConfigMap] {
 			seen[s.row.ConfigMap] = true
@@ -226,21 +228,25 @@ func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*St
 	return fingerprint(mustJSON(shape))[:16], fingerprint(parts...)[:16]
 }
 
-// buildPlace of a field of the AgentBuild.
-func (c *composition) buildPlace() string {
-	if c.in.Place != "" {
+// buildPlace is where the AgentBuild is.
+func (c *composition) buildPlace() krm.Place {
+	if c.in.Place != (krm.Place{}) {
 		return c.in.Place
 	}
-	b := c.in.Build
-	if b.Namespace != "" {
-		return fmt.Sprintf("AgentBuild %s/%s", b.Namespace, b.Name)
+	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: c.in.Build.Namespace, Name: c.in.Build.Name}}
+}
+
+// fault notes a problem of a pipeline task; task is empty where none is at fault.
+func (c *composition) fault(task string, found *krm.Finding) {
+	if task != "" {
+		c.faulty[task] = true
 	}
-	return "AgentBuild " + b.Name
+	c.problems.add(found)
 }
 
 // bad notes a problem of the AgentBuild itself.
 func (c *composition) bad(reason, field, message, hint string) {
-	c.problems.add(Problem{Reason: reason, Place: c.buildPlace(), Field: field, Message: message, Hint: hint})
+	c.problems.add(c.buildPlace().At(field).Fault(reason, message, hint))
 }
 
 // rows merges the template's steps with the build's and drops the disabled.
@@ -322,12 +328,11 @@ func stepNames(t *Template) []string {
 }
 
 // rowPlace is where a step is asked for: in the template or in the build.
-func (c *composition) rowPlace(s *plannedStep) (place, field string) {
+func (c *composition) rowPlace(s *plannedStep) krm.Place {
 	if s.rowIndex >= 0 {
-		field = fmt.Sprintf("steps[%d]", s.rowIndex)
-		return c.in.Template.doc.place(field), field
+		return c.in.Template.doc.place(fmt.Sprintf("steps[%d]", s.rowIndex))
 	}
-	return c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt)
+	return c.buildPlace().At(fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt))
 }
 
 // checkBuild looks at what neither the schema nor a step would find.
@@ -430,22 +435,22 @@ func (c *composition) plan() {
 	rows := c.rows()
 	c.dropReferences(rows)
 	for _, s := range rows {
-		place, field := c.rowPlace(s)
+		place := c.rowPlace(s)
 		if s.row.ConfigMap == "" && c.in.Template.broken {
 			c.broken = true
 			continue
 		}
 		if s.row.ConfigMap == "" {
-			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field,
-				Message: fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),
-				Hint:    "name the ConfigMap that holds the step's task-spec.yaml"})
+			c.problems.add(place.Fault(api.ReasonStepNotFound,
+				fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),
+				"name the ConfigMap that holds the step's task-spec.yaml"))
 			continue
 		}
 		s.file = c.in.Steps[s.row.ConfigMap]
 		if s.file == nil {
-			c.problems.add(Problem{Reason: api.ReasonStepNotFound, Place: place, Field: field + ".configMap",
-				Message: fmt.Sprintf("step ConfigMap %q does not exist", s.row.ConfigMap),
-				Hint:    "create it in the build's or the controller's namespace, correct the name, or disable the step"})
+			c.problems.add(place.At(place.Field+".configMap").Fault(api.ReasonStepNotFound,
+				fmt.Sprintf("step ConfigMap %q does not exist", s.row.ConfigMap),
+				"create it in the build's or the controller's namespace, correct the name, or disable the step"))
 			continue
 		}
 		if s.file.broken {
@@ -456,8 +461,8 @@ func (c *composition) plan() {
 		c.taskIn[s.row.Name] = s
 	}
 	if len(c.steps) == 0 && len(c.problems.found) == 0 && !c.broken {
-		c.problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: c.in.Template.doc.place("steps"), Field: "steps",
-			Message: "no step is enabled, so there is nothing to run", Hint: "enable a step, or list steps in spec.pipeline.steps"})
+		c.problems.add(c.in.Template.doc.place("steps").Fault(api.ReasonInvalidTemplate,
+			"no step is enabled, so there is nothing to run", "enable a step, or list steps in spec.pipeline.steps"))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	render "github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
@@ -62,8 +63,8 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 	}
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		c.problems.add(Problem{Reason: api.ReasonInvalidStep, Place: s.file.doc.place(path), Field: path, task: s.row.Name,
-			Message: fmt.Sprintf("%q is not an image reference: %v", image, err), Hint: "write it as registry/repository:tag"})
+		c.fault(s.row.Name, s.file.doc.place(path).Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("%q is not an image reference: %v", image, err), "write it as registry/repository:tag"))
 		return image
 	}
 	repository, end := ref.Context().Name(), ":"+ref.Identifier()
@@ -80,8 +81,8 @@ func (c *composition) image(s *plannedStep, image, path string) string {
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {
-			c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: "the image mirror", Field: mirror, Message: "is not a registry or path in one",
-				Hint: "write it as host/path, without a scheme"})
+			c.problems.add(krm.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a registry or path in one", mirror),
+				"write it as host/path, without a scheme"))
 			return image
 		}
 	}
@@ -99,7 +100,7 @@ func CheckMirror(mirror string) error {
 // ReadPins reads a map of step images, as the steps write them, to digests, or
 // the ImageLock that `armature pin --steps` wrote.
 func ReadPins(file string, data []byte) (map[string]string, error) {
-	pins, problems := map[string]string{}, &problemList{}
+	pins, problems, place := map[string]string{}, &findings{}, krm.Place{File: file}
 	hint := "write each line as image: sha256:…"
 	var err error
 	if isLock(data) {
@@ -109,11 +110,11 @@ func ReadPins(file string, data []byte) (map[string]string, error) {
 		err = yaml.UnmarshalStrict(data, &pins)
 	}
 	if err != nil {
-		problems.add(Problem{Place: file, Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: hint})
+		problems.add(place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
 	}
 	for _, image := range sortedKeys(pins) {
 		if !imageDigest.MatchString(pins[image]) {
-			problems.add(Problem{Place: file, Field: image, Message: fmt.Sprintf("%q is not a sha256 digest", pins[image]), Hint: "write sha256: and 64 hexadecimal digits"})
+			problems.add(place.At(image).Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a sha256 digest", pins[image]), "write sha256: and 64 hexadecimal digits"))
 		}
 	}
 	return pins, problems.err()

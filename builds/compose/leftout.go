@@ -5,6 +5,7 @@ import (
 	"regexp"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // A build may list its whole pipeline itself, and leave out steps of the
@@ -30,10 +31,10 @@ func (c *composition) dropReferences(rows []*plannedStep) {
 		delete(out, s.row.Name)
 	}
 	// dropped names the step that a value refers to, where it is left out.
-	dropped := func(value any, place, field string) bool {
+	dropped := func(value any, place krm.Place) bool {
 		for _, m := range taskReference.FindAllStringSubmatch(mustJSON(value), -1) {
 			if out[m[1]] {
-				c.warnings = append(c.warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, field, m[1]))
+				c.warnings = append(c.warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))
 				return true
 			}
 		}
@@ -43,21 +44,21 @@ func (c *composition) dropReferences(rows []*plannedStep) {
 		if s.rowIndex < 0 {
 			continue
 		}
-		place, field := c.rowPlace(s)
+		place := c.rowPlace(s)
 		s.row.DefaultParameters = without(s.row.DefaultParameters, func(p TemplateParameter) bool {
-			return dropped(p.Value, place, fmt.Sprintf("%s.defaultParameters[%s]", field, p.Name))
+			return dropped(p.Value, place.At(fmt.Sprintf("%s.defaultParameters[%s]", place.Field, p.Name)))
 		})
 		if s.user == nil || s.user.WhenExpressions == nil {
 			at := -1
 			s.row.WhenExpressions = without(s.row.WhenExpressions, func(w api.WhenExpression) bool {
 				at++
-				return dropped(w, place, fmt.Sprintf("%s.whenExpressions[%d]", field, at))
+				return dropped(w, place.At(fmt.Sprintf("%s.whenExpressions[%d]", place.Field, at)))
 			})
 		}
 	}
 	template := *c.in.Template
 	template.GlobalParameters = without(template.GlobalParameters, func(p TemplateParameter) bool {
-		return dropped(p.Value, template.doc.place("globalParameters"), fmt.Sprintf("globalParameters[%s]", p.Name))
+		return dropped(p.Value, template.doc.place("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
 	})
 	c.in.Template = &template
 }

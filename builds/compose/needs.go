@@ -11,15 +11,15 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Need is an object in the build's namespace that a run cannot do without.
 type Need struct {
 	Kind string // Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim
 	Name string
-	// Place and Field ask for it.
-	Place string
-	Field string
+	// Place is the field that asks for it.
+	Place krm.Place
 	// Reason of the condition when it is missing.
 	Reason string
 	// Purpose of a Secret that is a login; empty for all else.
@@ -55,7 +55,7 @@ func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
 
 // Unfit is the problem that the Secret, of the type that it has, is not meant for
 // its purpose.
-func (n Need) Unfit(kind string) *Problem {
+func (n Need) Unfit(kind string) *krm.Finding {
 	var types []string
 	for _, t := range n.Purpose.types() {
 		types = append(types, string(t))
@@ -64,20 +64,20 @@ func (n Need) Unfit(kind string) *Problem {
 	if len(types) > 0 {
 		hint = fmt.Sprintf("use one of type %s, or %s", strings.Join(types, " or "), hint)
 	}
-	return &Problem{Reason: api.ReasonSecretPurpose, Place: n.Place, Field: n.Field,
-		Message: fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose), Hint: hint}
+	return n.Place.Fault(api.ReasonSecretPurpose,
+		fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind, n.Purpose), hint)
 }
 
 // Missing is the problem that the need is not met.
-func (n Need) Missing(namespace string) *Problem {
+func (n Need) Missing(namespace string) *krm.Finding {
 	hints := map[string]string{
 		"Secret":                "create the Secret, or correct the name",
 		"ConfigMap":             "create the ConfigMap, or correct the name",
 		"ServiceAccount":        "create the ServiceAccount, or set spec.serviceAccountName",
 		"PersistentVolumeClaim": "create the claim, or correct the name",
 	}
-	return &Problem{Reason: n.Reason, Place: n.Place, Field: n.Field,
-		Message: fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), Hint: hints[n.Kind]}
+	return n.Place.Fault(n.Reason,
+		fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), hints[n.Kind])
 }
 
 // needs lists what the build and the steps' volumes and environments name, as
@@ -95,28 +95,28 @@ func (c *composition) needs() []Need {
 	}
 	spec := c.in.Build.Spec
 	if s := spec.Source.SourceCredentials; s != nil {
-		add(Need{"Secret", s.Name, c.buildPlace(), "spec.source.sourceCredentials.name", api.ReasonSourceSecretNotFound, PurposeGit})
+		add(Need{"Secret", s.Name, c.buildPlace().At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace(), "spec.buildOutput.imageRepoCredentials.name", api.ReasonOutputSecretNotFound, PurposeRegistry})
+		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace().At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry})
 	}
 	for i, s := range spec.Secrets {
-		add(Need{"Secret", s.Name, c.buildPlace(), fmt.Sprintf("spec.secrets[%d].name", i), api.ReasonSecretNotFound, PurposeBuild})
+		add(Need{"Secret", s.Name, c.buildPlace().At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild})
 	}
 	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
-		add(Need{"ServiceAccount", firstOf(spec.ServiceAccountName, s.ServiceAccountName), c.buildPlace(), "spec.serviceAccountName", api.ReasonServiceAccount, ""})
+		add(Need{"ServiceAccount", firstOf(spec.ServiceAccountName, s.ServiceAccountName), c.buildPlace().At("spec.serviceAccountName"), api.ReasonServiceAccount, ""})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
 			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
 			if w.Secret != nil {
-				add(Need{"Secret", w.Secret.Name, c.buildPlace(), field + ".secret.name", api.ReasonSecretNotFound, ""})
+				add(Need{"Secret", w.Secret.Name, c.buildPlace().At(field + ".secret.name"), api.ReasonSecretNotFound, ""})
 			}
 			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace(), field + ".configMap.name", api.ReasonConfigMapNotFound, ""})
+				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace().At(field + ".configMap.name"), api.ReasonConfigMapNotFound, ""})
 			}
 			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace(), field + ".persistentVolumeClaim.name", api.ReasonClaimNotFound, ""})
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace().At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, ""})
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 		if optional != nil && *optional {
 			return
 		}
-		add(Need{kind, s.fill(name), s.file.doc.place(path), path, reason, ""})
+		add(Need{kind, s.fill(name), s.file.doc.place(path), reason, ""})
 	}
 	for i, v := range s.task.TaskSpec.Volumes {
 		path := fmt.Sprintf("volumes[%d]", i)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // The parameters that a build's spec becomes, and the other names that the
@@ -220,7 +221,7 @@ func (c *composition) parameters(s *plannedStep) {
 		required[canonical(name)] = true
 	}
 	for i, declared := range spec.Params {
-		value, place, field, given := c.lookup(s, declared.Name)
+		value, place, given := c.lookup(s, declared.Name)
 		if !given && declared.Default == nil {
 			if text, ok := implied[canonical(declared.Name)]; ok && declared.Type == tektonv1.ParamTypeString {
 				value, given = *tektonv1.NewStructuredValues(text), true
@@ -237,16 +238,16 @@ func (c *composition) parameters(s *plannedStep) {
 		}
 		// a whole reference has the type of the value that it refers to
 		if value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference.MatchString(value.StringVal)) {
-			c.problems.add(Problem{Reason: api.ReasonWrongParameterType, Place: place, Field: field,
-				Message: fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, article(declared.Type), article(value.Type)),
-				Hint:    typeHint(declared.Type, place == c.buildPlace())})
+			c.problems.add(place.Fault(api.ReasonWrongParameterType,
+				fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, article(declared.Type), article(value.Type)),
+				typeHint(declared.Type, place.At("") == c.buildPlace())))
 			continue
 		}
-		c.checkObject(s, declared, value, place, field)
-		c.checkSize(declared.Name, value, place, field)
+		c.checkObject(s, declared, value, place)
+		c.checkSize(declared.Name, value, place)
 		s.known[declared.Name] = value
 		name := canonical(declared.Name)
-		if from, ok := c.spec.values[name]; ok && field == c.spec.field[name] && place == c.buildPlace() {
+		if from, ok := c.spec.values[name]; ok && place == c.buildPlace().At(c.spec.field[name]) {
 			c.used[name] = true
 			value = reference(name, from.Type)
 		}
@@ -257,9 +258,9 @@ func (c *composition) parameters(s *plannedStep) {
 	// so this is not an error.
 	for _, p := range s.row.DefaultParameters {
 		if !declares(spec.Params, p.Name) {
-			place, field := c.rowPlace(s)
+			place := c.rowPlace(s)
 			c.warnings = append(c.warnings, fmt.Sprintf("%s: %s.defaultParameters: step %q has no parameter %q, so its value is lost: %s",
-				place, field, s.row.Name, p.Name, s.offers()))
+				place, place.Field, s.row.Name, p.Name, s.offers()))
 		}
 	}
 	if s.user == nil {
@@ -273,7 +274,7 @@ func (c *composition) parameters(s *plannedStep) {
 	}
 }
 
-func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place, field string) {
+func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, value tektonv1.ParamValue, place krm.Place) {
 	if declared.Type != tektonv1.ParamTypeObject || value.Type != tektonv1.ParamTypeObject {
 		return
 	}
@@ -283,8 +284,8 @@ func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, v
 			_, has = declared.Default.ObjectVal[key]
 		}
 		if !has {
-			c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field,
-				Message: fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name, s.row.Name, key), Hint: "add the key"})
+			c.problems.add(place.Fault(api.ReasonMissingParameters,
+				fmt.Sprintf("object parameter %q of step %q lacks the key %q", declared.Name, s.row.Name, key), "add the key"))
 		}
 	}
 }
@@ -294,7 +295,7 @@ func (c *composition) checkObject(s *plannedStep, declared tektonv1.ParamSpec, v
 const maxValueBytes = 32 * 1024
 
 // checkSize refuses a value that no container could be started with.
-func (c *composition) checkSize(name string, value tektonv1.ParamValue, place, field string) {
+func (c *composition) checkSize(name string, value tektonv1.ParamValue, place krm.Place) {
 	longest := len(value.StringVal)
 	for _, text := range value.ArrayVal {
 		longest = max(longest, len(text))
@@ -303,9 +304,9 @@ func (c *composition) checkSize(name string, value tektonv1.ParamValue, place, f
 		longest = max(longest, len(text))
 	}
 	if longest > maxValueBytes {
-		c.problems.add(Problem{Reason: api.ReasonInvalidBuild, Place: place, Field: field,
-			Message: fmt.Sprintf("parameter %q has a text of %d KiB, and at most %d KiB are taken", name, (longest+1023)/1024, maxValueBytes/1024),
-			Hint:    "put it into a file of the repository, or into a ConfigMap that the step mounts"})
+		c.problems.add(place.Fault(api.ReasonInvalidBuild,
+			fmt.Sprintf("parameter %q has a text of %d KiB, and at most %d KiB are taken", name, (longest+1023)/1024, maxValueBytes/1024),
+			"put it into a file of the repository, or into a ConfigMap that the step mounts"))
 	}
 }
 
@@ -325,11 +326,11 @@ func (s *plannedStep) offers() string {
 }
 
 // lookup a value for a parameter of a step above the step's own default.
-func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamValue, place, field string, ok bool) {
+func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamValue, place krm.Place, ok bool) {
 	build := c.in.Build.Spec
 	if s.user != nil {
 		if p := findUser(s.user.Parameters, name); p != nil {
-			return userParameter(*p).value(), c.buildPlace(), fmt.Sprintf("spec.pipeline.steps[%d].parameters[%s]", s.userAt, p.Name), true
+			return userParameter(*p).value(), c.buildPlace().At(fmt.Sprintf("spec.pipeline.steps[%d].parameters[%s]", s.userAt, p.Name)), true
 		}
 	}
 	resolved := c.in.Commit != "" && canonical(name) == "revision"
@@ -337,7 +338,7 @@ func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamV
 		if p := findUser(build.Pipeline.Parameters, name); p != nil {
 			c.taken[p.Name] = true
 			if !resolved {
-				return userParameter(*p).value(), c.buildPlace(), fmt.Sprintf("spec.pipeline.parameters[%s]", p.Name), true
+				return userParameter(*p).value(), c.buildPlace().At(fmt.Sprintf("spec.pipeline.parameters[%s]", p.Name)), true
 			}
 		}
 	}
@@ -346,17 +347,17 @@ func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamV
 	fromSpec := map[string]bool{"repo-url": build.Source.SourceRepository != "", "revision": build.Source.SourceRevision != "" || resolved}
 	if own, special := fromSpec[real]; !special || own {
 		if v, has := c.spec.values[real]; has {
-			return v, c.buildPlace(), c.spec.field[real], true
+			return v, c.buildPlace().At(c.spec.field[real]), true
 		}
 	}
 	if p := findDefault(s.row.DefaultParameters, name); p != nil && p.Value != nil {
 		field := fmt.Sprintf("steps[%d].defaultParameters", s.rowIndex)
-		return *p.Value, c.in.Template.doc.place(field), field + "[" + p.Name + "]", true
+		return *p.Value, c.in.Template.doc.place(field).At(field + "[" + p.Name + "]"), true
 	}
 	if p := findDefault(c.in.Template.GlobalParameters, name); p != nil && p.Value != nil {
-		return *p.Value, c.in.Template.doc.place("globalParameters"), "globalParameters[" + p.Name + "]", true
+		return *p.Value, c.in.Template.doc.place("globalParameters").At("globalParameters[" + p.Name + "]"), true
 	}
-	return value, "", "", false
+	return value, place, false
 }
 
 // given reports whether the build, the template or an implied value provides name.
@@ -364,7 +365,7 @@ func (c *composition) given(s *plannedStep, name string) bool {
 	if _, ok := implied[canonical(name)]; ok {
 		return true
 	}
-	_, _, _, ok := c.lookup(s, name)
+	_, _, ok := c.lookup(s, name)
 	return ok
 }
 
@@ -401,17 +402,17 @@ func (c *composition) reported(s *plannedStep, name string) bool {
 }
 
 func (c *composition) missing(s *plannedStep, name, at string) {
-	place, field := c.rowPlace(s)
+	place := c.rowPlace(s)
 	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s", c.buildPlace())
 	if f, ok := specFields[canonical(name)]; ok {
 		hint = fmt.Sprintf("set %s of %s", f, c.buildPlace())
 	}
 	message := fmt.Sprintf("step %q needs a value for parameter %q", s.row.Name, name)
 	if at != "" {
-		place, field = s.file.doc.place(at), at
+		place = s.file.doc.place(at)
 		message += ", which has no default"
 	}
-	c.problems.add(Problem{Reason: api.ReasonMissingParameters, Place: place, Field: field, Message: message, Hint: hint})
+	c.problems.add(place.Fault(api.ReasonMissingParameters, message, hint))
 }
 
 // specFields are the fields of the spec that derived parameters come from.

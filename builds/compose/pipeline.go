@@ -16,6 +16,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // The workspaces that every build can have without binding them.
@@ -102,9 +103,9 @@ func (c *composition) bindWorkspaces(p *tektonv1.Pipeline) {
 			s := c.taskIn[task.Name]
 			for _, name := range sortedKeys(s.row.Workspaces) {
 				if !slices.ContainsFunc(task.TaskSpec.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name }) {
-					place, field := c.rowPlace(s)
-					c.problems.add(Problem{Reason: api.ReasonUnboundWorkspace, Place: place, Field: field + ".workspaces." + name, task: s.row.Name,
-						Message: fmt.Sprintf("step %q has no workspace %q", s.row.Name, name), Hint: "correct the name or remove it"})
+					place := c.rowPlace(s)
+					c.fault(s.row.Name, place.At(place.Field+".workspaces."+name).Fault(api.ReasonUnboundWorkspace,
+						fmt.Sprintf("step %q has no workspace %q", s.row.Name, name), "correct the name or remove it"))
 				}
 			}
 			for j, w := range task.TaskSpec.Workspaces {
@@ -143,13 +144,13 @@ func (c *composition) unbound(s *plannedStep, name, target string, at int) {
 	hint := fmt.Sprintf("bind it in spec.pipeline.workspaces of %s, or map it to shared-workspace in the template's steps[].workspaces", c.buildPlace())
 	switch target {
 	case gitCredentials:
-		hint = "set spec.source.sourceCredentials of " + c.buildPlace()
+		hint = "set spec.source.sourceCredentials of " + c.buildPlace().String()
 	case registryWorkspace:
-		hint = "set spec.buildOutput.imageRepoCredentials of " + c.buildPlace()
+		hint = "set spec.buildOutput.imageRepoCredentials of " + c.buildPlace().String()
 	}
 	field := fmt.Sprintf("workspaces[%d]", at)
-	c.problems.add(Problem{Reason: api.ReasonUnboundWorkspace, Place: s.file.doc.place(field), Field: field, task: s.row.Name,
-		Message: fmt.Sprintf("step %q needs the workspace %q, and nothing is bound to it", s.row.Name, name), Hint: hint})
+	c.fault(s.row.Name, s.file.doc.place(field).Fault(api.ReasonUnboundWorkspace,
+		fmt.Sprintf("step %q needs the workspace %q, and nothing is bound to it", s.row.Name, name), hint))
 }
 
 // run makes the PipelineRun, and the claim of a workspace that is kept.
@@ -375,20 +376,20 @@ func (c *composition) timeout() time.Duration {
 	}
 	if spec.Pipeline != nil {
 		if p := findUser(spec.Pipeline.Parameters, timeoutParameter); p != nil && p.Value != nil {
-			return c.duration(*p.Value, c.buildPlace(), "spec.pipeline.parameters["+timeoutParameter+"]", api.ReasonInvalidBuild)
+			return c.duration(*p.Value, c.buildPlace().At("spec.pipeline.parameters["+timeoutParameter+"]"), api.ReasonInvalidBuild)
 		}
 	}
 	if p := findDefault(c.in.Template.GlobalParameters, timeoutParameter); p != nil && p.Value != nil {
-		return c.duration(p.Value.StringVal, c.in.Template.doc.place("globalParameters"), "globalParameters["+timeoutParameter+"]", api.ReasonInvalidTemplate)
+		return c.duration(p.Value.StringVal, c.in.Template.doc.place("globalParameters").At("globalParameters["+timeoutParameter+"]"), api.ReasonInvalidTemplate)
 	}
 	return c.in.Settings.Timeout
 }
 
-func (c *composition) duration(text, place, field, reason string) time.Duration {
+func (c *composition) duration(text string, place krm.Place, reason string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		c.problems.add(Problem{Reason: reason, Place: place, Field: field,
-			Message: fmt.Sprintf("%q is not a positive duration", text), Hint: "write it like 20m or 1h30m"})
+		c.problems.add(place.Fault(reason,
+			fmt.Sprintf("%q is not a positive duration", text), "write it like 20m or 1h30m"))
 		return 0
 	}
 	return d

@@ -15,28 +15,27 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
-// ConfigMap is what composition reads of one: its data, and its place as text
-// for people.
+// ConfigMap is what composition reads of one: its data, and its place for
+// people.
 type ConfigMap struct {
 	Namespace string
 	Name      string
-	// File that holds the ConfigMap; empty for one in a cluster.
+	// File that holds the ConfigMap, and the line on which it begins; empty for one
+	// in a cluster.
 	File string
+	Line int
 	Data map[string]string
 }
 
-func (c ConfigMap) String() string {
-	name := c.Name
-	if c.Namespace != "" {
-		name = c.Namespace + "/" + name
-	}
-	if c.File != "" {
-		return c.File + ": ConfigMap " + name
-	}
-	return "ConfigMap " + name
+// Place of the ConfigMap.
+func (c ConfigMap) Place() krm.Place {
+	return krm.Place{File: c.File, Line: c.Line, Object: krm.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
 }
+
+func (c ConfigMap) String() string { return c.Place().String() }
 
 // The keys and names under which templates and steps are stored (000,
 // "Template Structure" and "Step Storage").
@@ -65,11 +64,9 @@ type document struct {
 }
 
 // place of a field path such as "steps[1].image", or of the document.
-func (d *document) place(path string) string {
-	where := fmt.Sprintf("%s, %s", d.from, d.key)
-	if line := d.line(path); line > 0 {
-		where += ":" + strconv.Itoa(line)
-	}
+func (d *document) place(path string) krm.Place {
+	where := d.from.Place().At(path)
+	where.Key, where.KeyLine = d.key, d.line(path)
 	return where
 }
 
@@ -196,21 +193,21 @@ type StepFile struct {
 
 // ReadTemplate reads the template of a ConfigMap, strictly.
 func ReadTemplate(cm ConfigMap) (*Template, error) {
-	problems := &problemList{}
+	problems := &findings{}
 	yamlText, hasYAML := cm.Data[TemplateKeyYAML]
 	jsonText, hasJSON := cm.Data[TemplateKeyJSON]
 	doc := &document{from: cm, key: TemplateKeyYAML, body: yamlText}
 	switch {
 	case hasYAML && hasJSON:
-		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: cm.String(),
-			Message: "has both template.yaml and template.json", Hint: "keep one of the two keys"})
+		problems.add(cm.Place().Fault(api.ReasonInvalidTemplate,
+			"has both template.yaml and template.json", "keep one of the two keys"))
 		return nil, problems.err()
 	case hasJSON:
 		doc.key, doc.body = TemplateKeyJSON, jsonText
 	case !hasYAML:
-		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: cm.String(),
-			Message: "has neither the key template.yaml nor template.json" + otherKeys(cm),
-			Hint:    "put the template under template.yaml"})
+		problems.add(cm.Place().Fault(api.ReasonInvalidTemplate,
+			"has neither the key template.yaml nor template.json"+otherKeys(cm),
+			"put the template under template.yaml"))
 		return nil, problems.err()
 	}
 	template := &Template{doc: doc}
@@ -221,7 +218,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		template.Steps[i].index, template.Steps[i].refers = i, strings.Contains(mustJSON(s), "$(builder")
 		at := fmt.Sprintf("steps[%d]", i)
 		bad := func(message, hint string) {
-			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(at), Field: at, Message: message, Hint: hint})
+			problems.add(doc.place(at).Fault(api.ReasonInvalidTemplate, message, hint))
 		}
 		switch {
 		case s.Name == "":
@@ -238,7 +235,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		for j, w := range s.WhenExpressions {
 			checkWhen(w, func(message, hint string) {
 				p := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
-				problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(p), Field: p, Message: message, Hint: hint})
+				problems.add(doc.place(p).Fault(api.ReasonInvalidTemplate, message, hint))
 			})
 		}
 		checkDoubles(s.DefaultParameters, doc, at+".defaultParameters", problems)
@@ -246,22 +243,22 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 	template.checkBuilders(problems)
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
 	checkOpen(template, func(field, message, hint string) {
-		problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field, Message: message, Hint: hint})
+		problems.add(doc.place(field).Fault(api.ReasonInvalidTemplate, message, hint))
 	})
 	template.broken = len(problems.found) > 0
 	return template, problems.err()
 }
 
-func checkDoubles(params []TemplateParameter, doc *document, at string, problems *problemList) {
+func checkDoubles(params []TemplateParameter, doc *document, at string, problems *findings) {
 	seen := map[string]bool{}
 	for i, p := range params {
 		field := fmt.Sprintf("%s[%d]", at, i)
 		if p.Name == "" {
-			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field, Message: "has no name", Hint: "name the parameter"})
+			problems.add(doc.place(field).Fault(api.ReasonInvalidTemplate, "has no name", "name the parameter"))
 		}
 		if seen[p.Name] {
-			problems.add(Problem{Reason: api.ReasonInvalidTemplate, Place: doc.place(field), Field: field,
-				Message: fmt.Sprintf("parameter %q occurs twice", p.Name), Hint: "keep one of them"})
+			problems.add(doc.place(field).Fault(api.ReasonInvalidTemplate,
+				fmt.Sprintf("parameter %q occurs twice", p.Name), "keep one of them"))
 		}
 		seen[p.Name] = true
 	}
@@ -280,12 +277,12 @@ func checkWhen(w api.WhenExpression, bad func(message, hint string)) {
 // judge it. With an error too there is a StepFile, so that the rest of a build
 // can be judged in the same go.
 func ReadStep(cm ConfigMap) (*StepFile, error) {
-	problems := &problemList{}
+	problems := &findings{}
 	body, ok := cm.Data[StepKey]
 	doc := &document{from: cm, key: StepKey, body: body}
 	if !ok {
-		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: cm.String(),
-			Message: "has no key task-spec.yaml" + otherKeys(cm), Hint: "put the step's Tekton TaskSpec under task-spec.yaml"})
+		problems.add(cm.Place().Fault(api.ReasonInvalidStep,
+			"has no key task-spec.yaml"+otherKeys(cm), "put the step's Tekton TaskSpec under task-spec.yaml"))
 		return &StepFile{doc: doc, broken: true}, problems.err()
 	}
 	var file struct {
@@ -297,12 +294,12 @@ func ReadStep(cm ConfigMap) (*StepFile, error) {
 		return &StepFile{doc: doc, broken: true}, problems.err()
 	}
 	if file.Kind != "" && file.Kind != "TaskSpec" {
-		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("kind"), Field: "kind",
-			Message: fmt.Sprintf("is %q, not TaskSpec", file.Kind), Hint: "store the content of spec: of the Task, with or without kind: TaskSpec"})
+		problems.add(doc.place("kind").Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("is %q, not TaskSpec", file.Kind), "store the content of spec: of the Task, with or without kind: TaskSpec"))
 	}
 	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
-		problems.add(Problem{Reason: api.ReasonInvalidStep, Place: doc.place("apiVersion"), Field: "apiVersion",
-			Message: fmt.Sprintf("is %q", file.APIVersion), Hint: "use tekton.dev/v1, or leave apiVersion and kind out"})
+		problems.add(doc.place("apiVersion").Fault(api.ReasonInvalidStep,
+			fmt.Sprintf("is %q", file.APIVersion), "use tekton.dev/v1, or leave apiVersion and kind out"))
 	}
 	step := &StepFile{Task: file.TaskSpec, doc: doc}
 	if len(problems.found) == 0 {
@@ -324,30 +321,29 @@ var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // decode reads doc into a value and reports unknown fields, doubled keys and
 // wrong types with their lines. It is false when nothing can be read.
-func decode(doc *document, into any, reason string, problems *problemList) bool {
+func decode(doc *document, into any, reason string, problems *findings) bool {
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal([]byte(doc.body), &root); err != nil {
-		where := fmt.Sprintf("%s, %s", doc.from, doc.key)
-		message := strings.TrimPrefix(err.Error(), "yaml: ")
+		where, message := doc.place(""), strings.TrimPrefix(err.Error(), "yaml: ")
 		if m := yamlLine.FindStringSubmatch(message); m != nil {
-			where += ":" + m[1]
+			where.KeyLine, _ = strconv.Atoi(m[1])
 			message = strings.TrimPrefix(message, m[0])
 		}
-		problems.add(Problem{Reason: reason, Place: where, Message: "cannot be read: " + message, Hint: "fix the YAML; tabs and unclosed quotes are common causes"})
+		problems.add(where.Fault(reason, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes"))
 		return false
 	}
 	doc.root = &root
 	if len(root.Content) == 0 || root.Content[0].Kind != yamlv3.MappingNode {
-		problems.add(Problem{Reason: reason, Place: doc.place(""), Message: "is not a mapping of fields", Hint: "see docs/builds.md for the format"})
+		problems.add(doc.place("").Fault(reason, "is not a mapping of fields", "see docs/builds.md for the format"))
 		return false
 	}
 	data, err := yaml.YAMLToJSONStrict([]byte(doc.body))
 	if err != nil {
-		where, message := fmt.Sprintf("%s, %s", doc.from, doc.key), strings.ReplaceAll(err.Error(), "\n", " ")
+		where, message := doc.place(""), strings.ReplaceAll(err.Error(), "\n", " ")
 		if m := anyLine.FindStringSubmatch(message); m != nil {
-			where += ":" + m[1]
+			where.KeyLine, _ = strconv.Atoi(m[1])
 		}
-		problems.add(Problem{Reason: reason, Place: where, Message: message, Hint: "fix the YAML: each key occurs once, and anchors are few"})
+		problems.add(where.Fault(reason, message, "fix the YAML: each key occurs once, and anchors are few"))
 		return false
 	}
 	unknown, err := kjson.UnmarshalStrict(data, into)
@@ -356,7 +352,7 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 		if m := wrongType.FindStringSubmatch(message); m != nil {
 			field, message = m[2], fmt.Sprintf("is %s; want %s", m[1], m[3])
 		}
-		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: message, Hint: "give the field the type that docs/builds.md says"})
+		problems.add(doc.place(field).Fault(reason, message, "give the field the type that docs/builds.md says"))
 		return false
 	}
 	for _, u := range unknown {
@@ -364,7 +360,7 @@ func decode(doc *document, into any, reason string, problems *problemList) bool 
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		problems.add(Problem{Reason: reason, Place: doc.place(field), Field: field, Message: "is not a known field", Hint: "correct the spelling or remove it"})
+		problems.add(doc.place(field).Fault(reason, "is not a known field", "correct the spelling or remove it"))
 	}
 	return true
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // gitTimeout bounds one question to a Git server.
@@ -50,10 +51,10 @@ func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secre
 	answer, err := g.commit(client.ObjectKeyFromObject(b), question, fresh, func(ctx context.Context) (resolved, error) {
 		return lsRemote(ctx, g.dial, own, repository, revision, secret)
 	})
-	var problem *compose.Problem
+	var problem *krm.Finding
 	if errors.As(err, &problem) { // asked for another build, perhaps
 		mine := *problem
-		mine.Place = place(b)
+		mine.Place = place(b).At(mine.Field)
 		return resolved{}, &mine
 	}
 	return answer, err
@@ -62,7 +63,7 @@ func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secre
 // lsRemote lists the references of the repository and picks the revision's.
 func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
 	bad := func(reason, field, message, hint string) (resolved, error) {
-		return resolved{}, &compose.Problem{Reason: reason, Place: place(b), Field: field, Message: message, Hint: hint}
+		return resolved{}, place(b).At(field).Fault(reason, message, hint)
 	}
 	const repo, rev, creds = "spec.source.sourceRepository", "spec.source.sourceRevision", "spec.source.sourceCredentials"
 	address := compose.CloneURL(repository)
@@ -77,7 +78,6 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 	}
 	auth, problem := gitAuth(b, endpoint, secret)
 	if problem != nil {
-		problem.Place = place(b)
 		return resolved{}, problem
 	}
 	refs, err := references(ctx, dial, endpoint, auth)
@@ -144,17 +144,17 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 
 // gitAuth makes the login that a Secret holds. The Secret's text goes nowhere
 // else.
-func gitAuth(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret) (transport.AuthMethod, *compose.Problem) {
+func gitAuth(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret) (transport.AuthMethod, *krm.Finding) {
 	const field = "spec.source.sourceCredentials.name"
 	if endpoint.Protocol == "ssh" {
 		if secret == nil {
-			return nil, &compose.Problem{Reason: api.ReasonRepositoryPrivate, Field: "spec.source.sourceCredentials", Message: "a repository over SSH needs a Secret",
-				Hint: "name a Secret of type kubernetes.io/ssh-auth with known_hosts"}
+			return nil, place(b).At("spec.source.sourceCredentials").Fault(api.ReasonRepositoryPrivate, "a repository over SSH needs a Secret",
+				"name a Secret of type kubernetes.io/ssh-auth with known_hosts")
 		}
 		key, hosts := secret.Data[corev1.SSHAuthPrivateKey], secret.Data["known_hosts"]
 		if len(key) == 0 || len(hosts) == 0 {
-			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts", secret.Name),
-				Hint: "put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts"}
+			return nil, place(b).At(field).Fault(api.ReasonSecretInvalid, fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts", secret.Name),
+				"put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts")
 		}
 		user := endpoint.User
 		if user == "" {
@@ -162,13 +162,13 @@ func gitAuth(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Sec
 		}
 		auth, err := ssh.NewPublicKeys(user, key, "")
 		if err != nil {
-			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret.Name),
-				Hint: "use a private key without a passphrase"}
+			return nil, place(b).At(field).Fault(api.ReasonSecretInvalid, fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read", secret.Name),
+				"use a private key without a passphrase")
 		}
 		known, err := hostKeys(hosts)
 		if err != nil {
-			return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret.Name),
-				Hint: "use the output of ssh-keyscan"}
+			return nil, place(b).At(field).Fault(api.ReasonSecretInvalid, fmt.Sprintf("the known_hosts of Secret %s cannot be read", secret.Name),
+				"use the output of ssh-keyscan")
 		}
 		auth.HostKeyCallback = known.HostKeyCallback()
 		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" + strconv.Itoa(cmp.Or(endpoint.Port, 22)))
@@ -188,8 +188,8 @@ func gitAuth(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Sec
 		password = string(token)
 	}
 	if password = strings.TrimSpace(password); password == "" {
-		return nil, &compose.Problem{Reason: api.ReasonSecretInvalid, Field: field, Message: fmt.Sprintf("Secret %s has neither a password nor a token", secret.Name),
-			Hint: "put the token under token, or use a Secret of type kubernetes.io/basic-auth"}
+		return nil, place(b).At(field).Fault(api.ReasonSecretInvalid, fmt.Sprintf("Secret %s has neither a password nor a token", secret.Name),
+			"put the token under token, or use a Secret of type kubernetes.io/basic-auth")
 	}
 	return &http.BasicAuth{Username: user, Password: password}, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Git servers are strangers, so no reconcile waits for one. A question is queued
@@ -77,7 +77,7 @@ func (e *notYet) Error() string {
 	return "the Git server has not answered yet"
 }
 
-// commit is the answer to a question of a build. The error is a *compose.Problem
+// commit is the answer to a question of a build. The error is a *krm.Finding
 // when the user must act, and a *notYet when the build is to look again. With
 // fresh no earlier answer serves but one that the build itself asked for.
 func (g *resolver) commit(build types.NamespacedName, question string, fresh bool, ask func(context.Context) (resolved, error)) (resolved, error) {
@@ -97,7 +97,7 @@ func (g *resolver) commit(build types.NamespacedName, question string, fresh boo
 		return resolved{}, &notYet{waited: waited, again: max(gitRecheck, waited)}
 	}
 	delete(call.builds, build)
-	if call.err == nil || errors.As(call.err, new(*compose.Problem)) {
+	if call.err == nil || errors.As(call.err, new(*krm.Finding)) {
 		delete(g.failing, build)
 		return call.answer, call.err
 	}

@@ -10,7 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // asked is a resolver whose questions the test answers.
@@ -158,8 +159,8 @@ func TestGitFailuresWaitLonger(t *testing.T) {
 			t.Fatalf("%v: %+v, want %s", err, later, want)
 		}
 	}
-	var problem *compose.Problem
-	if err := ask(&compose.Problem{Message: "no such revision"}); !errors.As(err, &problem) {
+	var problem *krm.Finding
+	if err := ask(krm.Place{}.Fault(api.ReasonRevisionNotFound, "no such revision", "")); !errors.As(err, &problem) {
 		t.Fatal(err)
 	}
 	if len(a.failing) != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // seen is everything that a decision about one build looks at.
@@ -79,9 +80,9 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 		return err
 	}
 	if text == nil {
-		s.problem = &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: place(b), Field: "spec.mode",
-			Message: fmt.Sprintf("template ConfigMap %q does not exist in the namespaces %v", name, namespaces),
-			Hint:    "create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`"}
+		s.problem = place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
+			fmt.Sprintf("template ConfigMap %q does not exist in the namespaces %v", name, namespaces),
+			"create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`")
 		s.want.SpecHash = specHash(b)
 		return nil
 	}
@@ -144,4 +145,6 @@ func (r *Reconciler) lookup(b *api.AgentBuild) []string {
 	return out
 }
 
-func place(b *api.AgentBuild) string { return fmt.Sprintf("AgentBuild %s/%s", b.Namespace, b.Name) }
+func place(b *api.AgentBuild) krm.Place {
+	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
+}

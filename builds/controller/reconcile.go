@@ -33,6 +33,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Reconciler brings AgentBuilds and their runs together.
@@ -198,7 +199,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 	again := false
 	if in.Commit == "" {
 		answer, err := r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
-		var problem *compose.Problem
+		var problem *krm.Finding
 		if errors.As(err, &problem) {
 			return r.hold(s, problem), nil
 		}
@@ -262,8 +263,8 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v verdict, out *compos
 		if len(counted) > 0 && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
 			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
 		}
-		return r.hold(s, &compose.Problem{Reason: api.ReasonRunForeign, Place: place(s.build),
-			Message: fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), Hint: "delete it, if nothing needs it; the build then continues by itself"}), nil
+		return r.hold(s, place(s.build).Fault(api.ReasonRunForeign,
+			fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), "delete it, if nothing needs it; the build then continues by itself")), nil
 	case denied(err):
 		return r.hold(s, r.refused(s, err)), nil
 	}
@@ -289,15 +290,15 @@ func denied(err error) bool {
 }
 
 // refused is a denial in the server's words.
-func (r *Reconciler) refused(s *seen, refusal error) *compose.Problem {
+func (r *Reconciler) refused(s *seen, refusal error) *krm.Finding {
 	r.metrics.denied(s)
-	return &compose.Problem{Reason: api.ReasonRunDenied, Place: place(s.build), Message: "the API server refuses the run: " + refusal.Error(),
-		Hint: "change the build or the policy; it is tried again by itself"}
+	return place(s.build).Fault(api.ReasonRunDenied, "the API server refuses the run: "+refusal.Error(),
+		"change the build or the policy; it is tried again by itself")
 }
 
 // foreign reports a volume that has the name of the build's and is
 // not its own: applied, it would be deleted with the build.
-func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (*compose.Problem, error) {
+func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (*krm.Finding, error) {
 	claim, is := o.(*corev1.PersistentVolumeClaim)
 	if !is {
 		return nil, nil
@@ -311,14 +312,14 @@ func (r *Reconciler) foreign(ctx context.Context, s *seen, o compose.Object) (*c
 	case metav1.IsControlledBy(have, s.build):
 		return nil, nil
 	}
-	return &compose.Problem{Reason: api.ReasonClaimForeign, Place: place(s.build), Field: "spec.workspace.keep",
-		Message: fmt.Sprintf("a PersistentVolumeClaim %s exists that is not this build's", claim.Name),
-		Hint:    "delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep"}, nil
+	return place(s.build).At("spec.workspace.keep").Fault(api.ReasonClaimForeign,
+		fmt.Sprintf("a PersistentVolumeClaim %s exists that is not this build's", claim.Name),
+		"delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep"), nil
 }
 
 // apply an object that may be applied: Pipeline, volume, ServiceAccount. The
 // problem is an object of somebody else's, or a denial.
-func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (*compose.Problem, error) {
+func (r *Reconciler) apply(ctx context.Context, s *seen, o compose.Object) (*krm.Finding, error) {
 	if problem, err := r.foreign(ctx, s, o); problem != nil || err != nil {
 		return problem, err
 	}

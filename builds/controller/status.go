@@ -75,7 +75,7 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 		reason = r.fillRun(ctx, s, v, status)
 	}
 	if problem != nil {
-		reason = compose.Problems(problem)[0].Reason
+		reason = compose.Findings(problem)[0].Rule
 		status.Phase = api.PhaseFailed
 		status.Message = clip(problem.Error())
 		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}

@@ -118,8 +118,8 @@ func (t *texts) keep(key types.NamespacedName, fresh *text) {
 
 // forbidden is a ConfigMap that RBAC hides.
 func forbidden(from compose.ConfigMap, err error) *text {
-	return &text{err: &compose.Problem{Reason: api.ReasonTemplateForbidden, Place: from.String(), Message: "the controller may not read it: " + err.Error(),
-		Hint: "grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build then continues by itself"}}
+	return &text{err: from.Place().Fault(api.ReasonTemplateForbidden, "the controller may not read it: "+err.Error(),
+		"grant the controller's ServiceAccount get on configmaps there, or correct spec.pipeline.namespace; the build then continues by itself")}
 }
 
 // matters reports whether a build ever asked for a ConfigMap of that name.

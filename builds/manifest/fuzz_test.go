@@ -1,7 +1,6 @@
 package manifest_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -21,9 +20,9 @@ func FuzzBuilds(f *testing.F) {
 		if err == nil && len(builds) == 0 {
 			t.Error("neither builds nor a problem")
 		}
-		for _, p := range compose.Problems(err) {
-			if !strings.HasPrefix(p.Place, "build.yaml") {
-				t.Errorf("a problem without a place: %v", p)
+		for _, f := range compose.Findings(err) {
+			if f.File != "build.yaml" || f.Rule == "" {
+				t.Errorf("a finding without a place or a rule: %v", f)
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Lint checks the templates and steps among only, with the whole library behind
@@ -126,7 +127,7 @@ func (l *Library) lintWith(template *compose.Template, builder, mode string) (wa
 			declared[name] = false
 		}
 	}
-	out, err := compose.Pipeline(compose.Input{Build: build, Place: "a build with all fields", Template: template, Steps: steps})
+	out, err := compose.Pipeline(compose.Input{Build: build, Place: krm.Place{Object: krm.Ref{Kind: "a build with all fields"}}, Template: template, Steps: steps})
 	if out != nil {
 		warnings = out.Warnings
 	}

@@ -37,6 +37,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -47,7 +48,7 @@ const maxFile = 8 << 20
 type Build struct {
 	*api.AgentBuild
 	// Place is the file and the line of the document.
-	Place string
+	Place krm.Place
 
 	doc document
 }
@@ -81,8 +82,8 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 			continue
 		}
 		if d.kind.APIVersion != api.GroupVersion(group).String() {
-			problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(""), Field: "apiVersion",
-				Message: fmt.Sprintf("is %q", d.kind.APIVersion), Hint: "use " + api.GroupVersion(group).String() + ", or name the group with --api-group"})
+			problems = append(problems, d.at("").At("apiVersion").Fault(api.ReasonInvalidBuild,
+				fmt.Sprintf("is %q", d.kind.APIVersion), "use "+api.GroupVersion(group).String()+", or name the group with --api-group"))
 			continue
 		}
 		build, err := schema.read(d)
@@ -93,13 +94,13 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
 	}
 	if len(out) == 0 && len(problems) == 0 {
-		return nil, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file, Message: "holds no AgentBuild", Hint: "give a file with kind: AgentBuild"}
+		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "give a file with kind: AgentBuild")
 	}
 	return out, compose.Join(problems...)
 }
 
-// at names the file and the line of a field path.
-func (d document) at(fieldPath string) string {
+// at is the place of a field path.
+func (d document) at(fieldPath string) krm.Place {
 	line, node := d.line, d.root
 	if node != nil && fieldPath != "" {
 		for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
@@ -110,7 +111,7 @@ func (d document) at(fieldPath string) string {
 			node, line = next, d.above+at
 		}
 	}
-	return d.file + ":" + strconv.Itoa(line)
+	return krm.Place{File: d.file, Line: line, Field: fieldPath}
 }
 
 func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
@@ -143,7 +144,7 @@ func split(file string, data []byte) ([]document, error) {
 	var out []document
 	var problems []error
 	if len(data) > maxFile {
-		return nil, &compose.Problem{Place: file, Message: fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), Hint: "give a smaller file"}
+		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), "give a smaller file")
 	}
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	start := 0
@@ -170,7 +171,7 @@ func split(file string, data []byte) ([]document, error) {
 // read one document, which begins below so many lines of the file.
 func read(file string, text []byte, above int) ([]document, error) {
 	bad := func(line int, message, hint string) ([]document, error) {
-		return nil, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: file + ":" + strconv.Itoa(above+line), Message: message, Hint: hint}
+		return nil, krm.Place{File: file, Line: above + line}.Fault(api.ReasonInvalidBuild, message, hint)
 	}
 	var root yamlv3.Node
 	err := yamlv3.Unmarshal(text, &root)
@@ -258,7 +259,7 @@ func loadSchema() (*crdSchema, error) {
 func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 	var problems []error
 	bad := func(path, message, hint string) {
-		problems = append(problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(path), Field: path, Message: message, Hint: hint})
+		problems = append(problems, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
 	}
 	d.doubled(&problems)
 	if len(problems) > 0 {
@@ -318,7 +319,7 @@ func (s *crdSchema) judge(d document, object map[string]any) []error {
 		case field.ErrorTypeNotSupported:
 			message, hint = fmt.Sprintf("is %v, which is not supported", e.BadValue), e.Detail
 		}
-		out = append(out, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(e.Field), Field: e.Field, Message: message, Hint: hint})
+		out = append(out, d.at(e.Field).Fault(api.ReasonInvalidBuild, message, hint))
 	}
 	return out
 }
@@ -341,7 +342,7 @@ func article(kind string) string {
 func (d document) metadata(object map[string]any) []error {
 	var out []error
 	bad := func(path, message, hint string) {
-		out = append(out, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.at(path), Field: path, Message: message, Hint: hint})
+		out = append(out, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
 	}
 	data, err := json.Marshal(object["metadata"])
 	if err != nil {
@@ -388,8 +389,8 @@ func (d document) doubled(problems *[]error) {
 				continue
 			}
 			if seen[child.Value] {
-				*problems = append(*problems, &compose.Problem{Reason: api.ReasonInvalidBuild, Place: d.file + ":" + strconv.Itoa(d.above+child.Line),
-					Message: fmt.Sprintf("key %q occurs twice", child.Value), Hint: "keep one of the two"})
+				*problems = append(*problems, krm.Place{File: d.file, Line: d.above + child.Line}.Fault(api.ReasonInvalidBuild,
+					fmt.Sprintf("key %q occurs twice", child.Value), "keep one of the two"))
 			}
 			seen[child.Value] = true
 		}
@@ -421,7 +422,7 @@ func (l *Library) AddDir(folder fs.FS, name string) error {
 }
 
 func (l *Library) add(folder fs.FS, root, prefix string) error {
-	added := map[string]string{}
+	added := map[string]krm.Place{}
 	var problems []error
 	err := fs.WalkDir(folder, root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -454,19 +455,19 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			}
 			var cm corev1.ConfigMap
 			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
-				problems = append(problems, &compose.Problem{Place: d.at(""), Message: strings.ReplaceAll(err.Error(), "\n", " "), Hint: "fix the ConfigMap"})
+				problems = append(problems, d.at("").Fault(api.ReasonInvalidTemplate, strings.ReplaceAll(err.Error(), "\n", " "), "fix the ConfigMap"))
 				continue
 			}
 			if before, twice := added[cm.Name]; twice {
-				problems = append(problems, &compose.Problem{Place: d.at(""), Field: "metadata.name",
-					Message: fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before), Hint: "keep one of the two, or give the folder of one namespace"})
+				problems = append(problems, d.at("").At("metadata.name").Fault(api.ReasonInvalidTemplate,
+					fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before), "keep one of the two, or give the folder of one namespace"))
 				continue
 			}
 			added[cm.Name] = d.at("")
 			if l.ConfigMaps == nil {
 				l.ConfigMaps = map[string]compose.ConfigMap{}
 			}
-			l.ConfigMaps[cm.Name] = compose.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.at(""), Data: cm.Data}
+			l.ConfigMaps[cm.Name] = compose.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file, Line: d.line, Data: cm.Data}
 		}
 		return nil
 	})
@@ -493,8 +494,8 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	name := compose.TemplateName(build.Spec.Mode)
 	cm, ok := l.ConfigMaps[name]
 	if !ok {
-		return nil, &compose.Problem{Reason: api.ReasonTemplateNotFound, Place: build.doc.at("spec.mode"), Field: "spec.mode",
-			Message: fmt.Sprintf("template ConfigMap %q does not exist", name), Hint: "use one of " + strings.Join(l.modes(), ", ") + ", or add it with --templates"}
+		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
+			fmt.Sprintf("template ConfigMap %q does not exist", name), "use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates")
 	}
 	template, err := compose.ReadTemplate(cm)
 	if template == nil {
@@ -520,11 +521,11 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 // located gives the problems of the build itself their lines.
 func (b Build) located(err error) error {
 	var problems []error
-	for _, p := range compose.Problems(err) {
-		if p.Place == b.Place && p.Field != "" {
-			p.Place = b.doc.at(p.Field)
+	for _, f := range compose.Findings(err) {
+		if f.At("") == b.Place && f.Field != "" {
+			f.Place = b.doc.at(f.Field)
 		}
-		problems = append(problems, p)
+		problems = append(problems, f)
 	}
 	return compose.Join(problems...)
 }

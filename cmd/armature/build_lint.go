@@ -80,8 +80,8 @@ type buildLintProblem struct {
 // are exit status 1, as in text.
 func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string, problems error) error {
 	report := buildLint{Checked: checked, Problems: []buildLintProblem{}, Warnings: append([]string{}, warnings...)}
-	for _, p := range compose.Problems(problems) {
-		report.Problems = append(report.Problems, buildLintProblem{p.Place, p.Field, p.Message, p.Hint})
+	for _, f := range compose.Findings(problems) {
+		report.Problems = append(report.Problems, buildLintProblem{f.Place.String(), f.Field, f.Message, f.Hint})
 	}
 	if err := printObjects(out, format, report); err != nil {
 		return err

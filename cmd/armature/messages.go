@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // printError writes an error to standard error. Text of a registry or a cluster may
@@ -18,7 +18,7 @@ func printError(err error) { fmt.Fprint(os.Stderr, harmless(message(err))) }
 // begins with the place of each problem.
 func message(err error) string {
 	switch err.(type) {
-	case *multierror.Error, *compose.Problem:
+	case *multierror.Error, *krm.Finding:
 		return explanation(err)
 	}
 	return "armature: " + explanation(err)
@@ -42,17 +42,12 @@ func oneLine(text string) string {
 // explanation gives each of several errors its own lines. Words that somebody
 // put around several stay around them.
 func explanation(err error) string {
-	switch e := err.(type) {
-	case *multierror.Error:
+	if many, ok := err.(*multierror.Error); ok {
 		var all strings.Builder
-		for _, one := range e.Errors {
+		for _, one := range many.Errors {
 			all.WriteString(explanation(one))
 		}
 		return all.String()
-	case *compose.Problem:
-		if e.Place == "build" { // it has no place
-			return e.Message + "\n"
-		}
 	}
 	return strings.TrimRight(err.Error(), "\n") + "\n"
 }

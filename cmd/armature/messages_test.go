@@ -8,11 +8,12 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Each error has its own lines, and no words are lost.
 func TestExplanation(t *testing.T) {
-	placed := &compose.Problem{Place: "a.yaml:3", Field: "spec.x", Message: "is wrong", Hint: "drop it"}
+	placed := krm.Place{File: "a.yaml", Line: 3, Field: "spec.x"}.Fault("Rule", "is wrong", "drop it")
 	for _, c := range []struct {
 		name string
 		err  error

@@ -1,0 +1,95 @@
+package compose
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Findings of err, which may be nil, a *krm.Finding, or many joined ones. All are
+// errors, and the rule of each is the reason of the condition, one of the
+// api.Reason constants. An error of another kind becomes a finding without a
+// place and a rule.
+func Findings(err error) []*krm.Finding {
+	if err == nil {
+		return nil
+	}
+	var many *multierror.Error
+	if errors.As(err, &many) {
+		var out []*krm.Finding
+		for _, e := range many.Errors {
+			out = append(out, Findings(e)...)
+		}
+		return out
+	}
+	var one *krm.Finding
+	if errors.As(err, &one) {
+		return []*krm.Finding{one}
+	}
+	return []*krm.Finding{krm.Place{}.Fault("", err.Error(), "")}
+}
+
+// Join errors into one that lists all their findings.
+func Join(errs ...error) error {
+	all := &findings{}
+	for _, err := range errs {
+		all.found = append(all.found, Findings(err)...)
+	}
+	return all.err()
+}
+
+// findings gathers what is wrong, so that a user sees all of it at once.
+type findings struct{ found []*krm.Finding }
+
+func (l *findings) add(f *krm.Finding) { l.found = append(l.found, f) }
+
+// err joins the findings in a stable order without repetitions, or is nil.
+func (l *findings) err() error {
+	if len(l.found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(l.found, func(a, b *krm.Finding) int { return comparePlaces(a.Place, b.Place) })
+	all := &multierror.Error{ErrorFormat: formatFindings}
+	seen := map[string]bool{}
+	for _, f := range l.found {
+		if text := f.Error(); !seen[text] {
+			seen[text] = true
+			all.Errors = append(all.Errors, f)
+		}
+	}
+	return all
+}
+
+// comparePlaces orders by file, line, object, key and its line. What has no place
+// comes last: the reason of a condition is that of the first finding.
+func comparePlaces(a, b krm.Place) int {
+	nowhere := func(p krm.Place) int {
+		if p.File == "" && p.Object.Kind == "" {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(nowhere(a), nowhere(b)),
+		cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+		cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
+		cmp.Compare(a.Key, b.Key), cmp.Compare(a.KeyLine, b.KeyLine),
+	)
+}
+
+func formatFindings(errs []error) string {
+	lines := make([]string, 0, len(errs)+1)
+	if len(errs) > 1 {
+		lines = append(lines, fmt.Sprintf("%d problems:", len(errs)))
+	}
+	for _, e := range errs {
+		lines = append(lines, e.Error())
+	}
+	return strings.Join(lines, "\n")
+}
