@@ -53,7 +53,7 @@ type Finding struct {
 }
 
 // Place is where a finding is: in a file, in an object, or in both. The zero Place
-// is no place.
+// says that nothing is known.
 type Place struct {
 	// File is relative to the root of the package; "-" is standard input.
 	File string `json:"file,omitempty"`
