@@ -14,6 +14,8 @@ func TestImports(t *testing.T) {
 		{module + "catalog/store", module, "the store imports nothing of ours"},
 		{module + "catalog/store", "k8s.io/", "the store knows no cluster"},
 		{module + "catalog/api", module, "the kinds import nothing of ours"},
+		{module + "catalog/entry", "k8s.io/client-go", "reading manifests needs no cluster"},
+		{module + "catalog/entry", "sigs.k8s.io/controller-runtime", "reading manifests needs no cluster"},
 		{module + "catalog/serve", module + "catalog/controller", "what serves does not ask agents"},
 		{module + "catalog/...", module + "builds", "the catalog is independent of builds"},
 		{module + "catalog/...", module + "render", "the catalog is independent of render"},

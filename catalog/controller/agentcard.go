@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -44,8 +46,8 @@ const (
 
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
 func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
-	spec, status := cardOf(o)
-	a := answer{entry: newEntry(o, before), next: period(spec)}
+	spec, status := entry.CardOf(o)
+	a := answer{entry: entry.New(o, before), next: period(spec)}
 	pods, err := r.pods(ctx, o.GetNamespace(), spec)
 	if problem := (*missingError)(nil); errors.As(err, &problem) {
 		a.fail(problem)
@@ -71,8 +73,8 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 	case good < 0:
 		a.fail(got[0].err)
 	default:
-		got[good].card.fill(&a.entry)
-		describe(&a.entry, spec.Metadata)
+		got[good].card.Fill(&a.entry)
+		entry.Describe(&a.entry, spec.Metadata)
 		a.replace = true
 		a.entry.Fetched = r.now()
 		a.entry.Health, a.entry.Message = store.Healthy, ""
@@ -89,16 +91,6 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 	return a, nil
 }
 
-// describe an agent by the AgentCard where its own card is silent.
-func describe(e *store.Entry, m *api.CardMetadata) {
-	if m == nil {
-		return
-	}
-	e.Title = first(e.Title, m.Name)
-	e.Description = first(e.Description, m.Description)
-	e.Tags = m.Tags
-}
-
 func period(spec *api.AgentCardSpec) time.Duration {
 	if d, err := time.ParseDuration(spec.SyncPeriod); err == nil && d >= time.Second {
 		return d
@@ -110,7 +102,7 @@ func period(spec *api.AgentCardSpec) time.Duration {
 type fetched struct {
 	store.Instance
 	ip   string
-	card *card
+	card *entry.Card
 	err  error
 }
 
@@ -140,7 +132,7 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
 	if e := spec.Endpoint; e != nil {
-		scheme = first(e.Scheme, scheme)
+		scheme = cmp.Or(e.Scheme, scheme)
 		if e.Port > 0 {
 			port = e.Port
 		}
@@ -155,7 +147,7 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	for _, path := range paths {
 		var data []byte
 		if data, f.err = get(ctx, transport, base+path, maxCard, memory); f.err == nil {
-			f.card, f.err = readCard(data)
+			f.card, f.err = entry.ReadCard(data)
 		}
 		var status statusError
 		if !errors.As(f.err, &status) || status != 404 {
@@ -218,7 +210,7 @@ func (r *Reconciler) selector(ctx context.Context, namespace string, spec *api.A
 // targetSelector is how a workload of any kind selects its pods. Without a
 // selector it is the labels of its pod template.
 func (r *Reconciler) targetSelector(ctx context.Context, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
-	gv, err := schema.ParseGroupVersion(first(ref.APIVersion, "apps/v1"))
+	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
 		return nil, &missingError{fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
 	}
@@ -315,7 +307,7 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 			want.Cards = append(want.Cards, fetchedCard(f, old.Cards, now, &left))
 		}
 	}
-	if published(o) && len(want.Cards) > 0 {
+	if entry.Published(o) && len(want.Cards) > 0 {
 		want.Card, want.Protocol = want.Cards[0].Card, "a2a"
 	}
 	condition(&want.Conditions, api.ConditionDiscovered, o.GetGeneration(), a, now)
@@ -325,7 +317,7 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 	at := metav1.NewTime(now).Rfc3339Copy()
 	want.LastSyncTime = &at
 	return func() {
-		_, status := cardOf(o)
+		_, status := entry.CardOf(o)
 		*status = want
 	}
 }
@@ -350,9 +342,9 @@ func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api
 	}
 	at := metav1.NewTime(now).Rfc3339Copy()
 	out.LastFetchTime = &at
-	if len(f.card.document) <= *left {
-		*left -= len(f.card.document)
-		out.Card = &apiextensionsv1.JSON{Raw: f.card.document}
+	if len(f.card.Document) <= *left {
+		*left -= len(f.card.Document)
+		out.Card = &apiextensionsv1.JSON{Raw: f.card.Document}
 	}
 	if before.FetchStatus == out.FetchStatus && sameJSON(before.Card, out.Card) {
 		out.LastFetchTime, out.Card = before.LastFetchTime, before.Card

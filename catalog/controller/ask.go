@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -100,7 +101,7 @@ func reason(err error) string {
 	var status statusError
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
-	var card *cardError
+	var card *entry.CardError
 	var dns *net.DNSError
 	var missing *missingError
 	for _, known := range []error{errTooLarge, errOtherHost, errForbidden, errBusy} {

@@ -38,9 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
-	publishedapi "github.com/armature-dev/armature/catalog/api/published"
+	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -77,7 +75,7 @@ func Scheme() (*runtime.Scheme, error) { return buildScheme() }
 
 var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent1.AddToScheme(scheme), kagent2.AddToScheme(scheme))
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), entry.AddToScheme(scheme))
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
@@ -178,7 +176,7 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k Kind, o
 // nobody watched. found is whether there is such a kind.
 func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o Options, started *bool) (found bool, err error) {
 	defer func() { r.metrics.followed(k.Resource, found, err) }()
-	_, err = mgr.GetRESTMapper().RESTMapping(k.gvk.GroupKind(), k.gvk.Version)
+	_, err = mgr.GetRESTMapper().RESTMapping(k.GVK.GroupKind(), k.GVK.Version)
 	if meta.IsNoMatchError(err) {
 		// A kind that the API server lacks has no objects.
 		_, err = r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) { return nil, nil })
@@ -200,7 +198,7 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o
 // they will list: controller-runtime's caches wait for each other, so one that
 // cannot fill would keep every other controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
-	watched, lists := []client.Object{k.object()}, []client.ObjectList{k.list()}
+	watched, lists := []client.Object{k.New()}, []client.ObjectList{k.list()}
 	if k.cards != nil {
 		watched, lists = append(watched, &corev1.Pod{}), append(lists, &corev1.PodList{})
 	}
@@ -266,7 +264,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
 	turns := newTurns(concurrency)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
-		For(k.object(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
+		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
 	if k.cards != nil {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
@@ -306,7 +304,7 @@ func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
 			return nil
 		}
 		for _, o := range cards {
-			spec, status := cardOf(o)
+			spec, status := entry.CardOf(o)
 			selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
 			if err != nil || !(selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
 				continue

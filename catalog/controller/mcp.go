@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -102,7 +102,7 @@ func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error 
 	}
 	if has.Resources != nil {
 		if err := collect(d, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
-			return store.Item{Kind: store.Resource, Name: first(r.Name, r.URI), Title: r.Title, Description: r.Description}
+			return store.Item{Kind: store.Resource, Name: cmp.Or(r.Name, r.URI), Title: r.Title, Description: r.Description}
 		}); err != nil {
 			return fmt.Errorf("listing resources: %w", err)
 		}
@@ -143,15 +143,6 @@ func toolTitle(t *mcp.Tool) string {
 		return t.Annotations.Title
 	}
 	return t.Title
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // redact takes secrets out of what a server wrote, which knows them since it was
@@ -290,7 +281,7 @@ func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (en
 	if t := s.Spec.TLS; t != nil {
 		at.host = t.ServerName
 		if t.CACertSecretRef != "" {
-			pem, err := r.value(ctx, s.Namespace, kagent2.ValueSource{Type: "Secret", Name: t.CACertSecretRef, Key: first(t.CACertSecretKey, "ca.crt")})
+			pem, err := r.value(ctx, s.Namespace, kagent2.ValueSource{Type: "Secret", Name: t.CACertSecretRef, Key: cmp.Or(t.CACertSecretKey, "ca.crt")})
 			if err != nil {
 				return at, err
 			}
@@ -298,7 +289,7 @@ func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (en
 				at.roots = x509.NewCertPool()
 			}
 			if !at.roots.AppendCertsFromPEM([]byte(pem)) {
-				return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", t.CACertSecretRef, first(t.CACertSecretKey, "ca.crt"))}
+				return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", t.CACertSecretRef, cmp.Or(t.CACertSecretKey, "ca.crt"))}
 			}
 		}
 	}
@@ -354,15 +345,4 @@ func (r *Reconciler) value(ctx context.Context, namespace string, from kagent2.V
 		return "", &missingError{fmt.Sprintf("%s %s has no key %s", from.Type, from.Name, from.Key)}
 	}
 	return strings.TrimSpace(value), nil
-}
-
-// service is where an MCPServer listens in the cluster.
-func service(namespace, name string, port int32, path string) string {
-	if port == 0 {
-		port = 3000
-	}
-	if path == "" {
-		path = "/mcp"
-	}
-	return "http://" + net.JoinHostPort(name+"."+namespace+".svc", fmt.Sprint(port)) + "/" + strings.TrimPrefix(path, "/")
 }

@@ -5,6 +5,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
 	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -116,7 +118,7 @@ type ask func(r *Reconciler, ctx context.Context, o client.Object, before store.
 // Reconcile one object of a kind.
 func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Request) (reconcile.Result, error) {
 	key := store.Key{Resource: k.Resource, Namespace: request.Namespace, Name: request.Name}
-	o := k.object()
+	o := k.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, o); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, fmt.Errorf("reading %s %s: %w", k.Resource, request, err)
@@ -162,7 +164,7 @@ func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return stored, err
 	}
-	e := newEntry(o, store.Entry{})
+	e := entry.New(o, store.Entry{})
 	_, err = r.Store.Replace(ctx, e)
 	return e, err
 }
@@ -265,7 +267,7 @@ type serverKind struct {
 var remoteServer = serverKind{
 	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
 		o := object.(*kagent2.RemoteMCPServer)
-		e.URL, e.Protocol = o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+		e.URL, e.Protocol = o.Spec.URL, entry.Protocol(o.Spec.Protocol == kagent2.SSE)
 		at, err := r.remote(ctx, o)
 		at.description = o.Spec.Description
 		return at, err
@@ -287,7 +289,7 @@ var remoteServer = serverKind{
 
 var server = serverKind{
 	endpoint: func(_ context.Context, _ *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
-		e.URL = serviceOf(object.(*kagent1.MCPServer))
+		e.URL = entry.ServiceOf(object.(*kagent1.MCPServer))
 		return endpoint{url: e.URL, timeout: 30 * time.Second, terminate: true}, nil
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {
@@ -304,7 +306,7 @@ var server = serverKind{
 // askServer lists what an MCP server of a kind offers.
 func askServer(k serverKind) ask {
 	return func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
-		a := answer{entry: newEntry(o, before), next: r.ServerPeriod}
+		a := answer{entry: entry.New(o, before), next: r.ServerPeriod}
 		at, err := k.endpoint(ctx, r, o, &a.entry)
 		var found *discovery
 		if err == nil {
@@ -334,9 +336,9 @@ func (d *discovery) fill(e *store.Entry, at endpoint) {
 	}
 	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
 	if info := d.info.ServerInfo; info != nil {
-		e.Title, e.Version = clean(first(info.Title, info.Name)), clean(info.Version)
+		e.Title, e.Version = clean(cmp.Or(info.Title, info.Name)), clean(info.Version)
 	}
-	e.Description = first(at.description, clean(d.info.Instructions))
+	e.Description = cmp.Or(at.description, clean(d.info.Instructions))
 }
 
 // Limits of the tools in a status: 1000 of 512 bytes fit into an object.
@@ -364,5 +366,5 @@ func clip(text string, limit int) string {
 
 // askAgentObject stores what kagent's Agent says: its own controller runs it.
 func (r *Reconciler) askAgentObject(_ context.Context, o client.Object, _ store.Entry, _ *share) (answer, error) {
-	return answer{entry: newEntry(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
+	return answer{entry: entry.New(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
 }

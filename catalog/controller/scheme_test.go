@@ -1,11 +1,11 @@
 package controller_test
 
 import (
+	"slices"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/entry"
 )
 
 // The scheme, which knows all of client-go's kinds, is built once and not for
@@ -18,16 +18,18 @@ func TestSchemeIsShared(t *testing.T) {
 	if again, err := controller.Scheme(); err != nil || again != first {
 		t.Errorf("another scheme: %v", err)
 	}
-	server := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "kagent.dev/v1alpha2", "kind": "RemoteMCPServer", "metadata": map[string]any{"name": "tools", "namespace": "team1"},
-		"spec": map[string]any{"url": "http://tools.team1:8080/mcp", "description": "Tools."},
-	}}
-	// A scheme takes several thousand.
-	if n := testing.AllocsPerRun(10, func() {
-		if _, _, err := controller.EntryOf(server); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 1000 {
-		t.Errorf("an entry takes %v allocations", n)
+}
+
+// What can be read from manifests is also looked after in a cluster.
+func TestKinds(t *testing.T) {
+	var read, asked []string
+	for _, k := range entry.Kinds() {
+		read = append(read, k.Resource)
+	}
+	for _, k := range controller.Kinds() {
+		asked = append(asked, k.Resource)
+	}
+	if !slices.Equal(read, asked) {
+		t.Errorf("manifests of %v are read, and %v are asked", read, asked)
 	}
 }

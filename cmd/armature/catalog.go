@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -409,7 +409,7 @@ func readManifests(ctx context.Context, s *store.Store, file string, stdin io.Re
 			objects = list.Items
 		}
 		for i := range objects {
-			e, ok, err := controller.EntryOf(&objects[i])
+			e, ok, err := entry.Of(&objects[i])
 			if err == nil && ok {
 				_, err = s.Replace(ctx, e)
 			}

@@ -1,4 +1,4 @@
-package controller
+package entry
 
 import (
 	"bytes"
@@ -10,58 +10,58 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// card is an agent card that A2A's own types can read.
-type card struct {
+// Card is an agent card that A2A's own types can read.
+type Card struct {
 	a2a.AgentCard
-	document json.RawMessage // as answered, in Go's order and spacing
+	Document json.RawMessage // as answered, in Go's order and spacing
 }
 
-// cardError says what is wrong with a card.
-type cardError struct{ problem string }
+// CardError says what is wrong with a card.
+type CardError struct{ problem string }
 
-func (e *cardError) Error() string { return "not a valid agent card: " + e.problem }
+func (e *CardError) Error() string { return "not a valid agent card: " + e.problem }
 
 // maxSkills of one card.
 const maxSkills = 1000
 
-// readCard reads and checks a card. 001's "Minimal Example" passes, although A2A
+// ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A
 // demands more of a card: what is missing there does not keep anybody from
 // finding the agent.
-func readCard(data []byte) (*card, error) {
+func ReadCard(data []byte) (*Card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {
-		return nil, &cardError{"it is not a JSON object"}
+		return nil, &CardError{"it is not a JSON object"}
 	}
 	var any map[string]any
 	if err := json.Unmarshal(data, &any); err != nil {
-		return nil, &cardError{"it is not a JSON object"}
+		return nil, &CardError{"it is not a JSON object"}
 	}
-	c := &card{}
+	c := &Card{}
 	if err := json.Unmarshal(data, &c.AgentCard); err != nil {
-		return nil, &cardError{"its fields are not those of A2A"}
+		return nil, &CardError{"its fields are not those of A2A"}
 	}
 	switch {
 	case c.Name == "":
-		return nil, &cardError{"it has no name"}
+		return nil, &CardError{"it has no name"}
 	case len(c.Skills) > maxSkills:
-		return nil, &cardError{fmt.Sprintf("it has more than %d skills", maxSkills)}
+		return nil, &CardError{fmt.Sprintf("it has more than %d skills", maxSkills)}
 	}
 	for i, s := range c.Skills {
 		if s.Name == "" && s.ID == "" {
-			return nil, &cardError{fmt.Sprintf("skill %d has neither name nor id", i+1)}
+			return nil, &CardError{fmt.Sprintf("skill %d has neither name nor id", i+1)}
 		}
 	}
 	var err error
-	if c.document, err = json.Marshal(any); err != nil {
-		return nil, &cardError{"it is not a JSON object"}
+	if c.Document, err = json.Marshal(any); err != nil {
+		return nil, &CardError{"it is not a JSON object"}
 	}
 	return c, nil
 }
 
-// fill an entry with what the card says.
-func (c *card) fill(e *store.Entry) {
+// Fill an entry with what the card says.
+func (c *Card) Fill(e *store.Entry) {
 	e.Title, e.Description, e.Version, e.URL = c.Name, c.Description, c.Version, c.URL
-	e.Protocol, e.Document, e.Items = "a2a", c.document, nil
+	e.Protocol, e.Document, e.Items = "a2a", c.Document, nil
 	if c.Provider != nil {
 		e.Provider = c.Provider.Org
 	}

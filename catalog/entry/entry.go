@@ -1,15 +1,16 @@
-package controller
+package entry
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/armature-dev/armature/catalog/api"
 	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
@@ -18,18 +19,18 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// EntryOf is what an object of the catalog's kinds says by itself: its spec, and
+// Of is what an object of the catalog's kinds says by itself: its spec, and
 // the last good answer in its status. ok is false for other kinds. Nobody is
 // asked.
-func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
+func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	if _, ok := kindOf(u.GroupVersionKind().GroupKind()); !ok {
 		return e, false, nil
 	}
-	scheme, err := Scheme()
+	scheme, err := buildScheme()
 	if err != nil {
 		return e, true, err
 	}
-	var o client.Object = u
+	var o Object = u
 	switch known := scheme.VersionsForGroupKind(u.GroupVersionKind().GroupKind()); {
 	case scheme.Recognizes(u.GroupVersionKind()):
 		typed, err := scheme.New(u.GroupVersionKind())
@@ -39,25 +40,25 @@ func EntryOf(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true); err != nil {
 			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
-		o = typed.(client.Object)
+		o = typed.(Object)
 	case len(known) > 0:
 		return e, true, fmt.Errorf("%s %s: its apiVersion %s is unknown: use %s", u.GetKind(), u.GetName(), u.GetAPIVersion(), known[0])
 	}
-	e = newEntry(o, store.Entry{})
+	e = New(o, store.Entry{})
 	if e.UID == "" {
 		e.UID = e.Resource + "/" + e.Namespace + "/" + e.Name
 	}
 	return e, true, nil
 }
 
-// newEntry is what the catalog knows of an object before anybody was asked:
+// New is what the catalog knows of an object before anybody was asked:
 // what it knew before, or what the object itself says.
-func newEntry(o client.Object, before store.Entry) store.Entry {
+func New(o Object, before store.Entry) store.Entry {
 	e := before
 	gvk := o.GetObjectKind().GroupVersionKind()
-	if scheme, err := Scheme(); err == nil {
-		if known, err := apiutil.GVKForObject(o, scheme); err == nil {
-			gvk = known // objects from a cache do not say
+	if scheme, err := buildScheme(); err == nil {
+		if known, _, err := scheme.ObjectKinds(o); err == nil {
+			gvk = known[0] // objects from a cache do not say
 		}
 	}
 	kind, _ := kindOf(gvk.GroupKind())
@@ -71,23 +72,23 @@ func newEntry(o client.Object, before store.Entry) store.Entry {
 	return e
 }
 
-func fromRemoteServer(e *store.Entry, object client.Object) {
+func fromRemoteServer(e *store.Entry, object Object) {
 	o := object.(*kagent2.RemoteMCPServer)
-	e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, protocol(o.Spec.Protocol == kagent2.SSE)
+	e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, Protocol(o.Spec.Protocol == kagent2.SSE)
 	for _, t := range o.Status.DiscoveredTools {
 		e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: t.Name, Description: t.Description})
 	}
 	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent2.ConditionAccepted))
 }
 
-func fromServer(e *store.Entry, object client.Object) {
+func fromServer(e *store.Entry, object Object) {
 	o := object.(*kagent1.MCPServer)
-	e.Type, e.URL, e.Protocol = store.Server, serviceOf(o), protocol(false)
+	e.Type, e.URL, e.Protocol = store.Server, ServiceOf(o), Protocol(false)
 	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
 }
 
-func fromCard(e *store.Entry, object client.Object) {
-	spec, status := cardOf(object)
+func fromCard(e *store.Entry, object Object) {
+	spec, status := CardOf(object)
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	good := false
 	for _, c := range status.Cards {
@@ -102,14 +103,14 @@ func fromCard(e *store.Entry, object client.Object) {
 		if c.Card == nil || good {
 			continue
 		}
-		if card, err := readCard(c.Card.Raw); err == nil {
-			card.fill(e)
+		if card, err := ReadCard(c.Card.Raw); err == nil {
+			card.Fill(e)
 			good = true
 		}
 	}
-	describe(e, spec.Metadata)
+	Describe(e, spec.Metadata)
 	if !good && spec.Metadata != nil {
-		e.Title = first(spec.Metadata.Name, e.Title)
+		e.Title = cmp.Or(spec.Metadata.Name, e.Title)
 	}
 	e.Message = status.Message
 	if h, ok := map[api.Phase]store.Health{api.PhaseActive: store.Healthy, api.PhaseDegraded: store.Degraded, api.PhaseFailed: store.Failing}[status.Phase]; ok {
@@ -130,7 +131,7 @@ func fromCondition(e *store.Entry, c *metav1.Condition) {
 }
 
 // fromAgent reads kagent's Agent, whose type is kagent's own.
-func fromAgent(e *store.Entry, object client.Object) {
+func fromAgent(e *store.Entry, object Object) {
 	u := object.(*unstructured.Unstructured)
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "description")
@@ -146,7 +147,7 @@ func fromAgent(e *store.Entry, object client.Object) {
 			if err != nil || json.Unmarshal(data, &s) != nil || s.Name+s.ID == "" {
 				continue
 			}
-			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: first(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: data})
+			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: data})
 		}
 	}
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -160,8 +161,18 @@ func fromAgent(e *store.Entry, object client.Object) {
 	}
 }
 
-// cardOf gives the parts of an AgentCard of either group.
-func cardOf(o client.Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
+// Describe an agent by the AgentCard where its own card is silent.
+func Describe(e *store.Entry, m *api.CardMetadata) {
+	if m == nil {
+		return
+	}
+	e.Title = cmp.Or(e.Title, m.Name)
+	e.Description = cmp.Or(e.Description, m.Description)
+	e.Tags = m.Tags
+}
+
+// CardOf gives the parts of an AgentCard of either group.
+func CardOf(o Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
 	if c, ok := o.(*publishedapi.AgentCard); ok {
 		return &c.Spec, &c.Status
 	}
@@ -169,22 +180,36 @@ func cardOf(o client.Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
 	return &c.Spec, &c.Status
 }
 
-func published(o client.Object) bool {
+// Published reports whether an object is an AgentCard of the published group.
+func Published(o Object) bool {
 	_, ok := o.(*publishedapi.AgentCard)
 	return ok
 }
 
-func protocol(sse bool) string {
+// Protocol of an MCP server, which speaks server-sent events or streams.
+func Protocol(sse bool) string {
 	if sse {
 		return "mcp+sse"
 	}
 	return "mcp"
 }
 
-func serviceOf(o *kagent1.MCPServer) string {
+// ServiceOf is where an MCPServer listens in the cluster.
+func ServiceOf(o *kagent1.MCPServer) string {
 	path := ""
 	if o.Spec.HTTPTransport != nil {
 		path = o.Spec.HTTPTransport.TargetPath
 	}
 	return service(o.Namespace, o.Name, o.Spec.Deployment.Port, path)
+}
+
+// service is an address in the cluster.
+func service(namespace, name string, port int32, path string) string {
+	if port == 0 {
+		port = 3000
+	}
+	if path == "" {
+		path = "/mcp"
+	}
+	return "http://" + net.JoinHostPort(name+"."+namespace+".svc", fmt.Sprint(port)) + "/" + strings.TrimPrefix(path, "/")
 }
