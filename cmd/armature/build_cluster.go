@@ -8,12 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/dynamic"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // logins that a kubeconfig may name
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/render/version"
@@ -33,9 +36,11 @@ func (k *cluster) flags(cmd *cobra.Command) {
 	f.StringVarP(&k.namespace, "namespace", "n", "", "namespace; empty is the context's")
 }
 
-// connection to a cluster.
+// connection to a cluster. Its client is the dynamic one: a generated clientset, as
+// well as controller-runtime, knows every kind of Kubernetes, and sets that up
+// whenever any command starts.
 type connection struct {
-	client.WithWatch
+	dynamic.Interface
 	config    *rest.Config
 	namespace string
 	group     string
@@ -50,16 +55,50 @@ func (k *cluster) connect(cmd *cobra.Command) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := tektonv1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("building the scheme: %w", err)
+	c, err := dynamicClient(config)
+	if err != nil {
+		return nil, err
 	}
-	api.AddToScheme(scheme, group)
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return &connection{c, config, namespace, group}, nil
+}
+
+// dynamicClient sends requests as fast as the API server's own fairness permits.
+func dynamicClient(config *rest.Config) (dynamic.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	c, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &connection{c, config, namespace, group}, nil
+	return c, nil
+}
+
+// The resources of builds, and of their runs.
+func (c *connection) builds() schema.GroupVersionResource {
+	return api.GroupVersion(c.group).WithResource("agentbuilds")
+}
+
+var (
+	pipelineRuns = tektonv1.SchemeGroupVersion.WithResource("pipelineruns")
+	taskRuns     = tektonv1.SchemeGroupVersion.WithResource("taskruns")
+)
+
+// read an object into one of its type.
+func (c *connection) read(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, into any) error {
+	u, err := c.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+}
+
+// listBuilds of a namespace, "" for all of them.
+func (c *connection) listBuilds(ctx context.Context, namespace string) (list api.AgentBuildList, err error) {
+	found, err := c.Resource(c.builds()).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return list, err
+	}
+	return list, runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list)
 }
 
 // rest says how to reach the cluster, and which namespace is meant.
@@ -101,18 +140,25 @@ func (k *cluster) named(do func(cmd *cobra.Command, c *connection, b *api.AgentB
 
 func (c *connection) build(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b := &api.AgentBuild{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, b); err != nil {
+	if err := c.read(ctx, c.builds(), c.namespace, name, b); err != nil {
 		return nil, c.failed(fmt.Sprintf("reading AgentBuild %s/%s", c.namespace, name), err)
 	}
 	return b, nil
 }
 
-func (c *connection) pods() (*kubernetes.Clientset, error) {
-	set, err := kubernetes.NewForConfig(c.config)
+// podClient reads the logs of pods.
+func podClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	scheme := runtime.NewScheme()
+	core := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, core) // refusals
+	config.APIPath, config.GroupVersion, config.QPS = "/api", &core, -1
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return set, nil
+	return c, nil
 }
 
 // completeBuilds offers the names of AgentBuilds.
@@ -121,8 +167,8 @@ func (k *cluster) completeBuilds(cmd *cobra.Command, given []string, _ string) (
 	if err != nil || len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var list api.AgentBuildList
-	if err := c.List(cmd.Context(), &list, client.InNamespace(c.namespace)); err != nil {
+	list, err := c.listBuilds(cmd.Context(), c.namespace)
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
@@ -134,8 +180,14 @@ func (k *cluster) completeBuilds(cmd *cobra.Command, given []string, _ string) (
 
 // failed says what was attempted, and what to do where AgentBuild is not installed.
 func (c *connection) failed(attempt string, err error) error {
-	if meta.IsNoMatchError(err) {
+	if notServed(err) {
 		return fmt.Errorf("%s: the cluster knows no AgentBuild of %s\n  hint: `armature install | kubectl apply --server-side -f -` brings it; --api-group names another group", attempt, c.group)
 	}
 	return fmt.Errorf("%s: %w", attempt, err)
+}
+
+// notServed reports whether an API server has no such resource, which is another
+// answer than that it has no such object.
+func notServed(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

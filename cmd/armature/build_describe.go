@@ -11,7 +11,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -53,7 +52,7 @@ func (c *connection) taskRuns(cmd *cobra.Command, b *api.AgentBuild) ([]tektonv1
 		return nil, nil
 	}
 	var run tektonv1.PipelineRun
-	if err := c.Get(cmd.Context(), client.ObjectKey{Namespace: b.Namespace, Name: b.Status.PipelineRunName}, &run); err != nil {
+	if err := c.read(cmd.Context(), pipelineRuns, b.Namespace, b.Status.PipelineRunName, &run); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil // cleaned up: status still has the tasks
 		}
@@ -62,12 +61,15 @@ func (c *connection) taskRuns(cmd *cobra.Command, b *api.AgentBuild) ([]tektonv1
 	var out []tektonv1.TaskRun
 	for _, child := range run.Status.ChildReferences {
 		var task tektonv1.TaskRun
-		if err := c.Get(cmd.Context(), client.ObjectKey{Namespace: b.Namespace, Name: child.Name}, &task); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading task %s: %w", child.Name, err)
-		} else if err == nil {
-			task.Name = child.PipelineTaskName
-			out = append(out, task)
+		err := c.read(cmd.Context(), taskRuns, b.Namespace, child.Name, &task)
+		if apierrors.IsNotFound(err) {
+			continue
 		}
+		if err != nil {
+			return nil, fmt.Errorf("reading task %s: %w", child.Name, err)
+		}
+		task.Name = child.PipelineTaskName
+		out = append(out, task)
 	}
 	return out, nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -30,12 +29,12 @@ func buildListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var options []client.ListOption
-			if !all {
-				options = append(options, client.InNamespace(c.namespace))
+			namespace := c.namespace
+			if all {
+				namespace = ""
 			}
-			var list api.AgentBuildList
-			if err := c.List(cmd.Context(), &list, options...); err != nil {
+			list, err := c.listBuilds(cmd.Context(), namespace)
+			if err != nil {
 				return c.failed("listing AgentBuilds", err)
 			}
 			if format != "table" {

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -38,7 +38,7 @@ sequences, such as colours, are shown as escapes.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: k.completeBuilds,
 		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
-			pods, err := c.pods()
+			pods, err := podClient(c.config)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ sequences, such as colours, are shown as escapes.`,
 const poll = time.Second
 
 // logs prints each step's log once; with follow it waits for those to come.
-func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name string, follow bool) error {
+func (c *connection) logs(cmd *cobra.Command, pods rest.Interface, name string, follow bool) error {
 	p := &stepLogs{cmd: cmd, pods: pods, follow: follow, printed: map[string]bool{}}
 	for first := true; ; first = false {
 		b, err := c.build(cmd.Context(), name)
@@ -95,8 +95,8 @@ func (c *connection) logs(cmd *cobra.Command, pods kubernetes.Interface, name st
 func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.cmd.Context()
 	if p.watch == nil {
-		tasks, err := c.Watch(ctx, &tektonv1.TaskRunList{}, client.InNamespace(b.Namespace),
-			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)})
+		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
+		tasks, err := c.Resource(taskRuns).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
 		if err != nil {
 			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}
@@ -109,12 +109,16 @@ func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
 		case <-time.After(poll):
 			return nil
 		case event := <-p.watch.ResultChan():
-			task, ok := event.Object.(*tektonv1.TaskRun)
+			u, ok := event.Object.(*unstructured.Unstructured)
 			if !ok { // API servers end a watch after a while, or when they restart
 				p.watch.Stop()
 				p.watch = nil
 				time.Sleep(poll)
 				return nil
+			}
+			task := &tektonv1.TaskRun{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
+				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
 			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
 				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
@@ -126,7 +130,7 @@ func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
 // stepLogs prints logs of steps.
 type stepLogs struct {
 	cmd    *cobra.Command
-	pods   kubernetes.Interface
+	pods   rest.Interface
 	follow bool
 
 	since   *metav1.Time    // when the run that is followed first was created
@@ -148,10 +152,9 @@ func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
 		}
 		p.printed[key], p.printed[run+"/"+name] = true, true
 		title := name + "/" + step.Name
-		pod := p.pods.CoreV1().Pods(task.Namespace)
-		options := &corev1.PodLogOptions{Container: step.Container, Follow: p.follow && step.Terminated == nil}
-		logs := pod.GetLogs(task.Status.PodName, options)
-		if options.Follow {
+		logs := p.pods.Get().Namespace(task.Namespace).Resource("pods").Name(task.Status.PodName).SubResource("log").Param("container", step.Container)
+		if p.follow && step.Terminated == nil {
+			logs.Param("follow", "true")
 			p.streams.Go(func() { p.print(title, logs) })
 		} else {
 			p.print(title, logs)

@@ -15,7 +15,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +32,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	pods, err := podClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func TestBuildLogsFollow(t *testing.T) {
 	server := &podLogs{asked: map[string]bool{}, running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := kubernetes.NewForConfig(&rest.Config{Host: kubelet.URL})
+	pods, err := podClient(&rest.Config{Host: kubelet.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -39,7 +38,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	pods, err := podClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

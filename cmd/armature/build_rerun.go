@@ -10,11 +10,7 @@ import (
 
 func buildRerunCommand() *cobra.Command {
 	return buildEditCommand("rerun", "Build once more, from the revision as it is now", "is started again",
-		func(b *api.AgentBuild, group string) {
-			b.Spec.Cancel = false
-			if b.Annotations == nil {
-				b.Annotations = map[string]string{}
-			}
-			b.Annotations[api.RerunAnnotation(group)] = time.Now().UTC().Format(time.RFC3339Nano)
+		func(p *buildPatch, group string) {
+			p.Metadata.Annotations = map[string]string{api.RerunAnnotation(group): time.Now().UTC().Format(time.RFC3339Nano)}
 		})
 }

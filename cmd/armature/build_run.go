@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/manifest"
@@ -95,10 +95,11 @@ func (c *connection) apply(ctx context.Context, b *api.AgentBuild) (int64, error
 	u.SetAPIVersion(api.GroupVersion(c.group).String())
 	u.SetKind(api.Kind)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("armature")); err != nil {
+	applied, err := c.Resource(c.builds()).Namespace(b.Namespace).Apply(ctx, b.Name, u, metav1.ApplyOptions{FieldManager: "armature"})
+	if err != nil {
 		return 0, c.failed(fmt.Sprintf("applying AgentBuild %s/%s", b.Namespace, b.Name), err)
 	}
-	return u.GetGeneration(), nil
+	return applied.GetGeneration(), nil
 }
 
 // errNotBuilt ends the wait for a build that failed or was cancelled.
@@ -143,7 +144,7 @@ func deleted(b *api.AgentBuild) error {
 
 // watch a build until look says that it is over, or the API server ends the watch.
 func (c *connection) watch(ctx context.Context, b *api.AgentBuild, look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
-	watch, err := c.Watch(ctx, &api.AgentBuildList{}, client.InNamespace(b.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", b.Name)})
+	watch, err := c.Resource(c.builds()).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Name).String()})
 	switch {
 	case err != nil && denied(err):
 		return false, fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -152,16 +153,20 @@ func (c *connection) watch(ctx context.Context, b *api.AgentBuild, look func(now
 	}
 	defer watch.Stop()
 	// A watch reports only deletions that follow it.
-	if err := c.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {
+	if err := c.read(ctx, c.builds(), b.Namespace, b.Name, &api.AgentBuild{}); apierrors.IsNotFound(err) {
 		return false, deleted(b)
 	}
 	for event := range watch.ResultChan() {
-		now, ok := event.Object.(*api.AgentBuild)
+		u, ok := event.Object.(*unstructured.Unstructured)
 		switch {
 		case !ok: // the API server says why it ends the watch
 			return false, nil
 		case event.Type == apiwatch.Deleted:
 			return false, deleted(b)
+		}
+		now := &api.AgentBuild{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
+			return false, fmt.Errorf("reading AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}
 		if over, err := look(now); over || err != nil {
 			return over, err

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -18,19 +17,19 @@ import (
 // platformGroups are those of the resources that armature migrate knows.
 var platformGroups = []string{"agent.kagenti.dev", "agent.rossoctl.dev", "kagenti.io", "kagent.dev", "asya.sh"}
 
-// exported are the kinds that are read: the platforms' own, and what their
+// exported are the resources that are read: the platforms' own, and what their
 // controllers and webhooks make. Secrets are never read.
-var exported = []schema.GroupVersionKind{
-	{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "Agent"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Kind: "Agent"},
-	{Group: "kagenti.io", Version: "v1alpha1", Kind: "Agent"},
-	{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}, {Group: "kagent.dev", Version: "v1alpha2", Kind: "ModelConfig"},
-	{Group: "kagent.dev", Version: "v1alpha2", Kind: "RemoteMCPServer"}, {Group: "kagent.dev", Version: "v1alpha1", Kind: "MCPServer"},
-	{Group: "asya.sh", Version: "v1alpha1", Kind: "AsyncActor"},
-	{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"},
-	{Version: "v1", Kind: "Pod"},
-	{Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"},
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
-	{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, {Group: "keda.sh", Version: "v1alpha1", Kind: "TriggerAuthentication"},
+var exported = []schema.GroupVersionResource{
+	{Group: "agent.kagenti.dev", Version: "v1alpha1", Resource: "agents"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Resource: "agents"},
+	{Group: "kagenti.io", Version: "v1alpha1", Resource: "agents"},
+	{Group: "kagent.dev", Version: "v1alpha2", Resource: "agents"}, {Group: "kagent.dev", Version: "v1alpha2", Resource: "modelconfigs"},
+	{Group: "kagent.dev", Version: "v1alpha2", Resource: "remotemcpservers"}, {Group: "kagent.dev", Version: "v1alpha1", Resource: "mcpservers"},
+	{Group: "asya.sh", Version: "v1alpha1", Resource: "asyncactors"},
+	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
+	{Version: "v1", Resource: "pods"},
+	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "configmaps"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, {Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
 }
 
 // export gives what armature migrate can migrate from a namespace, as a List, and
@@ -40,25 +39,23 @@ func (k *cluster) export(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{})
+	c, err := dynamicClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+		return nil, err
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("v1")
 	list.SetKind("List")
-	for _, kind := range exported {
-		found := &unstructured.UnstructuredList{}
-		found.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		err := c.List(ctx, found, client.InNamespace(namespace))
-		if meta.IsNoMatchError(err) {
+	for _, resource := range exported {
+		found, err := c.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if notServed(err) {
 			continue // the cluster does not have the platform
 		}
 		if err != nil {
-			return nil, fmt.Errorf("listing %s in %s: %w", kind.Kind, namespace, err)
+			return nil, fmt.Errorf("listing %s in %s: %w", resource.Resource, namespace, err)
 		}
 		for _, o := range found.Items {
-			if slices.Contains(platformGroups, kind.Group) || ownedByPlatform(o) || mutated(o) {
+			if slices.Contains(platformGroups, resource.Group) || ownedByPlatform(o) || mutated(o) {
 				list.Items = append(list.Items, o)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
@@ -257,13 +256,13 @@ func (p *pin) builds(cmd *cobra.Command, before []api.LockedBuild) (locked []api
 	if err != nil {
 		return nil, err
 	}
-	var options []client.ListOption
+	namespace := ""
 	if !p.all {
-		options = append(options, client.InNamespace(c.namespace))
+		namespace = c.namespace
 		locked = slices.DeleteFunc(slices.Clone(before), func(b api.LockedBuild) bool { return b.Namespace == c.namespace })
 	}
-	var list buildapi.AgentBuildList
-	if err := c.List(cmd.Context(), &list, options...); err != nil {
+	list, err := c.listBuilds(cmd.Context(), namespace)
+	if err != nil {
 		return nil, fmt.Errorf("listing AgentBuilds: %w", err)
 	}
 	for _, b := range list.Items {
