@@ -169,7 +169,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 		wanted: make(map[ID]*object), local: make(map[ID]Object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string), unscaled: make(map[ID]string),
 	}
-	c.mapper.Reset() // kinds come and go between two applies
+	c.kinds.forget() // kinds come and go between two applies
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, err
@@ -429,7 +429,7 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 	if len(a.deferred) == 0 {
 		return nil
 	}
-	a.cluster.mapper.Reset()
+	a.cluster.kinds.forget()
 	var now []*object
 	for _, id := range a.deferred {
 		o := a.later[id]

@@ -10,20 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 )
 
 // Cluster is where packages are applied.
 type Cluster struct {
-	dynamic   dynamic.Interface
-	metadata  metadata.Interface
-	discovery discovery.DiscoveryInterface
-	mapper    meta.ResettableRESTMapper
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	kinds    *kinds
 
 	config        *rest.Config
 	client        *http.Client
@@ -49,10 +45,9 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	if c, err = c.session(nil, nil); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, c.steady(nil, nil)); err != nil {
+	if c.kinds, err = newKinds(config, c.steady(nil, nil)); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.discovery))
 	return c, nil
 }
 
@@ -78,43 +73,18 @@ func (c *Cluster) steady(tell func(string), l *lease) *http.Client {
 	return &http.Client{Transport: &steady{next: next, outage: c.outage, lease: l, tell: tell}, CheckRedirect: c.client.CheckRedirect, Timeout: c.client.Timeout}
 }
 
-// errNotServed says that the cluster has no such kind.
-var errNotServed = errors.New("the cluster does not serve this kind")
-
-// resource finds where a kind is served. The error is errNotServed only where the
-// API server says so: discovery alone forgets groups whose server is down, and
-// to take that for "gone" would lose objects.
+// resource finds where a kind is served, in the given version.
 func (c *Cluster) resource(kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
-	m, err := c.mapper.RESTMapping(kind, version)
-	if !meta.IsNoMatchError(err) {
-		return m, err
-	}
-	served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion(kind.Group, version))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, errNotServed
-	case err != nil:
-		return nil, fmt.Errorf("asking for the kinds of %s: %w", apiVersion(kind.Group, version), err)
-	}
-	for _, r := range served.APIResources {
-		if r.Kind == kind.Kind {
-			c.mapper.Reset() // it was not there when we asked last
-			return c.mapper.RESTMapping(kind, version)
-		}
-	}
-	return nil, errNotServed
+	return c.kinds.find(kind.WithVersion(version))
 }
 
 // anyVersion is resource for an object whose version may have gone.
 func (c *Cluster) anyVersion(kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
 	m, err := c.resource(kind, version)
-	if !errors.Is(err, errNotServed) {
-		return m, err
+	if errors.Is(err, errNotServed) {
+		return c.kinds.findAny(kind)
 	}
-	if m, err := c.mapper.RESTMapping(kind); err == nil {
-		return m, nil
-	}
-	return nil, errNotServed
+	return m, err
 }
 
 // at gives the client of a kind in a namespace.

@@ -44,7 +44,7 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 		return nil, nil, fmt.Errorf("%w\n  hint: `armature inventory -A` lists all", err)
 	}
 	a := &application{Package: p, Options: opt, cluster: c, last: ownNamespace(p), mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
-	c.mapper.Reset()
+	c.kinds.forget()
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {
 		return nil, nil, err

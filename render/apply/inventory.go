@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	cliutils "github.com/fluxcd/cli-utils/pkg/object"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +61,11 @@ func (p Package) check() error {
 }
 
 // ID names an object, whichever version it is written in.
-type ID = cliutils.ObjMetadata
+type ID struct {
+	Namespace string // "" of an object that has none
+	Name      string
+	GroupKind schema.GroupKind
+}
 
 // Entry is what the inventory knows of one object.
 type Entry struct {

@@ -196,8 +196,7 @@ func (c *Cluster) served(ctx context.Context, gvk schema.GroupVersionKind, patie
 	var m *meta.RESTMapping
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		if m, last = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); last != nil {
-			c.mapper.Reset()
+		if m, last = c.kinds.find(gvk); last != nil {
 			return false, nil
 		}
 		_, last = c.dynamic.Resource(m.Resource).List(ctx, metav1.ListOptions{Limit: 1})
