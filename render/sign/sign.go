@@ -15,7 +15,6 @@ import (
 	_ "github.com/sigstore/cosign/v2/pkg/providers/envvar" // identities that a machine has
 	_ "github.com/sigstore/cosign/v2/pkg/providers/filesystem"
 	_ "github.com/sigstore/cosign/v2/pkg/providers/github"
-	keys "github.com/sigstore/cosign/v2/pkg/signature"
 	rekor "github.com/sigstore/rekor/pkg/client"
 	"github.com/sigstore/rekor/pkg/generated/client"
 	"github.com/sigstore/sigstore-go/pkg/sign"
@@ -88,18 +87,9 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 	if s.Key == "" {
 		return s.keyless(ctx)
 	}
-	password := func(bool) ([]byte, error) {
-		if s.Password == nil {
-			return nil, nil
-		}
-		return s.Password()
-	}
-	key, err := keys.SignerVerifierFromKeyRef(ctx, s.Key, password, nil)
+	key, err := privateKey(ctx, s.Key, s.Password)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key %s: %w", s.Key, err)
-	}
-	if key == nil {
-		return nil, fmt.Errorf("reading the key %s: there is none", s.Key)
 	}
 	l := &loaded{Signer: key}
 	if s.Certificate == "" {

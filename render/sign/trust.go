@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sigstore/cosign/v2/pkg/cosign"
-	keys "github.com/sigstore/cosign/v2/pkg/signature"
 	"github.com/sigstore/sigstore-go/pkg/fulcio/certificate"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
@@ -134,14 +133,6 @@ func (p Policy) byIdentity(ctx context.Context, check cosign.CheckOpts, m materi
 		t.demands = append(t.demands, verify.WithSignedCertificateTimestamps(1))
 	}
 	return t, nil
-}
-
-func publicKey(ctx context.Context, key string) (signature.Verifier, error) {
-	verifier, err := keys.PublicKeyFromKeyRef(ctx, key)
-	if err == nil && verifier == nil {
-		err = errors.New("there is none")
-	}
-	return verifier, err
 }
 
 // whole makes a pattern match all of a text or nothing.
