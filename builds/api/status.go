@@ -28,6 +28,10 @@ const (
 	// ConditionSucceeded is True when the last run succeeded, Unknown while it
 	// runs.
 	ConditionSucceeded = "BuildSucceeded"
+	// ConditionAttested is True when the image of the last run is signed and its
+	// provenance attached, False when that was refused, Unknown until then. Builds of
+	// modes without attest do not have it.
+	ConditionAttested = "Attested"
 )
 
 // The reasons that conditions and failure details carry. They follow
@@ -48,6 +52,17 @@ const (
 	ReasonRunDeleted    = "PipelineRunDeleted"
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
+
+	ReasonAttested  = "Attested"
+	ReasonAttesting = "Attesting"
+	// What keeps a run from being attested. It is final for that run.
+	ReasonNotAsOrdered     = "RunNotAsOrdered"
+	ReasonSpecChanged      = "SpecChanged"
+	ReasonResultInvalid    = "ResultInvalid"
+	ReasonResultsForged    = "ResultsForged"
+	ReasonImageMismatch    = "ImageMismatch"
+	ReasonRegistryRefused  = "RegistryRefused"
+	ReasonAttestKeyMissing = "AttestKeyMissing"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"

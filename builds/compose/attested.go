@@ -330,3 +330,13 @@ func RunDigest(spec *tektonv1.PipelineRunSpec) string {
 	whole.Status = ""
 	return "sha256:" + sha256Hex(mustJSON(whole))
 }
+
+// PipelineDigest is RunDigest for a pipeline that a run refers to.
+func PipelineDigest(spec *tektonv1.PipelineSpec) string {
+	var whole tektonv1.PipelineSpec
+	if err := json.Unmarshal([]byte(mustJSON(spec)), &whole); err != nil {
+		panic(fmt.Sprintf("compose: reading a pipeline's spec: %v", err))
+	}
+	whole.SetDefaults(background())
+	return "sha256:" + sha256Hex(mustJSON(whole))
+}

@@ -64,6 +64,9 @@ type Input struct {
 	// Commit that the revision was resolved to; empty where no network is, and
 	// then the revision is passed on as written.
 	Commit string
+	// Ref is the full name of the branch that Commit was the head of; empty where that
+	// is not known.
+	Ref string
 	// Attempt from 1; zero means 1.
 	Attempt int32
 	// Trigger is the reason to start; it is noted on the run. Number distinguishes
@@ -130,7 +133,8 @@ const (
 
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
-	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest, keys.AnnotationProof}
+	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
+	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationProof}
 
 // composition is the state while one build is composed.
 type composition struct {
@@ -209,6 +213,17 @@ func StepNames(build *api.AgentBuild, template *Template) []string {
 // steps. A further run is due when one of them changes. They do not depend on
 // this program's version or settings, so that neither rebuilds a finished build.
 func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*StepFile) (spec, texts string) {
+	parts := []string{template.doc.body}
+	for _, name := range StepNames(build, template) {
+		if step := steps[name]; step != nil {
+			parts = append(parts, name, step.doc.body)
+		}
+	}
+	return fingerprint(mustJSON(Shape(build)))[:16], fingerprint(parts...)[:16]
+}
+
+// Shape is what of a build's spec shapes its runs.
+func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape := build.Spec.DeepCopy()
 	shape.CleanupAfterBuild = nil
 	shape.Retries = nil
@@ -219,13 +234,7 @@ func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*St
 	if shape.Mode == "" {
 		shape.Mode = "dev"
 	}
-	parts := []string{template.doc.body}
-	for _, name := range StepNames(build, template) {
-		if step := steps[name]; step != nil {
-			parts = append(parts, name, step.doc.body)
-		}
-	}
-	return fingerprint(mustJSON(shape))[:16], fingerprint(parts...)[:16]
+	return *shape
 }
 
 // buildPlace is where the AgentBuild is.

@@ -75,11 +75,7 @@ func derive(in Input) derived {
 		set("SOURCE_REPO_SECRET", s.Name, "spec.source.sourceCredentials.name")
 	}
 	if out := spec.BuildOutput; out != nil {
-		image := out.Image
-		if strings.HasPrefix(image, "<") {
-			image = in.Build.Name // a published placeholder
-		}
-		d.image = strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image + ":" + out.ImageTag
+		d.image = Image(in.Build)
 		set("image", d.image, "spec.buildOutput")
 		if out.ImageRepoCredentials != nil {
 			set("registry-secret", out.ImageRepoCredentials.Name, "spec.buildOutput.imageRepoCredentials.name")
@@ -161,6 +157,19 @@ func effective(b *api.AgentBuild, t *Template, name, fromSpec string) string {
 }
 
 var scpLike = regexp.MustCompile(`^[A-Za-z0-9._-]+@[^/:]+:`)
+
+// Image that spec.buildOutput names, with its tag; empty where the build has none.
+func Image(b *api.AgentBuild) string {
+	out := b.Spec.BuildOutput
+	if out == nil {
+		return ""
+	}
+	image := out.Image
+	if strings.HasPrefix(image, "<") {
+		image = b.Name // a published placeholder
+	}
+	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image + ":" + out.ImageTag
+}
 
 // CloneURL is the URL to clone: a repository without a scheme means https.
 func CloneURL(repository string) string {

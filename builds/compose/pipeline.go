@@ -175,6 +175,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	run.Annotations[keys.AnnotationTemplate] = templateHash
 	run.Annotations[keys.AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
 	setIf(run.Annotations, keys.AnnotationCommit, c.in.Commit)
+	setIf(run.Annotations, keys.AnnotationRef, c.in.Ref)
 	setIf(run.Annotations, keys.AnnotationImage, c.spec.image)
 	if c.in.Template.Attest {
 		run.Annotations[keys.AnnotationMaterials] = mustJSON(c.materials())
@@ -233,6 +234,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	setIf(run.Annotations, keys.AnnotationTrigger, string(c.in.Trigger))
 	if c.in.Template.Attest {
 		run.Annotations[keys.AnnotationRunDigest] = RunDigest(&run.Spec)
+		if c.in.Settings.PipelineObjects {
+			run.Annotations[keys.AnnotationPipelineDigest] = PipelineDigest(&p.Spec)
+		}
 	}
 	return run, claim
 }

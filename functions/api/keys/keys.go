@@ -74,10 +74,15 @@ const (
 	AnnotationNumber   = Own + "run-number"
 	AnnotationImage    = Own + "image"
 	AnnotationSource   = Own + "source-hash"
+	// AnnotationRef is the full ref that the revision named, such as refs/heads/main,
+	// where a Git server said so.
+	AnnotationRef = Own + "ref"
 	// AnnotationMaterials holds compose.Materials in JSON, on runs of attested
 	// templates, and AnnotationRunDigest the digest of the composed spec.
 	AnnotationMaterials = Own + "materials"
 	AnnotationRunDigest = Own + "run-digest"
+	// AnnotationPipelineDigest is of the Pipeline that such a run refers to.
+	AnnotationPipelineDigest = Own + "pipeline-digest"
 	// AnnotationProof holds what only the controller can make of the others.
 	AnnotationProof = Own + "proof"
 	// LabelCredentials on a Secret says which purpose it serves.
@@ -87,5 +92,9 @@ const (
 // Identifiers in provenance.
 const (
 	RenderBuildType = "https://" + Own + "render/v1"
-	Builder         = "https://" + Own + "armature"
+	// AgentBuildType is the build type of images that AgentBuilds make, and Builders
+	// begins the id of who built them; the mode follows.
+	AgentBuildType = "https://" + Own + "agent-build/v1"
+	Builders       = "https://" + Own + "builders/"
+	Builder        = "https://" + Own + "armature"
 )

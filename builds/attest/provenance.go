@@ -1,0 +1,99 @@
+package attest
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// externalParameters are all that a tenant decided: the AgentBuild, less what does
+// not shape a run.
+type externalParameters struct {
+	AgentBuild agentBuild `json:"agentBuild"`
+}
+
+type agentBuild struct {
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Spec      api.AgentBuildSpec `json:"spec"`
+}
+
+// internalParameters are what the platform decided.
+type internalParameters struct {
+	compose.Materials
+	// RunDigest is of the whole PipelineRun's spec as it was composed.
+	RunDigest string `json:"runDigest"`
+}
+
+// provenance of a run. Its times are the run's, so that it is the same whenever it
+// is made.
+func (i *inspection) provenance() (sign.Provenance, error) {
+	var materials compose.Materials
+	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil || materials.Template.Digest == "" {
+		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which template it was composed from", i.Run.Name)
+	}
+	at := slices.IndexFunc(i.Run.Spec.Params, func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
+	if at < 0 {
+		return sign.Provenance{}, refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
+	}
+	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + i.Run.Spec.Params[at].Value.StringVal, Digest: map[string]string{"gitCommit": i.commit}}
+	if ref := i.Run.Annotations[keys.AnnotationRef]; ref != "" {
+		source.URI += "@" + ref
+	}
+	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
+	return sign.Provenance{
+		BuildDefinition: sign.BuildDefinition{
+			BuildType:            keys.AgentBuildType,
+			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, compose.Shape(i.Build)}},
+			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest]},
+			ResolvedDependencies: append([]sign.ResourceDescriptor{source}, i.stepImages()...),
+		},
+		RunDetails: sign.RunDetails{
+			Builder:  sign.Builder{ID: BuilderID(i.Build.Spec.Mode)},
+			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: rounded(started), FinishedOn: rounded(finished)},
+		},
+	}, nil
+}
+
+func rounded(t time.Time) *time.Time {
+	t = t.Truncate(time.Second)
+	return &t
+}
+
+// BuilderID of a mode, as its provenance has it in runDetails.builder.id.
+func BuilderID(mode string) string {
+	return keys.Builders + cmp.Or(mode, "dev")
+}
+
+// stepImages are the images of the steps that ran, by the digest that the kubelet
+// says; one whose digest it does not know is left out.
+func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
+	for _, t := range i.tasks {
+		if t.run == nil {
+			continue
+		}
+		for _, c := range t.pod.Spec.Containers {
+			state := t.state(c.Name)
+			if state == nil {
+				continue
+			}
+			id := state.ImageID
+			if _, digest, ok := strings.Cut(id, "@"); ok {
+				id = digest
+			}
+			if hex, ok := strings.CutPrefix(id, "sha256:"); ok && digestForm.MatchString(id) {
+				out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/" + strings.TrimPrefix(c.Name, stepPrefix), URI: c.Image, Digest: map[string]string{"sha256": hex}})
+			}
+		}
+	}
+	return out
+}
