@@ -137,7 +137,7 @@ func (c Cluster) start(progress io.Writer) error {
 	init := exec.Command("/proc/self/exe", "init", c.Cache)
 	init.Stdout, init.Stderr = log, log
 	init.ExtraFiles = []*os.File{write}
-	for range doors {
+	for range published {
 		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ func (c Cluster) Init() error {
 		return err
 	}
 	files := []*os.File{nil, os.Stdout, os.Stderr}
-	for fd := range 1 + len(doors) {
+	for fd := range 1 + len(published) {
 		files = append(files, os.NewFile(uintptr(3+fd), "inherited"))
 	}
 	serve, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], "serve", c.Cache}, &os.ProcAttr{

@@ -130,7 +130,7 @@ func (c Cluster) prepare(info *Info) error {
 	if err := os.Setenv("KUBECACHEDIR", state+"/kubectl"); err != nil {
 		return err
 	}
-	hostAPI, err := openDoors(info)
+	hostAPI, err := publish(info)
 	if err != nil {
 		return err
 	}

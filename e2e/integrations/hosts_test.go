@@ -453,7 +453,7 @@ func TestKustomizeValidators(t *testing.T) {
 	}
 	write(t, dir, "verify.yaml", strings.NewReplacer("armature-fn", "/bin/cat", "[verify]", "[]").Replace(verifyConfig))
 	if output := mustFail(t, dir, "", kustomize(t), buildArgs(dir)...); !strings.Contains(output, "validator shouldn't modify the resource map") {
-		t.Errorf("kustomize takes validators by now: say so in docs/doors.md\n%s", output)
+		t.Errorf("kustomize takes validators by now: say so in docs/hosts.md\n%s", output)
 	}
 }
 

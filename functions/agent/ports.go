@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // servicePorts are the author's, or one for what the containers declare.

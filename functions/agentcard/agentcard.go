@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // Defaults of 001, "Pillar 2: AgentCard CR".

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // MountPath is where the application containers see the files: 001, "Agent

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/quantity"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/quantity"
-	"github.com/armature-dev/armature/functions/scalar"
 )
 
 // checker collects what is wrong with values of one object.

@@ -2,7 +2,7 @@ package identity
 
 import (
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // ManagedBy is the label of generated objects, with the value "armature".

@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // Node is a value inside an object. The zero Node is a missing value; all its

@@ -15,7 +15,7 @@ func join(words []string) string {
 }
 
 // bypassAuthProxy looks at where the ports of a Service end. auth-proxy's port
-// and Envoy's for what comes in are the doors of an injected pod.
+// and Envoy's for what comes in are the ports that an injected pod is reached by.
 func bypassAuthProxy(c *checker) {
 	if c.Kind != "Service" {
 		return

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/quantity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/quantity"
 )
 
 // Annotations of pods whose requests follow from a class.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // Required scopes are demanded by Envoy itself, because no published program

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // Keys of the ConfigMap. Those in capitals are environment variables of the

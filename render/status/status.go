@@ -19,7 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/render/status/actor"
+	"github.com/armature-dev/armature/render/status/internal/actor"
 )
 
 // Live is what a cluster has, of any number of namespaces.

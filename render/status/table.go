@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/armature-dev/armature/render/status/actor"
+	"github.com/armature-dev/armature/render/status/internal/actor"
 )
 
 // Write writes a report as tables, one for each kind of thing that there is.

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	kyaml "sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/scalar"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // awkward are strings that end a scalar, start a key or get expanded wherever

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/render/status/actor"
+	"github.com/armature-dev/armature/render/status/internal/actor"
 )
 
 // object reads an object as a client gives it.

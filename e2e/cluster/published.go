@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// doors are the servers that can be reached from the machine's own network too,
+// published are the servers that can be reached from the machine's own network too,
 // each by a listener that Up opened there and that arrives as file 4, 5, …
-var doors = []string{
+var published = []string{
 	nodeIP + ":6443", // the Kubernetes API
 	nodeIP + ":5000", // the registry that is open to all
 	nodeIP + ":5001", // the registry that asks for a login
@@ -29,9 +29,9 @@ var doors = []string{
 	nodeIP + ":8000", // grype's database
 }
 
-// openDoors serves all but the Kubernetes API, which gets a proxy, and returns
+// publish serves all but the Kubernetes API, which gets a proxy, and returns
 // the address of that.
-func openDoors(info *Info) (hostAPI string, err error) {
+func publish(info *Info) (hostAPI string, err error) {
 	info.GitSSH = "ssh://git@" + nodeIP + repositories
 	info.RegistryUser, info.RegistryPassword, info.GitToken = "robot", rand.Text(), rand.Text()
 	blobs := registry.NewDiskBlobHandler(state + "/blobs")
@@ -47,7 +47,7 @@ func openDoors(info *Info) (hostAPI string, err error) {
 		git(token),
 		http.FileServer(http.Dir(state + grypeDatabase)),
 	}
-	for i, address := range doors {
+	for i, address := range published {
 		outside, err := net.FileListener(os.NewFile(uintptr(4+i), address))
 		if err != nil {
 			return "", fmt.Errorf("the listener for %s on the machine's network: %w", address, err)
