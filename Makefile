@@ -18,7 +18,7 @@ PEERS :=
 
 # What each area brings along: the programs that tests run beside Armature, builds,
 # benchmarks.
-include $(wildcard catalog/catalog.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
+include $(wildcard catalog/catalog.mk sources/sources.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
 
 .PHONY: help
 help: ## Show the targets
@@ -90,11 +90,11 @@ govulncheck: ## Look for known vulnerabilities that are called; says where the d
 
 generated: ## Fail where a generated file is not up to date
 	@sums() { git ls-files '*/zz_generated*' templates/crds | xargs sha256sum; }; \
-		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api && after=$$(sums) && \
+		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api ./sources/api && after=$$(sums) && \
 		{ [ "$$before" = "$$after" ] || { echo "generated files were out of date: commit them"; git diff --stat; exit 1; }; }
 
 fuzz: ## Run each fuzz target for FUZZTIME
-	@$(GO) list -f '{{.ImportPath}}' ./functions/... ./render/... ./builds/... 2>/dev/null | while read -r pkg; do \
+	@$(GO) list -f '{{.ImportPath}}' ./functions/... ./render/... ./builds/... ./sources/... 2>/dev/null | while read -r pkg; do \
 		for target in $$($(GO) test -list '^Fuzz' "$$pkg" | grep '^Fuzz'); do \
 			echo "fuzzing $$target for $(FUZZTIME)"; \
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg" || exit 1; \

@@ -89,6 +89,9 @@ const (
 	LabelCredentials = Own + "credentials"
 )
 
+// FinalizerSource holds a RenderedSource until its archives are gone.
+const FinalizerSource = Own + "artifact"
+
 // Identifiers in provenance.
 const (
 	RenderBuildType = "https://" + Own + "render/v1"
