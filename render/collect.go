@@ -85,6 +85,7 @@ func matchGlob(glob, file string) bool {
 func (e *engine) collect() error {
 	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
 	e.kept = make([]*Note, len(e.src.Files))
+	e.lists = make(map[int][]parted)
 	m := e.opt.Memory
 	if m != nil {
 		m.next = make([]*Note, len(e.src.Files))
@@ -114,7 +115,8 @@ func (e *engine) collect() error {
 			buf = data[:0]
 			e.sums[i] = maphash.Bytes(e.seed, data)
 		}
-		e.forms[i] = walkHeads(data, true, func(v visited) {
+		var lists []parted
+		e.forms[i], lists = walkHeads(data, true, func(v visited) {
 			origin := krm.Origin{File: f.Path, Line: v.line, Kept: v.kept}
 			if source, ok := restoreConsumed(v.src[v.doc.Start:v.doc.End], &origin); ok {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
@@ -132,6 +134,9 @@ func (e *engine) collect() error {
 				e.pkg.CollectObject(&look)
 			}
 		})
+		if f.Data != nil && len(lists) > 0 {
+			e.lists[i] = lists
+		}
 		if m == nil {
 			continue
 		}
@@ -203,8 +208,8 @@ type visited struct {
 }
 
 // walkHeads is EachDocument with the heads of documents, and with the consumed
-// items of lists where they are asked for.
-func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
+// items of lists where they are asked for. lists are those of the text.
+func walkHeads(data []byte, consumed bool, visit func(visited)) (f form, lists []parted) {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -218,13 +223,16 @@ func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 		if _, alone := restoreKept(text); !alone || !consumed {
 			if list, ok := listOf(data, d, false, head, consumed); ok {
 				f.lists = true
+				if p, ok := list.parted(d); ok {
+					lists = append(lists, p)
+				}
 				walkItems(list, lineOf, visit)
 				continue
 			}
 		}
 		visit(visited{src: data, doc: d, head: head, line: lineOf(d.Start)})
 	}
-	return f
+	return f, lists
 }
 
 // walkItems visits the items of a list, and those of the lists in it.

@@ -15,8 +15,9 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// appendFile renders the text of one file.
-func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
+// appendFile renders the text of one file. lists are those that the first pass took
+// apart.
+func (w *worker) appendFile(dst, data []byte, file string, form form, lists []parted) []byte {
 	line, at := 1, 0
 	lineOf := func(p int) int {
 		line += bytes.Count(data[at:p], []byte{'\n'})
@@ -45,7 +46,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			continue
 		}
 		if form.lists {
-			if list, ok := listOf(data, d, false, krm.HeadOf(text), true); ok {
+			if list, ok := listIn(data, d, &lists); ok {
 				at, line = d.Start, origin.Line
 				dst = w.appendItems(dst, list, file, lineOf)
 				continue

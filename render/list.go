@@ -62,9 +62,16 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 	if consumed && !l.Flow && !dash { // between brackets there are no anchors
 		l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.Items))
 	}
+	mention := -1 // of the next list: one search in all items takes a third of one in each
 	for i, item := range l.Items {
-		if l.shared[i] != nil || !bytes.Contains(l.src[item.Start:item.End], []byte("List")) {
-			continue // a second list costs a search in each item
+		if mention < item.Start {
+			if mention = bytes.Index(l.src[item.Start:l.doc.End], []byte("List")); mention < 0 {
+				break
+			}
+			mention += item.Start
+		}
+		if mention >= item.End || l.shared[i] != nil {
+			continue
 		}
 		if inner, ok := listOf(l.src, item, !l.Flow, nil, consumed); ok {
 			if l.nested == nil {
@@ -74,6 +81,27 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 		}
 	}
 	return l, true
+}
+
+// parted is a list of a file in memory that the first pass took apart. Lists with
+// consumed, shared or nested items are none, because they take much memory.
+type parted struct {
+	doc krm.Document
+	krm.ItemList
+}
+
+func (l *list) parted(d krm.Document) (p parted, ok bool) {
+	return parted{d, l.ItemList}, len(l.shifts)+len(l.kept)+len(l.shared)+len(l.nested) == 0
+}
+
+// listIn is listOf for the second pass: d is often one of those that the first pass
+// took apart, in their order, of which rest are not rendered yet.
+func listIn(data []byte, d krm.Document, rest *[]parted) (l list, ok bool) {
+	if p := *rest; len(p) > 0 && p[0].doc == d {
+		*rest = p[1:]
+		return list{src: data, doc: d, ItemList: p[0].ItemList}, true
+	}
+	return listOf(data, d, false, krm.HeadOf(data[d.Start:d.End]), true)
 }
 
 // withConsumed makes the consumed items of a list items again. ok is false where

@@ -210,9 +210,10 @@ type engine struct {
 	undo bool
 
 	seed  maphash.Seed
-	sums  []uint64 // of the files as the first pass read them
-	forms []form   // of the files
-	kept  []*Note  // of files that need no work
+	sums  []uint64         // of the files as the first pass read them
+	forms []form           // of the files
+	kept  []*Note          // of files that need no work
+	lists map[int][]parted // of files in memory
 
 	mu       sync.Mutex
 	findings []krm.Finding
@@ -357,7 +358,7 @@ func (w *worker) file(i int) error {
 	}
 	w.spilled = false
 	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
-	w.out = w.appendFile(w.out[:0], data, f.Path, w.forms[i])
+	w.out = w.appendFile(w.out[:0], data, f.Path, w.forms[i], w.lists[i])
 	if w.failure != nil {
 		return w.failure
 	}

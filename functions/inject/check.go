@@ -114,12 +114,17 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 	}
 	ports(func(_ krm.Node, port int) { declared = append(declared, port) })
 	taken := s.InjectedPorts()
-	ports(func(at krm.Node, port int) {
-		if i := slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port }); i >= 0 {
-			findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
-				fmt.Sprintf("port %d belongs to %s", port, taken[i].Name), portRemedy(s, taken[i], &declared)))
-		}
-	})
+	clash := func(port int) int {
+		return slices.IndexFunc(taken, func(l identity.Listener) bool { return l.Port == port })
+	}
+	if slices.ContainsFunc(declared, func(port int) bool { return clash(port) >= 0 }) {
+		ports(func(at krm.Node, port int) {
+			if i := clash(port); i >= 0 {
+				findings = append(findings, o.Finding(krm.Error, "inject/port-clash", at,
+					fmt.Sprintf("port %d belongs to %s", port, taken[i].Name), portRemedy(s, taken[i], &declared)))
+			}
+		})
+	}
 	if s.AuthProxy.Enabled && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
 			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
