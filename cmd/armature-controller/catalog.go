@@ -141,7 +141,7 @@ func readNetworks(flag string, texts []string) (out []netip.Prefix, err error) {
 }
 
 // controllers that --controllers may name.
-var controllers = []string{"builds", "catalog"}
+var controllers = []string{"builds", "catalog", "sources"}
 
 func checkControllers(names []string) error {
 	for _, n := range names {

@@ -1,5 +1,5 @@
-// Command armature-controller builds the images that AgentBuilds ask for, and
-// fills and serves the catalog of agents and tools.
+// Command armature-controller builds the images that AgentBuilds ask for, fills
+// and serves the catalog of agents and tools, and renders Flux's sources.
 package main
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
 	catalog "github.com/armature-dev/armature/catalog/controller"
+	sources "github.com/armature-dev/armature/sources/controller"
 )
 
 func main() {
@@ -41,11 +42,12 @@ type usageError struct{ error }
 func command() *cobra.Command {
 	o := controller.Options{}
 	var c catalogOptions
+	var s sourcesOptions
 	var level, pins string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:   "armature-controller",
-		Short: "Build the images that AgentBuilds ask for; fill and serve the catalog",
+		Short: "Build the images that AgentBuilds ask for; fill and serve the catalog; render Flux's sources",
 		Args: func(_ *cobra.Command, given []string) error {
 			if len(given) > 0 {
 				return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
@@ -67,6 +69,11 @@ func command() *cobra.Command {
 			}
 			if err := check(o); err != nil {
 				return usageError{err}
+			}
+			if slices.Contains(names, "sources") {
+				if err := s.check(); err != nil {
+					return usageError{err}
+				}
 			}
 			var err error
 			if o.Settings.ImagePins, err = readPins(pins); err != nil {
@@ -93,6 +100,10 @@ func command() *cobra.Command {
 				options := beside(builds, o.Namespace, o.Namespaces, o.LeaderElection, o.QPS, o.MetricsAddress, o.HealthAddress, o.Log)
 				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, options) })
 			}
+			if slices.Contains(names, "sources") {
+				options := s.options(o, len(names) > 1)
+				tasks = append(tasks, func(ctx context.Context) error { return sources.Run(ctx, cfg, options) })
+			}
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
@@ -100,8 +111,9 @@ func command() *cobra.Command {
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
-	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: builds, catalog or both")
+	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: some of builds, catalog and sources")
 	c.flags(f)
+	s.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
 	f.StringSliceVar(&o.Namespaces, "watch-namespaces", splitList(os.Getenv("WATCH_NAMESPACES")), "namespaces to watch; none means all, which needs cluster-wide rights")
 	f.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader, so that only one of several replicas works")

@@ -1,0 +1,332 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/armature-dev/armature/render/version"
+	"github.com/armature-dev/armature/sources/api"
+	"github.com/armature-dev/armature/sources/archive"
+)
+
+// Options of a process that publishes RenderedSources.
+type Options struct {
+	// Namespace of the controller, for the leader's lease.
+	Namespace string
+	// Namespaces to look after; empty means all, which needs cluster-wide rights.
+	Namespaces []string
+	// LeaderElection lets one replica of several render and serve.
+	LeaderElection bool
+	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
+	MetricsAddress, HealthAddress string
+	// Concurrency is how many packages are rendered at once; zero means 2.
+	Concurrency int
+	// QPS of requests to the API server; zero means 200.
+	QPS float32
+	// Dir is where archives are stored.
+	Dir string
+	// Address is where archives are served, such as :9090.
+	Address string
+	// AdvertisedAddress is the host and port at which consumers reach Address;
+	// empty is the one that was listened on.
+	AdvertisedAddress string
+	// Hosts that archives of sources may be fetched from, with or without a port.
+	Hosts []string
+	Log   logr.Logger
+}
+
+// Scheme knows RenderedSource; Flux's kinds are read without Go types.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	return scheme, nil
+}
+
+// Run the controller until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
+	if o.Concurrency == 0 {
+		o.Concurrency = 2
+	}
+	cfg = rest.CopyConfig(cfg)
+	if cfg.QPS = o.QPS; cfg.QPS == 0 {
+		cfg.QPS = 200
+	}
+	cfg.Burst = int(2 * cfg.QPS)
+	cfg.UserAgent = version.UserAgent(program)
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	fingerprint, err := version.Fingerprint()()
+	if err != nil {
+		return fmt.Errorf("identifying the running program: %w", err)
+	}
+	store, err := OpenStore(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        o.Log,
+		Cache:                         cacheOptions(o),
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              "armature-sources",
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	r := &Reconciler{
+		Client: mgr.GetClient(), Store: store, Events: mgr.GetEventRecorder(program), Limits: archive.DefaultLimits, Build: fingerprint,
+		fetcher: newFetcher(o.Hosts), metrics: newMetrics(),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+	for _, c := range r.metrics.collectors() {
+		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	var serving atomic.Bool
+	if err := errors.Join(
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("archives", func(*http.Request) error {
+			if !serving.Load() {
+				return errors.New("another replica leads, and serves the archives")
+			}
+			return nil
+		}),
+	); err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// lead serves and reconciles, which only the leader does.
+func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options, serving *atomic.Bool) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("serving archives: %w", err)
+	}
+	host := o.AdvertisedAddress
+	if host == "" {
+		host = l.Addr().String()
+	}
+	r.Base = "http://" + host
+	o.Log.Info("serving archives", "address", l.Addr().String(), "advertised", host)
+	done := make(chan error, 1)
+	go func() { done <- r.Store.serve(ctx, l) }()
+	serving.Store(true)
+	if err := r.follow(ctx, mgr, o); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// crdPeriod is how often a kind that the cluster lacks is looked for.
+const crdPeriod = 5 * time.Second
+
+// follow RenderedSources as soon as the kinds that they need exist, and each kind
+// of source as soon as that exists. It returns when all are followed.
+func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	for _, kind := range []schema.GroupVersionKind{api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)} {
+		if err := r.await(ctx, mgr, kind); err != nil {
+			return ignoreEnd(ctx, err)
+		}
+	}
+	if err := r.sweep(ctx, mgr.GetAPIReader(), o.Namespaces); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	c, err := r.setup(mgr, o.Concurrency)
+	if err != nil {
+		return err
+	}
+	for _, kind := range sourceKinds {
+		if kind == externalArtifact {
+			continue // setup watches it
+		}
+		go func() {
+			if err := r.await(ctx, mgr, FluxSources.WithKind(kind)); err == nil {
+				if err := c.Watch(source.Kind[client.Object](mgr.GetCache(), newSource(kind), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged})); err != nil && ctx.Err() == nil {
+					o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval", "kind", kind)
+				}
+			}
+		}()
+	}
+	return nil
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// await a kind.
+func (r *Reconciler) await(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind) error {
+	for reported := false; ; {
+		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err == nil {
+			return nil
+		}
+		if !reported {
+			mgr.GetLogger().Info("waiting for a kind that the cluster lacks", "kind", kind.GroupKind().String(), "why", err.Error())
+			reported = true
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(crdPeriod):
+		}
+	}
+}
+
+// sweep archives of RenderedSources that went while nobody looked.
+func (r *Reconciler) sweep(ctx context.Context, live client.Reader, namespaces []string) error {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	exists := map[types.NamespacedName]bool{}
+	for _, n := range namespaces {
+		var all api.RenderedSourceList
+		if err := live.List(ctx, &all, client.InNamespace(n)); err != nil {
+			return fmt.Errorf("listing RenderedSources: %w", err)
+		}
+		for i := range all.Items {
+			exists[client.ObjectKeyFromObject(&all.Items[i])] = true
+		}
+	}
+	return r.Store.Sweep(func(namespace, name string) bool {
+		return exists[types.NamespacedName{Namespace: namespace, Name: name}]
+	})
+}
+
+// setup says what wakes a reconcile: the object itself, what it publishes and what
+// it renders.
+func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("renderedsource").
+		For(&api.RenderedSource{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: asked})).
+		Owns(newSource(externalArtifact)).
+		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: concurrency,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			SkipNameValidation:      ptr.To(true),
+		}).
+		Build(r)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the controller: %w", err)
+	}
+	return c, nil
+}
+
+// asked reports whether a RenderedSource has changed in what its author sets.
+func asked(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		e.ObjectOld.GetAnnotations()[requestedAt] != e.ObjectNew.GetAnnotations()[requestedAt] ||
+		e.ObjectNew.GetDeletionTimestamp() != nil
+}
+
+// artifactChanged reports whether a source has another artifact.
+func artifactChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*unstructured.Unstructured)
+	after, ok2 := e.ObjectNew.(*unstructured.Unstructured)
+	if !ok1 || !ok2 {
+		return true
+	}
+	a, _, _ := unstructured.NestedFieldNoCopy(before.Object, "status", "artifact")
+	b, _, _ := unstructured.NestedFieldNoCopy(after.Object, "status", "artifact")
+	return !equality.Semantic.DeepEqual(a, b)
+}
+
+// renderedFrom names the RenderedSources of a source.
+func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	var all api.RenderedSourceList
+	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", client.ObjectKeyFromObject(o))
+		return nil
+	}
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	for i := range all.Items {
+		if ref := all.Items[i].Spec.SourceRef; ref.Kind == kind && ref.Name == o.GetName() {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+	}
+	return out
+}
+
+// cacheOptions keep little: of sources the artifact, and no managed fields.
+func cacheOptions(o Options) cache.Options {
+	out := cache.Options{DefaultTransform: slim}
+	if len(o.Namespaces) > 0 {
+		out.DefaultNamespaces = map[string]cache.Config{}
+		for _, n := range o.Namespaces {
+			out.DefaultNamespaces[n] = cache.Config{}
+		}
+	}
+	return out
+}
+
+func slim(in any) (any, error) {
+	o, ok := in.(client.Object)
+	if !ok {
+		return in, nil
+	}
+	o.SetManagedFields(nil)
+	if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
+		delete(a, corev1.LastAppliedConfigAnnotation)
+		o.SetAnnotations(a)
+	}
+	if u, ok := in.(*unstructured.Unstructured); ok && u.GetKind() != externalArtifact {
+		delete(u.Object, "spec")
+		if status, ok := u.Object["status"].(map[string]any); ok {
+			u.Object["status"] = map[string]any{"artifact": status["artifact"]}
+			if status["artifact"] == nil {
+				delete(u.Object, "status")
+			}
+		}
+	}
+	return in, nil
+}
