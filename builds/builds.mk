@@ -12,6 +12,7 @@ bench-builds: controlplane ## Print what the build controller costs, as one tabl
 generate-builds: ## Write the deep copies and the CRD of AgentBuild, and the goldens
 	go generate ./builds/...
 	go test ./builds/manifest -run 'Golden|Broken' -update
+	go test ./builds/graph -run 'Golden|Docs' -update
 
 .PHONY: fuzz-builds
 fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute each

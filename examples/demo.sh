@@ -76,5 +76,4 @@ for example in examples/*/; do
 done
 
 step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that an AgentBuild becomes, without a cluster"
-bin/armature build plan examples/builds/weather.yaml --graph > "$out/graph"
-awk '/^flowchart/ {exit} NF' "$out/graph"
+bin/armature build plan examples/builds/weather.yaml --graph

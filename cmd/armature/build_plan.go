@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/graph"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/templates"
 )
 
 func buildPlanCommand() *cobra.Command {
 	var dirs []string
-	var graph, mermaid bool
+	var drawn bool
 	var format, mode, pins string
 	var settings compose.Settings
 	cmd := &cobra.Command{
@@ -25,13 +27,24 @@ func buildPlanCommand() *cobra.Command {
 		Short: "Print the Pipeline and PipelineRun of an AgentBuild, without a cluster",
 		Long: `Print the Pipeline and PipelineRun that an AgentBuild becomes, from the shipped
 templates and steps, or from the ConfigMaps of a folder. Plan contacts
-no cluster, registry or Git server: it passes the revision on as written.`,
+no cluster, registry or Git server: it passes the revision on as written.
+
+With --graph, plan draws the pipelines instead: as text, as a Mermaid flowchart (which
+GitHub and GitLab show in Markdown), in Graphviz's DOT, or as an SVG for a browser or
+a page. A task that another one waits for anyway is not drawn as waited for twice.`,
 		Example: `  armature build plan examples/builds/weather.yaml
   armature build plan examples/builds/weather.yaml --mode prod --graph
+  armature build plan examples/builds/weather.yaml --graph -o svg > weather.svg
   armature build plan build.yaml --templates my-templates/ --image-pins my-templates/armature.lock
   armature build plan build.yaml --templates my-templates/ -o json | jq '.items[].kind'`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
+			formats := planFormats(drawn)
+			if format == "" {
+				format = formats[0]
+			} else if !slices.Contains(formats, format) {
+				return usageError{fmt.Errorf("-o %q: use one of %v; with --graph %v", format, planFormats(false), planFormats(true))}
+			}
 			group, err := cmd.Flags().GetString("api-group")
 			if err != nil {
 				return err
@@ -53,6 +66,7 @@ no cluster, registry or Git server: it passes the revision on as written.`,
 				return err
 			}
 			var objects []any
+			var pipelines []graph.Pipeline
 			var problems []error
 			for _, b := range builds {
 				if mode != "" {
@@ -66,31 +80,24 @@ no cluster, registry or Git server: it passes the revision on as written.`,
 				for _, w := range out.Warnings {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 				}
-				switch {
-				case graph:
-					objects = append(objects, compose.Graph(out.Pipeline)+"\n"+compose.Mermaid(out.Pipeline))
-				case mermaid:
-					objects = append(objects, compose.Mermaid(out.Pipeline))
-				default:
+				if drawn {
+					pipelines = append(pipelines, graph.Of("AgentBuild "+b.Name, out.Pipeline))
+				} else {
 					objects = append(objects, planned(out)...)
 				}
 			}
 			if err := compose.Join(problems...); err != nil {
 				return err // nothing is printed of a file with a problem
 			}
-			if graph || mermaid {
-				for _, o := range objects {
-					fmt.Fprint(cmd.OutOrStdout(), o)
-				}
-				return nil
+			if drawn {
+				return graph.Write(cmd.OutOrStdout(), format, pipelines)
 			}
 			return printObjects(cmd.OutOrStdout(), format, objects...)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&dirs, "templates", nil, "folder with template and step ConfigMaps; they override the shipped ones")
-	f.BoolVar(&graph, "graph", false, "draw the pipeline as text and as a Mermaid flowchart")
-	f.BoolVar(&mermaid, "mermaid", false, "draw the pipeline as a Mermaid flowchart only")
+	f.BoolVar(&drawn, "graph", false, "draw the pipelines instead of printing objects")
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	completeFlag(cmd, "mode", shippedModes()...)
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
@@ -98,8 +105,21 @@ no cluster, registry or Git server: it passes the revision on as written.`,
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
 	f.StringSliceVar(&settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
-	outputFlag(cmd, &format, "yaml", "yaml", "json")
+	f.StringVarP(&format, "output", "o", "", "output format: yaml (default) or json; with --graph text (default), mermaid, dot or svg")
+	if err := cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return planFormats(drawn), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err) // the flag was added above
+	}
 	return cmd
+}
+
+// planFormats are those of -o, the default first.
+func planFormats(drawn bool) []string {
+	if drawn {
+		return graph.Formats()
+	}
+	return []string{"yaml", "json"}
 }
 
 // shippedModes are those of the embedded templates.

@@ -28,6 +28,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/graph"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
@@ -96,8 +97,14 @@ func TestBuildOffline(t *testing.T) {
 			t.Errorf("mode %s: %s", mode, out)
 		}
 	}
-	if out, _ := a.run(t, 0, "build", "plan", weather, "--graph"); !strings.Contains(out, "flowchart TD") || !strings.Contains(out, "└─") {
-		t.Errorf("graph: %s", out)
+	for format, want := range map[string]string{"": "└─", "text": "└─", "mermaid": "flowchart TD", "dot": "digraph", "svg": "<svg "} {
+		args := []string{"build", "plan", weather, "--graph"}
+		if format != "" {
+			args = append(args, "-o", format)
+		}
+		if out, _ := a.run(t, 0, args...); !strings.Contains(out, want) {
+			t.Errorf("graph -o %s: %s", format, out)
+		}
 	}
 	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--image-mirror", "mirror.local/hub"); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/gcr.io/kaniko-project/executor:`) {
 		t.Errorf("the mirror is not in %s", out)
@@ -176,12 +183,12 @@ func TestBuildOffline(t *testing.T) {
 	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "it has template.yml") {
 		t.Errorf("lint of a wrong key: %s", errs)
 	}
-	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"install --mode", "namespaced"}} {
+	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "svg"}, {"install --mode", "namespaced"}} {
 		if out, _ := a.run(t, 0, append(append([]string{"__complete"}, strings.Fields(complete.args)...), "")...); !strings.Contains(out, complete.want+"\n") {
 			t.Errorf("completion of %s: %s", complete.args, out)
 		}
 	}
-	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
+	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "svg"}, {"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
 		{"install", "--mode", "both"}, {"install", "--watch", "a"},
 		{"install", "--namespace", "Bad_NS"}, {"install", "--mode", "namespaced", "--watch", "a,,b"}, {"install", "--image", "a b"},
 		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
@@ -219,7 +226,9 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = compose.Graph(out.Pipeline) + compose.Mermaid(out.Pipeline)
+			if err := graph.Write(io.Discard, "svg", []graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
+				t.Fatal(err)
+			}
 			if err := printObjects(io.Discard, "json", planned(out)...); err != nil {
 				t.Fatal(err)
 			}

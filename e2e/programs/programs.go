@@ -95,6 +95,13 @@ func Find(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
+// Cache is a folder below .cache of the repository, where what tests leave for people
+// to look at is kept.
+func Cache(folder string) (string, error) {
+	root, err := repository()
+	return filepath.Join(root, ".cache", folder), err
+}
+
 // repository is the root of the repository that a test runs in: the nearest folder
 // above with a .git.
 func repository() (string, error) {

@@ -1,0 +1,179 @@
+// Package graph draws the pipelines that AgentBuilds become: as text, as Mermaid, in
+// Graphviz's DOT, and as an SVG with a layout of its own. It is pure. The same
+// pipelines give the same bytes, and names in them may be anything.
+package graph
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// Pipeline is what is drawn of one pipeline.
+type Pipeline struct {
+	// Name is the build's.
+	Name string
+	// Tasks are those of the pipeline in its order, and behind them the finally tasks.
+	Tasks []Task
+	// Results are lines such as "image = $(tasks.push.results.image)".
+	Results []string
+}
+
+// Task is a task of a pipeline.
+type Task struct {
+	Name    string
+	Finally bool
+	// After are the tasks that it waits for, by order or for a result.
+	After []string
+	// When are the conditions that it runs under, such as "$(params.scan) in yes".
+	When []string
+	// Steps are the names of its steps.
+	Steps []string
+	// from are the places of those After that no other of them waits for, too: the
+	// edges that are drawn.
+	from []int
+}
+
+// Of reads a pipeline. Name is the build's.
+func Of(name string, p *tektonv1.Pipeline) Pipeline {
+	out := Pipeline{Name: plain(name)}
+	for i, list := range [][]tektonv1.PipelineTask{p.Spec.Tasks, p.Spec.Finally} {
+		for _, t := range list {
+			task := Task{Name: plain(t.Name), Finally: i == 1}
+			for _, name := range dependencies(t) {
+				task.After = append(task.After, plain(name))
+			}
+			for _, w := range t.When {
+				task.When = append(task.When, plain(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
+			}
+			if t.TaskSpec != nil {
+				for _, s := range t.TaskSpec.Steps {
+					task.Steps = append(task.Steps, plain(s.Name))
+				}
+			}
+			out.Tasks = append(out.Tasks, task)
+		}
+	}
+	for _, r := range p.Spec.Results {
+		out.Results = append(out.Results, plain(r.Name+" = "+r.Value.StringVal))
+	}
+	out.connect()
+	return out
+}
+
+// plain is a text in one line, in which no character steers what shows it, and that
+// XML can have.
+func plain(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ", "\ufffe", "\ufffd", "\uffff", "\ufffd").Replace(api.Plain(text))
+}
+
+// dependencies of a task by order or by result, each once, order first.
+func dependencies(t tektonv1.PipelineTask) []string {
+	out := slices.Clone(t.RunAfter)
+	for _, name := range t.Deps() {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// connect finds the edges: a task that is waited for through another one has none.
+func (p *Pipeline) connect() {
+	all := make([][]int, len(p.Tasks))
+	for i, t := range p.Tasks {
+		for j, from := range p.Tasks {
+			if i != j && !t.Finally && !from.Finally && slices.Contains(t.After, from.Name) {
+				all[i] = append(all[i], j)
+			}
+		}
+	}
+	// above reports whether a task waits for another one, over one edge or more.
+	var above func(task, other int, seen []bool) bool
+	above = func(task, other int, seen []bool) bool {
+		if seen[task] {
+			return false
+		}
+		seen[task] = true
+		return slices.ContainsFunc(all[task], func(j int) bool { return j == other || above(j, other, seen) })
+	}
+	for i := range p.Tasks {
+		for _, j := range all[i] {
+			if !slices.ContainsFunc(all[i], func(k int) bool { return k != j && above(k, j, make([]bool, len(all))) }) {
+				p.Tasks[i].from = append(p.Tasks[i].from, j)
+			}
+		}
+	}
+}
+
+// Formats are the ways to draw.
+func Formats() []string { return []string{"text", "mermaid", "dot", "svg"} }
+
+// Write draws pipelines in one of the Formats: one drawing for all of them.
+func Write(w io.Writer, format string, pipelines []Pipeline) error {
+	draw, ok := map[string]func(*strings.Builder, []Pipeline){"text": text, "mermaid": mermaid, "dot": dot, "svg": svg}[format]
+	if !ok {
+		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
+	}
+	var b strings.Builder
+	draw(&b, pipelines)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// text has a line for each task, in the order of the pipeline.
+func text(b *strings.Builder, pipelines []Pipeline) {
+	for i := range pipelines {
+		p := &pipelines[i]
+		if len(pipelines) > 1 {
+			fmt.Fprintf(b, "%s\n", p.Name)
+		}
+		last := len(p.Tasks) - 1
+		for n, t := range p.Tasks {
+			switch {
+			case t.Finally && (n == 0 || !p.Tasks[n-1].Finally):
+				b.WriteString("finally\n")
+			case n == 0:
+				b.WriteString("tasks\n")
+			}
+			mark := "├─"
+			if n == last || p.Tasks[n+1].Finally != t.Finally {
+				mark = "└─"
+			}
+			fmt.Fprintf(b, "%s %s", mark, t.Name)
+			if len(t.After) > 0 {
+				fmt.Fprintf(b, "  after %s", strings.Join(t.After, ", "))
+			}
+			for _, w := range t.When {
+				fmt.Fprintf(b, "  when %s", w)
+			}
+			b.WriteString("\n")
+		}
+		for _, r := range p.Results {
+			fmt.Fprintf(b, "result %s\n", r)
+		}
+	}
+}
+
+// about says in words what a drawing can only hint at.
+func (t *Task) about() string {
+	words := []string{t.Name}
+	if t.Finally {
+		words[0] += ", finally"
+	}
+	if len(t.After) > 0 {
+		words = append(words, "after "+strings.Join(t.After, ", "))
+	}
+	for _, w := range t.When {
+		words = append(words, "when "+w)
+	}
+	if len(t.Steps) > 0 {
+		words = append(words, "steps: "+strings.Join(t.Steps, ", "))
+	}
+	return strings.Join(words, "; ")
+}

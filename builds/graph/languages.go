@@ -1,0 +1,103 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// mermaid draws a flowchart. Its page on flowcharts gives the rules: text in
+// quotes, and characters that mean something as decimal entities, #34; for a quote.
+func mermaid(b *strings.Builder, pipelines []Pipeline) {
+	b.WriteString("flowchart TD\n")
+	for n, p := range pipelines {
+		indent, prefix := "  ", ""
+		if len(pipelines) > 1 {
+			prefix = fmt.Sprintf("b%d_", n+1)
+			fmt.Fprintf(b, "  subgraph %sbuild[\"%s\"]\n", prefix, entities(p.Name))
+			indent = "    "
+		}
+		for i, t := range p.Tasks {
+			fmt.Fprintf(b, "%s%s[\"%s\"]\n", indent, prefix+p.id(i), entities(t.Name))
+		}
+		for i, t := range p.Tasks {
+			label := ""
+			if len(t.When) > 0 {
+				label = "|\"" + entities(strings.Join(t.When, " and ")) + "\"|"
+			}
+			for _, from := range t.from {
+				fmt.Fprintf(b, "%s%s -->%s %s\n", indent, prefix+p.id(from), label, prefix+p.id(i))
+			}
+			if t.Finally {
+				fmt.Fprintf(b, "%s%sfinally((finally)) -.->%s %s\n", indent, prefix, label, prefix+p.id(i))
+			}
+		}
+		if len(pipelines) > 1 {
+			b.WriteString("  end\n")
+		}
+	}
+}
+
+// id of a task in Mermaid: its name where that is one of Kubernetes, with a prefix
+// that keeps it from being a word of the language, such as end.
+func (p *Pipeline) id(task int) string {
+	name := p.Tasks[task].Name
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
+	if strings.ContainsFunc(name, other) || name == "" {
+		return fmt.Sprintf("n_%d", task+1)
+	}
+	return "t_" + strings.ReplaceAll(name, "-", "_")
+}
+
+// entities leaves what has a meaning neither to Mermaid, nor to the Markdown and HTML
+// in its labels.
+func entities(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" -.,:/()", r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "#%d;", r)
+		}
+	}
+	return b.String()
+}
+
+// dot draws one graph for each pipeline, as Graphviz reads them.
+func dot(b *strings.Builder, pipelines []Pipeline) {
+	for _, p := range pipelines {
+		fmt.Fprintf(b, "digraph %s {\n  rankdir=LR\n  node [shape=box, style=rounded]\n", quoted(p.Name))
+		finally := ""
+		for i, t := range p.Tasks {
+			label := []string{t.Name}
+			for _, w := range t.When {
+				label = append(label, "when "+w)
+			}
+			node := fmt.Sprintf("n%d [label=%s, tooltip=%s]\n", i+1, quoted(label...), quoted(t.about()))
+			if t.Finally {
+				finally += "    " + node
+			} else {
+				b.WriteString("  " + node)
+			}
+		}
+		if finally != "" {
+			fmt.Fprintf(b, "  subgraph cluster_finally {\n    label=finally\n    style=dashed\n%s  }\n", finally)
+		}
+		for i, t := range p.Tasks {
+			for _, from := range t.from {
+				fmt.Fprintf(b, "  n%d -> n%d\n", from+1, i+1)
+			}
+		}
+		b.WriteString("}\n")
+	}
+}
+
+// quoted gives lines as a string of DOT. Graphviz reads backslashes in labels, and
+// entities of HTML.
+func quoted(lines ...string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;")
+	for i := range lines {
+		lines[i] = escape.Replace(lines[i])
+	}
+	return `"` + strings.Join(lines, `\n`) + `"`
+}
