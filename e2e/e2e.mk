@@ -81,3 +81,10 @@ test-e2e:
 
 demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster and run it, step by step
 	@e2e/demo-build.sh
+
+.PHONY: pictures
+pictures: ## Take the pictures in docs/images again; tests in Chromium leave them in .cache/pictures
+	ARMATURE_TEST_PEERS=required $(GO) test -count=1 -run 'InABrowser' ./render/page
+	$(GO) test -run Docs ./builds/graph -update
+	cp $(CACHE)/pictures/explain-docs.png docs/images/explain.png
+	cp $(CACHE)/pictures/diff-docs.png docs/images/diff.png

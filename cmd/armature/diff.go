@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/compare"
+	"github.com/armature-dev/armature/render/page"
 )
 
 // The exit status of diff, as that of other programs of this name: 1 says that
@@ -42,6 +43,10 @@ cluster: a unified diff of each object that would be created, changed or pruned.
 API server computes it by dry runs, so that its defaults do not show as differences.
 The values of Secrets are masked.
 
+With -o html, diff prints one page for a browser: what needs a restart, and the lines
+that differ of each object. The page loads nothing and runs no script; the values of
+Secrets are masked in it.
+
 Nothing is written in either case. With --exit-code the exit status is 1 where
 something differs and 0 where nothing does, as kubectl diff's, which is the default
 in a cluster; with --exit-code=false it is 0 whatever differs, as git diff's, which
@@ -50,6 +55,7 @@ example because one of the two does not render or the cluster does not answer.`,
 		Example: `  armature diff apps/ --against main
   armature diff apps/ --against v1.2.0 --to v1.3.0
   armature diff apps/ --against origin/main -o markdown >> "$GITHUB_STEP_SUMMARY"
+  armature diff apps/ --against origin/main -o html > changes.html
   armature diff apps/ --against HEAD --exit-code
 
   armature diff apps/weather -n team1
@@ -64,12 +70,12 @@ example because one of the two does not render or the cluster does not answer.`,
 	live.flags(cmd)
 	ofCluster := slices.DeleteFunc(flagNames(cmd), func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where something differs (default: true in a cluster, false with --against)")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json; with --against markdown, in a cluster yaml")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, html or json; with --against markdown, in a cluster yaml")
 	formats := func() []string {
 		if revision.against != "" {
-			return compare.Formats()
+			return append(compare.Formats(), "html")
 		}
-		return []string{"text", "json", "yaml"}
+		return []string{"text", "json", "yaml", "html"}
 	}
 	if err := cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return formats(), cobra.ShellCompDirectiveNoFileComp
@@ -130,6 +136,13 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 		return false, fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
 	}
 	report := compare.Packages(before, after)
+	if format == "html" {
+		changes, err := page.ChangesOf(fmt.Sprintf("%s: %s against %s", path, side(d.to), d.against), &report)
+		if err == nil {
+			err = page.Diff(cmd.OutOrStdout(), changes)
+		}
+		return !report.Empty(), err
+	}
 	if err := report.Write(cmd.OutOrStdout(), format); err != nil {
 		return false, err
 	}

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/armature-dev/armature/render/apply"
+	"github.com/armature-dev/armature/render/page"
 )
 
 // clusterDiff compares a package with what a cluster has.
@@ -70,10 +73,29 @@ func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color b
 		}
 		paint(out, r.Diff, color)
 	}
-	if format != "text" {
-		return differs, printObjects(out, format, l)
+	switch format {
+	case "text":
+		return differs, nil
+	case "html":
+		return differs, page.Diff(out, changesOf(l))
 	}
-	return differs, nil
+	return differs, printObjects(out, format, l)
+}
+
+// changesOf gives what a page shows of a listing with diffs.
+func changesOf(l listing) page.Changes {
+	c := page.Changes{Title: "Package " + l.Package.Name + " in namespace " + l.Package.Namespace}
+	var counts []string
+	for _, action := range slices.Sorted(maps.Keys(l.Summary)) {
+		counts = append(counts, fmt.Sprintf("%d %s", l.Summary[action], action))
+	}
+	c.Summary = strings.Join(counts, ", ")
+	for i := range l.Objects {
+		if r := &l.Objects[i]; r.Action != apply.Unchanged && r.Action != apply.Skip {
+			c.Changes = append(c.Changes, page.Change{Object: r.Title(), Effect: string(r.Action), Headline: r.Reason, Lines: r.Diff})
+		}
+	}
+	return c
 }
 
 // paint writes a diff, in colours if asked.

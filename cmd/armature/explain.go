@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -17,12 +19,14 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
+	"github.com/armature-dev/armature/render/page"
 )
 
 func explainCommand() *cobra.Command {
 	in := input{format: "text"}
 	var format, root string
 	var pick explain.Selection
+	formats := []string{"text", "html", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "explain FILE [FIELD]",
 		Short: "Show which function and which input set each rendered line",
@@ -34,18 +38,23 @@ set it, or "default".
 The package is the nearest folder at or above FILE with an armature.yaml, else
 the folder of FILE; --package names another.
 
+With -o html it prints one page for a browser, with lines coloured by the function
+that wrote them. The page loads nothing and runs no script; values of Secrets are
+masked in it.
+
 FIELD is a path. Items of lists go by their name, or else by their index:
 spec.template.spec.initContainers[envoy-proxy].ports. Keys with dots are in
 brackets: data[envoy.yaml].`,
 		Example: `  armature explain apps/web.yaml
   armature explain apps/web.yaml spec.template.spec.initContainers[envoy-proxy].ports
   armature explain apps/web.yaml data[routes.yaml] --object ConfigMap/web-token-exchange
+  armature explain apps/web.yaml -o html > web.html
   armature explain apps/web.yaml -o json`,
 		Args:              args(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "text" && format != "json" && format != "yaml" {
-				return usageError{fmt.Errorf("unknown format %q for --output: choose from text, json, yaml", format)}
+			if !slices.Contains(formats, format) {
+				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(formats, ", "))}
 			}
 			if len(args) == 2 {
 				pick.Field = args[1]
@@ -77,8 +86,8 @@ brackets: data[envoy.yaml].`,
 	cmd.Flags().StringVar(&in.lock, "lock", "", "ImageLock to use (default: armature.lock at the root of the package)")
 	cmd.Flags().StringVar(&root, "package", "", "folder of the package (default: the nearest one with an armature.yaml)")
 	cmd.Flags().StringVar(&pick.Object, "object", "", "explain one object of the file: Kind/name")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
-	complete(cmd, "output", []string{"text", "json", "yaml"})
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, html, json or yaml")
+	complete(cmd, "output", formats)
 	return cmd
 }
 
@@ -129,6 +138,8 @@ func nearestPackage(folder string) (string, error) {
 
 func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 	switch format {
+	case "html":
+		return page.Explain(w, e)
 	case "json":
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)

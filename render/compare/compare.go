@@ -83,6 +83,8 @@ type Workload struct {
 	Identity    []Difference `json:"identity,omitempty"`
 	Permissions []Difference `json:"permissions,omitempty"`
 	Images      []Difference `json:"images,omitempty"`
+	// Sides are the texts that were compared.
+	Sides Sides `json:"-"`
 }
 
 // Difference is a value before and after, empty where there is none.
@@ -96,7 +98,11 @@ type Difference struct {
 type Object struct {
 	Object krm.Ref `json:"object"`
 	Effect Effect  `json:"effect"`
+	Sides  Sides   `json:"-"`
 }
+
+// Sides are an object before and after, nil where it is not there.
+type Sides struct{ was, is *item }
 
 // Empty reports whether nothing differs.
 func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects) == 0 }
@@ -171,11 +177,12 @@ func Packages(before, after Package) Report {
 			either = was
 		}
 		if w, isWorkload := c.workload(either, was, is); isWorkload {
+			w.Sides = Sides{was, is}
 			if w.Effect != "" {
 				r.Workloads = append(r.Workloads, w)
 			}
 		} else if effect := effectOf(was, is); effect != "" {
-			r.Objects = append(r.Objects, Object{either.ref, effect})
+			r.Objects = append(r.Objects, Object{either.ref, effect, Sides{was, is}})
 		}
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int { return byRef(a.Object, b.Object) })

@@ -37,7 +37,8 @@ func (r *Report) Write(w io.Writer, format string) error {
 // maxFields bounds how many changed fields people are shown of a workload.
 const maxFields = 8
 
-func (w *Workload) headline() string {
+// Headline says what the change does, in one line: "rolls: spec.template…image".
+func (w *Workload) Headline() string {
 	text := string(w.Effect)
 	switch w.Effect {
 	case Restart:
@@ -89,7 +90,7 @@ func (d Difference) String() string {
 func (r *Report) text(b *strings.Builder) {
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
-		fmt.Fprintf(b, "%s  %s\n", w.Object, w.headline())
+		fmt.Fprintf(b, "%s  %s\n", w.Object, w.Headline())
 		for _, line := range w.details() {
 			fmt.Fprintf(b, "    %s\n", line)
 		}
@@ -163,7 +164,7 @@ func (r *Report) markdown(b *strings.Builder) {
 
 // emphasis is the headline with what interrupts service in bold.
 func emphasis(w *Workload) string {
-	text := w.headline()
+	text := w.Headline()
 	if !slices.Contains([]Effect{Rolls, Replaced, Removed, Restart}, w.Effect) {
 		return escape(text)
 	}

@@ -1,0 +1,146 @@
+package page
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/render/compare"
+)
+
+// Changes are what a diff found, for a page.
+type Changes struct {
+	// Title says what was compared, Summary counts what differs.
+	Title, Summary string
+	Changes        []Change
+}
+
+// Change is an object that differs.
+type Change struct {
+	// Object is its name, Effect what happens to it in a word, Headline in a line.
+	Object, Effect, Headline string
+	// Restart are the keys that running pods have old values of until they restart.
+	Restart []string
+	// Details are values that others see, before and after.
+	Details []Detail
+	// Lines are a unified diff; "" where no line of the object differs.
+	Lines string
+}
+
+// Detail is a value of a kind, such as "image", before and after; empty where there
+// is none.
+type Detail struct{ Kind, Name, Before, After string }
+
+// ChangesOf gives the changes of a report, what interrupts service first.
+func ChangesOf(title string, r *compare.Report) (Changes, error) {
+	c := Changes{Title: title, Summary: r.Summary()}
+	for i := range r.Workloads {
+		w := &r.Workloads[i]
+		lines, err := w.Sides.Lines()
+		if err != nil {
+			return c, err
+		}
+		change := Change{Object: w.Object.String(), Effect: string(w.Effect), Headline: w.Headline(), Lines: lines}
+		if w.Effect == compare.Restart { // others restart by themselves
+			change.Restart = w.Restart
+		}
+		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity, "permission": w.Permissions, "image": w.Images} {
+			for _, d := range differences {
+				change.Details = append(change.Details, Detail{kind, d.Name, d.Before, d.After})
+			}
+		}
+		slices.SortStableFunc(change.Details, func(a, b Detail) int { return strings.Compare(a.Kind, b.Kind) })
+		c.Changes = append(c.Changes, change)
+	}
+	rank := []compare.Effect{compare.Replaced, compare.Removed, compare.Restart, compare.Rolls, compare.Reloads, compare.Changed, compare.Added}
+	slices.SortStableFunc(c.Changes, func(a, b Change) int {
+		return slices.Index(rank, compare.Effect(a.Effect)) - slices.Index(rank, compare.Effect(b.Effect))
+	})
+	for i := range r.Objects {
+		o := &r.Objects[i]
+		lines, err := o.Sides.Lines()
+		if err != nil {
+			return c, err
+		}
+		c.Changes = append(c.Changes, Change{Object: o.Object.String(), Effect: string(o.Effect), Lines: lines})
+	}
+	return c, nil
+}
+
+// difference is the page of changes.
+type difference struct {
+	Changes
+	Counts   []tally
+	Restarts []shown // what somebody has to restart
+	Shown    []shown
+	Open     bool
+}
+
+type tally struct {
+	Effect  string
+	Objects int
+	First   int // the ID of the first
+}
+
+// shown is a change as the page has it.
+type shown struct {
+	Change
+	ID    int
+	Rows  []row
+	Plus  int
+	Minus int
+}
+
+// row is a line of a diff. Its class is a for an added one, r for a removed one, h for
+// the head of a hunk, c for what stays.
+type row struct{ Class, Text string }
+
+// Diff prints changes: a summary, what needs a restart, and the lines that differ of
+// each object.
+func Diff(w io.Writer, c Changes) error {
+	return write(w, "diff.html", differenceOf(c))
+}
+
+func differenceOf(c Changes) *difference {
+	p := &difference{Changes: c}
+	rows := 0
+	for i, change := range c.Changes {
+		s := shown{Change: change, ID: i + 1}
+		s.read(change.Lines)
+		rows += len(s.Rows)
+		p.Shown = append(p.Shown, s)
+		if len(change.Restart) > 0 {
+			p.Restarts = append(p.Restarts, s)
+		}
+		at := slices.IndexFunc(p.Counts, func(t tally) bool { return t.Effect == change.Effect })
+		if at < 0 {
+			at = len(p.Counts)
+			p.Counts = append(p.Counts, tally{Effect: change.Effect, First: s.ID})
+		}
+		p.Counts[at].Objects++
+	}
+	p.Open = rows <= open
+	return p
+}
+
+// read takes a unified diff apart.
+func (s *shown) read(unified string) {
+	inside := false
+	for text := range strings.Lines(unified) {
+		text = strings.TrimRight(text, "\r\n")
+		switch {
+		case strings.HasPrefix(text, "@@"):
+			inside = true
+			s.Rows = append(s.Rows, row{"h", text})
+		case !inside: // the names of the two sides
+		case strings.HasPrefix(text, "+"):
+			s.Plus++
+			s.Rows = append(s.Rows, row{"a", text})
+		case strings.HasPrefix(text, "-"):
+			s.Minus++
+			s.Rows = append(s.Rows, row{"r", text})
+		default:
+			s.Rows = append(s.Rows, row{"c", text})
+		}
+	}
+}

@@ -1,0 +1,70 @@
+// Package page prints what explain and compare found as pages for a browser. A page
+// is one file that loads nothing, runs nothing, and can be mailed, attached or
+// printed. Whatever manifests hold, it shows as text.
+package page
+
+import (
+	"bufio"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+//go:embed templates
+var files embed.FS
+
+// templates are parsed when the first page is printed: other commands pay nothing.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{"plain": plain, "count": count}).ParseFS(files, "templates/*"))
+})
+
+// write prints a page. An error is one of w: the data of a page has its types.
+func write(w io.Writer, name string, data any) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	if err := templates().ExecuteTemplate(out, name, data); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// open is how many lines a page shows at first. One with more shows its objects
+// closed, so that a browser does not lay out what nobody looks at.
+const open = 2000
+
+// plain shows characters that cannot be seen, or that turn the direction of text, by
+// their numbers: ⟨U+202E⟩. What html/template escapes is its own affair.
+func plain(text string) string {
+	if utf8.ValidString(text) && strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text { // a byte that is not UTF-8 is U+FFFD
+		if hidden(r) {
+			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool {
+	return r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co))
+}
+
+// count gives "1 line", "2,345 lines".
+func count(n int, one string) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	if n != 1 {
+		one += "s"
+	}
+	return digits + " " + one
+}
