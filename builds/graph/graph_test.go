@@ -330,6 +330,6 @@ func TestSeveralBuilds(t *testing.T) {
 		}
 	}
 	if err := graph.Write(io.Discard, "png", []graph.Pipeline{one}); err == nil {
-		t.Error("an unknown format is no error")
+		t.Error("an unknown format is accepted")
 	}
 }
