@@ -16,9 +16,6 @@ import (
 // Code Requirements".
 const MountPath = "/etc/kagenti/trace"
 
-// OTelConfig is the key of the OpenTelemetry declarative configuration.
-const OTelConfig = "otel-config.yaml"
-
 // AppendConfigMap appends the workload's ConfigMap as a YAML document without
 // separators.
 func AppendConfigMap(dst []byte, s *identity.Settings) []byte {

@@ -8,16 +8,8 @@ package api
 
 import "github.com/armature-dev/armature/functions/api/keys"
 
-// API groups of the pillar CRs.
-const (
-	// PillarsV1alpha1 is the group of TokenExchange, AgentTrace and AgentCard
-	// in source 001.
-	PillarsV1alpha1 = "kagenti.io/v1alpha1"
-	// AgentsV1alpha1 is the group in which AgentCard was published.
-	AgentsV1alpha1 = "agent.kagenti.dev/v1alpha1"
-	// RenderV1alpha1 is the group of RenderConfig.
-	RenderV1alpha1 = keys.V1alpha1
-)
+// RenderV1alpha1 is the API version of RenderConfig and ImageLock.
+const RenderV1alpha1 = keys.V1alpha1
 
 // TypeMeta says what an object is.
 type TypeMeta struct {
