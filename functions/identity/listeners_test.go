@@ -1,0 +1,30 @@
+package identity_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/armature-dev/armature/functions/identity"
+)
+
+// TestInjectedPorts: what an author's container must not listen on.
+func TestInjectedPorts(t *testing.T) {
+	base, _ := identity.Base(nil)
+	w := weatherAgent()
+	ports := func() string {
+		s, _ := identity.Resolve(&base, w, nil, nil, nil)
+		var out []string
+		for _, l := range s.InjectedPorts() {
+			out = append(out, fmt.Sprint(l.Port))
+		}
+		return strings.Join(out, " ")
+	}
+	if got, want := ports(), "9901 9090 15125 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.SPIFFE = false
+	if got, want := ports(), "9901 9090 8080 15123 15124"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
