@@ -290,7 +290,7 @@ func TestRuntimeScript(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not on the PATH")
 	}
-	script, err := filepath.Abs(filepath.Join(root, "functions/asyncactor/asya_runtime.py"))
+	script, err := filepath.Abs(filepath.Join(root, "functions/asyncactor/runtime_http.py"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,14 +12,76 @@ type AsyncActor struct {
 
 // AsyncActorSpec is the specification of an AsyncActor.
 type AsyncActorSpec struct {
-	// Transport names one of spec.asya.transports in the RenderConfig. Required.
-	Transport string `json:"transport"`
+	// Transport names one of spec.asya.transports in the RenderConfig. Required,
+	// but for generation next, which uses the only one that is enabled.
+	Transport string `json:"transport,omitempty"`
 	// Sidecar changes the container that is added.
 	Sidecar AsyaSidecar `json:"sidecar,omitempty"`
 	Timeout AsyaTimeout `json:"timeout,omitempty"`
 	Scaling AsyaScaling `json:"scaling,omitempty"`
-	// Workload is what works. Required.
-	Workload AsyaWorkload `json:"workload"`
+	// Workload is what works. Required, unless the fields below say it: those are
+	// how Asya writes actors since 0.5.4.
+	Workload AsyaWorkload `json:"workload,omitempty"`
+
+	// Actor is the name of the resource.
+	Actor string `json:"actor,omitempty"`
+	// Image and Handler (module.function) are of the container asya-runtime, and
+	// required; so are the optional fields that a container has under these names.
+	Image           string           `json:"image,omitempty"`
+	Handler         string           `json:"handler,omitempty"`
+	ImagePullPolicy string           `json:"imagePullPolicy,omitempty"`
+	Env             []map[string]any `json:"env,omitempty"`
+	Resources       map[string]any   `json:"resources,omitempty"`
+	VolumeMounts    []map[string]any `json:"volumeMounts,omitempty"`
+	// SecretRefs are variables whose values are keys of Secrets.
+	SecretRefs []AsyaSecretRef `json:"secretRefs,omitempty"`
+	// PythonExecutable starts the runtime. Default python3.
+	PythonExecutable string `json:"pythonExecutable,omitempty"`
+	// Replicas counts where scaling is not enabled. Default 1.
+	Replicas *int `json:"replicas,omitempty"`
+	// Tolerations, NodeSelector and Volumes are those of a pod.
+	Tolerations  []map[string]any  `json:"tolerations,omitempty"`
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	Volumes      []map[string]any  `json:"volumes,omitempty"`
+	// Resiliency says what the sidecar does about failures. Default: nothing.
+	Resiliency *AsyaResiliency `json:"resiliency,omitempty"`
+}
+
+// AsyaSecretRef names a Secret in the namespace of the actor.
+type AsyaSecretRef struct {
+	SecretName string          `json:"secretName"`
+	Keys       []AsyaSecretKey `json:"keys"`
+}
+
+// AsyaSecretKey is a key of a Secret, and the variable that gets its value.
+type AsyaSecretKey struct {
+	Key    string `json:"key"`
+	EnvVar string `json:"envVar"`
+}
+
+// AsyaResiliency is what the sidecar does about failures. Retry and
+// NonRetryableErrors are of generation 0.5, Policies and Rules of generation next,
+// which get them as JSON.
+type AsyaResiliency struct {
+	// ActorTimeout bounds work on one message, as a Go duration. Default 5m.
+	ActorTimeout       string           `json:"actorTimeout,omitempty"`
+	Retry              *AsyaRetry       `json:"retry,omitempty"`
+	NonRetryableErrors []string         `json:"nonRetryableErrors,omitempty"`
+	Policies           map[string]any   `json:"policies,omitempty"`
+	Rules              []map[string]any `json:"rules,omitempty"`
+}
+
+// AsyaRetry is when a message is tried again. What is left out is the sidecar's
+// default.
+type AsyaRetry struct {
+	// Policy is exponential or constant.
+	Policy      string `json:"policy,omitempty"`
+	MaxAttempts *int   `json:"maxAttempts,omitempty"`
+	// InitialInterval and MaxInterval are Go durations.
+	InitialInterval    string   `json:"initialInterval,omitempty"`
+	MaxInterval        string   `json:"maxInterval,omitempty"`
+	BackoffCoefficient *float64 `json:"backoffCoefficient,omitempty"`
+	Jitter             *bool    `json:"jitter,omitempty"`
 }
 
 // AsyaSidecar changes the container asya-sidecar.
@@ -44,12 +106,18 @@ type AsyaTimeout struct {
 
 // AsyaScaling is by the length of the queue, with KEDA.
 type AsyaScaling struct {
-	// Enabled renders a ScaledObject, which then owns the replicas. Default false.
-	Enabled bool `json:"enabled,omitempty"`
+	// Enabled renders a ScaledObject, which then owns the replicas. Default false;
+	// true for actors without spec.workload.
+	Enabled *bool `json:"enabled,omitempty"`
 	// MinReplicas and MaxReplicas default to 0 and 50.
 	MinReplicas *int `json:"minReplicas,omitempty"`
 	MaxReplicas *int `json:"maxReplicas,omitempty"`
-	// PollingInterval and CooldownPeriod are seconds. Default 10 and 60.
+	// MinReplicaCount and MaxReplicaCount are their names in actors without
+	// spec.workload, and default to 0 and 10.
+	MinReplicaCount *int `json:"minReplicaCount,omitempty"`
+	MaxReplicaCount *int `json:"maxReplicaCount,omitempty"`
+	// PollingInterval and CooldownPeriod are seconds. Default 10 and 60; 30 and 300
+	// for actors without spec.workload.
 	PollingInterval *int `json:"pollingInterval,omitempty"`
 	CooldownPeriod  *int `json:"cooldownPeriod,omitempty"`
 	// QueueLength is how many messages one replica is good for. Default 5.
@@ -77,28 +145,34 @@ type AsyaWorkload struct {
 	// PythonExecutable starts the runtime. Default python3.
 	PythonExecutable string `json:"pythonExecutable,omitempty"`
 	// Template is a pod template with one container asya-runtime. Required.
-	Template map[string]any `json:"template"`
+	Template map[string]any `json:"template,omitempty"`
 }
 
 // AsyaSpec configures what the values of the operator's Helm chart did.
 type AsyaSpec struct {
+	// Generation says which releases of Asya the actors are for. It decides the
+	// sidecar's default image and environment, the runtime script, the names of
+	// queues, and where messages end: "0.1", "0.2" (0.2.0 to 0.5.0, the default),
+	// "0.5" (0.5.1 to 0.5.5) or "next" (after 0.5.5). What a generation does not
+	// know is an error.
+	Generation *string `json:"generation,omitempty"`
 	// Transports are by name what AsyncActors refer to.
 	Transports map[string]AsyaTransport `json:"transports,omitempty"`
-	// SidecarImage is the default of all sidecars. Default asya-sidecar:latest.
+	// SidecarImage is the default of all sidecars. Default: the generation's.
 	SidecarImage *string `json:"sidecarImage,omitempty"`
 	// GatewayURL reaches the sidecars as ASYA_GATEWAY_URL. Default: that variable
 	// of the container asya-runtime, or none.
 	GatewayURL *string `json:"gatewayURL,omitempty"`
 	// RuntimeScript is the text of asya_runtime.py. Default: the one of
-	// RuntimeScriptFile, or Armature's.
+	// RuntimeScriptFile, or Armature's for the generation.
 	RuntimeScript *string `json:"runtimeScript,omitempty"`
 	// RuntimeScriptFile is a file of the package, or beside a package that is a
 	// single file, that holds the text. Hosts of functions pass manifests only:
 	// there it cannot be found.
 	RuntimeScriptFile *string `json:"runtimeScriptFile,omitempty"`
-	// QueueNames is "namespaced" (the default: asya-<namespace>-<actor>, which
-	// later releases of the sidecar expect) or "actor" (asya-<actor>, which 004
-	// documents and two namespaces can clash over).
+	// QueueNames is "namespaced" (asya-<namespace>-<actor>, the default of every
+	// generation but 0.1) or "actor" (asya-<actor>, which 004 documents and two
+	// namespaces can clash over). "actor" without a generation chooses 0.1.
 	QueueNames *string `json:"queueNames,omitempty"`
 }
 
@@ -146,6 +220,22 @@ type AsyaQueues struct {
 	AutoCreate *bool `json:"autoCreate,omitempty"`
 	// DeletionPolicy is delete (the default: a queue goes with its actor) or retain.
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+	// ForceRecreate is accepted because the operator's chart has it. Neither the
+	// operator nor a render deletes queues because of it, as a warning says.
+	ForceRecreate bool `json:"forceRecreate,omitempty"`
+	// DLQ declares queues for the messages that nobody could work on.
+	DLQ AsyaDLQ `json:"dlq,omitempty"`
+}
+
+// AsyaDLQ is about dead-letter queues, as in the operator's chart.
+type AsyaDLQ struct {
+	// Enabled declares them. Default false. SQS has one for all actors (of a
+	// namespace, since generation 0.5) and needs accountId; RabbitMQ has one each.
+	Enabled bool `json:"enabled,omitempty"`
+	// MaxRetryCount is how often SQS hands a message out before it goes there, and
+	// RetentionDays how long SQS keeps it. Default 3 and 14. RabbitMQ uses neither.
+	MaxRetryCount *int `json:"maxRetryCount,omitempty"`
+	RetentionDays *int `json:"retentionDays,omitempty"`
 }
 
 // SecretKey is a key of a Secret.

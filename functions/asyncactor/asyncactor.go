@@ -4,7 +4,7 @@
 package asyncactor
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,7 +27,8 @@ const (
 	scriptName   = "asya_runtime.py"
 	scriptPath   = "/opt/asya/" + scriptName
 
-	happyEnd, errorEnd = "happy-end", "error-end"
+	happyEnd, errorEnd = "happy-end", "error-end" // until 0.5.0
+	sink, sump         = "x-sink", "x-sump"       // since
 
 	defaultSidecarImage = "asya-sidecar:latest"
 	defaultProcessing   = 300
@@ -35,8 +36,8 @@ const (
 )
 
 // Expand makes the objects of an AsyncActor.
-func Expand(r *expand.Resource, config *api.AsyaSpec) {
-	e := expander{Resource: r, config: config}
+func Expand(r *expand.Resource, config *api.AsyaSpec, g *generation) {
+	e := expander{Resource: r, config: config, generation: g}
 	if !r.Decode("async-actor/field", &e.actor) {
 		return
 	}
@@ -45,6 +46,7 @@ func Expand(r *expand.Resource, config *api.AsyaSpec) {
 		return
 	}
 	e.workload()
+	e.governingService()
 	e.runtimeConfigMap()
 	e.serviceAccount()
 	e.queue()
@@ -53,10 +55,12 @@ func Expand(r *expand.Resource, config *api.AsyaSpec) {
 
 type expander struct {
 	*expand.Resource
-	config    *api.AsyaSpec
-	actor     api.AsyncActor
-	transport *transport
-	template  *yaml.RNode // of the pods, as the author wrote it
+	config     *api.AsyaSpec
+	generation *generation
+	actor      api.AsyncActor
+	transport  *transport
+	template   *yaml.RNode // of the pods, as the author wrote it
+	short      bool        // the actor has no spec.workload
 }
 
 func (e *expander) error(rule, field, message, hint string) {
@@ -78,9 +82,12 @@ func (e *expander) add(o expand.Object, component string) {
 	e.Add(o)
 }
 
-// selector is what the operator selected pods by. It depends on nothing that
-// changes, because a selector is immutable.
+// selector is what the generation selected pods by. It depends on nothing else
+// that changes, because a selector is immutable.
 func (e *expander) selector() map[string]string {
+	if e.generation.short {
+		return map[string]string{"app.kubernetes.io/name": e.Name}
+	}
 	return map[string]string{"app": e.Name, "asya.sh/asya": e.Name, "asya.sh/workload": strings.ToLower(e.kind())}
 }
 
@@ -92,7 +99,7 @@ func (e *expander) kind() string {
 }
 
 // endActor reports whether the actor ends the way of messages.
-func (e *expander) endActor() bool { return e.Name == happyEnd || e.Name == errorEnd }
+func (e *expander) endActor() bool { return slices.Contains(e.generation.ends, e.Name) }
 
 func value(p *int, fallback int) int {
 	if p == nil {
@@ -117,17 +124,36 @@ func (e *expander) workload() {
 	if e.kind() == "StatefulSet" {
 		spec = object("serviceName", e.Name, "selector", object("matchLabels", e.selector()))
 	}
-	if !e.actor.Spec.Scaling.Enabled { // otherwise KEDA owns the replicas
-		spec = append(object("replicas", value(e.actor.Spec.Workload.Replicas, 1)), spec...)
+	if !e.scales() { // otherwise KEDA owns the replicas
+		spec = append(object("replicas", value(e.replicas(), 1)), spec...)
 	}
 	spec = append(spec, object("template", e.template.YNode())...)
 	e.add(expand.Object{APIVersion: "apps/v1", Kind: e.kind(), Name: e.Name, Annotations: expand.Annotations(e.actor.Annotations), Body: object("spec", spec).node()}, "actor")
+}
+
+func (e *expander) replicas() *int {
+	if e.short {
+		return e.actor.Spec.Replicas
+	}
+	return e.actor.Spec.Workload.Replicas
+}
+
+// governingService is the headless one that a StatefulSet names.
+func (e *expander) governingService() {
+	if e.kind() != "StatefulSet" {
+		return
+	}
+	spec := object("clusterIP", "None", "selector", e.selector())
+	e.add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Body: object("spec", spec).node()}, "service")
 }
 
 // runtime completes the author's container.
 func (e *expander) runtime() {
 	c := e.runtimeContainer()
 	python := e.actor.Spec.Workload.PythonExecutable
+	if e.short {
+		python = e.actor.Spec.PythonExecutable
+	}
 	if python == "" {
 		python = "python3"
 	}
@@ -157,7 +183,7 @@ func (e *expander) runtime() {
 // addSidecar adds the container last, so that the author's stay where they are.
 func (e *expander) addSidecar() {
 	spec := e.actor.Spec.Sidecar
-	image := defaultSidecarImage
+	image := e.generation.image
 	if e.config.SidecarImage != nil {
 		image = *e.config.SidecarImage
 	}
@@ -179,22 +205,26 @@ func (e *expander) addSidecar() {
 	extend(lookup(e.template, "spec"), "containers", c)
 }
 
-// sidecarEnv is 004's "Injected environment variables", followed by the author's,
-// which replace those of the same name.
+// sidecarEnv is 004's "Injected environment variables" as the generation has them,
+// followed by the author's, which replace those of the same name.
 func (e *expander) sidecarEnv() (env []any) {
 	all := []fields{variable("ASYA_LOG_LEVEL", "info")}
 	if url := e.gateway(); url != "" {
 		all = append(all, variable("ASYA_GATEWAY_URL", url))
 	}
 	all = append(all, variable("ASYA_ACTOR_NAME", e.Name))
-	if e.namespaced() {
+	g := e.generation
+	if g.namespaced {
 		all = append(all, variable("ASYA_NAMESPACE", e.Namespace))
 	}
-	all = append(all, variable("ASYA_ACTOR_HAPPY_END", happyEnd), variable("ASYA_ACTOR_ERROR_END", errorEnd))
+	all = append(all, variable(g.success.variable, g.success.actor), variable(g.failure.variable, g.failure.actor))
 	if e.endActor() {
 		all = append(all, variable("ASYA_IS_END_ACTOR", "true"))
 	}
-	all = append(all, variable("ASYA_RUNTIME_TIMEOUT", fmt.Sprintf("%ds", e.processing())))
+	for _, name := range g.timeouts {
+		all = append(all, variable(name, e.timeout()))
+	}
+	all = append(all, e.resiliency()...)
 	all = append(all, e.transport.env(e)...)
 	all = append(all, variable("ASYA_SOCKET_DIR", socketDir))
 	for _, v := range all {
@@ -248,8 +278,11 @@ func (e *expander) podSpec() {
 	}
 	labels := lookup(metadata, "labels")
 	selector := e.selector()
-	for _, key := range []string{"app", "asya.sh/asya", "asya.sh/workload"} {
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		put(labels, key, selector[key])
+	}
+	if e.generation.short {
+		put(labels, "asya.sh/actor", e.Name)
 	}
 }
 
@@ -257,7 +290,7 @@ func (e *expander) podSpec() {
 func (e *expander) runtimeConfigMap() {
 	script := text(e.config.RuntimeScript)
 	if script == "" {
-		script = defaultScript
+		script = *e.generation.script
 	}
 	e.Add(expand.Object{
 		APIVersion: "v1", Kind: "ConfigMap", Name: Runtime, Shared: true,

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 const (
@@ -20,6 +21,7 @@ const (
 // check finds all that is wrong with the actor and its transport. Source: 004,
 // "Validation Rules".
 func (e *expander) check() {
+	e.checkGeneration()
 	e.readTemplate()
 	if e.template != nil {
 		e.checkContainers()
@@ -38,6 +40,13 @@ func (e *expander) check() {
 
 // readTemplate finds the pod template, whose order and comments stay.
 func (e *expander) readTemplate() {
+	if e.generation.short && e.actor.Spec.Workload.Template == nil {
+		e.readShort()
+		return
+	}
+	if e.Has("spec.image") {
+		return // reported
+	}
 	tree, err := e.Parse()
 	if err != nil {
 		e.error("layout", "", err.Error(), "write the object in block style")
@@ -66,13 +75,24 @@ func (e *expander) runtimeContainer() *yaml.RNode {
 	return nil
 }
 
+// podAt is where the author says what the pod has.
+func (e *expander) podAt() string {
+	if e.short {
+		return "spec"
+	}
+	return templateAt + ".spec"
+}
+
 // checkContainers is 004's "Container Naming" and "Runtime Container
 // Restrictions".
 func (e *expander) checkContainers() {
 	found := 0
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for i, c := range elements(e.template, "spec", list) {
-			at := fmt.Sprintf("%s.spec.%s[%d]", templateAt, list, i)
+			at := fmt.Sprintf("%s.%s[%d]", e.podAt(), list, i)
+			if e.short {
+				at = e.podAt()
+			}
 			switch name := scalarOf(c, "name"); {
 			case name == Sidecar:
 				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
@@ -110,7 +130,7 @@ func (e *expander) checkRuntime(c *yaml.RNode, at string) {
 func (e *expander) checkPods() {
 	for i, v := range elements(e.template, "spec", "volumes") {
 		if name := scalarOf(v, "name"); slices.Contains([]string{socketVolume, tmpVolume, Runtime}, name) {
-			e.error("reserved-volume", fmt.Sprintf("%s.spec.volumes[%d].name", templateAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.podAt(), i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
 	selector := e.selector()
@@ -132,21 +152,23 @@ func (e *expander) checkNumbers() {
 		{"spec.timeout.gracefulShutdown", spec.Timeout.GracefulShutdown, 1},
 		{"spec.scaling.minReplicas", spec.Scaling.MinReplicas, 0},
 		{"spec.scaling.maxReplicas", spec.Scaling.MaxReplicas, 1},
+		{"spec.scaling.minReplicaCount", spec.Scaling.MinReplicaCount, 0},
+		{"spec.scaling.maxReplicaCount", spec.Scaling.MaxReplicaCount, 1},
 		{"spec.scaling.pollingInterval", spec.Scaling.PollingInterval, 1},
 		{"spec.scaling.cooldownPeriod", spec.Scaling.CooldownPeriod, 0},
 		{"spec.scaling.queueLength", spec.Scaling.QueueLength, 1},
 		{"spec.workload.replicas", spec.Workload.Replicas, 0},
+		{"spec.replicas", spec.Replicas, 0},
 	} {
 		if n.value != nil && *n.value < n.least {
 			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least), fmt.Sprintf("write %d or more", n.least))
 		}
 	}
-	if min, max := value(spec.Scaling.MinReplicas, defaultMin), value(spec.Scaling.MaxReplicas, defaultMax); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
-		e.error("min-above-max", "spec.scaling.minReplicas", fmt.Sprintf("%d is more than maxReplicas, %d", min, max), "lower it, or raise maxReplicas")
+	if min, max := e.bounds(); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
+		e.error("min-above-max", "spec.scaling."+e.boundName("min"), fmt.Sprintf("%d is more than %s, %d", min, e.boundName("max"), max),
+			"lower it, or raise "+e.boundName("max"))
 	}
-	if a := spec.Scaling.Advanced; a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
-		e.error("metric-type", "spec.scaling.advanced.metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
-	}
+	e.checkScaling()
 	if p := spec.Sidecar.ImagePullPolicy; p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
 		e.error("pull-policy", "spec.sidecar.imagePullPolicy", fmt.Sprintf("%q is not a policy", p), "write Always, IfNotPresent or Never")
 	}
@@ -155,6 +177,9 @@ func (e *expander) checkNumbers() {
 // readTransport is 004's "Transport Validation". The actor's finding says where the
 // configuration is wrong, which all actors share.
 func (e *expander) readTransport() {
+	if e.generation.platform && !e.platformTransport() {
+		return
+	}
 	name := e.actor.Spec.Transport
 	t, known := e.config.Transports[name]
 	names := strings.Join(slices.Sorted(maps.Keys(e.config.Transports)), ", ")
@@ -172,6 +197,27 @@ func (e *expander) readTransport() {
 	default:
 		e.transport = &transport{kind: t.Type, config: t.Config}
 	}
+}
+
+// platformTransport is the only transport that is enabled, where no actor names
+// one.
+func (e *expander) platformTransport() (found bool) {
+	if e.actor.Spec.Transport != "" {
+		return false // reported
+	}
+	var enabled []string
+	for _, name := range slices.Sorted(maps.Keys(e.config.Transports)) {
+		if e.config.Transports[name].Enabled {
+			enabled = append(enabled, name)
+		}
+	}
+	if len(enabled) != 1 {
+		e.error("platform-transport", "spec", fmt.Sprintf("actors of generation %s use the one transport that is enabled, and there are %d: %s", e.generation.name, len(enabled), strings.Join(enabled, ", ")),
+			"enable one of spec.asya.transports in armature.yaml")
+		return false
+	}
+	e.actor.Spec.Transport = enabled[0]
+	return true
 }
 
 // misconfigured reports a mistake in the configuration of the actor's transport.
@@ -195,7 +241,14 @@ func (e *expander) checkTransport() {
 	if p := c.Queues.DeletionPolicy; p != "" && p != "delete" && p != "retain" {
 		e.misconfigured("config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", p), "delete or retain")
 	}
-	if e.namespaced() && e.Namespace == "" {
+	if e.transport.config.Queues.ForceRecreate {
+		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport", "forceRecreate has no effect: a render never deletes queues, as the operator did not",
+			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml", e.actor.Spec.Transport))
+	}
+	if dlq := e.transport.config.Queues.DLQ; value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 || value(dlq.RetentionDays, 1) > 14 {
+		e.misconfigured("config.queues.dlq", "a number that a dead-letter queue does not take", "maxRetryCount of 1 or more, and retentionDays from 1 to 14")
+	}
+	if e.generation.namespaced && e.Namespace == "" {
 		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "say metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
 	}
 }
@@ -251,6 +304,12 @@ func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
 	}
 	if c := c.Credentials; c != nil && (c.AccessKeyID == nil || c.SecretAccessKey == nil) {
 		e.misconfigured("config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both")
+	}
+	if c.Queues.DLQ.Enabled && c.AccountID == "" {
+		e.misconfigured("config.accountId", "a queue names its dead-letter queue by the AWS account", "its twelve digits, in quotes, or queues.dlq.enabled: false")
+	}
+	if e.queueName() == e.sqsDLQ() {
+		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", e.sqsDLQ()), "rename the actor")
 	}
 	if name := e.queueName(); len(name) > maxSQSQueue || !sqsName.MatchString(name) {
 		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")

@@ -40,7 +40,8 @@ func begin(p *contract.Package) contract.Steps {
 	if p.Config.Asya != nil {
 		s.config = *p.Config.Asya
 	}
-	steps := contract.Steps{Expand: func(r *expand.Resource) { Expand(r, &s.config) }}
+	g := generationOf(p, &s.config)
+	steps := contract.Steps{Expand: func(r *expand.Resource) { Expand(r, &s.config, g) }}
 	if file := s.config.RuntimeScriptFile; file != nil && *file != "" {
 		steps.File = &contract.File{Name: *file, Take: s.script}
 		steps.Whole = func() bool { return true } // a script is not a manifest

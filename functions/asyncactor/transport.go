@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/expand"
 )
 
 // The types of transports.
@@ -81,58 +80,12 @@ func (e *expander) visibility() int {
 	return 2 * e.processing()
 }
 
-// namespaced reports whether queues are named after their namespace, so that
-// those of two namespaces do not clash.
-func (e *expander) namespaced() bool { return text(e.config.QueueNames) != "actor" }
-
 // queueName is the queue's in the transport.
 func (e *expander) queueName() string {
-	if e.namespaced() {
+	if e.generation.namespaced {
 		return "asya-" + e.Namespace + "-" + e.Name
 	}
 	return "asya-" + e.Name
-}
-
-// onUpdate makes whoever applies leave an existing queue alone: 004, "Do NOT
-// modify queue (preserve messages)". It is Flux's annotation, which `armature
-// apply` heeds too.
-const onUpdate = "kustomize.toolkit.fluxcd.io/ssa"
-
-// queue declares the queue for the operator that makes it: RabbitMQ's topology
-// operator or AWS' controller for SQS.
-func (e *expander) queue() {
-	c := &e.transport.config
-	e.Claim(fmt.Sprintf("queue %s of transport %s", e.queueName(), e.actor.Spec.Transport))
-	if c.Queues.AutoCreate != nil && !*c.Queues.AutoCreate {
-		return
-	}
-	annotations := map[string]string{onUpdate: "IfNotPresent"}
-	retain := c.Queues.DeletionPolicy == "retain"
-	if e.transport.kind == sqs {
-		if retain {
-			annotations["services.k8s.aws/deletion-policy"] = "retain"
-		}
-		spec := object("queueName", e.queueName(), "visibilityTimeout", fmt.Sprint(e.visibility()))
-		tags := map[string]string{"asya.sh/actor": e.Name}
-		if e.Namespace != "" {
-			tags["asya.sh/namespace"] = e.Namespace
-		}
-		for key, value := range c.Tags {
-			tags[key] = value
-		}
-		spec = append(spec, object("tags", tags)...)
-		e.add(expand.Object{APIVersion: "sqs.services.k8s.aws/v1alpha1", Kind: "Queue", Name: "asya-" + e.Name, Annotations: annotations, Body: object("spec", spec).node()}, "queue")
-		return
-	}
-	cluster := object("name", c.Cluster.Name)
-	if c.Cluster.Namespace != "" {
-		cluster = append(cluster, object("namespace", c.Cluster.Namespace)...)
-	}
-	spec := object("name", e.queueName(), "vhost", c.VHost, "durable", true, "autoDelete", false, "rabbitmqClusterReference", cluster)
-	if retain {
-		spec = append(spec, object("deletionPolicy", "retain")...)
-	}
-	e.add(expand.Object{APIVersion: "rabbitmq.com/v1beta1", Kind: "Queue", Name: "asya-" + e.Name, Annotations: annotations, Body: object("spec", spec).node()}, "queue")
 }
 
 // clusterOf reads a RabbitmqCluster from the name of its Service.

@@ -1,0 +1,98 @@
+package asyncactor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// triggerName is the trigger's in formulas.
+const triggerName = "queue"
+
+// maxScaled is how long a name may be, so that KEDA's HorizontalPodAutoscaler
+// keda-hpa-<name> has 63 characters.
+const maxScaled = 63 - len("keda-hpa-")
+
+// checkScaling is what KEDA demands of a ScaledObject.
+func (e *expander) checkScaling() {
+	a := e.actor.Spec.Scaling.Advanced
+	const at = "spec.scaling.advanced"
+	if a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
+		e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
+	}
+	if !e.scales() {
+		return
+	}
+	if len(e.Name) > maxScaled {
+		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
+			fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled))
+	}
+	if a == nil {
+		return
+	}
+	if a.Formula == "" {
+		if a.Target != "" || a.ActivationTarget != "" || a.MetricType != "" {
+			e.error("formula", at, "target, activationTarget and metricType belong to a formula, and there is none", "write spec.scaling.advanced.formula, such as "+triggerName+", or remove them")
+		}
+		return
+	}
+	if target, err := strconv.ParseFloat(a.Target, 64); err != nil || target <= 0 || math.IsInf(target, 0) {
+		e.error("formula", at+".target", "KEDA scales by a formula only towards a target above zero", `write a number in quotes, such as "5"`)
+	}
+	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" && (err != nil || n < 0 || math.IsInf(n, 0)) {
+		e.error("formula", at+".activationTarget", "not a number of zero or more", `write a number in quotes, such as "1"`)
+	}
+	if names := unknownNames(a.Formula); len(names) > 0 {
+		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), triggerName), "write the length of the queue as "+triggerName)
+	}
+}
+
+// formulaWords are the words of KEDA's expression language that are not names.
+var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches", "contains", "startsWith", "endsWith", "let"}
+
+// unknownNames gives the names in a formula that are not the trigger's, each once:
+// what is neither called, nor bound by let, nor a member of something.
+func unknownNames(formula string) (unknown []string) {
+	known := append([]string{triggerName}, formulaWords...)
+	text := []rune(formula)
+	let, member := false, false
+	for i := 0; i < len(text); {
+		c := text[i]
+		switch {
+		case c == '"' || c == '\'' || c == '`':
+			for i++; i < len(text) && text[i] != c; i++ {
+				if text[i] == '\\' && c != '`' {
+					i++
+				}
+			}
+			i++
+		case unicode.IsDigit(c): // with its exponent or base
+			for i < len(text) && (text[i] == '_' || text[i] == '.' || unicode.IsDigit(text[i]) || unicode.IsLetter(text[i])) {
+				i++
+			}
+		case c == '_' || c == '$' || unicode.IsLetter(c):
+			start := i
+			for i < len(text) && (text[i] == '_' || text[i] == '$' || unicode.IsDigit(text[i]) || unicode.IsLetter(text[i])) {
+				i++
+			}
+			name := string(text[start:i])
+			rest := strings.TrimLeftFunc(string(text[i:]), unicode.IsSpace)
+			switch {
+			case let:
+				known = append(known, name)
+			case !member && !strings.HasPrefix(rest, "(") && !slices.Contains(known, name) && !slices.Contains(unknown, name):
+				unknown = append(unknown, name)
+			}
+			let, member = name == "let", false
+		default:
+			if !unicode.IsSpace(c) {
+				member = c == '.'
+			}
+			i++
+		}
+	}
+	return unknown
+}

@@ -1,0 +1,54 @@
+package asyncactor
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestUnknownNames(t *testing.T) {
+	for formula, want := range map[string][]string{
+		"queue":     nil,
+		"queue * 2": nil,
+		"queue > 100 ? max(queue, 1) * 2 : queue / 1e3": nil,
+		"let big = queue * 2; big > 5 ? big : 0":        nil,
+		`"other" == 'a\'b' ? queue : queue`:             nil,
+		"`other \\` == `x` ? 0xFF : queue":              nil,
+		"not (queue > 1) or queue in [1, 2] and true":   nil,
+		"{a: queue}.a":               {"a"}, // a member of an object literal, which KEDA cannot use as a number
+		"rabbit-mq + queue + rabbit": {"rabbit", "mq"},
+		"Queue":                      {"Queue"},
+		"max (queue, messages)":      {"messages"},
+		"":                           nil,
+		"'":                          nil,
+	} {
+		if got := unknownNames(formula); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, not %q", formula, got, want)
+		}
+	}
+}
+
+func TestSuits(t *testing.T) {
+	for image, want := range map[string]string{
+		"asya-sidecar:latest":                               "0.1 0.2 0.5 next",
+		"ghcr.io/example/asya-sidecar:v1":                   "0.1 0.2 0.5 next",
+		"ghcr.io/example/my-asya-sidecar:0.5.2":             "0.1 0.2 0.5 next",
+		"ghcr.io/example/asya-sidecar@sha256:abc":           "0.1 0.2 0.5 next",
+		"asya-sidecar:0.1.1":                                "0.1",
+		"ghcr.io/deliveryhero/asya-sidecar:v0.2.0":          "0.2",
+		"ghcr.io/deliveryhero/asya-sidecar:0.5.0":           "0.2",
+		"localhost:5000/asya-sidecar:0.5.1-rc.1@sha256:abc": "0.5",
+		"ghcr.io/deliveryhero/asya-sidecar:0.5.6":           "next",
+		"ghcr.io/deliveryhero/asya-sidecar:1.0.0":           "next",
+		"ghcr.io/deliveryhero/asya-sidecar:99999999999.0.0": "0.1 0.2 0.5 next",
+	} {
+		got := ""
+		for i := range generations {
+			if generations[i].suits(image) {
+				got += " " + generations[i].name
+			}
+		}
+		if got != " "+want {
+			t.Errorf("%s suits%s, not %s", image, got, want)
+		}
+	}
+}
