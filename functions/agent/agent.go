@@ -14,28 +14,30 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// nameLabel selects an agent's pods. It is the only label that does, so that a
-// change of the author's labels never touches a selector, which is immutable.
+// nameLabel selects an agent's pods. In generation document it is the only label
+// that does, so that a change of the author's labels never touches a selector,
+// which is immutable.
 const nameLabel = "app.kubernetes.io/name"
 
-// defaultPort is the Service's where nobody names one: the published CRD's.
-const defaultPort = 8080
-
 // Expand makes the objects of an Agent.
-func Expand(r *expand.Resource) {
-	e := expander{Resource: r}
+func Expand(r *expand.Resource, g *generation) {
+	e := expander{Resource: r, generation: g}
 	if !r.Decode("agent/field", &e.agent) || !e.readTemplate() {
 		return
 	}
+	e.checkGeneration()
 	r.CheckReplicas("agent", "spec.replicas", e.agent.Spec.Replicas)
 	e.images()
 	e.labels()
+	if g.completes {
+		e.complete()
+	}
 	ports := e.servicePorts()
 	account := e.serviceAccount()
 	e.add("apps/v1", "Deployment", r.Name, e.annotations(), deployment{
 		Spec: deploymentSpec{Replicas: e.agent.Spec.Replicas, Selector: selector{e.selector()}, Template: e.template.YNode()},
 	})
-	e.add("v1", "Service", r.Name+"-svc", nil, service{serviceSpec{Selector: e.selector(), Ports: ports}})
+	e.add("v1", "Service", g.service(r.Name), nil, service{serviceSpec{Selector: map[string]string{nameLabel: e.Name}, Ports: ports}})
 	e.rbac(account)
 	if e.asksFor("network-policy") {
 		e.networkPolicy(ports)
@@ -44,9 +46,10 @@ func Expand(r *expand.Resource) {
 
 type expander struct {
 	*expand.Resource
-	agent    api.Agent
-	template *yaml.RNode // of the pods, as the author wrote it
-	spec     *yaml.RNode // in template
+	generation *generation
+	agent      api.Agent
+	template   *yaml.RNode // of the pods, as the author wrote it
+	spec       *yaml.RNode // in template
 }
 
 type deployment struct {
@@ -76,7 +79,15 @@ func (e *expander) error(rule, field, message, hint string) {
 	e.Report(krm.Error, "agent/"+rule, field, message, hint)
 }
 
-func (e *expander) selector() map[string]string { return map[string]string{nameLabel: e.Name} }
+// selector is the Deployment's. The operator selected by all labels of an Agent.
+func (e *expander) selector() map[string]string {
+	labels := make(map[string]string)
+	if e.generation.selectsByAll {
+		maps.Copy(labels, e.agent.Labels)
+	}
+	labels[nameLabel] = e.Name
+	return labels
+}
 
 func (e *expander) add(apiVersion, kind, name string, annotations map[string]string, body any) {
 	labels := e.authorLabels()
@@ -156,7 +167,7 @@ func (e *expander) images() {
 		if image != "" && (i == 0 || Placeholder(have)) {
 			if !Placeholder(have) && have != image {
 				e.Report(krm.Info, "agent/image-replaced", fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
-					fmt.Sprintf("%s gives way to %s of spec.imageSource", have, image), "")
+					fmt.Sprintf("%s gives way to %s of %s", have, image, e.imageField()), "")
 			}
 			set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
@@ -165,11 +176,24 @@ func (e *expander) images() {
 	}
 }
 
+// imageField is where the image of the source is written.
+func (e *expander) imageField() string {
+	if e.agent.Spec.ImageSource == nil {
+		return "spec.image"
+	}
+	return "spec.imageSource"
+}
+
 // image is that of the source, "" where a finding says why there is none.
 func (e *expander) image() string {
 	source, at := e.agent.Spec.ImageSource, "spec.imageSource"
 	switch {
+	case source == nil && e.agent.Spec.Image != "":
+		e.CheckImage("agent", "spec.image", e.agent.Spec.Image)
+		return e.agent.Spec.Image
 	case source == nil:
+	case e.agent.Spec.Image != "":
+		e.error("two-images", "spec.image", "both image and imageSource", "keep one of them")
 	case source.Image != "" && source.BuildRef != nil:
 		e.error("two-images", at, "both image and buildRef", "keep one of them")
 	case source.BuildRef != nil:
@@ -196,6 +220,9 @@ func (e *expander) labels() {
 		if lookup(labels, key) == nil || key == nameLabel {
 			set(labels, key, value)
 		}
+	}
+	for key, value := range e.selector() {
+		set(labels, key, value)
 	}
 	sortFields(labels)
 	first(e.template, "metadata")

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
 )
 
 //go:embed README.md
@@ -23,6 +24,9 @@ func Function() contract.Function {
 			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
 		},
 		Migration: contract.Migration{Fields: moves, Finish: finish, Notes: notes, Beside: card},
-		New:       func(*contract.Package) contract.Steps { return contract.Steps{Expand: Expand} },
+		New: func(p *contract.Package) contract.Steps {
+			g := generationOf(p)
+			return contract.Steps{Expand: func(r *expand.Resource) { Expand(r, g) }}
+		},
 	}
 }

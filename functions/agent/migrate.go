@@ -3,6 +3,7 @@ package agent
 import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/migrate"
 )
@@ -13,6 +14,7 @@ var moves = []migrate.Rule{
 	{Path: "spec.replicas", Fate: migrate.Moved, To: "Deployment spec.replicas"},
 	{Path: "spec.labels", Fate: migrate.Moved, To: "metadata.labels of the objects and of the pods"},
 	{Path: "spec.annotations", Fate: migrate.Moved, To: "metadata.annotations of the Deployment"},
+	{Path: "spec.image", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image"},
 	{Path: "spec.imageSource.image", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image"},
 	{Path: "spec.imageSource.buildRef", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
 	{Path: "spec.servicePorts", Fate: migrate.Moved, To: "Service spec.ports…"},
@@ -31,7 +33,7 @@ func finish(tree *yaml.RNode, prefix string) error {
 }
 
 // notes says what the migration of an Agent does beside moving fields.
-func notes(o *krm.Object, prefix string) (notes []migrate.Field) {
+func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []migrate.Field) {
 	spec := o.Get("spec", "podTemplateSpec")
 	if short := spec.Get("containers"); !short.Exists() {
 		spec = spec.Get("spec")
@@ -39,8 +41,10 @@ func notes(o *krm.Object, prefix string) (notes []migrate.Field) {
 	first := true
 	for c := range spec.Get("containers").Items() {
 		image := c.Get("image")
-		if image.Exists() && o.Get("spec", "imageSource").Exists() && (first || Placeholder(image.Text())) {
-			notes = append(notes, migrate.Field{Path: image.Path(), Fate: migrate.Dropped, Reason: "spec.imageSource says the image"})
+		for _, source := range []string{"imageSource", "image"} {
+			if image.Exists() && o.Get("spec", source).Exists() && (first || Placeholder(image.Text())) {
+				notes = append(notes, migrate.Field{Path: image.Path(), Fate: migrate.Dropped, Reason: "spec." + source + " says the image"})
+			}
 		}
 		first = false
 	}
@@ -48,6 +52,13 @@ func notes(o *krm.Object, prefix string) (notes []migrate.Field) {
 	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
 		notes = append(notes, migrate.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: migrate.Added, Reason: "an Agent has the platform's identity; remove it where it should not"})
 	}
+	g := chosen(config)
+	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) + ", as Kagenti's operator does since December 2025"
+	if g == &operator {
+		other = "spec.kagenti.generation: document in armature.yaml names it " + document.service(o.Name)
+	}
+	notes = append(notes, migrate.Field{Path: "Service " + g.service(o.Name), Fate: migrate.Added,
+		Reason: "the name in generation " + g.name + ", since the input has no objects that a controller made of the Agent; " + other})
 	return append(notes, migrate.Field{Path: "AgentCard " + o.Name + "-card", Fate: migrate.Added, Reason: "keeps the agent known to discovery"})
 }
 

@@ -99,3 +99,21 @@ func first(n *yaml.RNode, key string) {
 	})
 	n.YNode().Content = slices.Concat(all...)
 }
+
+// extend appends an item to a list, which it makes where there is none.
+func extend(n *yaml.RNode, key string, item any) {
+	if len(elements(n, key)) == 0 {
+		put(n, key, &yaml.Node{Kind: yaml.SequenceNode})
+	}
+	list := lookup(n, key).YNode()
+	list.Content = append(list.Content, encode(item))
+}
+
+// encode makes a node of a value whose fields have yaml tags.
+func encode(value any) *yaml.Node {
+	var n yaml.Node
+	if err := n.Encode(value); err != nil {
+		panic("agent: " + err.Error()) // structs of strings and numbers always encode
+	}
+	return &n
+}

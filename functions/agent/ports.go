@@ -10,8 +10,11 @@ import (
 // servicePorts are the author's, or one for what the containers declare.
 func (e *expander) servicePorts() []api.ServicePort {
 	ports := e.agent.Spec.ServicePorts
+	if len(ports) == 0 && e.generation.completes { // the operator does not look at the containers
+		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: e.generation.port, TargetPort: e.generation.port}}
+	}
 	if len(ports) == 0 {
-		port := defaultPort
+		port := e.generation.port
 		for _, c := range elements(e.spec, "containers") {
 			if declared := elements(c, "ports"); len(declared) > 0 {
 				if n, ok := scalar.Int(text(declared[0], "containerPort")); ok {

@@ -24,12 +24,24 @@ type AgentSpec struct {
 	// ImageSource is where the image of the first container is from, and that of
 	// others that say none. Required, unless every container has an image.
 	ImageSource *ImageSource `json:"imageSource,omitempty"`
+	// Image is the image of the first container, in generation operator.
+	Image string `json:"image,omitempty"`
 	// ServicePorts are those of the Service, as in a Service. Default: one port,
-	// http, which is the first that a container declares, or 8080.
+	// http, which is the first that a container declares, or 8080. In generation
+	// operator it is 8000.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
 	// PodTemplateSpec is a pod template. The pod's spec may also be here directly,
 	// as 001 writes it. Required.
 	PodTemplateSpec any `json:"podTemplateSpec"`
+}
+
+// KagentiSpec configures what Agents become.
+type KagentiSpec struct {
+	// Generation says whose objects are rendered: "document" (the default: 000's,
+	// with the Service <agent>-svc) or "operator" (those of Kagenti's operator since
+	// December 2025: the Service <agent>, port 8000, and pods whose missing security
+	// contexts are filled in).
+	Generation *string `json:"generation,omitempty"`
 }
 
 // ImageSource has either of its fields.

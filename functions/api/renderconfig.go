@@ -44,6 +44,8 @@ type RenderConfigSpec struct {
 	Identity *IdentitySpec `json:"identity,omitempty"`
 	// Asya configures the transports and sidecars of AsyncActors.
 	Asya *AsyaSpec `json:"asya,omitempty"`
+	// Kagenti says how the controller of Kagenti's Agents was set up.
+	Kagenti *KagentiSpec `json:"kagenti,omitempty"`
 	// Kagent says how the controller of kagent's Agents was set up.
 	Kagent *KagentSpec `json:"kagent,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.

@@ -42,8 +42,8 @@ type Migration struct {
 	Finish func(manifest *yaml.RNode, prefix string) error
 	// Beside gives one more manifest for a resource.
 	Beside func(o *krm.Object, prefix string) []byte
-	// Notes says what happens to a resource beside moving fields.
-	Notes func(o *krm.Object, prefix string) []migrate.Field
+	// Notes says what happens to a resource beside moving fields. config may be nil.
+	Notes func(o *krm.Object, config *api.RenderConfigSpec, prefix string) []migrate.Field
 	// Replaces says that the manifests take the place of what the controller made
 	// of the resource. By default that stays, as it runs.
 	Replaces bool

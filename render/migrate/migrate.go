@@ -4,6 +4,7 @@ package migrate
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
 	rules "github.com/armature-dev/armature/functions/migrate"
@@ -29,7 +31,10 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live)}
+	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live), ports: make(map[krm.Ref][]int)}
+	if opt.Config != nil {
+		m.config = &opt.Config.Spec
+	}
 	if err := m.each(m.collect); err != nil {
 		return nil, nil, err
 	}
@@ -38,23 +43,57 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 		krm.SortFindings(m.findings)
 		return nil, m.findings, nil
 	}
-	for i := range src.Files {
-		if err := m.file(i, sink); err != nil {
+	m.known = slices.Clip(m.findings)
+	if err := m.files(); err != nil {
+		return nil, nil, err
+	}
+	if !krm.Failed(m.findings) {
+		if err := m.try(opt); err != nil {
+			return nil, nil, err
+		}
+	}
+	krm.SortFindings(m.findings)
+	if krm.Failed(m.findings) {
+		return nil, m.findings, nil
+	}
+	for i, f := range src.Files {
+		data, changed := m.out[i]
+		if !changed {
+			if data, err = m.read(f); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := sink(f.Path, data); err != nil {
 			return nil, nil, err
 		}
 	}
 	sortReports(m.reports)
-	krm.SortFindings(m.findings)
 	return m.reports, m.findings, nil
+}
+
+// files migrates all files, in memory.
+func (m *migration) files() error {
+	m.out, m.reports, m.findings = make(map[int][]byte), nil, m.known
+	for i := range m.src.Files {
+		if err := m.file(i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type migration struct {
 	src      render.Source
+	config   *api.RenderConfigSpec // nil for the defaults
 	pkg      *functions.Package
 	live     map[krm.Ref]*live // objects that a controller made from custom resources
 	owners   []krm.Ref         // the custom resources
 	reports  []Report
 	findings []krm.Finding
+	known    []krm.Finding                  // of the whole package, before the first file
+	out      map[int][]byte                 // files that change, by their place; nil where nothing is left
+	ports    map[krm.Ref][]int              // that the containers of workloads declare
+	keep     map[krm.Ref][]rules.Annotation // that they need, so that they keep those
 }
 
 // live is an object of a cluster that a custom resource's controller made.
@@ -113,15 +152,15 @@ func (m *migration) collect(o *krm.Object) error {
 	return nil
 }
 
-// file writes one file, where anything in it changes.
-func (m *migration) file(i int, sink render.Sink) error {
+// file migrates one file.
+func (m *migration) file(i int) error {
 	f := m.src.Files[i]
 	data, err := m.read(f)
 	if err != nil {
 		return err
 	}
 	if f.AsIs || !render.IsManifest(f.Path) {
-		return sink(f.Path, data)
+		return nil
 	}
 	var out []byte
 	changed := false
@@ -148,15 +187,15 @@ func (m *migration) file(i int, sink render.Sink) error {
 	case err != nil:
 		return err
 	case !changed:
-		return sink(f.Path, data)
 	case path.Ext(f.Path) == ".json":
 		m.findings = append(m.findings, krm.Finding{Rule: "migrate/json", Severity: krm.Error, Place: krm.Place{File: f.Path},
 			Message: "the result does not fit a JSON file", Hint: "convert it to YAML first"})
-		return nil
 	case len(bytes.TrimSpace(out)) == 0:
-		return sink(f.Path, nil)
+		m.out[i] = nil
+	default:
+		m.out[i] = out
 	}
-	return sink(f.Path, out)
+	return nil
 }
 
 func appendDocument(dst, text []byte) []byte {
@@ -258,7 +297,7 @@ func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts []
 		texts = append(texts, with.Beside(o, prefix))
 	}
 	if with.Notes != nil {
-		notes = with.Notes(o, prefix)
+		notes = with.Notes(o, m.config, prefix)
 	}
 	return texts, notes, nil
 }
@@ -278,7 +317,27 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	if at := rules.Differs(template, running); at != "" {
 		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
 	}
+	if was, is := selectorOf(l.Object), selectorOf(made); was != is && was != "" {
+		roll.Rolls = true
+		roll.Why = "its selector is immutable: it runs with " + was + ", and is to have " + is + "; delete it with --cascade=orphan before you apply, and then the pods that it leaves behind"
+	}
 	return roll, true
+}
+
+// selectorOf gives the labels by which a workload selects its pods, as JSON.
+func selectorOf(o *krm.Object) string {
+	value, err := o.Value()
+	object, _ := value.(map[string]any)
+	spec, _ := object["spec"].(map[string]any)
+	selector, _ := spec["selector"].(map[string]any)
+	if err != nil || len(selector) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(selector)
+	if err != nil {
+		return ""
+	}
+	return krm.Shown(string(text))
 }
 
 func podTemplate(o *krm.Object) (any, bool) {
@@ -306,9 +365,12 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 			return nil, false, fmt.Errorf("an item that is not an object: %w", err)
 		}
 	}
-	c, err := rules.Clean(o, m.pkg.Prefix())
+	c, err := rules.Clean(o, m.pkg.Prefix(), m.keep[o.Ref])
 	if err != nil {
 		return nil, false, err
+	}
+	if len(c.Ports) > 0 {
+		m.ports[o.Ref] = c.Ports
 	}
 	m.findings = append(m.findings, c.Findings...)
 	if !c.Changed() {

@@ -69,6 +69,11 @@ func TestMigrate(t *testing.T) {
 			if !krm.Failed(findings) {
 				everyField(t, src, out, reports)
 				again(t, src, out)
+				for file, data := range out {
+					if strings.HasSuffix(file, ".yaml") {
+						roundTrip(t, data)
+					}
+				}
 			}
 			got := txtar.Format(&txtar.Archive{Comment: archive.Comment, Files: kept})
 			if *update {
@@ -201,4 +206,57 @@ func eachLeaf(value any, path string, visit func(path string, value any)) {
 	if path != "" {
 		visit(path, value)
 	}
+}
+
+// TestPublished migrates the manifests in the folder that ARMATURE_MIGRATE_PACKAGES
+// names, renders the result, and takes the render back: what is migrated renders,
+// and what cannot be is an error before anything is written.
+func TestPublished(t *testing.T) {
+	folder := os.Getenv("ARMATURE_MIGRATE_PACKAGES")
+	if folder == "" {
+		t.Skip("ARMATURE_MIGRATE_PACKAGES names no folder of published manifests")
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no manifests in "+folder, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}
+			out, reports, findings := migrated(t, src)
+			for _, f := range findings {
+				t.Log(f)
+			}
+			if krm.Failed(findings) {
+				if len(out) > 0 {
+					t.Error("written in spite of errors")
+				}
+				return
+			}
+			t.Logf("%d objects migrated", len(reports))
+			roundTrip(t, out["a.yaml"])
+		})
+	}
+}
+
+// roundTrip renders manifests and takes the render back.
+func roundTrip(t *testing.T, data []byte) (rendered []byte) {
+	t.Helper()
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}, render.Options{})
+	if err != nil || krm.Failed(r.Findings) {
+		t.Fatalf("what was migrated does not render: %v %v\n%s", err, r.Findings, data)
+	}
+	var undone []byte
+	findings, _, err := render.Uninject(render.Source{Files: r.Files}, render.Options{Workers: 1}, func(_ string, data []byte) error {
+		undone = bytes.Clone(data)
+		return nil
+	})
+	if err != nil || krm.Failed(findings) || !bytes.Equal(undone, data) {
+		t.Fatalf("uninject does not give back what was migrated: %v %v\n%s", err, findings, undone)
+	}
+	return r.Files[0].Data
 }
