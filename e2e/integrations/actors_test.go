@@ -36,7 +36,9 @@ var crds = []struct {
 	files  []string
 }{
 	{"github.com/kedacore/keda/v2@v2.20.2", []string{"config/crd/bases/keda.sh_scaledobjects.yaml", "config/crd/bases/keda.sh_triggerauthentications.yaml"}},
-	{"github.com/rabbitmq/messaging-topology-operator@v1.17.4", []string{"config/crd/bases/rabbitmq.com_queues.yaml"}},
+	{"github.com/rabbitmq/messaging-topology-operator@v1.20.1", []string{
+		"config/crd/bases/rabbitmq.com_queues.yaml", "config/crd/bases/rabbitmq.com_bindings.yaml", "config/crd/bases/rabbitmq.com_policies.yaml",
+	}},
 }
 
 // moduleFolder gives the folder of a Go module, which the proxy may have to send.
@@ -53,8 +55,8 @@ func moduleFolder(t *testing.T, module string) string {
 	return answer.Dir
 }
 
-// TestAPIServerTakesActors creates what the cases of async-actor and the examples
-// become on a real API server, with strict validation.
+// TestAPIServerTakesActors creates what the cases of async-actor, agent and kagent
+// and the examples become on a real API server, with strict validation.
 func TestAPIServerTakesActors(t *testing.T) {
 	plane := controlplane.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -78,7 +80,10 @@ func TestAPIServerTakesActors(t *testing.T) {
 	install("testdata/sqs-queue.yaml")
 
 	var objects []*unstructured.Unstructured
-	for _, name := range []string{"async-actor", "async-actor-sqs"} {
+	for _, name := range []string{
+		"async-actor", "async-actor-sqs", "async-actor-generation-01", "async-actor-generation-05", "async-actor-generation-next",
+		"agent", "agent-generation", "kagent", "kagent-010", "kagent-fields",
+	} {
 		archive, err := txtar.ParseFile(filepath.Join(root, "render/testdata", name+".txtar"))
 		if err != nil {
 			t.Fatal(err)
@@ -95,6 +100,9 @@ func TestAPIServerTakesActors(t *testing.T) {
 	kinds := make(map[string]int)
 	c := client.WithFieldValidation(plain, metav1.FieldValidationStrict)
 	for _, o := range objects {
+		if strings.HasPrefix(o.GetAPIVersion(), "kagent.dev/") || strings.HasPrefix(o.GetAPIVersion(), "kagenti.io/") {
+			continue // not generated: the author's, which stays
+		}
 		if o.GetNamespace() == "" {
 			o.SetNamespace("default")
 		}
@@ -113,7 +121,7 @@ func TestAPIServerTakesActors(t *testing.T) {
 		kinds[o.GetAPIVersion()+" "+o.GetKind()]++
 	}
 	for _, kind := range []string{"apps/v1 Deployment", "apps/v1 StatefulSet", "v1 ConfigMap", "v1 ServiceAccount", "keda.sh/v1alpha1 ScaledObject",
-		"keda.sh/v1alpha1 TriggerAuthentication", "rabbitmq.com/v1beta1 Queue", "sqs.services.k8s.aws/v1alpha1 Queue"} {
+		"v1 Service", "keda.sh/v1alpha1 TriggerAuthentication", "rabbitmq.com/v1beta1 Queue", "rabbitmq.com/v1beta1 Binding", "rabbitmq.com/v1beta1 Policy", "sqs.services.k8s.aws/v1alpha1 Queue"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s was rendered: %v", kind, kinds)
 		}

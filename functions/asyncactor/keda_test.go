@@ -3,6 +3,8 @@ package asyncactor
 import (
 	"slices"
 	"testing"
+
+	"github.com/expr-lang/expr"
 )
 
 func TestUnknownNames(t *testing.T) {
@@ -49,6 +51,34 @@ func TestSuits(t *testing.T) {
 		}
 		if got != " "+want {
 			t.Errorf("%s suits%s, not %s", image, got, want)
+		}
+	}
+}
+
+// TestFormulasCompile compiles formulas as KEDA does, with its library: those whose
+// names the render knows compile, and those that it reports do not.
+func TestFormulasCompile(t *testing.T) {
+	triggers := map[string]float64{triggerName: -1}
+	for formula, names := range map[string]bool{
+		"queue":                         true,
+		"queue * 2 + 1":                 true,
+		"max(queue, 1)":                 true,
+		"queue > 100 ? queue / 2 : 1e3": true,
+		"queue > 1 and not (queue in [1.0, 2.0]) ? 1 : queue": true,
+		"rabbit-mq":              false,
+		"queue + messages":       false,
+		"max(Queue, 1)":          false,
+		"asya_queue > 1 ? 1 : 2": false,
+	} {
+		if got := len(unknownNames(formula)) == 0; got != names {
+			t.Errorf("%s: its names are known: %v", formula, got)
+		}
+		program, err := expr.Compile("float("+formula+")", expr.Env(triggers))
+		if err == nil {
+			_, err = expr.Run(program, triggers)
+		}
+		if compiles := err == nil; compiles != names {
+			t.Errorf("%s: KEDA says %v", formula, err)
 		}
 	}
 }
