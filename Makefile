@@ -35,10 +35,15 @@ demo: ## Render the examples and show what was added; the first output takes abo
 	@mkdir -p bin
 	@GO="$(GO)" examples/demo.sh $(LDFLAGS)
 
+# Tests wait for servers more than they compute: two packages for each processor.
+# vet is a target of its own (it reads all dependencies again), and a program of
+# which nothing is debugged needs no tables for it.
+TEST = $(GO) test -p $$((2 * $$(nproc))) -vet=off -ldflags=-w -timeout 30m
+
 .PHONY: test
 test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
 	@echo "testing; what needs a program of another project runs where it is there: make test-peers demands it"
-	$(GO) test -timeout 30m ./...
+	$(TEST) ./...
 
 .PHONY: peers test-peers
 peers: $(PEERS) ## Build the programs of other projects that make test-peers needs
@@ -46,7 +51,7 @@ peers: $(PEERS) ## Build the programs of other projects that make test-peers nee
 # The packages whose tests link e2e/programs, which they ask for one.
 test-peers: controlplane peers ## Test beside kustomize, Argo CD, cosign, Fulcio, kubectl, Chromium and PostgreSQL
 	@e2e/packages.sh peers
-	ARMATURE_TEST_PEERS=required $(GO) test -timeout 30m $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/programs"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
+	ARMATURE_TEST_PEERS=required $(TEST) $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/programs"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
 
 .PHONY: deps
 deps: ## Install the Debian packages that make test-peers and make e2e need
