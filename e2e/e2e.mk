@@ -38,6 +38,12 @@ $(CACHE)/bin/helm-template: e2e/helm/go.mod e2e/helm/main.go
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/helm -o $@ .
 
+PEERS += flux
+
+.PHONY: flux
+flux: ## Build Flux's kustomize-controller, which takes what RenderedSources publish
+	@e2e/build.sh kustomize-controller flux/kustomize-controller github.com/fluxcd/kustomize-controller
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache

@@ -41,6 +41,8 @@ type installation struct {
 	// PostgreSQL, empty is SQLite.
 	catalog bool
 	secret  string
+	// sources adds the controller of RenderedSources.
+	sources bool
 	// crds are the API groups whose CRDs the catalog brings along.
 	crds []string
 }
@@ -50,11 +52,11 @@ func installCommand() *cobra.Command {
 	var i installation
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Print the manifests of the build controller and the catalog",
+		Short: "Print the manifests of the build controller, the catalog and RenderedSources",
 		Long: `Print the manifests of the build controller: CRDs, least-privilege RBAC,
 Deployment, metrics Service, PodDisruptionBudget, templates and steps; with
---catalog those of the catalog as well. Apply them with
-kubectl apply --server-side -f -.`,
+--catalog those of the catalog as well, and with --sources those of the controller
+that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 		Example: `  armature install --catalog
   armature install --catalog --catalog-crds kagenti.io,agent.kagenti.dev   # kagent is there
   armature install --mode namespaced --watch team1,team2`,
@@ -83,6 +85,7 @@ kubectl apply --server-side -f -.`,
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
+	f.BoolVar(&i.sources, "sources", false, "install the controller that renders Flux's sources as well")
 	f.StringSliceVar(&i.crds, "catalog-crds", catalogGroups, "API groups whose CRDs to include; leave out those that another controller installs")
 	return cmd
 }
@@ -195,6 +198,9 @@ func (i installation) overlay() map[string]any {
 	if i.catalog {
 		resources, names = append(resources, "../install/catalog/"+i.mode), append(names, "armature-catalog")
 	}
+	if i.sources {
+		resources, names = append(resources, "../install/sources/"+i.mode), append(names, "armature-sources")
+	}
 	for _, name := range names {
 		if i.image != "" {
 			patch(name, "replace", "/spec/template/spec/containers/0/image", i.image)
@@ -237,8 +243,14 @@ func (i installation) roles() ([]byte, error) {
 		return nil, fmt.Errorf("reading the shipped role: %w", err)
 	}
 	text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.group))
-	if i.catalog {
-		more, err := templates.Files.ReadFile("install/catalog/namespaced/role.yaml")
+	for _, part := range []struct {
+		name      string
+		installed bool
+	}{{"catalog", i.catalog}, {"sources", i.sources}} {
+		if !part.installed {
+			continue
+		}
+		more, err := templates.Files.ReadFile("install/" + part.name + "/namespaced/role.yaml")
 		if err != nil {
 			return nil, fmt.Errorf("reading the shipped role: %w", err)
 		}

@@ -110,6 +110,8 @@ func TestHelmChart(t *testing.T) {
 		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--mode", "namespaced"}},
 		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--mode", "namespaced", "--watch", "team1,platform,team2,team1"}},
 		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--mode", "namespaced", "--watch", "team1", "--catalog"}},
+		"with sources":                {"platform", "{sources: {enabled: true}}", []string{"--sources"}},
+		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}", []string{"--mode", "namespaced", "--watch", "team1", "--sources", "--catalog", "--catalog-store-secret", "postgres"}},
 		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}", []string{"--api-group", "builds.example.com", "--catalog"}},
 		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}", []string{"--api-group", "builds.example.com", "--mode", "namespaced", "--watch", "team1", "--image-mirror", "mirror.local"}},
 		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}", []string{"--catalog", "--catalog-store-secret", "postgres"}},

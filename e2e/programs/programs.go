@@ -33,6 +33,7 @@ func peers() []peer {
 		{"kustomize", "kustomize", "make peers"},
 		{"helm-template", "helm-template", "make peers"},
 		{"clouds", "clouds", "make peers"},
+		{"kustomize-controller", "kustomize-controller", "make peers"},
 		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
 		{"cosign3", "cosign3/cosign", "make peers"},

@@ -93,7 +93,7 @@ nothing.
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
-{{- else if $v.catalog.storeSecret -}}
+{{- else if and (eq $o.metadata.name "armature-catalog") $v.catalog.storeSecret -}}
 {{- $args := list -}}
 {{- range $c.args -}}
 {{- $args = append $args (ternary "--catalog-store-file=/etc/catalog/address" . (hasPrefix "--catalog-store=" .)) -}}
