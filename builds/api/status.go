@@ -128,7 +128,8 @@ type AgentBuildStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions Ready, PipelineRunExists and BuildSucceeded.
+	// Conditions Ready, PipelineRunExists and BuildSucceeded, and Attested in modes
+	// that are attested.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -177,6 +178,10 @@ type AgentBuildStatus struct {
 	// +optional
 	BuiltImage string `json:"builtImage,omitempty"`
 
+	// Attestation of builtImage, where its mode is attested.
+	// +optional
+	Attestation *Attestation `json:"attestation,omitempty"`
+
 	// Source that the last run builds.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
@@ -208,10 +213,31 @@ func (b *AgentBuild) Over() bool {
 	case PhaseSucceeded, PhaseCancelled:
 		return true
 	case PhaseFailed:
+		if meta.IsStatusConditionFalse(s.Conditions, ConditionAttested) {
+			return true
+		}
 		ran := s.LastRunPhase == PhaseFailed && meta.IsStatusConditionTrue(s.Conditions, ConditionRunExists)
 		return !ran || b.Spec.Cancel || !b.Spec.Retries.Covers(s.Attempt, s.FailureDetails)
 	}
 	return false
+}
+
+// Attestation is what the controller attested of a run.
+type Attestation struct {
+	// RunUID is the UID of the PipelineRun.
+	RunUID types.UID `json:"runUID"`
+	// Image that is signed, by digest.
+	Image string `json:"image"`
+	// BuilderID is what the provenance has in runDetails.builder.id.
+	BuilderID string `json:"builderID"`
+	// Level is the SLSA build level that the controller claims.
+	Level int32 `json:"level"`
+	// Signature and Provenance are where cosign's tag format has them. Sigstore
+	// bundles of the same refer to the image.
+	Signature  string `json:"signature"`
+	Provenance string `json:"provenance"`
+	// ProvenanceDigest is of the provenance, the predicate of its statement, in JSON.
+	ProvenanceDigest string `json:"provenanceDigest"`
 }
 
 // SourceStatus is the revision that was built.
@@ -227,6 +253,11 @@ type GitStatus struct {
 	// BranchName is the revision as it was asked for, where that was a branch.
 	// +optional
 	BranchName string `json:"branchName,omitempty"`
+
+	// Ref is the full name of the branch that the revision named when it was resolved,
+	// such as refs/heads/main.
+	// +optional
+	Ref string `json:"ref,omitempty"`
 }
 
 // Inputs identify what a run was composed from.

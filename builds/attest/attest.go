@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/sign"
 )
 
@@ -59,18 +60,9 @@ type Built struct {
 // need builds that are isolated from each other and from their own results.
 const Level = 2
 
-// Refusal says why a run is not vouched for. It is final for that run.
-type Refusal struct {
-	// Reason is one of the api.Reason constants.
-	Reason string
-	// Message says what does not match, and Hint what to do.
-	Message, Hint string
-}
-
-func (r *Refusal) Error() string { return r.Message + "\n  hint: " + r.Hint }
-
+// refuse says why a run is not vouched for. It is final for that run.
 func refuse(reason, hint, format string, args ...any) error {
-	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...), Hint: hint}
+	return krm.Place{}.Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
 const (
@@ -98,17 +90,21 @@ type task struct {
 	results map[string]tektonv1.ResultValue
 }
 
-// Check what was observed. The error is a *Refusal.
+// Check what was observed. The error is a refusal, which is final for the run: a
+// *krm.Finding whose rule is one of the api.Reason constants.
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults} {
-		if err := look(); err != nil {
+	var provenance sign.Provenance
+	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults,
+		func() (err error) { provenance, err = i.provenance(); return err }} {
+		err := look()
+		var refusal *krm.Finding
+		if errors.As(err, &refusal) {
+			refusal.Place = krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: o.Build.Namespace, Name: o.Build.Name}}
+		}
+		if err != nil {
 			return nil, err
 		}
-	}
-	provenance, err := i.provenance()
-	if err != nil {
-		return nil, err
 	}
 	return &Built{Image: i.image, Digest: i.digest, Provenance: provenance}, nil
 }
@@ -252,11 +248,4 @@ func canonical(v any) string {
 		panic(fmt.Sprintf("attest: marshalling %T: %v", v, err))
 	}
 	return string(data)
-}
-
-// AsRefusal gives the refusal that an error is, nil for another error.
-func AsRefusal(err error) *Refusal {
-	var r *Refusal
-	errors.As(err, &r)
-	return r
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -339,12 +340,12 @@ func TestRefusals(t *testing.T) {
 			f := fixture{observe(t, false)}
 			attack.do(f)
 			built, err := attest.Check(*f.Observed)
-			var refusal *attest.Refusal
+			var refusal *krm.Finding
 			if !errors.As(err, &refusal) || built != nil {
 				t.Fatalf("it is attested: %v, %v", built, err)
 			}
-			if refusal.Reason != attack.reason || !strings.Contains(refusal.Message, attack.says) || refusal.Hint == "" {
-				t.Errorf("refused with %s: %v", refusal.Reason, refusal)
+			if refusal.Rule != attack.reason || !strings.Contains(refusal.Message, attack.says) || refusal.Hint == "" {
+				t.Errorf("refused with %s: %v", refusal.Rule, refusal)
 			}
 		})
 	}
@@ -354,11 +355,11 @@ func TestRefusals(t *testing.T) {
 func TestChangedPipeline(t *testing.T) {
 	o := observe(t, true)
 	o.Pipeline.Tasks[0].TaskSpec.Steps[0].Script = "evil"
-	if _, err := attest.Check(*o); attest.AsRefusal(err) == nil || !strings.Contains(err.Error(), "Pipeline") {
+	if _, err := attest.Check(*o); !errors.As(err, new(*krm.Finding)) || !strings.Contains(err.Error(), "Pipeline") {
 		t.Errorf("refused with %v", err)
 	}
 	o.Pipeline = nil
-	if _, err := attest.Check(*o); attest.AsRefusal(err) == nil {
+	if _, err := attest.Check(*o); !errors.As(err, new(*krm.Finding)) {
 		t.Errorf("refused with %v", err)
 	}
 }

@@ -17,6 +17,10 @@ type verdict struct {
 	attempt int32
 	// commit to build again; empty resolves the revision.
 	commit string
+	// ref is the branch that the commit was the head of; empty where that is not known.
+	ref string
+	// attest the run, which succeeded: until then its image does not count.
+	attest bool
 	// cancel is the run to stop, or nil.
 	cancel *run
 	// missing: status speaks of a run under way that is not to be seen.
@@ -36,6 +40,10 @@ type verdict struct {
 	current *run
 	// problem keeps a run from starting.
 	problem error
+	// refused: the run succeeded, and is not attested for good.
+	refused bool
+	// attestation of the run, where acting has made one.
+	attestation *api.Attestation
 	// restored: status speaks again of a run that is gone.
 	restored bool
 }
@@ -94,6 +102,7 @@ func decide(s *seen) verdict {
 		v.start, v.attempt = trigger, 1
 		if trigger == api.TriggerTemplate {
 			v.commit = knownCommit(s, known)
+			v.ref = knownRef(s, v.commit)
 		}
 		v.phase, v.reason = api.PhasePending, api.ReasonPending
 		return v
@@ -106,7 +115,15 @@ func decide(s *seen) verdict {
 		return v
 	}
 	last := *v.current
-	switch {
+	switch _, over := concluded(s, last); {
+	case refused(s, last):
+		v.refused, v.phase, v.reason = true, api.PhaseFailed, api.ReasonRunForeign
+		if c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested); c != nil {
+			v.reason, v.message = c.Reason, c.Message
+		}
+	case last.succeeded() && pledged(last) && !over:
+		v.attest, v.phase, v.reason = true, api.PhaseBuilding, api.ReasonAttesting
+		v.message = fmt.Sprintf("run %s succeeded, and is being attested", last.Name)
 	case last.succeeded():
 		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
 	case last.cancelled():
@@ -153,7 +170,23 @@ func (v *verdict) retry(s *seen, last run) {
 		v.problem = s.problem
 		return
 	}
-	v.start, v.attempt, v.commit = api.TriggerRetry, last.attempt+1, last.commit
+	v.start, v.attempt, v.commit, v.ref = api.TriggerRetry, last.attempt+1, last.commit, last.ref
+}
+
+// reported is the verdict for status, after acting on it: a run was attested, refused,
+// or is still to be.
+func (v verdict) reported(done outcome) verdict {
+	switch {
+	case done.attested != nil:
+		v.attest, v.attestation = false, done.attested
+		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
+	case done.refused != nil:
+		v.attest, v.refused = false, true
+		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
+	case done.retried != nil:
+		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
+	}
+	return v
 }
 
 // keep what status reports of a run that is gone. Where it reports a spec or a
@@ -215,6 +248,14 @@ func knownCommit(s *seen, known *api.Inputs) string {
 		return ""
 	}
 	return commit
+}
+
+// knownRef of a commit that the build was made of before.
+func knownRef(s *seen, commit string) string {
+	if source := s.build.Status.Source; source != nil && commit != "" && source.Git.CommitSHA == commit {
+		return source.Git.Ref
+	}
+	return ""
 }
 
 // lastRun of a build. It is nil when status knows of a later one that is gone,
@@ -285,7 +326,7 @@ func prunable(s *seen) (out []run, after time.Duration) {
 			continue
 		}
 		count, limit, ttl := &failed, limits.failed, limits.ttlFailed
-		if r.succeeded() {
+		if r.succeeded() && !refused(s, r) {
 			count, limit, ttl = &succeeded, limits.succeeded, limits.ttlSucceeded
 		}
 		*count++

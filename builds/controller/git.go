@@ -38,7 +38,7 @@ type resolved struct {
 var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
 // resolve finds the commit of a revision of a repository; a full SHA is used
-// unchanged. The errors are those of resolver.commit.
+// unchanged. The errors are those of questions.get.
 func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
 	if fullCommit.MatchString(revision) {
 		return resolved{commit: revision}, nil
@@ -48,7 +48,7 @@ func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secre
 		question += "\n" + string(secret.UID) + secret.ResourceVersion
 	}
 	own := b.DeepCopy() // the reconcile goes on with its own
-	answer, err := g.commit(client.ObjectKeyFromObject(b), question, fresh, func(ctx context.Context) (resolved, error) {
+	answer, err := g.get(client.ObjectKeyFromObject(b), question, fresh, func(ctx context.Context) (resolved, error) {
 		return lsRemote(ctx, g.dial, own, repository, revision, secret)
 	})
 	var problem *krm.Finding

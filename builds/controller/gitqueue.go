@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -13,35 +14,44 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Git servers are strangers, so no reconcile waits for one. A question is queued
+// Git servers and registries are strangers, so no reconcile waits for one. A question is queued
 // by its build's namespace, namespaces take turns, and when the answer is there
 // its builds are woken. A server that is slow or hostile delays the builds of the
 // namespaces that ask it. Those of others wait only when so many namespaces ask
 // such servers that they hold all of gitRunning, and then for their turn.
 
-// resolver asks Git servers for commits. Many builds of a namespace that ask the
-// same at the same moment ask once.
+// resolver asks Git servers for commits.
 type resolver struct {
+	questions[resolved]
 	dial Dial
+}
+
+// questions of one kind, with answers of type T. Many builds of a namespace that ask
+// the same at the same moment ask once.
+type questions[T any] struct {
 	// wake a build whose answer is there.
 	wake func(types.NamespacedName)
+	// within is what a question may take; zero means gitTimeout.
+	within time.Duration
+	// over ends the questions under way; nil never does.
+	over context.Context
 
 	mu      sync.Mutex // never held while a server is asked
-	calls   map[string]*gitCall
-	waiting map[string][]*gitCall // by namespace, in order
-	turns   []string              // namespaces that wait, the next first
-	running map[string]int        // by namespace
+	calls   map[string]*inquiry[T]
+	waiting map[string][]*inquiry[T] // by namespace, in order
+	turns   []string                 // namespaces that wait, the next first
+	running map[string]int           // by namespace
 	total   int
 	failing map[types.NamespacedName]time.Duration // how long a build waits to ask again
 }
 
-// gitCall is one question.
-type gitCall struct {
+// inquiry is one question.
+type inquiry[T any] struct {
 	question, namespace string
-	ask                 func(context.Context) (resolved, error)
+	ask                 func(context.Context) (T, error)
 	asked               time.Time
 	answered            time.Time // zero until then
-	answer              resolved
+	answer              T
 	err                 error
 	builds              map[types.NamespacedName]bool // that did not read the answer yet
 }
@@ -63,7 +73,7 @@ const (
 	firstGitRetry, lastGitRetry = time.Second, time.Minute
 )
 
-// notYet says that there is no commit for now.
+// notYet says that there is no answer for now.
 type notYet struct {
 	waited time.Duration // for an answer
 	again  time.Duration // to look again
@@ -74,13 +84,14 @@ func (e *notYet) Error() string {
 	if e.cause != nil {
 		return e.cause.Error()
 	}
-	return "the Git server has not answered yet"
+	return "the server has not answered yet"
 }
 
-// commit is the answer to a question of a build. The error is a *krm.Finding
+// get the answer to a question of a build. The error is a *krm.Finding
 // when the user must act, and a *notYet when the build is to look again. With
 // fresh no earlier answer serves but one that the build itself asked for.
-func (g *resolver) commit(build types.NamespacedName, question string, fresh bool, ask func(context.Context) (resolved, error)) (resolved, error) {
+func (g *questions[T]) get(build types.NamespacedName, question string, fresh bool, ask func(context.Context) (T, error)) (T, error) {
+	var none T
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.forgetAnswers()
@@ -88,13 +99,13 @@ func (g *resolver) commit(build types.NamespacedName, question string, fresh boo
 	call := g.calls[question]
 	stale := call != nil && !call.answered.IsZero() && !call.builds[build] && (fresh || call.err != nil || time.Since(call.answered) > answerKeeps)
 	if call == nil || stale {
-		call = &gitCall{question: question, namespace: build.Namespace, ask: ask, asked: time.Now(), builds: map[types.NamespacedName]bool{}}
+		call = &inquiry[T]{question: question, namespace: build.Namespace, ask: ask, asked: time.Now(), builds: map[types.NamespacedName]bool{}}
 		g.enqueue(call)
 	}
 	if call.answered.IsZero() {
 		call.builds[build] = true
 		waited := time.Since(call.asked)
-		return resolved{}, &notYet{waited: waited, again: max(gitRecheck, waited)}
+		return none, &notYet{waited: waited, again: max(gitRecheck, waited)}
 	}
 	delete(call.builds, build)
 	if call.err == nil || errors.As(call.err, new(*krm.Finding)) {
@@ -103,18 +114,18 @@ func (g *resolver) commit(build types.NamespacedName, question string, fresh boo
 	}
 	wait := min(max(firstGitRetry, 2*g.failing[build]), lastGitRetry)
 	g.failing[build] = wait
-	return resolved{}, &notYet{again: wait, cause: call.err}
+	return none, &notYet{again: wait, cause: call.err}
 }
 
 // forget a build that is gone.
-func (g *resolver) forget(build types.NamespacedName) {
+func (g *questions[T]) forget(build types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.failing, build)
 }
 
 // forgetAnswers that nobody waits for any more.
-func (g *resolver) forgetAnswers() {
+func (g *questions[T]) forgetAnswers() {
 	for question, call := range g.calls {
 		if age := time.Since(call.answered); !call.answered.IsZero() && (age > answerWaits || age > answerKeeps && len(call.builds) == 0) {
 			delete(g.calls, question)
@@ -123,9 +134,9 @@ func (g *resolver) forgetAnswers() {
 }
 
 // enqueue a question behind the others of its namespace.
-func (g *resolver) enqueue(call *gitCall) {
+func (g *questions[T]) enqueue(call *inquiry[T]) {
 	if g.calls == nil {
-		g.calls, g.waiting, g.running, g.failing = map[string]*gitCall{}, map[string][]*gitCall{}, map[string]int{}, map[types.NamespacedName]time.Duration{}
+		g.calls, g.waiting, g.running, g.failing = map[string]*inquiry[T]{}, map[string][]*inquiry[T]{}, map[string]int{}, map[types.NamespacedName]time.Duration{}
 	}
 	g.calls[call.question] = call
 	if len(g.waiting[call.namespace]) == 0 {
@@ -136,7 +147,7 @@ func (g *resolver) enqueue(call *gitCall) {
 }
 
 // dispatch what may run now, a question of each namespace in turn.
-func (g *resolver) dispatch() {
+func (g *questions[T]) dispatch() {
 	for g.total < gitRunning {
 		i := slices.IndexFunc(g.turns, func(namespace string) bool { return g.running[namespace] < gitRunningOfOne })
 		if i < 0 {
@@ -157,8 +168,12 @@ func (g *resolver) dispatch() {
 }
 
 // run one question, and wake its builds.
-func (g *resolver) run(call *gitCall) {
-	ctx, cancel := context.WithTimeout(context.Background(), gitTimeout)
+func (g *questions[T]) run(call *inquiry[T]) {
+	ctx := g.over
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(g.within, gitTimeout))
 	answer, err := call.ask(ctx)
 	cancel()
 	g.mu.Lock()

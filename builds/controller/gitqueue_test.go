@@ -27,7 +27,7 @@ type asked struct {
 
 func newAsked() *asked {
 	a := &asked{woken: make(chan types.NamespacedName, 1000), running: map[string]int{}, most: map[string]int{}}
-	a.resolver = &resolver{wake: func(build types.NamespacedName) { a.woken <- build }}
+	a.resolver = &resolver{questions: questions[resolved]{wake: func(build types.NamespacedName) { a.woken <- build }}}
 	return a
 }
 
@@ -74,7 +74,7 @@ func TestGitServersOfOneNamespaceDelayNoOther(t *testing.T) {
 	for i := range many {
 		for _, hostile := range []string{"hostile1", "hostile2", "hostile3"} {
 			var later *notYet
-			if _, err := a.commit(named(hostile, i), fmt.Sprint(i), false, a.until(hostile, never, resolved{}, nil)); !errors.As(err, &later) {
+			if _, err := a.get(named(hostile, i), fmt.Sprint(i), false, a.until(hostile, never, resolved{}, nil)); !errors.As(err, &later) {
 				t.Fatal(err)
 			}
 		}
@@ -83,13 +83,13 @@ func TestGitServersOfOneNamespaceDelayNoOther(t *testing.T) {
 	close(over)
 	for i := range 20 {
 		build, want := named("good", i), fmt.Sprint("commit", i)
-		if _, err := a.commit(build, want, false, a.until("good", over, resolved{commit: want}, nil)); err == nil {
+		if _, err := a.get(build, want, false, a.until("good", over, resolved{commit: want}, nil)); err == nil {
 			t.Fatal("it was answered while it was asked")
 		}
 		if got := a.wakes(t); got != build {
 			t.Fatalf("%s is woken, want %s", got, build)
 		}
-		if got, err := a.commit(build, want, false, nil); err != nil || got.commit != want {
+		if got, err := a.get(build, want, false, nil); err != nil || got.commit != want {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
@@ -115,26 +115,26 @@ func TestGitAnswersAreShared(t *testing.T) {
 	a := newAsked()
 	over := make(chan struct{})
 	for i := range 5 {
-		if _, err := a.commit(named("team", i), "q", false, a.until("team", over, resolved{commit: "one"}, nil)); err == nil {
+		if _, err := a.get(named("team", i), "q", false, a.until("team", over, resolved{commit: "one"}, nil)); err == nil {
 			t.Fatal("no answer was there")
 		}
 	}
 	close(over)
 	for range 5 {
-		if got, err := a.commit(a.wakes(t), "q", false, nil); err != nil || got.commit != "one" {
+		if got, err := a.get(a.wakes(t), "q", false, nil); err != nil || got.commit != "one" {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
 	if a.begun != 1 {
 		t.Fatalf("%d questions", a.begun)
 	}
-	if _, err := a.commit(named("team", 0), "q", true, a.until("team", over, resolved{commit: "two"}, nil)); err == nil {
+	if _, err := a.get(named("team", 0), "q", true, a.until("team", over, resolved{commit: "two"}, nil)); err == nil {
 		t.Fatal("an earlier answer serves a rerun")
 	}
-	if got, err := a.commit(a.wakes(t), "q", true, nil); err != nil || got.commit != "two" {
+	if got, err := a.get(a.wakes(t), "q", true, nil); err != nil || got.commit != "two" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if _, err := a.commit(named("other", 0), "q", false, a.until("other", over, resolved{commit: "three"}, nil)); err == nil {
+	if _, err := a.get(named("other", 0), "q", false, a.until("other", over, resolved{commit: "three"}, nil)); err == nil {
 		t.Fatal("a namespace was given another one's answer")
 	}
 }
@@ -147,10 +147,10 @@ func TestGitFailuresWaitLonger(t *testing.T) {
 	build, down := named("team", 0), errors.New("503")
 	ask := func(err error) error {
 		t.Helper()
-		if _, first := a.commit(build, "q", false, a.until("team", over, resolved{commit: "c"}, err)); first == nil {
+		if _, first := a.get(build, "q", false, a.until("team", over, resolved{commit: "c"}, err)); first == nil {
 			t.Fatal("no answer was there")
 		}
-		_, err = a.commit(a.wakes(t), "q", false, nil)
+		_, err = a.get(a.wakes(t), "q", false, nil)
 		return err
 	}
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
@@ -178,7 +178,7 @@ func TestGitRecheckDoubles(t *testing.T) {
 			call.asked = time.Now().Add(-waited)
 		}
 		var later *notYet
-		if _, err := a.commit(named("team", 0), "q", false, a.until("team", never, resolved{}, nil)); !errors.As(err, &later) || later.again < max(gitRecheck, waited) {
+		if _, err := a.get(named("team", 0), "q", false, a.until("team", never, resolved{}, nil)); !errors.As(err, &later) || later.again < max(gitRecheck, waited) {
 			t.Fatalf("after %s: %+v, %v", waited, later, err)
 		}
 	}

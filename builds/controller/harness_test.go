@@ -71,6 +71,9 @@ func furnish(plane *controlplane.ControlPlane) error {
 	if err := c.Create(ctx, runKey(systemNamespace)); err != nil {
 		return err
 	}
+	if err := c.Create(ctx, attestKey.secret()); err != nil {
+		return err
+	}
 	for _, cm := range shippedConfigMaps() {
 		cm.Namespace = systemNamespace
 		if err := c.Create(ctx, cm); err != nil {

@@ -67,7 +67,10 @@ type Options struct {
 	QPS float32
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
-	// Dial opens connections to Git servers. It refuses with ErrForbiddenAddress
+	// AttestKey names the Secret in Namespace with the key that attests, as cosign makes
+	// it; empty means armature-attest-key.
+	AttestKey string
+	// Dial opens connections to Git servers and registries. It refuses with ErrForbiddenAddress
 	// those that tenants may not have asked. It must be set.
 	Dial Dial
 	// RebuildRate is how many runs a minute a changed template or step starts; zero
@@ -77,6 +80,9 @@ type Options struct {
 	LogLines int64
 	Log      logr.Logger
 }
+
+// DefaultAttestKey is the Secret whose key attests, where Options name none.
+const DefaultAttestKey = "armature-attest-key"
 
 // Scheme knows the kinds that the controller works with, AgentBuild in group.
 func Scheme(group string) (*runtime.Scheme, error) {
@@ -181,7 +187,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), WaitForChains: o.WaitForChains, LogLines: o.LogLines,
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)
@@ -191,6 +197,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		case <-ctx.Done():
 		}
 	}
+	r.attests.wake, r.attests.within, r.attests.over = r.git.wake, attestTimeout, ctx
 	for _, c := range r.metrics.collectors() {
 		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return fmt.Errorf("registering metrics: %w", err)

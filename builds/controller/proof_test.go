@@ -10,7 +10,6 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,10 +37,7 @@ func hostile(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 }
 
 // attestedMode makes a build of mode prod, which is attested.
-func attestedMode(w *world) func(*api.AgentBuild) {
-	w.must(w.Client.Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cosign-signing-key"}}))
-	return func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "prod", new(bool) }
-}
+func attestedMode(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "prod", new(bool) }
 
 // A run that a tenant made first, with our labels, owner and annotations, is not
 // adopted under any name: not from another build's run, and not with a proof that
@@ -50,7 +46,7 @@ func TestForgedRunIsNotAdopted(t *testing.T) {
 	for _, mode := range []string{"dev", "prod"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newWorld(t)
-			edit := attestedMode(w)
+			edit := attestedMode
 			if mode == "dev" {
 				edit = kept
 			}
@@ -191,7 +187,7 @@ func TestKilledBeforeAnswer(t *testing.T) {
 	for _, mode := range []string{"dev", "prod"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newWorld(t)
-			edit := attestedMode(w)
+			edit := attestedMode
 			if mode == "dev" {
 				edit = kept
 			}
@@ -220,7 +216,7 @@ func TestKilledBeforeAnswer(t *testing.T) {
 // of an attested run, with everything else copied: it is not adopted.
 func TestReplacedWhileDead(t *testing.T) {
 	w := newWorld(t)
-	b := w.create("weather", attestedMode(w))
+	b := w.create("weather", attestedMode)
 	w.killedAfterCreate()
 	run := w.run(1)
 	w.must(w.Client.Delete(t.Context(), run))

@@ -58,6 +58,8 @@ type Reconciler struct {
 	Namespaces []string
 	// RunKey proves which runs are ours.
 	RunKey []byte
+	// AttestKey is the Secret in Namespace with the key that attests.
+	AttestKey string
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// LogLines of a failed step that status keeps; zero keeps none.
@@ -66,6 +68,7 @@ type Reconciler struct {
 	metrics  *metrics
 	texts    texts
 	git      resolver
+	attests  questions[api.Attestation]
 	woken    chan event.GenericEvent
 	verdicts compose.Verdicts
 	rebuilds rebuilds
@@ -92,6 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.created.Delete(request.NamespacedName)
 		r.rebuilds.leave(request.NamespacedName)
 		r.git.forget(request.NamespacedName)
+		r.attests.forget(request.NamespacedName)
 	}
 	if s == nil || err != nil {
 		// A build that was judged before is not doubted because a server is down.
@@ -125,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		// The run's own event brings the status, after other builds' runs exist.
 		return reconcile.Result{RequeueAfter: done.again}, nil
 	}
-	if err := r.writeStatus(ctx, s, v, done.problem); err != nil {
+	if err := r.writeStatus(ctx, s, v.reported(done), done.problem); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
 		}
@@ -147,6 +151,11 @@ type outcome struct {
 	problem error
 	// again is when to look again; zero is never.
 	again time.Duration
+
+	// Of attesting a run one is set; none while it is under way.
+	attested *api.Attestation
+	refused  *krm.Finding
+	retried  error
 }
 
 // act does what was decided.
@@ -156,6 +165,8 @@ func (r *Reconciler) act(ctx context.Context, s *seen, v verdict) (outcome, erro
 		return outcome{problem: v.problem}, r.cancel(ctx, v.cancel)
 	case v.start != "":
 		return r.start(ctx, s, v)
+	case v.attest:
+		return r.attest(s, v), nil
 	case v.problem != nil && v.after == 0:
 		return r.hold(s, v.problem), nil
 	}
@@ -179,7 +190,7 @@ func (r *Reconciler) hold(s *seen, problem error) outcome {
 func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, error) {
 	in := compose.Input{
 		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.Settings, Platform: r.Namespace,
-		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Verdicts: &r.verdicts,
+		Attempt: v.attempt, Trigger: v.start, Number: nextNumber(s), Commit: v.commit, Ref: v.ref, Verdicts: &r.verdicts,
 	}
 	revision := compose.Revision(s.build, s.template)
 	if in.Commit == "" && fullCommit.MatchString(revision) {
@@ -192,6 +203,15 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 	found, err := r.secrets(ctx, s, out.Needs)
 	if err != nil {
 		return outcome{}, err
+	}
+	if s.template.Attest {
+		_, problem, err := r.attestKey(ctx, s.build)
+		if err != nil {
+			return outcome{}, err
+		}
+		if problem != nil {
+			found.problem = compose.Join(found.problem, problem)
+		}
 	}
 	if found.problem != nil {
 		return r.hold(s, found.problem), nil
@@ -207,6 +227,9 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 			return outcome{}, err
 		}
 		in.Commit, again = answer.commit, true
+		if answer.branch != "" {
+			in.Ref = "refs/heads/" + answer.branch
+		}
 		if v.start == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.commit {
 			in.Trigger = api.TriggerCommit
 		}

@@ -113,7 +113,6 @@ const chainsMark = "chains.tekton.dev/signed"
 // template and the steps that it was composed from.
 func TestAttestedRun(t *testing.T) {
 	w := newWorld(t)
-	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cosign-signing-key"}}))
 	w.start()
 	value := "make test"
 	w.create("weather", func(b *api.AgentBuild) {

@@ -112,6 +112,7 @@ type run struct {
 	attempt int32
 	number  int32
 	commit  string
+	ref     string
 	trigger api.Trigger
 }
 
@@ -131,6 +132,7 @@ func readRun(pr *PipelineRun) run {
 		attempt: count(keys.AnnotationAttempt),
 		number:  count(keys.AnnotationNumber),
 		commit:  a[keys.AnnotationCommit],
+		ref:     a[keys.AnnotationRef],
 		trigger: api.Trigger(a[keys.AnnotationTrigger]),
 	}
 }

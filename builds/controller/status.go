@@ -91,6 +91,9 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 		ready = metav1.ConditionFalse
 	}
 	set(api.ConditionReady, ready, reason, status.Message)
+	if v.current != nil && problem == nil {
+		setAttested(v, reason, status, set)
+	}
 	switch {
 	case problem != nil:
 		set(api.ConditionRunExists, metav1.ConditionFalse, reason, status.Message)
@@ -139,6 +142,9 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 	}
 	if commit != "" {
 		git := api.GitStatus{CommitSHA: commit}
+		if commit == run.commit {
+			git.Ref = run.ref
+		}
 		if s.template != nil && commit == run.commit {
 			if revision := compose.Revision(s.build, s.template); !fullCommit.MatchString(revision) && !strings.HasPrefix(revision, "refs/tags/") {
 				git.BranchName = strings.TrimPrefix(revision, "refs/heads/")
@@ -146,11 +152,16 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 		}
 		status.Source = &api.SourceStatus{Git: git}
 	}
-	if !run.done() {
+	// Whatever else the verdict is about, a run that has to be attested does not count before.
+	_, over := concluded(s, run)
+	declined := v.refused || refused(s, run)
+	if !run.done() || pledged(run) && run.succeeded() && v.attestation == nil && !declined && !over {
 		status.FailureDetails, status.LastRunPhase = nil, ""
 		return v.reason
 	}
 	switch {
+	case declined:
+		status.LastRunPhase = api.PhaseFailed
 	case run.succeeded():
 		status.LastRunPhase = api.PhaseSucceeded
 	case run.cancelled():
@@ -162,11 +173,22 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 	status.CompletionTime = &at
 	if run.succeeded() {
 		status.FailureDetails = nil
-		image, err := builtImage(run)
-		if err == nil {
+		if v.attestation != nil {
+			status.Attestation = v.attestation
+		}
+		switch image, err := builtImage(run); {
+		case declined:
+			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: clip(message)}
+		case status.Attestation != nil && status.Attestation.RunUID == run.UID:
+			status.BuiltImage = status.Attestation.Image
+			message = "built and attested " + status.BuiltImage
+		case err == nil:
+			if status.BuiltImage != image {
+				status.Attestation = nil // it is of the image before
+			}
 			status.BuiltImage = image
 			message = "built " + image
-		} else {
+		default:
 			message = "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
 		}
 		status.Message = clip(message)
@@ -422,7 +444,7 @@ func (r *Reconciler) report(s *seen, v verdict, reason string, old api.AgentBuil
 	case api.PhaseCancelled:
 		r.event(s, corev1.EventTypeNormal, reason, "Cancel", status.Message)
 	}
-	if v.current != nil && v.current.done() && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
+	if v.current != nil && v.current.done() && status.CompletionTime != nil && (old.CompletionTime == nil || old.PipelineRunName != status.PipelineRunName) {
 		r.metrics.finished(s, *v.current, reason)
 	}
 }

@@ -140,7 +140,7 @@ func TestBuilderByStepName(t *testing.T) {
 	for _, task := range out.Pipeline.Spec.Tasks {
 		names = append(names, task.Name)
 	}
-	want := []string{"github-clone", "folder-verification", "tests", "dockerfile-check", "buildkit-build", "push", "sbom", "vulnerability-scan", "sign", "provenance", "verify"}
+	want := []string{"github-clone", "folder-verification", "tests", "dockerfile-check", "buildkit-build", "push", "sbom", "sbom-attach", "vulnerability-scan"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}

@@ -122,6 +122,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.Concurrency, "concurrency", 8, "number of builds to process at once")
 	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
 	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute that changed templates or steps start, and at once")
+	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "Secret in the controller's namespace with the key that attests, as cosign generate-key-pair makes it")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
@@ -130,8 +131,8 @@ func command() *cobra.Command {
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
-	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
-	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
+	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a login of Git or a registry is sent to over http as well as https")
+	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers and registries to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -143,6 +144,9 @@ func check(o controller.Options) error {
 		if len(validation.IsDNS1123Label(n)) > 0 {
 			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
+	}
+	if len(validation.IsDNS1123Subdomain(o.AttestKey)) > 0 {
+		return fmt.Errorf("--attest-key %q is not the name of a Secret", o.AttestKey)
 	}
 	switch s := o.Settings; {
 	case s.CreateServiceAccount && s.ServiceAccountName == "":

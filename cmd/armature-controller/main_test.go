@@ -35,6 +35,7 @@ func TestUsage(t *testing.T) {
 		"push-layout extra":                                                                                    "flags alone",
 		"push-layout --nonsense":                                                                               "unknown flag",
 		"--namespace=a --git-allow-network=localhost":                                                          `--git-allow-network "localhost": write it as 10.0.0.0/8`,
+		"--namespace=a --attest-key=k8s://a/b":                                                                 "is not the name of a Secret",
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(args))

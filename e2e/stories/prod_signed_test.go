@@ -6,9 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,44 +22,38 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// A production image is tested, scanned and signed, has its SBOM and
-// provenance attached, and cosign confirms all of it. With another key, or for an
-// image that somebody swapped in with the signature copied along, it does not.
+// A production image is tested and scanned and has its SBOM attached by the pipeline;
+// the controller signs it and its provenance with the platform's key, and cosign 2 and 3
+// confirm both. With another key, or for an image that somebody swapped in with the
+// signature copied along, they do not.
 func TestProductionImagesAreSigned(t *testing.T) {
 	t.Parallel()
 	s := enter(t, nil)
 	s.installed(t)
 	commit := s.push(t, "testdata/hello", "public/"+s.namespace+".git")
-	key := s.signingKey(t)
-	mode := s.labTemplate(t, "prod")
-
-	s.apply(t, `
-apiVersion: agent.kagenti.dev/v1alpha1
-kind: AgentBuild
-metadata: {name: signed}
-spec:
-  mode: `+mode+`
-  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
-  pipeline:
-    parameters:
-    - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
-    - {name: TEST_COMMAND, value: grep -q sleep agent.sh}
-  buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
-  buildOutput: {imageRegistry: "${registry}/${namespace}", image: signed, imageTag: v1}
-`)
+	public, key := s.attestKey(t)
+	s.prod(t, "signed")
 	s.asOrdered(t, "signed")
-	_, digest, _ := strings.Cut(s.succeeded(t, "signed").Status.BuiltImage, "@")
+	build := s.succeeded(t, "signed")
+	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil || c.Status != metav1.ConditionTrue || build.Status.Attestation == nil {
+		t.Fatalf("it is not attested: %+v", build.Status)
+	}
+	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
 	repository := s.info.HostRegistry + "/" + s.namespace + "/signed"
 	image := reference(t, repository+"@"+digest)
 
-	// No transparency log can be reached here, and the step says that it uses none.
+	// No transparency log can be reached here.
 	policy := &cosign.CheckOpts{SigVerifier: key, ClaimVerifier: cosign.SimpleClaimVerifier, IgnoreTlog: true}
 	if _, _, err := cosign.VerifyImageSignatures(t.Context(), image, policy); err != nil {
 		t.Errorf("the signature: %v", err)
@@ -65,16 +61,27 @@ spec:
 	attested := &cosign.CheckOpts{SigVerifier: key, ClaimVerifier: cosign.IntotoSubjectClaimVerifier, IgnoreTlog: true}
 	attestations, _, err := cosign.VerifyImageAttestations(t.Context(), image, attested)
 	must(t, err)
-	statements := map[string]string{}
-	for _, attestation := range attestations {
-		kind, statement := statementOf(t, attestation)
-		statements[kind] = statement
+	if len(attestations) != 1 {
+		t.Fatalf("%d attestations", len(attestations))
 	}
-	if sbom := statements["https://spdx.dev/Document"]; !strings.Contains(sbom, `"spdxVersion"`) {
-		t.Errorf("no SBOM is attested, only %v", slices.Sorted(maps.Keys(statements)))
+	kind, statement := statementOf(t, attestations[0])
+	if kind != "https://slsa.dev/provenance/v1" || !strings.Contains(statement, `"gitCommit":"`+commit+`"`) || !strings.Contains(statement, "@refs/heads/main") {
+		t.Errorf("no provenance of commit %s is attested, but %s: %s", commit, kind, statement)
 	}
-	if provenance := statements["https://slsa.dev/provenance/v1"]; !strings.Contains(provenance, commit) {
-		t.Errorf("no provenance of commit %s is attested, but %v: %s", commit, slices.Sorted(maps.Keys(statements)), provenance)
+	t.Logf("the statement:\n%s", statement)
+	for _, program := range []string{"cosign", "cosign3"} {
+		file, err := programs.Find(program)
+		if errors.Is(err, programs.ErrMissing) {
+			t.Logf("not confirmed by %s: %v", program, err)
+			continue
+		}
+		must(t, err)
+		for _, args := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
+			args = append(args, "--insecure-ignore-tlog=true", "--key", public, image.String())
+			if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
+				t.Errorf("%s %v: %v\n%s", program, args, err, out)
+			}
+		}
 	}
 
 	swapped := s.swap(t, repository, digest)
@@ -91,6 +98,93 @@ spec:
 			t.Errorf("%s: cosign says %v, want that no signature matches", what, err)
 		}
 	}
+}
+
+// While a production build runs, a tenant with every right in the namespace forges the
+// digest in a TaskRun's status, and another one pushes another image to the tag. Both
+// are refused, with a condition that says what, and nothing is signed.
+func TestForgedProductionBuilds(t *testing.T) {
+	t.Parallel()
+	s := enter(t, nil)
+	s.installed(t)
+	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
+	s.attestKey(t)
+	_, busybox, _ := strings.Cut(s.info.Images["busybox"], "@")
+	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))
+	must(t, err)
+	attacks := map[string]struct {
+		reason string
+		do     func(repository string, build *tektonv1.TaskRun)
+	}{
+		"forged": {api.ReasonResultsForged, func(repository string, build *tektonv1.TaskRun) {
+			must(t, remote.Write(reference(t, repository+":other"), other))
+			for i := range build.Status.Results {
+				if build.Status.Results[i].Name == "IMAGE_DIGEST" {
+					build.Status.Results[i].Value = *tektonv1.NewStructuredValues(busybox)
+				}
+			}
+			must(t, s.Status().Update(t.Context(), build))
+		}},
+		"moved": {api.ReasonImageMismatch, func(repository string, _ *tektonv1.TaskRun) {
+			must(t, remote.Write(reference(t, repository+":v1"), other))
+		}},
+	}
+	for name := range attacks {
+		s.prod(t, name)
+	}
+	for name, attack := range attacks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repository := s.info.HostRegistry + "/" + s.namespace + "/" + name
+			eventually(t, 15*time.Minute, "the image of "+name+" is built", func(ctx context.Context) error {
+				var b api.AgentBuild
+				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &b); err != nil {
+					return err
+				}
+				var task tektonv1.TaskRun
+				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName + "-kaniko-build"}, &task); err != nil {
+					return err
+				}
+				if !task.IsSuccessful() {
+					return errors.New("it is not built yet")
+				}
+				attack.do(repository, &task)
+				return nil
+			})
+			build := s.finished(t, name)
+			c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested)
+			if build.Status.Phase != api.PhaseFailed || c == nil || c.Status != metav1.ConditionFalse || c.Reason != attack.reason || build.Status.BuiltImage != "" {
+				t.Errorf("phase %s, image %q, condition %+v", build.Status.Phase, build.Status.BuiltImage, c)
+			}
+			tags, err := remote.List(reference(t, repository+":v1").Context())
+			must(t, err)
+			for _, tag := range tags {
+				if strings.HasSuffix(tag, ".sig") || strings.HasSuffix(tag, ".att") {
+					t.Errorf("something is signed: %s", tag)
+				}
+			}
+		})
+	}
+}
+
+// prod orders a build of the shipped mode prod, with the lab's vulnerability database.
+func (s *stage) prod(t *testing.T, name string) {
+	t.Helper()
+	s.apply(t, strings.NewReplacer("MODE", s.labTemplate(t, "prod", name), "NAME", name).Replace(`
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: NAME}
+spec:
+  mode: MODE
+  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  pipeline:
+    parameters:
+    - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
+    - {name: TEST_COMMAND, value: grep -q sleep agent.sh}
+    - {name: PLAIN_HTTP, value: "true"}
+  buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
+  buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
+`))
 }
 
 // asOrdered makes sure that the digest of a run's spec is the same after Tekton's
@@ -112,11 +206,11 @@ func (s *stage) asOrdered(t *testing.T, build string) {
 
 // labTemplate is a shipped mode as a platform would adapt it: its scan reads the
 // lab's database, which mode prod does not let a build choose.
-func (s *stage) labTemplate(t *testing.T, mode string) string {
+func (s *stage) labTemplate(t *testing.T, mode, build string) string {
 	t.Helper()
 	shipped, lab := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
-	lab.Namespace, lab.Name = shipped.Namespace, shipped.Name+"-"+s.namespace
+	lab.Namespace, lab.Name = shipped.Namespace, shipped.Name+"-"+s.namespace+"-"+build
 	const global = "globalParameters:\n"
 	lab.Data = map[string]string{"template.yaml": strings.Replace(shipped.Data["template.yaml"], global,
 		global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)}
@@ -126,7 +220,7 @@ func (s *stage) labTemplate(t *testing.T, mode string) string {
 			t.Error(err)
 		}
 	})
-	return mode + "-" + s.namespace
+	return mode + "-" + s.namespace + "-" + build
 }
 
 // statementOf opens the envelope of an attestation.
@@ -161,15 +255,29 @@ func newKey(t *testing.T) keyPair {
 	return keyPair{keys, verifier}
 }
 
-// signingKey makes the Secret that mode prod signs with, and returns what
-// verifies its signatures.
-func (s *stage) signingKey(t *testing.T) signature.Verifier {
+var thePlatformKey sync.Mutex
+
+// attestKey makes the Secret that the controller attests with, unless another story did,
+// and gives the public key, as a file too.
+func (s *stage) attestKey(t *testing.T) (file string, key signature.Verifier) {
 	t.Helper()
-	key := newKey(t)
-	s.secret(t, "cosign-signing-key", corev1.SecretTypeOpaque, map[string]string{
-		"cosign.key": string(key.PrivateBytes), "cosign.pub": string(key.PublicBytes), "cosign.password": keyPassword,
-	})
-	return key.verifier
+	thePlatformKey.Lock()
+	defer thePlatformKey.Unlock()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "armature-attest-key"}}
+	err := s.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
+	if apierrors.IsNotFound(err) {
+		pair := newKey(t)
+		secret.Data = map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte(keyPassword)}
+		err = s.Create(t.Context(), secret)
+	}
+	must(t, err)
+	file = filepath.Join(t.TempDir(), "cosign.pub")
+	must(t, os.WriteFile(file, secret.Data["cosign.pub"], 0o600))
+	public, err := cryptoutils.UnmarshalPEMToPublicKey(secret.Data["cosign.pub"])
+	must(t, err)
+	verifier, err := signature.LoadVerifier(public, crypto.SHA256)
+	must(t, err)
+	return file, verifier
 }
 
 // swap puts another image in the repository, with the signature of the first.

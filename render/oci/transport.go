@@ -1,8 +1,11 @@
 package oci
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
@@ -13,6 +16,14 @@ const maxRedirects = 10
 // Transport carries requests to registries. It ends redirects that lead in a circle,
 // which go-containerregistry's client follows for ever.
 func Transport() http.RoundTripper { return redirects{remote.DefaultTransport} }
+
+// TransportTo is Transport with connections that dial opens.
+func TransportTo(dial func(ctx context.Context, network, address string) (net.Conn, error)) http.RoundTripper {
+	return redirects{&http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+	}}
+}
 
 type redirects struct{ http.RoundTripper }
 

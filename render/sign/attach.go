@@ -110,7 +110,7 @@ func newStatement(artifact name.Digest, named, predicateType string, predicate j
 
 // publish writes the forms that are missing.
 func (s *Session) publish(ctx context.Context, what string, artifact name.Digest, forms ...form) error {
-	to := newStore(ctx, s.keychain, s.plainHTTP)
+	to := newStore(ctx, s.keychain, s.plainHTTP, s.transport)
 	var there []string
 	for _, f := range forms {
 		if err := f.settle(to, artifact); err != nil {

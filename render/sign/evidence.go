@@ -56,9 +56,12 @@ const predicateAnnotation = "dev.sigstore.bundle.predicateType"
 // store is where attachments of artifacts are.
 type store struct{ options []remote.Option }
 
-func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool) store {
+func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool, transport http.RoundTripper) store {
 	opt := oci.Options{Keychain: keychain, PlainHTTP: plainHTTP}
-	return store{append(opt.Remote(ctx), remote.WithTransport(bounded{oci.Transport()}))}
+	if transport == nil {
+		transport = oci.Transport()
+	}
+	return store{append(opt.Remote(ctx), remote.WithTransport(bounded{transport}))}
 }
 
 // cosign gives the store's options as cosign's functions take them.

@@ -3,10 +3,13 @@ package sign
 import (
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -37,6 +40,10 @@ type Signer struct {
 	// program sigstore-kms-<scheme> on the PATH understands. "" is keyless: the
 	// identity of the token, or the one that the machine has in CI.
 	Key string
+	// PrivateKey is one in PEM as `cosign generate-key-pair` makes it, with Password.
+	// It excludes Key. An ECDSA key signs the same with the same signature, so that
+	// two that sign at once attach one.
+	PrivateKey []byte
 	// Password gives that of an encrypted key file. nil is none.
 	Password func() ([]byte, error)
 	// Certificate and Chain are PEM files of the certificate that goes with Key,
@@ -52,6 +59,8 @@ type Signer struct {
 	// Keychain and PlainHTTP are those of oci.Options.
 	Keychain  authn.Keychain
 	PlainHTTP bool
+	// Transport carries the requests to the registry; nil is oci.Transport().
+	Transport http.RoundTripper
 }
 
 // loaded is a Signer's key with its certificates in PEM, nil for none.
@@ -66,6 +75,7 @@ type Session struct {
 	key       *loaded
 	keychain  authn.Keychain
 	plainHTTP bool
+	transport http.RoundTripper
 }
 
 // Open makes ready to sign. It fails where the key cannot be had, so that
@@ -80,10 +90,13 @@ func (s Signer) Open(ctx context.Context) (*Session, error) {
 			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
 		}
 	}
-	return &Session{key, s.Keychain, s.PlainHTTP}, nil
+	return &Session{key, s.Keychain, s.PlainHTTP, s.Transport}, nil
 }
 
 func (s Signer) load(ctx context.Context) (*loaded, error) {
+	if len(s.PrivateKey) > 0 {
+		return s.private()
+	}
 	if s.Key == "" {
 		return s.keyless(ctx)
 	}
@@ -118,6 +131,46 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 		}
 	}
 	return l, nil
+}
+
+// private loads a key that is at hand.
+func (s Signer) private() (*loaded, error) {
+	if s.Key != "" || s.Certificate != "" {
+		return nil, errors.New("a private key that is at hand excludes another one and certificates")
+	}
+	var password []byte
+	if s.Password != nil {
+		var err error
+		if password, err = s.Password(); err != nil {
+			return nil, err
+		}
+	}
+	key, err := cryptoutils.UnmarshalPEMToPrivateKey(s.PrivateKey, func(bool) ([]byte, error) { return password, nil })
+	if err != nil {
+		return nil, fmt.Errorf("reading the private key: %w", err)
+	}
+	signer, err := signature.LoadSignerVerifier(key, crypto.SHA256)
+	if err != nil {
+		return nil, fmt.Errorf("reading the private key: %w", err)
+	}
+	if p, ok := key.(*ecdsa.PrivateKey); ok {
+		signer = repeatable{signer, p}
+	}
+	return &loaded{Signer: signer}, nil
+}
+
+// repeatable signs by RFC 6979: a message has one signature.
+type repeatable struct {
+	signature.SignerVerifier
+	key *ecdsa.PrivateKey
+}
+
+func (r repeatable) SignMessage(message io.Reader, _ ...signature.SignOption) ([]byte, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, message); err != nil {
+		return nil, err
+	}
+	return r.key.Sign(nil, sum.Sum(nil), crypto.SHA256)
 }
 
 // keyless makes a key for this once and has it certified for an identity.

@@ -1,0 +1,306 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// A run of an attested mode that succeeded is not the end: the controller looks at
+// all that the run left, asks the registry what is under the image's name, signs the
+// image and its provenance with a key of its own namespace, and only then is the
+// build Ready. Registries are strangers like Git servers, so that this happens in a
+// queue of its own, and no reconcile waits for it.
+//
+// Nothing is remembered between the end of a run and status.attestation. Whoever is
+// killed in between begins again: what is there already stays, and the same run has
+// the same statement and, with an ECDSA key, the same signature.
+
+const (
+	// attestTimeout bounds one attempt: at most two signatures and the reading around
+	// them.
+	attestTimeout = 3 * time.Minute
+	// maxChildren of a run that are looked at.
+	maxChildren = 128
+	// Fields of the key's Secret, as cosign makes them.
+	keyField, passwordField = "cosign.key", "cosign.password"
+)
+
+// pledged reports whether a run is of an attested mode: the controller attests it
+// before its image counts.
+func pledged(r run) bool { return r.Annotations[keys.AnnotationRunDigest] != "" }
+
+// concluded reports whether status has the end of a run, and how it ended.
+func concluded(s *seen, r run) (api.Phase, bool) {
+	status := s.build.Status
+	if status.PipelineRunUID != r.UID || status.CompletionTime == nil {
+		return "", false
+	}
+	return status.LastRunPhase, status.LastRunPhase != ""
+}
+
+// refused reports whether a run succeeded and was not attested for good.
+func refused(s *seen, r run) bool {
+	phase, is := concluded(s, r)
+	return is && r.succeeded() && pledged(r) && phase == api.PhaseFailed
+}
+
+// setAttested writes the condition Attested of an attested mode's run; runs of other
+// modes have none.
+func setAttested(v verdict, reason string, status *api.AgentBuildStatus, set func(kind string, state metav1.ConditionStatus, reason, message string)) {
+	run, a := *v.current, status.Attestation
+	switch {
+	case !pledged(run):
+		meta.RemoveStatusCondition(&status.Conditions, api.ConditionAttested)
+	case v.refused:
+		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
+	case a != nil && a.RunUID == run.UID:
+		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("the image and its provenance by %s are signed", a.BuilderID))
+	case v.attest, !run.succeeded():
+		set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
+	}
+}
+
+// attest a run, or look what came of it.
+func (r *Reconciler) attest(s *seen, v verdict) outcome {
+	build, run := client.ObjectKeyFromObject(s.build), *v.current
+	answer, err := r.attests.get(build, string(run.UID), false, func(ctx context.Context) (api.Attestation, error) {
+		return r.vouch(ctx, build, s.build.UID, run.Name, run.UID)
+	})
+	var later *notYet
+	var problem *krm.Finding
+	switch {
+	case errors.As(err, &later):
+		return outcome{again: later.again, retried: later.cause}
+	case errors.As(err, &problem):
+		return outcome{refused: problem}
+	}
+	return outcome{attested: &answer}
+}
+
+// vouch for a run: gather, check, sign. A *krm.Finding is final for this run;
+// every other error may pass.
+func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build types.UID, runName string, uid types.UID) (api.Attestation, error) {
+	var none api.Attestation
+	observed, err := r.observeRun(ctx, key, build, types.NamespacedName{Namespace: key.Namespace, Name: runName}, uid)
+	if err != nil {
+		return none, err
+	}
+	built, err := attest.Check(*observed)
+	if err != nil {
+		return none, err
+	}
+	secret, problem, err := r.attestKey(ctx, observed.Build)
+	if err != nil {
+		return none, err
+	}
+	if problem != nil {
+		return none, errors.New(problem.Error()) // the platform can still give one
+	}
+	login, err := r.registryLogin(ctx, observed.Build)
+	if err != nil {
+		return none, err
+	}
+	to := sign.Signer{
+		PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return append([]byte{}, secret.Data[passwordField]...), nil },
+		Keychain: login, Transport: oci.TransportTo(r.git.dial),
+	}
+	artifact, err := r.inRegistry(ctx, observed.Build, built, to)
+	if err != nil {
+		return none, err
+	}
+	session, err := to.Open(ctx)
+	if err != nil {
+		return none, fmt.Errorf("the key in Secret %s/%s: %w", r.Namespace, r.AttestKey, err)
+	}
+	if err := session.Sign(ctx, artifact); err != nil {
+		return none, registryFault(observed.Build, artifact, err)
+	}
+	if err := session.Attest(ctx, artifact, sign.PredicateType, built.Provenance); err != nil {
+		return none, registryFault(observed.Build, artifact, err)
+	}
+	return attestation(uid, built, artifact)
+}
+
+// attestation is what status says of what was signed.
+func attestation(run types.UID, built *attest.Built, artifact name.Digest) (api.Attestation, error) {
+	text, err := json.Marshal(built.Provenance)
+	if err != nil {
+		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	tag := artifact.Context().Name() + ":" + strings.Replace(artifact.DigestStr(), ":", "-", 1)
+	return api.Attestation{
+		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
+		Signature: tag + ".sig", Provenance: tag + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// observeRun reads from the API server what concerns a run.
+func (r *Reconciler) observeRun(ctx context.Context, key types.NamespacedName, uid types.UID, runKey types.NamespacedName, runUID types.UID) (*attest.Observed, error) {
+	build := &api.AgentBuild{}
+	if err := r.Live.Get(ctx, key, build); err != nil || build.UID != uid {
+		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, cmp.Or(err, errors.New("it is another one now")))
+	}
+	foreign := func(message string) error {
+		return place(build).Fault(api.ReasonRunForeign, message, "start again with `armature build rerun`")
+	}
+	run, err := r.wholeRun(ctx, runKey)
+	if apierrors.IsNotFound(err) {
+		return nil, foreign(fmt.Sprintf("run %s was deleted before it was attested", runKey.Name))
+	} else if err != nil {
+		return nil, err
+	}
+	if run.UID != runUID || !r.proven(run, uid) {
+		return nil, foreign(fmt.Sprintf("somebody else changed run %s, so its result does not count", run.Name))
+	}
+	o := &attest.Observed{Build: build, RunUID: runUID, Run: run, Pods: map[types.UID]*corev1.Pod{}}
+	if ref := run.Spec.PipelineRef; ref != nil && run.Spec.PipelineSpec == nil {
+		if o.Pipeline, err = r.pipelineOf(ctx, run.Namespace, ref.Name); err != nil {
+			return nil, err
+		}
+	}
+	if len(run.Status.ChildReferences) > maxChildren {
+		return nil, foreign(fmt.Sprintf("run %s has %d children, and at most %d are looked at", run.Name, len(run.Status.ChildReferences), maxChildren))
+	}
+	for _, child := range run.Status.ChildReferences {
+		if child.Kind != "TaskRun" {
+			return nil, foreign(fmt.Sprintf("run %s has a child of kind %s", run.Name, child.Kind))
+		}
+		task := &tektonv1.TaskRun{}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: child.Name}, task)
+		if apierrors.IsNotFound(err) {
+			return nil, foreign(fmt.Sprintf("TaskRun %s of run %s was deleted before it was attested", child.Name, run.Name))
+		} else if err != nil {
+			return nil, fmt.Errorf("reading TaskRun %s: %w", child.Name, err)
+		}
+		o.TaskRuns = append(o.TaskRuns, task)
+		if task.Status.PodName == "" {
+			continue // which the check refuses
+		}
+		pod := &corev1.Pod{}
+		err = r.Live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: task.Status.PodName}, pod)
+		if err == nil {
+			o.Pods[task.UID] = pod
+		} else if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading pod %s: %w", task.Status.PodName, err)
+		}
+	}
+	return o, nil
+}
+
+// pipelineOf a run, nil where it is gone.
+func (r *Reconciler) pipelineOf(ctx context.Context, namespace, name string) (*tektonv1.PipelineSpec, error) {
+	data, err := r.Runs.Get().Namespace(namespace).Resource("pipelines").Name(name).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	p := &tektonv1.Pipeline{}
+	if err == nil {
+		err = json.Unmarshal(data, p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Pipeline %s: %w", name, err)
+	}
+	return &p.Spec, nil
+}
+
+// attestKey reads the Secret with the key. The problem says how to make one.
+func (r *Reconciler) attestKey(ctx context.Context, build *api.AgentBuild) (*corev1.Secret, *krm.Finding, error) {
+	key := types.NamespacedName{Namespace: r.Namespace, Name: r.AttestKey}
+	missing := func(what string) *krm.Finding {
+		return place(build).At("spec.mode").Fault(api.ReasonAttestKeyMissing,
+			fmt.Sprintf("mode %s is attested by the controller, and %s", cmp.Or(build.Spec.Mode, "dev"), what),
+			fmt.Sprintf("let the platform make the key: cosign generate-key-pair k8s://%s", key))
+	}
+	secret := &corev1.Secret{}
+	switch err := r.Live.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, missing("the Secret " + key.String() + " with its key does not exist"), nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading the Secret %s: %w", key, err)
+	case len(secret.Data[keyField]) == 0:
+		return nil, missing(fmt.Sprintf("the Secret %s lacks %s", key, keyField)), nil
+	}
+	return secret, nil, nil
+}
+
+// inRegistry finds the image under the name that was ordered: exactly the digest that
+// the build reported.
+func (r *Reconciler) inRegistry(ctx context.Context, build *api.AgentBuild, built *attest.Built, to sign.Signer) (name.Digest, error) {
+	mismatch := func(format string, args ...any) error {
+		return place(build).At("spec.buildOutput").Fault(api.ReasonImageMismatch, fmt.Sprintf(format, args...),
+			"look who else pushes to this tag, give each build a tag of its own, then start again with `armature build rerun`")
+	}
+	var options []name.Option
+	tag, err := name.NewTag(built.Image)
+	if err == nil && r.plainHTTP(tag.RegistryStr()) {
+		options = append(options, name.Insecure)
+		tag, err = name.NewTag(built.Image, options...)
+	}
+	if err != nil {
+		return name.Digest{}, mismatch("%s is not an image with a tag", built.Image)
+	}
+	reach := oci.Options{Keychain: to.Keychain}
+	found, err := remote.Head(tag, append(reach.Remote(ctx), remote.WithTransport(to.Transport))...)
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+		return name.Digest{}, mismatch("the registry has no image %s, and the run reported %s", tag, built.Digest)
+	}
+	if err != nil {
+		return name.Digest{}, registryFault(build, tag, err)
+	}
+	if found.Digest.String() != built.Digest || !(found.MediaType.IsImage() || found.MediaType.IsIndex()) {
+		return name.Digest{}, mismatch("%s is %s (%s) in the registry, and the run built %s", tag, found.Digest, found.MediaType, built.Digest)
+	}
+	return tag.Context().Digest(built.Digest), nil
+}
+
+func (r *Reconciler) plainHTTP(registry string) bool {
+	host, _, _ := strings.Cut(registry, ":")
+	return slices.Contains(r.Settings.PlainHTTPHosts, registry) || slices.Contains(r.Settings.PlainHTTPHosts, host)
+}
+
+// registryFault says what a registry answered, without its text: the tenant chose the
+// server, and what it says may be another's. An address that may not be asked is final.
+func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
+	if errors.Is(err, ErrForbiddenAddress) {
+		return place(build).At("spec.buildOutput.imageRegistry").Fault(api.ReasonRegistryRefused,
+			ref.Context().RegistryStr()+" has an address that builds may not ask",
+			"use another registry, or let the operator allow the network in --git-allow-network of the controller")
+	}
+	answer := (*transport.Error)(nil)
+	if !errors.As(err, &answer) {
+		return fmt.Errorf("asking the registry of %s: %w", ref, err)
+	}
+	switch answer.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("the registry of %s answers %d: the login in spec.buildOutput.imageRepoCredentials has to be one that may push and pull", ref, answer.StatusCode)
+	}
+	return fmt.Errorf("the registry of %s answers %d %s", ref, answer.StatusCode, http.StatusText(answer.StatusCode))
+}

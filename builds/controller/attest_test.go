@@ -1,0 +1,456 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest/attesttest"
+	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// platformKey is the key that the controllers of all tests attest with.
+type platformKey struct {
+	once  sync.Once
+	keys  *cosign.KeysBytes
+	fault error
+}
+
+var attestKey platformKey
+
+func (k *platformKey) pair() *cosign.KeysBytes {
+	k.once.Do(func() {
+		k.keys, k.fault = cosign.GenerateKeyPair(func(bool) ([]byte, error) { return []byte("open sesame"), nil })
+	})
+	if k.fault != nil {
+		panic(k.fault)
+	}
+	return k.keys
+}
+
+func (k *platformKey) secret() *corev1.Secret {
+	pair := k.pair()
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "armature-attest-key"},
+		Data: map[string][]byte{"cosign.key": pair.PrivateBytes, "cosign.pub": pair.PublicBytes, "cosign.password": []byte("open sesame")}}
+}
+
+// shop is a registry, with a delay before each answer, and answers of 503.
+type shop struct {
+	host string
+	// fails is how many requests are still answered with 503.
+	fails atomic.Int64
+	// busy is how many of a hundred requests are answered with 503.
+	busy int
+	slow time.Duration
+}
+
+func newShop(t *testing.T, referrers bool) *shop {
+	t.Helper()
+	s := &shop{}
+	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.UserAgent(), "armature") { // not the test itself, and not the first ping
+			time.Sleep(time.Duration(rand.Int64N(int64(s.slow) + 1)))
+			if s.fails.Add(-1) >= 0 || rand.IntN(100) < s.busy {
+				http.Error(w, "busy: secret-of-another-service", http.StatusServiceUnavailable)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.host = strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+func (s *shop) options() []remote.Option { return []remote.Option{remote.WithUserAgent("test")} }
+
+func (s *shop) ref(t testing.TB, text string) name.Reference {
+	t.Helper()
+	ref, err := name.ParseReference(s.host + "/" + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// push an image of its own, and give its digest.
+func (s *shop) push(t testing.TB, tag string) string {
+	t.Helper()
+	img, err := random.Image(64, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(s.ref(t, tag), img, s.options()...); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.String()
+}
+
+// statements counts what is attached to an image: signatures and attestations in
+// cosign's tag format, and bundles by the type of their statement.
+func (s *shop) statements(t testing.TB, repository, digest string) (signatures, attestations int, bundles map[string]int) {
+	t.Helper()
+	layers := func(suffix string) int {
+		img, err := remote.Image(s.ref(t, repository+":"+strings.Replace(digest, ":", "-", 1)+suffix), s.options()...)
+		if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+			return 0
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := img.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	index, err := remote.Referrers(s.ref(t, repository+"@"+digest).(name.Digest), s.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundles = map[string]int{}
+	for _, d := range manifest.Manifests {
+		bundles[s.predicate(t, repository, d)]++
+	}
+	return layers(".sig"), layers(".att"), bundles
+}
+
+func (s *shop) predicate(t testing.TB, repository string, d v1.Descriptor) string {
+	t.Helper()
+	got, err := remote.Get(s.ref(t, repository+"@"+d.Digest.String()), s.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest v1.Manifest
+	if err := json.Unmarshal(got.Manifest, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	return manifest.Annotations["dev.sigstore.bundle.predicateType"]
+}
+
+// once fails unless an image has exactly one signature and one provenance in each form.
+func (s *shop) once(t testing.TB, repository, digest string) {
+	t.Helper()
+	signatures, attestations, bundles := s.statements(t, repository, digest)
+	if signatures != 1 || attestations != 1 || len(bundles) != 2 || bundles["https://sigstore.dev/cosign/sign/v1"] != 1 || bundles[sign.PredicateType] != 1 {
+		t.Errorf("%s has %d signatures, %d attestations and bundles %v, want one of each", repository, signatures, attestations, bundles)
+	}
+}
+
+// nothing fails if anything is attached to an image.
+func (s *shop) nothing(t testing.TB, repository, digest string) {
+	t.Helper()
+	if signatures, attestations, bundles := s.statements(t, repository, digest); signatures+attestations+len(bundles) != 0 {
+		t.Errorf("%s has %d signatures, %d attestations and bundles %v, want nothing", repository, signatures, attestations, bundles)
+	}
+}
+
+// sold makes a build of mode prod whose image goes to a registry.
+func (s *shop) sold(b *api.AgentBuild) {
+	attestedMode(b)
+	b.Spec.BuildOutput.ImageRegistry = s.host
+}
+
+// ended is what a run left on the API server.
+type ended struct {
+	run      *tektonv1.PipelineRun
+	taskRuns map[string]*tektonv1.TaskRun // by task
+	pods     map[string]*corev1.Pod
+}
+
+// play a run to its end as Tekton and the kubelet do; edit changes what is left of it,
+// before the run says that it succeeded.
+func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*ended)) {
+	w.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "default"}}
+	if err := w.Client.Create(w.Context(), account); err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+	fresh := &tektonv1.PipelineRun{}
+	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
+	played := attesttest.Succeed(fresh, fresh.Spec.PipelineSpec, digest)
+	left := &ended{run: fresh, taskRuns: map[string]*tektonv1.TaskRun{}, pods: map[string]*corev1.Pod{}}
+	for _, tr := range played.TaskRuns {
+		pod, status := played.Pods[tr.UID], tr.Status
+		tr.UID, tr.CreationTimestamp = "", metav1.Time{}
+		w.must(w.Client.Create(w.Context(), tr))
+		tr.Status = status
+		podStatus := pod.Status
+		pod.UID, pod.CreationTimestamp, pod.OwnerReferences[0].UID = "", metav1.Time{}, tr.UID
+		w.must(w.Client.Create(w.Context(), pod))
+		pod.Status = podStatus
+		task := tr.Labels["tekton.dev/pipelineTask"]
+		left.taskRuns[task], left.pods[task] = tr, pod
+	}
+	for _, e := range edit {
+		e(left)
+	}
+	for task, tr := range left.taskRuns {
+		w.must(w.Status().Update(w.Context(), tr))
+		if pod := left.pods[task]; pod != nil {
+			w.must(w.Status().Update(w.Context(), pod))
+		}
+	}
+	w.must(w.Status().Update(w.Context(), left.run))
+}
+
+// runOf a build.
+func (w *world) runOf(build string) *tektonv1.PipelineRun {
+	w.Helper()
+	var out *tektonv1.PipelineRun
+	w.eventually("build "+build+" has a run", func() string {
+		for _, run := range w.runs() {
+			if run.OwnerReferences[0].Name == build {
+				out = &run
+				return ""
+			}
+		}
+		return "none"
+	})
+	return out
+}
+
+// A run of prod is attested before the build is Ready: signature and provenance in
+// both forms, which a policy that names builder, source and level accepts, and each
+// single change of it refuses.
+func TestAttested(t *testing.T) {
+	for what, referrers := range map[string]bool{"referrers": true, "no referrers": false} {
+		t.Run(what, func(t *testing.T) {
+			w, s := newWorld(t), newShop(t, referrers)
+			w.start()
+			w.create("weather", s.sold)
+			run := w.run(1)
+			b := w.phase("weather", api.PhaseBuilding)
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionUnknown {
+				t.Errorf("condition %+v", c)
+			}
+			digest := s.push(t, "weather:v1")
+			w.play(run, digest)
+			b = w.phase("weather", api.PhaseSucceeded)
+			image := s.host + "/weather:v1@" + digest
+			a := b.Status.Attestation
+			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.Level != 2 || a.BuilderID != "https://armature.dev/builders/prod" {
+				t.Fatalf("builtImage %s, attestation %+v", b.Status.BuiltImage, a)
+			}
+			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || condition(b, api.ConditionReady).Status != metav1.ConditionTrue {
+				t.Errorf("conditions %+v", b.Status.Conditions)
+			}
+			s.once(t, "weather", digest)
+
+			public := filepath.Join(t.TempDir(), "cosign.pub")
+			w.must(os.WriteFile(public, attestKey.pair().PublicBytes, 0o600))
+			policy := func() sign.Policy {
+				return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2,
+					Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: 2}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
+			}
+			artifact := s.ref(t, "weather@"+digest).(name.Digest)
+			if _, err := sign.Verify(t.Context(), artifact, policy()); err != nil {
+				t.Error(err)
+			}
+			for change, edit := range map[string]func(*sign.Builds){
+				"builder": func(b *sign.Builds) { b.Builders[0].ID += "2" },
+				"level": func(b *sign.Builds) {
+					b.MinimumLevel = 3
+					b.Builders = append(b.Builders, sign.TrustedBuilder{ID: "x", Level: 3})
+				},
+				"source": func(b *sign.Builds) { b.Sources[0].Repository += "2" },
+				"branch": func(b *sign.Builds) { b.Sources[0].Branches = []string{"main"} }, // a commit was ordered
+				"sbom":   func(b *sign.Builds) { b.SBOM = true },
+			} {
+				p := policy()
+				edit(p.Builds)
+				if _, err := sign.Verify(t.Context(), artifact, p); err == nil {
+					t.Errorf("with another %s it passes", change)
+				}
+			}
+		})
+	}
+}
+
+// What a tenant forges on the API server or in the registry is refused for good, with
+// a condition that says what, and nothing is signed.
+func TestForgedIsNotAttested(t *testing.T) {
+	const other = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	forge := func(list []tektonv1.TaskRunResult) {
+		for i := range list {
+			if list[i].Name == "IMAGE_DIGEST" {
+				list[i].Value = *tektonv1.NewStructuredValues(other)
+			}
+		}
+	}
+	for what, attack := range map[string]struct {
+		edit   func(*world, *shop, *ended)
+		reason string
+	}{
+		"a TaskRun's result": {func(_ *world, _ *shop, e *ended) { forge(e.taskRuns["kaniko-build"].Status.Results) }, api.ReasonResultsForged},
+		"the run's result": {func(_ *world, _ *shop, e *ended) {
+			for i := range e.run.Status.Results {
+				if r := &e.run.Status.Results[i]; strings.HasSuffix(r.Name, "IMAGE_DIGEST") {
+					r.Value = *tektonv1.NewStructuredValues(other)
+				}
+			}
+		}, api.ReasonResultsForged},
+		"another pipeline's TaskRun": {func(w *world, _ *shop, e *ended) {
+			tr := e.taskRuns["tests"]
+			before := tr.DeepCopy()
+			tr.Spec.TaskSpec.Steps[0].Script = "true"
+			status := tr.Status
+			w.must(w.Patch(w.Context(), tr, client.MergeFrom(before)))
+			tr.Status = status
+		}, api.ReasonNotAsOrdered},
+		"an old pod": {func(w *world, _ *shop, e *ended) {
+			pod := e.pods["kaniko-build"]
+			w.must(w.Client.Delete(w.Context(), pod, client.GracePeriodSeconds(0)))
+			pod.ResourceVersion, pod.UID, pod.OwnerReferences[0].UID = "", "", "11111111-2222-3333-4444-555555555555"
+			status := pod.Status
+			w.must(w.Client.Create(w.Context(), pod))
+			pod.Status = status
+		}, api.ReasonNotAsOrdered},
+		"a pod that is gone": {func(w *world, _ *shop, e *ended) {
+			w.must(w.Client.Delete(w.Context(), e.pods["tests"], client.GracePeriodSeconds(0)))
+			delete(e.pods, "tests")
+		}, api.ReasonNotAsOrdered},
+		"a success before the end": {func(_ *world, _ *shop, e *ended) {
+			e.pods["vulnerability-scan"].Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		}, api.ReasonNotAsOrdered},
+		"another image at the tag": {func(w *world, s *shop, _ *ended) { s.push(w, "weather:v1") }, api.ReasonImageMismatch},
+		"an image at another tag": {func(w *world, s *shop, _ *ended) {
+			w.must(remote.Delete(s.ref(w, "weather:v1"), s.options()...))
+		}, api.ReasonImageMismatch},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, s := newWorld(t), newShop(t, true)
+			w.start()
+			w.create("weather", s.sold, func(b *api.AgentBuild) {
+				b.Spec.CleanupAfterBuild = nil
+				b.Spec.Retries = &api.Retries{Limit: 3, Backoff: &metav1.Duration{}, After: []api.RetryOn{api.RetryAny}}
+			})
+			run := w.run(1)
+			digest := s.push(t, "weather:v1")
+			w.play(run, digest, func(e *ended) { attack.edit(w, s, e) })
+			b := w.phase("weather", api.PhaseFailed)
+			c, ready := condition(b, api.ConditionAttested), condition(b, api.ConditionReady)
+			if c.Status != metav1.ConditionFalse || c.Reason != attack.reason || !strings.Contains(c.Message, "hint: ") || ready.Status != metav1.ConditionFalse || ready.Reason != attack.reason {
+				t.Errorf("Attested %+v, Ready %+v", c, ready)
+			}
+			if b.Status.BuiltImage != "" || b.Status.Attestation != nil || b.Status.LastRunPhase != api.PhaseFailed || !b.Over() {
+				t.Errorf("status %+v", b.Status)
+			}
+			w.never("another run, or none", func() string {
+				if n := len(w.runs()); n != 1 {
+					return fmt.Sprintf("%d runs", n)
+				}
+				return ""
+			})
+			for _, d := range []string{digest, other} {
+				s.nothing(t, "weather", d)
+			}
+			// A spec that is broken and then put right does not make it a success.
+			w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "absent" })
+			w.phase("weather", api.PhaseFailed)
+			w.change(b, func(b *api.AgentBuild) { b.Spec.Mode = "prod" })
+			w.eventually("the refusal is reported again", func() string {
+				if c := condition(w.build("weather"), api.ConditionReady); c.Reason != attack.reason {
+					return c.Reason
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// While the registry does not answer, the build waits and says why, without the
+// registry's own text, and goes on when it does.
+func TestAttestWaitsForTheRegistry(t *testing.T) {
+	w, s := newWorld(t), newShop(t, true)
+	s.fails.Store(1 << 40)
+	w.start()
+	w.create("weather", s.sold)
+	run := w.run(1)
+	digest := s.push(t, "weather:v1")
+	w.play(run, digest)
+	w.eventually("the build says that it waits", func() string {
+		b := w.build("weather")
+		c := condition(b, api.ConditionAttested)
+		if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "503") || strings.Contains(c.Message, "secret") || b.Status.BuiltImage != "" {
+			return fmt.Sprintf("%+v", c)
+		}
+		return ""
+	})
+	s.nothing(t, "weather", digest)
+	s.fails.Store(0)
+	w.phase("weather", api.PhaseSucceeded)
+	s.once(t, "weather", digest)
+}
+
+// Without a key no attested build runs, and the build says how to make one. When it is
+// there, the build goes on.
+func TestNoAttestKey(t *testing.T) {
+	w, s := newWorld(t), newShop(t, true)
+	w.options.AttestKey = "absent-" + w.namespace
+	w.start()
+	w.create("weather", s.sold)
+	b := w.phase("weather", api.PhaseFailed)
+	c := condition(b, api.ConditionReady)
+	if c.Reason != api.ReasonAttestKeyMissing || !strings.Contains(c.Message, "cosign generate-key-pair k8s://"+systemNamespace+"/"+w.options.AttestKey) || len(w.runs()) != 0 {
+		t.Errorf("%d runs, condition %+v", len(w.runs()), c)
+	}
+	secret := attestKey.secret()
+	secret.Name = w.options.AttestKey
+	w.must(w.Client.Create(t.Context(), secret))
+	w.run(1)
+}
+
+// A registry on an address that tenants may not have asked is not asked.
+func TestAttestGuardsAddresses(t *testing.T) {
+	w, s := newWorld(t), newShop(t, true)
+	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, controller.ErrForbiddenAddress }
+	w.start()
+	w.create("weather", s.sold)
+	run := w.run(1)
+	digest := s.push(t, "weather:v1")
+	w.play(run, digest)
+	b := w.phase("weather", api.PhaseFailed)
+	if c := condition(b, api.ConditionAttested); c.Reason != api.ReasonRegistryRefused {
+		t.Errorf("condition %+v", c)
+	}
+	s.nothing(t, "weather", digest)
+}

@@ -1,0 +1,99 @@
+package controller_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// Two controllers at once, as after a change of leaders that one did not notice, leave
+// one statement of each kind.
+func TestTwoControllersAttestOnce(t *testing.T) {
+	w := newWorld(t)
+	shops := []*shop{newShop(t, true), newShop(t, false)}
+	digests := map[string]string{}
+	const builds = 6
+	stop := w.start()
+	for i := range builds {
+		build := fmt.Sprintf("weather%d", i)
+		w.create(build, shops[i%2].sold)
+	}
+	for i := range builds {
+		w.runOf(fmt.Sprintf("weather%d", i))
+	}
+	stop()
+	for i := range builds {
+		build, s := fmt.Sprintf("weather%d", i), shops[i%2]
+		s.slow = 20 * time.Millisecond
+		digests[build] = s.push(t, build+":v1")
+		w.play(w.runOf(build), digests[build])
+	}
+	w.start()
+	w.start()
+	for i := range builds {
+		build := fmt.Sprintf("weather%d", i)
+		w.phase(build, api.PhaseSucceeded)
+	}
+	w.never("a second statement", func() string {
+		for i := range builds {
+			build := fmt.Sprintf("weather%d", i)
+			shops[i%2].once(t, build, digests[build])
+		}
+		return ""
+	})
+}
+
+// The controller is killed at random moments between the end of a run and Attested:
+// each image has exactly one statement of each kind. ATTEST_ROUNDS sets how often.
+func TestKilledWhileAttesting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills ten controllers; run it without -short")
+	}
+	rounds := 10
+	if text := os.Getenv("ATTEST_ROUNDS"); text != "" {
+		if _, err := fmt.Sscan(text, &rounds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t)
+	shops := []*shop{newShop(t, true), newShop(t, false)}
+	for _, s := range shops {
+		s.slow, s.busy = 30*time.Millisecond, 3
+	}
+	file := buildProgram(t)
+	digests := map[string]string{}
+	cmd := w.spawn(file, "--git-allow-network=127.0.0.0/8")
+	defer func() { kill(cmd) }()
+	unfinished := 0
+	for i := range rounds {
+		build, s := fmt.Sprintf("weather%d", i), shops[i%2]
+		w.create(build, s.sold)
+		run := w.runOf(build)
+		digests[build] = s.push(t, build+":v1")
+		w.play(run, digests[build])
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
+		kill(cmd)
+		if w.build(build).Status.Attestation == nil {
+			unfinished++
+		}
+		cmd = w.spawn(file, "--git-allow-network=127.0.0.0/8")
+	}
+	for i := range rounds {
+		build := fmt.Sprintf("weather%d", i)
+		b := w.phase(build, api.PhaseSucceeded)
+		if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue {
+			t.Errorf("build %s: %+v", build, c)
+		}
+		shops[i%2].once(t, build, digests[build])
+	}
+	if unfinished == 0 {
+		t.Error("no kill came before the end: it proves nothing")
+	}
+	t.Logf("%d of %d kills came before Attested", unfinished, rounds)
+}
