@@ -16,9 +16,10 @@ type RenderConfig struct {
 // RenderConfigSpec configures a render.
 type RenderConfigSpec struct {
 	// Profile picks the defaults: "kagenti" (the default: source 001),
-	// "rossoctl" (the same under the name the project took in 2026) or
+	// "rossoctl" (the same under the name the project took in 2026),
 	// "kagenti-published" (the generation that was published: no auth-proxy,
-	// inbound tokens validated in Envoy, tokens in /opt).
+	// inbound tokens validated in Envoy, tokens in /opt) or "authbridge" (today's:
+	// one proxy that needs no Secret; see AuthBridge).
 	Profile *string `json:"profile,omitempty"`
 	// LabelPrefix is the prefix of labels and annotations. Default: the
 	// profile's, kagenti.io or rossoctl.io.
@@ -40,6 +41,8 @@ type RenderConfigSpec struct {
 	Exclude []string `json:"exclude,omitempty"`
 	// Components changes single containers.
 	Components *ComponentsSpec `json:"components,omitempty"`
+	// AuthBridge is read with profile authbridge, and an error with another one.
+	AuthBridge *AuthBridgeSpec `json:"authbridge,omitempty"`
 	// Identity is for all workloads what a TokenExchange is for one.
 	Identity *IdentitySpec `json:"identity,omitempty"`
 	// Asya configures the transports and sidecars of AsyncActors.
@@ -62,6 +65,9 @@ type ComponentsSpec struct {
 	ClientRegistration *ComponentSpec `json:"client-registration,omitempty"`
 	AuthProxy          *ComponentSpec `json:"auth-proxy,omitempty"`
 	EnvoyProxy         *ComponentSpec `json:"envoy-proxy,omitempty"`
+	// AuthBridgeProxy is of profile authbridge alone, which has no spiffe-helper,
+	// client-registration and auth-proxy.
+	AuthBridgeProxy *ComponentSpec `json:"authbridge-proxy,omitempty"`
 }
 
 // ComponentSpec changes one injected container.

@@ -46,25 +46,44 @@ type ConfigMap struct {
 	// Name gives the name of the ConfigMap, Append its text.
 	Name   func(*identity.Settings) string
 	Append func([]byte, *identity.Settings) []byte
+	// Beside gives another custom resource that a workload's ConfigMap is made from,
+	// nil for none. A nil Beside gives none.
+	Beside func(index.ID) *krm.Object
 }
 
 // GenerateConfigMap generates the ConfigMap of an injected workload. from is the
-// custom resource that it was made from, nil for none: the ConfigMap remembers it,
-// so that another render of what a host kept comes to the same.
+// custom resource that it was made from, nil for none: the ConfigMap remembers it
+// and the one beside it, so that another render of what a host kept comes to the
+// same.
 func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	s := u.Settings()
 	if u.taken(func() string { return c.Name(s) }) {
 		return
 	}
 	g := u.configMap(c)
-	if from != nil {
+	var sources []string
+	remember := func(from *krm.Object) {
+		if from == nil {
+			return
+		}
 		source, err := sourceJSON(from, u.Object.Name)
 		if err != nil {
 			u.Findings = append(u.Findings, from.Finding(krm.Error, "package/source", krm.Node{}, err.Error(), ""))
-		} else {
-			annotation := "  annotations:\n    " + keys.Source + ": '" + strings.ReplaceAll(strings.TrimSpace(string(source)), "'", "''") + "'\n"
-			g = Document(bytes.Replace(g.Text(), []byte("  annotations:\n"), []byte(annotation), 1))
+			return
 		}
+		sources = append(sources, strings.TrimSpace(string(source)))
+	}
+	remember(from)
+	if c.Beside != nil {
+		remember(c.Beside(u.ID()))
+	}
+	if len(sources) > 0 {
+		text := sources[0]
+		if len(sources) > 1 {
+			text = "[" + strings.Join(sources, ",") + "]"
+		}
+		annotation := "  annotations:\n    " + keys.Source + ": '" + strings.ReplaceAll(text, "'", "''") + "'\n"
+		g = Document(bytes.Replace(g.Text(), []byte("  annotations:\n"), []byte(annotation), 1))
 	}
 	u.Generated = append(u.Generated, g)
 }

@@ -54,7 +54,8 @@ func (p *Package) workloadHint(r krm.Ref) string {
 // Targeted is a function whose custom resources each name one workload in
 // spec.targetRef, configure it, and become its ConfigMap.
 type Targeted[T any] struct {
-	// ConfigMap is what a workload gets; its Of is the function's name.
+	// ConfigMap is what a workload gets; its Of is the function's name. Without Append
+	// there is none.
 	ConfigMap ConfigMap
 	// Parts gives the place of a custom resource, to be filled in, and the workload
 	// that it names.
@@ -122,7 +123,9 @@ func (own owners) claim(target index.ID, o *krm.Object) bool {
 func (own owners) run(u *Unit) {
 	from, c := own.of[u.ID()], own.configMap
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
-		u.GenerateConfigMap(c, from)
+		if c.Append != nil {
+			u.GenerateConfigMap(c, from)
+		}
 		return
 	}
 	if from == nil {

@@ -21,6 +21,8 @@ const (
 	outboundExclude     = "outbound-ports-exclude"
 	inboundExclude      = "inbound-ports-exclude"
 	inboundBypassPaths  = "inbound-bypass-paths"
+	authBridgeMode      = "authbridge-mode"
+	clientSecretName    = "keycloak-client-credentials-secret-name"
 	imageSuffix         = "-image"
 	pullPolicySuffix    = "-image-pull-policy"
 	cpuRequestSuffix    = "-cpu-request"
@@ -32,7 +34,7 @@ const (
 func settingNames() []string {
 	return []string{
 		inboundPort, targetPort, proxyPort, inboundProxyPort, proxyUID,
-		outboundExclude, inboundExclude, inboundBypassPaths,
+		outboundExclude, inboundExclude, inboundBypassPaths, authBridgeMode, clientSecretName,
 	}
 }
 
@@ -77,6 +79,9 @@ func (c *checker) annotations(s *Settings, all []Annotation) {
 }
 
 func (c *checker) annotation(s *Settings, name, value, field string) {
+	if s.Profile == ProfileAuthBridge && c.authBridgeAnnotation(s, name, value, field) {
+		return
+	}
 	switch name {
 	case inboundPort:
 		c.number(field, value, &s.Inbound.Port, c.portNumber)
@@ -104,6 +109,10 @@ func (c *checker) annotation(s *Settings, name, value, field string) {
 	default:
 		for _, component := range Components() {
 			if suffix, found := strings.CutPrefix(name, component); found && slices.Contains(componentSuffixes(), suffix) {
+				if !s.Has(component) {
+					c.otherProfile(s, field, component)
+					return
+				}
 				c.componentAnnotation(s.Component(component), suffix, value, field)
 				return
 			}

@@ -52,6 +52,10 @@ func (c *checker) contradictions(s *Settings) {
 	}
 	c.provider(s)
 	c.issuer(s)
+	if s.Profile == ProfileAuthBridge {
+		c.authBridgeContradictions(s)
+		return
+	}
 	if s.AuthProxy.Enabled && slices.Contains(s.Outbound.ExcludeInboundPorts, s.Inbound.TargetPort) {
 		c.warning("identity/inbound-bypass", interception+"excludeInboundPorts",
 			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
@@ -95,13 +99,13 @@ func (c *checker) issuer(s *Settings) {
 		u, err := url.Parse(raw)
 		return err == nil && u.Host != "" && u.User == nil
 	}
-	if !s.AuthProxy.Enabled && !s.EnvoyProxy.Enabled || !s.Inbound.Enabled || !s.Inbound.Validate ||
+	if !s.AuthProxy.Enabled && !s.EnvoyProxy.Enabled && !s.AuthBridgeProxy.Enabled || !s.Inbound.Enabled || !s.Inbound.Validate ||
 		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // which is a finding of its own
 		return
 	}
 	const validation = "inbound.validation."
 	switch {
-	case s.derive.jwks && !s.derive.issuer:
+	case s.derive.jwks && !s.derive.issuer && s.Profile != ProfileAuthBridge: // where the issuer is Keycloak's public name
 		field := validation + "issuer"
 		if at := "tokenExchange.issuer"; !c.origin.Has(c.prefix+field) && c.origin.Has(c.prefix+at) {
 			field = at

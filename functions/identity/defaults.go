@@ -15,6 +15,9 @@ const (
 	// ProfilePublished is the generation whose sidecars were published: no
 	// auth-proxy, inbound tokens validated by Envoy's external processor.
 	ProfilePublished = "kagenti-published"
+	// ProfileAuthBridge is the generation of 2026-08: one proxy, which holds the
+	// workload's SPIFFE identity itself.
+	ProfileAuthBridge = "authbridge"
 )
 
 // Users of the injected containers: 001, "Security Contexts".
@@ -137,6 +140,8 @@ func defaults(profile string) Settings {
 		s.SPIFFE.TokenDir = "/opt"
 		s.Registration.URL = "http://keycloak-service.keycloak.svc:8080"
 		s.Registration.Realm = "kagenti"
+	case ProfileAuthBridge:
+		s.authBridgeDefaults()
 	}
 	return s
 }

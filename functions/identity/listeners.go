@@ -18,10 +18,15 @@ type Listener struct {
 // agentPort is the field of the port that is the author's.
 const agentPort = "inbound.targetPort"
 
+// reversePort is the field of the port on which requests for the agent arrive.
+const reversePort = "inbound.port"
+
 // InjectedPorts are the ports of the injected containers, which share them with
 // the author's. s has been resolved.
 func (s *Settings) InjectedPorts() []Listener {
-	return slices.DeleteFunc(s.listeners(), func(l Listener) bool { return l.field == agentPort })
+	return slices.DeleteFunc(s.listeners(), func(l Listener) bool {
+		return l.field == agentPort || s.Profile == ProfileAuthBridge && l.field == reversePort
+	})
 }
 
 // TargetPortAnnotation says where the agent listens.
@@ -29,20 +34,23 @@ func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + targe
 
 // listeners are all that listens in the pod. s has been settled.
 func (s *Settings) listeners() []Listener {
-	ports := make([]Listener, 0, 7)
+	ports := make([]Listener, 0, 8)
 	listens := func(on bool, port int, name, field, annotation string) {
 		if on && annotation != "" {
 			annotation = s.Prefix + "/" + annotation
 		}
-		if on {
+		if on && port > 0 {
 			ports = append(ports, Listener{port, name, annotation, field})
 		}
 	}
 	envoy := s.EnvoyProxy.Enabled
+	if s.Profile == ProfileAuthBridge {
+		s.authBridgeListeners(listens)
+	}
 	listens(envoy, EnvoyAdminPort, "Envoy's administration", interception+"proxyPort", "")
 	listens(envoy, ExtProcPort, "the token processor beside Envoy", interception+"proxyPort", "")
 	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe-helper's health check", "spiffe", "")
-	listens(s.AuthProxy.Enabled, s.Inbound.Port, AuthProxy, "inbound.port", inboundPort)
+	listens(s.AuthProxy.Enabled, s.Inbound.Port, AuthProxy, reversePort, inboundPort)
 	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, "the agent", agentPort, targetPort)
 	listens(envoy, s.Outbound.ProxyPort, "Envoy's outbound listener", interception+"proxyPort", proxyPort)
 	listens(envoy, s.Outbound.InboundProxyPort, "Envoy's inbound listener", interception+"inboundProxyPort", inboundProxyPort)

@@ -18,6 +18,9 @@ func set[T any](dst *T, src *T) {
 
 // identity merges spec into s and checks each value at its source.
 func (c *checker) identity(s *Settings, spec *api.IdentitySpec) {
+	if s.Profile == ProfileAuthBridge {
+		c.otherSettings(s, spec)
+	}
 	if x := spec.SPIFFE; x != nil {
 		c.spiffe(&s.SPIFFE, x)
 	}

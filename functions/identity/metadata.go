@@ -19,6 +19,9 @@ const (
 
 // AppendName appends the name of a ConfigMap as a YAML scalar.
 func (s *Settings) AppendName(dst []byte, cm ConfigMap) []byte {
+	if cm == TokenExchangeConfigMap && s.Profile == ProfileAuthBridge {
+		return scalar.AppendPlain(dst, AuthBridgeName(s.Name))
+	}
 	suffix := tokenExchangeSuffix
 	if cm == TraceConfigMap {
 		suffix = traceSuffix

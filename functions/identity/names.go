@@ -9,13 +9,31 @@ import (
 // maxName is what a rendered object's name may have, so that it fits a label.
 const maxName = 63
 
+// authBridgePrefix begins the name that Kagenti's operator gives the ConfigMap.
+const authBridgePrefix = "authbridge-config-"
+
 const (
 	tokenExchangeSuffix = "-token-exchange"
 	traceSuffix         = "-trace"
 )
 
 // TokenExchangeName is the ConfigMap that holds the sidecars' files.
-func (s *Settings) TokenExchangeName() string { return ShortName(s.Name, tokenExchangeSuffix) }
+func (s *Settings) TokenExchangeName() string {
+	if s.Profile == ProfileAuthBridge {
+		return AuthBridgeName(s.Name)
+	}
+	return ShortName(s.Name, tokenExchangeSuffix)
+}
+
+// AuthBridgeName is TokenExchangeName of a workload in ProfileAuthBridge.
+func AuthBridgeName(workload string) string {
+	if len(authBridgePrefix)+len(workload) <= maxName {
+		return authBridgePrefix + workload
+	}
+	sum := sha256.Sum256([]byte(workload))
+	kept := strings.TrimRight(workload[:maxName-len(authBridgePrefix)-11], "-.")
+	return authBridgePrefix + kept + "-" + hex.EncodeToString(sum[:5])
+}
 
 // TraceName is the ConfigMap that holds the application's tracing settings.
 func (s *Settings) TraceName() string { return ShortName(s.Name, traceSuffix) }

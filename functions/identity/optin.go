@@ -26,6 +26,12 @@ type OptIn struct {
 // Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
 // are those of published manifests.
 func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe bool) (OptIn, []krm.Finding) {
+	return optIn(o, pod, prefix, requireSpiffe, false)
+}
+
+// optIn reads the labels of a workload. One that is asked for by an AgentRuntime
+// opts in unless a label says no.
+func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, asked bool) (OptIn, []krm.Finding) {
 	var findings []krm.Finding
 	read := func(names ...string) (value string) {
 		var first krm.Node
@@ -70,11 +76,11 @@ func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe boo
 		}
 	}
 	inject := read(prefix + "/inject")
-	if inject != "enabled" {
+	if inject != "enabled" && !(asked && inject == "") {
 		return OptIn{Refused: inject == "disabled"}, findings
 	}
 	spiffe := read(prefix+"/spiffe", prefix+"/spire")
-	if requireSpiffe && spiffe == "" {
+	if requireSpiffe && spiffe == "" && !asked {
 		findings = append(findings, o.Finding(krm.Info, "inject/spiffe-label-missing", o.Get("metadata", "labels"),
 			fmt.Sprintf("not injected: the configuration demands the label %s/spiffe as well", prefix),
 			fmt.Sprintf("add %s/spiffe: enabled", prefix)))

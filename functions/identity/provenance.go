@@ -36,6 +36,7 @@ const (
 	ByRenderConfig  Input = "RenderConfig"
 	ByTokenExchange Input = "TokenExchange"
 	ByAgentTrace    Input = "AgentTrace"
+	ByAgentRuntime  Input = "AgentRuntime"
 	ByAnnotation    Input = "annotation"
 )
 
@@ -59,6 +60,7 @@ type Inputs struct {
 	Config        *api.Origin
 	TokenExchange *api.Origin
 	AgentTrace    *api.Origin
+	AgentRuntime  *api.Origin
 	Annotations   []Annotation
 	// File is where the annotations are.
 	File     string
@@ -95,9 +97,12 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 			return
 		}
 	}
+	if field := runtimeFields[x.Name]; field != "" && p.set(ByAgentRuntime, in.AgentRuntime, "spec."+field) {
+		return
+	}
 	for _, name := range append([]string{x.Name}, x.aliases...) {
 		field := "spec.identity." + name
-		if strings.HasPrefix(name, "trace.") || strings.HasPrefix(name, "components.") {
+		if strings.HasPrefix(name, "trace.") || strings.HasPrefix(name, "components.") || strings.HasPrefix(name, "authbridge.") {
 			field = "spec." + name
 		}
 		if p.set(ByRenderConfig, in.Config, field) {
@@ -119,6 +124,9 @@ func (p *Provenance) set(by Input, origin *api.Origin, field string) bool {
 func (s *Settings) All() []Setting {
 	var all settingList
 	all.components(s)
+	if s.Profile == ProfileAuthBridge {
+		all.authBridge(s)
+	}
 	all.identity(s)
 	all.rules(s)
 	all.trace(s)
@@ -169,6 +177,9 @@ func (l *settingList) ports(s *Settings, name string, at func(*Settings) *[]int,
 
 func (l *settingList) components(s *Settings) {
 	for _, name := range Components() {
+		if !s.Has(name) {
+			continue
+		}
 		at := "components." + name + "."
 		part := func(pick func(*Component) *string) func(*Settings) *string {
 			return func(s *Settings) *string { return pick(s.Component(name)) }

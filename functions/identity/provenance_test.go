@@ -63,6 +63,9 @@ spec:
 		want = append(want, f)
 	}
 	for _, c := range identity.Components() {
+		if !s.Has(c) {
+			continue
+		}
 		want = append(want, fields(reflect.TypeFor[api.ComponentSpec](), "components."+c)...)
 	}
 	for _, f := range want {

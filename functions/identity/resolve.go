@@ -26,6 +26,13 @@ type Workload struct {
 	// File and Line are where the author wrote the workload.
 	File string
 	Line int
+	// Ports are the TCP ports of the author's containers in their order, and EnvPort
+	// is the variable PORT that the author gives the agent, 0 for none. Both are read
+	// with ProfileAuthBridge.
+	Ports   []int
+	EnvPort int
+	// Runtime is the workload's AgentRuntime, nil for none.
+	Runtime *api.AgentRuntime
 	// Alter changes the given settings before the derived ones are computed, to
 	// find out what depends on them. Nil changes nothing.
 	Alter func(Settings) Settings
@@ -54,7 +61,7 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	}
 	profile := ProfileKagenti
 	set(&profile, cfg.Spec.Profile)
-	c.oneOf("profile", profile, ProfileKagenti, ProfileRossoctl, ProfilePublished)
+	c.oneOf("profile", profile, ProfileKagenti, ProfileRossoctl, ProfilePublished, ProfileAuthBridge)
 	s := defaults(profile)
 	if p := cfg.Spec.LabelPrefix; p != nil {
 		if c.prefixName("labelPrefix", *p) {
@@ -65,7 +72,10 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	c.optionalOneOf("rollout", cfg.Spec.Rollout, "none", "hash")
 	c.optionalOneOf("customResources", cfg.Spec.CustomResources, "consume", "keep")
 	c.exclude(cfg.Spec.Exclude)
+	c.authBridge(&s, cfg.Spec.AuthBridge)
 	if cs := cfg.Spec.Components; cs != nil {
+		c.otherComponents(&s, cs)
+		c.component(&s.AuthBridgeProxy, AuthBridgeProxy, cs.AuthBridgeProxy)
 		c.component(&s.ProxyInit, ProxyInit, cs.ProxyInit)
 		c.component(&s.SpiffeHelper, SpiffeHelper, cs.SpiffeHelper)
 		c.component(&s.ClientRegistration, ClientRegistration, cs.ClientRegistration)
@@ -106,25 +116,26 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 		s.ServiceAccount = "default"
 	}
 	s.ProbePaths, s.Volumes, s.TraceOnly = w.ProbePaths, w.Volumes, w.TraceOnly
+	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
 	var findings []krm.Finding
-	if te != nil || at != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
+	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.resolve(w, te, at, annotations)
 	}
 	if w.Alter != nil {
 		s = w.Alter(s)
 		s.deriveURLs()
 	}
-	s.Common = w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
+	s.Common = s.Profile != ProfileAuthBridge && w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
 		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
 	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
 		findings = append(findings, refusedProbes(&s, w)...)
 	}
-	return s, findings
+	return s, append(findings, s.clientSecret(w)...)
 }
 
-// refusedProbes warns of probes that Envoy will answer with 401.
+// refusedProbes warns of probes that a proxy will answer with 401.
 func refusedProbes(s *Settings, w Workload) []krm.Finding {
 	var c *checker
 	for _, p := range w.ProbePaths {
@@ -182,6 +193,16 @@ func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace
 		findings = append(findings, c.findings...)
 		report(c, "")
 	}
+	if ar := w.Runtime; ar != nil {
+		c := &checker{
+			origin: &ar.Origin,
+			object: krm.Ref{APIVersion: ar.APIVersion, Kind: ar.Kind, Namespace: ar.Namespace, Name: ar.Name},
+			prefix: "spec.",
+		}
+		c.runtime(s, &ar.Spec)
+		findings = append(findings, c.findings...)
+		report(c, "")
+	}
 	if te != nil {
 		c := &checker{
 			origin: &te.Origin,
@@ -227,6 +248,10 @@ func (s *Settings) settle() {
 		for _, name := range Components() {
 			s.Component(name).Enabled = false
 		}
+	}
+	if s.Profile == ProfileAuthBridge {
+		s.settleAuthBridge()
+		return
 	}
 	spiffe := s.SPIFFE.Enabled && s.SpiffeHelper.Enabled
 	s.SPIFFE.Enabled, s.SpiffeHelper.Enabled = spiffe, spiffe

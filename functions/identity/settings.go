@@ -7,14 +7,15 @@ package identity
 
 import "strings"
 
-// Names of the five components in the order of 001, "Injected Identity
-// Infrastructure Components".
+// Names of the components: five in the order of 001, "Injected Identity
+// Infrastructure Components", and the one that takes their place today.
 const (
 	ProxyInit          = "proxy-init"
 	SpiffeHelper       = "spiffe-helper"
 	ClientRegistration = "client-registration"
 	AuthProxy          = "auth-proxy"
 	EnvoyProxy         = "envoy-proxy"
+	AuthBridgeProxy    = "authbridge-proxy"
 )
 
 // Settings is what one workload gets. It holds no maps, so that copying the
@@ -35,13 +36,15 @@ type Settings struct {
 	// ConfigMaps the name, namespace, kind and probe paths are.
 	Common bool
 
-	ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy Component
+	ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy, AuthBridgeProxy Component
 
 	SPIFFE       SPIFFE
 	Registration Registration
 	Inbound      Inbound
 	Outbound     Outbound
 	Trace        Trace
+	// AuthBridge is what ProfileAuthBridge adds.
+	AuthBridge AuthBridge
 
 	// TraceOnly says that the workload does not opt in and has an AgentTrace: it
 	// gets the tracing settings and no sidecar.
@@ -72,7 +75,7 @@ type Volumes struct {
 	Shared, SVID bool
 }
 
-// Component is one of the five injected containers.
+// Component is one of the injected containers.
 type Component struct {
 	// Enabled says whether the workload gets it.
 	Enabled         bool
@@ -230,7 +233,7 @@ type Prometheus struct {
 	Path    string
 }
 
-// Component gives the component of one of the five names, nil for another name.
+// Component gives the component of a name, nil for another name.
 func (s *Settings) Component(name string) *Component {
 	switch name {
 	case ProxyInit:
@@ -243,23 +246,36 @@ func (s *Settings) Component(name string) *Component {
 		return &s.AuthProxy
 	case EnvoyProxy:
 		return &s.EnvoyProxy
+	case AuthBridgeProxy:
+		return &s.AuthBridgeProxy
 	}
 	return nil
 }
 
-// Components gives the five names in start order.
-func Components() [5]string {
-	return [5]string{ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy}
+// Components gives the names of all profiles in start order.
+func Components() [6]string {
+	return [6]string{ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy, AuthBridgeProxy}
+}
+
+// Has reports whether the profile has a component at all.
+func (s *Settings) Has(component string) bool {
+	switch component {
+	case SpiffeHelper, ClientRegistration, AuthProxy:
+		return s.Profile != ProfileAuthBridge
+	case AuthBridgeProxy:
+		return s.Profile == ProfileAuthBridge
+	}
+	return true
 }
 
 // SelfAudience reports whether inbound tokens are for the workload's own
 // identity.
 func (s *Settings) SelfAudience() bool { return s.Inbound.Audience == "self" }
 
-// ValidatesInbound reports whether Envoy refuses inbound requests without a
+// ValidatesInbound reports whether a proxy refuses inbound requests without a
 // good token, those of the kubelet included.
 func (s *Settings) ValidatesInbound() bool {
-	return s.EnvoyProxy.Enabled && s.Inbound.Enabled && s.Inbound.Validate
+	return (s.EnvoyProxy.Enabled || s.AuthBridgeProxy.Enabled) && s.Inbound.Enabled && s.Inbound.Validate
 }
 
 // OpenProbe gives the path of a probe that may pass without a token. The root

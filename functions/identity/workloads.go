@@ -24,6 +24,7 @@ type Workloads struct {
 	optOuts   map[*krm.Object]string // Namespaces, with the place of the label
 	exchanges map[index.ID]*api.TokenExchange
 	traces    map[index.ID]*api.AgentTrace
+	runtimes  map[index.ID]*api.AgentRuntime
 }
 
 // NewWorkloads prepares the workloads of a package. config may be nil.
@@ -31,6 +32,7 @@ func NewWorkloads(config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.
 	w := &Workloads{
 		index: ix, optOuts: make(map[*krm.Object]string),
 		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
+		runtimes: make(map[index.ID]*api.AgentRuntime),
 	}
 	if config != nil {
 		w.config = &config.Origin
@@ -63,6 +65,27 @@ func (w *Workloads) UseTokenExchange(id index.ID, te *api.TokenExchange) { w.exc
 // UseAgentTrace gives a workload its AgentTrace.
 func (w *Workloads) UseAgentTrace(id index.ID, at *api.AgentTrace) { w.traces[id] = at }
 
+// UseAgentRuntime gives a workload its AgentRuntime.
+func (w *Workloads) UseAgentRuntime(id index.ID, ar *api.AgentRuntime) { w.runtimes[id] = ar }
+
+// AgentRuntime gives a workload's AgentRuntime, nil for none.
+func (w *Workloads) AgentRuntime(id index.ID) *api.AgentRuntime { return w.runtimes[id] }
+
+// Profile is the one of the configuration.
+func (w *Workloads) Profile() string { return w.base.Profile }
+
+// asked reports whether an AgentRuntime asks for the identity infrastructure.
+func (w *Workloads) asked(id index.ID) bool {
+	ar := w.runtimes[id]
+	return ar != nil && ar.Spec.Type == "agent"
+}
+
+// JudgeRuntime reports the errors in an AgentRuntime whose workload was not found.
+func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []krm.Finding {
+	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, nil, nil, nil)
+	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Object != o.Ref })
+}
+
 // Judge reports the errors in a custom resource whose workload was not found.
 // Otherwise both are judged together. One of te and at is nil.
 func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace) []krm.Finding {
@@ -73,7 +96,7 @@ func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTra
 // Concerns reports whether an object may be a workload that opts in, or one that
 // has a custom resource. It costs next to nothing.
 func (w *Workloads) Concerns(o *krm.Object) bool {
-	return len(w.exchanges)+len(w.traces) > 0 || o.Contains(w.base.Prefix+"/")
+	return len(w.exchanges)+len(w.traces)+len(w.runtimes) > 0 || o.Contains(w.base.Prefix+"/")
 }
 
 // OptsIn reports whether an object is a workload that gets the identity
@@ -83,7 +106,7 @@ func (w *Workloads) OptsIn(o *krm.Object) bool {
 	if !ok {
 		return false
 	}
-	opt, _ := Labels(o, pod, w.base.Prefix, w.requireSpiffe)
+	opt, _ := optIn(o, pod, w.base.Prefix, w.requireSpiffe, len(w.runtimes) > 0 && w.asked(w.index.Find(o)))
 	_, out := w.optOuts[w.index.Namespace(o)]
 	return opt.Inject && !out
 }
@@ -111,7 +134,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		findings = append(findings, o.Finding(severity, rule, at, message, hint))
 	}
 	e.ID = w.index.Find(o)
-	opt, found := Labels(o, pod, w.base.Prefix, w.requireSpiffe)
+	opt, found := optIn(o, pod, w.base.Prefix, w.requireSpiffe, w.asked(e.ID))
 	findings = append(findings, found...)
 	ns := w.index.Namespace(o)
 	label, out := w.optOuts[ns]
@@ -138,6 +161,10 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		TraceOnly:      e.alone,
 		File:           o.Origin.File, Line: o.Origin.Line,
 		Alter: alter,
+	}
+	if w.base.Profile == ProfileAuthBridge {
+		workload.Runtime = w.runtimes[e.ID]
+		workload.Ports, workload.EnvPort = agentPorts(pod)
 	}
 	if e.annotations = nil; !e.alone {
 		e.annotations = annotationsOf(o, pod, w.base.Prefix+"/")
@@ -176,6 +203,9 @@ func (w *Workloads) Inputs(e *Effective, file string) Inputs {
 	}
 	if at := w.traces[e.ID]; at != nil {
 		in.AgentTrace = &at.Origin
+	}
+	if ar := w.runtimes[e.ID]; ar != nil && !settings.TraceOnly {
+		in.AgentRuntime = &ar.Origin
 	}
 	return in
 }

@@ -46,7 +46,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 			default:
 				seen = append(seen, text)
 			}
-			if !s.TraceOnly && slices.Contains(reserved[:], name.Text()) {
+			if !s.TraceOnly && slices.Contains(reserved[:], name.Text()) && s.Has(name.Text()) {
 				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}
@@ -55,6 +55,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 	findings = append(findings, checkVolumes(o, spec, s)...)
 	findings = append(findings, checkPorts(o, spec, s)...)
 	findings = append(findings, checkCloud(o, spec, s)...)
+	findings = append(findings, checkAuthBridge(o, pod, s)...)
 	proxyUID := strconv.Itoa(s.Outbound.ProxyUID)
 	for c := range spec.Get("containers").Items() {
 		for m := range c.Get("volumeMounts").Items() {
@@ -62,7 +63,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
-		if uid := c.Get("securityContext", "runAsUser"); s.EnvoyProxy.Enabled && uid.Is(proxyUID) {
+		if uid := c.Get("securityContext", "runAsUser"); (s.EnvoyProxy.Enabled || s.AuthBridgeProxy.Enabled && s.Outbound.Intercept) && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}
@@ -76,9 +77,9 @@ func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings 
 	reserved := ReservedVolumes()
 	for v := range spec.Get("volumes").Items() {
 		name := v.Get("name")
-		shared := needsShared(s) && (name.Is(sharedName(s)) || ownSVIDVolume(s) && name.Is(publishedSVIDVolume))
+		shared := needsShared(s) && name.Is(sharedName(s)) || ownSVIDVolume(s) && name.Is(publishedSVIDVolume)
 		switch {
-		case slices.Contains(reserved, name.Text()):
+		case slices.Contains(reserved[:], name.Text()) && s.Has(name.Text()):
 			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
 				"rename it; if another tool injected it, take that out first (armature migrate)"))
 		case shared && !identity.IsEmptyDir(v):

@@ -88,7 +88,8 @@ func (r *record) mounted(container string, mount krm.Node) bool {
 // set reports whether a variable of a container is one that the record has, with
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {
-	return r.has(r.Env, container, variable.Get("name").Text()) && strings.HasPrefix(variable.Get("value").Text(), tokenexchange.MountPath+"/")
+	name, value := variable.Get("name").Text(), variable.Get("value").Text()
+	return r.has(r.Env, container, name) && (strings.HasPrefix(value, tokenexchange.MountPath+"/") || authBridgeValue(name, value))
 }
 
 // has looks a value up under its container. A container that the record does not

@@ -10,7 +10,7 @@ import (
 )
 
 // ReservedContainers are the names that no container of the author may have.
-func ReservedContainers() [5]string { return identity.Components() }
+func ReservedContainers() [6]string { return identity.Components() }
 
 // AppendContainer appends one component as an item of the pod's containers or
 // init containers, at zero indentation. With native, a sidecar is an init
@@ -31,6 +31,8 @@ func AppendContainer(dst []byte, s *identity.Settings, component string, native 
 	}
 	w := writer{dst: dst, s: s}
 	switch component {
+	case identity.AuthBridgeProxy:
+		w.authBridge()
 	case identity.ProxyInit:
 		w.proxyInit()
 	case identity.SpiffeHelper:
@@ -82,6 +84,13 @@ func (w *writer) proxySecurity() {
 func (w *writer) proxyInit() {
 	s := w.s
 	w.text("  env:\n")
+	if s.AuthBridgeProxy.Enabled {
+		w.env("MODE", "enforce-redirect")
+		w.envInt("PROXY_UID", s.Outbound.ProxyUID)
+		w.envInt("TRANSPARENT_PORT", identity.TransparentPort)
+		w.initSecurity()
+		return
+	}
 	w.envInt("PROXY_PORT", s.Outbound.ProxyPort)
 	w.envInt("INBOUND_PROXY_PORT", s.Outbound.InboundProxyPort)
 	w.envInt("PROXY_UID", s.Outbound.ProxyUID)
@@ -91,10 +100,16 @@ func (w *writer) proxyInit() {
 	w.inboundExcludes()
 	w.text("\"\n")
 	w.field("POD_IP", "status.podIP")
+	w.initSecurity()
+}
+
+// initSecurity appends the end of proxy-init.
+func (w *writer) initSecurity() {
+	s := w.s
 	w.resources(&s.ProxyInit)
 	w.text(initSecurity)
 	w.text("      add:\n      - NET_ADMIN\n")
-	if s.Profile == identity.ProfilePublished {
+	if s.Profile == identity.ProfilePublished || s.Profile == identity.ProfileAuthBridge {
 		w.text("      - NET_RAW\n      drop:\n      - ALL\n")
 	}
 	w.text("    seccompProfile:\n      type: RuntimeDefault\n")
@@ -121,12 +136,19 @@ func (w *writer) outboundExcludes() {
 
 func (w *writer) inboundExcludes() {
 	s := w.s
-	// The kubelet asks spiffe-helper for its health before Envoy is up.
-	if s.SpiffeHelper.Enabled {
-		w.dst = scalar.AppendInt(w.dst, s.SPIFFE.HealthPort)
+	// The kubelet asks spiffe-helper, or AuthBridge, for its health before Envoy is up.
+	health := 0
+	switch {
+	case s.SpiffeHelper.Enabled:
+		health = s.SPIFFE.HealthPort
+	case s.Profile == identity.ProfileAuthBridge:
+		health = identity.BridgeHealthPort
+	}
+	if health > 0 {
+		w.dst = scalar.AppendInt(w.dst, health)
 	}
 	for i, port := range s.Outbound.ExcludeInboundPorts {
-		if i > 0 || s.SpiffeHelper.Enabled {
+		if i > 0 || health > 0 {
 			w.text(",")
 		}
 		w.dst = scalar.AppendInt(w.dst, port)
@@ -344,17 +366,27 @@ func (w *writer) authProxy() {
 	w.mount(configVolume, tokenexchange.MountPath, true)
 }
 
+// port appends an item of a container's ports.
+func (w *writer) port(name string, n int) {
+	w.text("  - name: ", name, "\n    containerPort: ")
+	w.dst = append(scalar.AppendInt(w.dst, n), '\n')
+}
+
+func (w *writer) envoyPorts() {
+	w.port("envoy-outbound", w.s.Outbound.ProxyPort)
+	w.port("envoy-inbound", w.s.Outbound.InboundProxyPort)
+	w.port("envoy-admin", identity.EnvoyAdminPort)
+	w.port("ext-proc", identity.ExtProcPort)
+}
+
 func (w *writer) envoyProxy() {
 	s := w.s
-	w.text("  ports:\n")
-	port := func(name string, n int) {
-		w.text("  - name: ", name, "\n    containerPort: ")
-		w.dst = append(scalar.AppendInt(w.dst, n), '\n')
+	if s.Profile == identity.ProfileAuthBridge {
+		w.authBridgeEnvoy()
+		return
 	}
-	port("envoy-outbound", s.Outbound.ProxyPort)
-	port("envoy-inbound", s.Outbound.InboundProxyPort)
-	port("envoy-admin", identity.EnvoyAdminPort)
-	port("ext-proc", identity.ExtProcPort)
+	w.text("  ports:\n")
+	w.envoyPorts()
 	w.text("  env:\n")
 	w.configured("TOKEN_URL")
 	w.configured("DEFAULT_OUTBOUND_POLICY")

@@ -154,6 +154,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	for c := range spec.Get("containers").Items() {
 		name := c.Get("name").Text()
 		mounts, env := r.cloud(c, s)
+		env = r.authBridge(env, c, s, pod)
 		entries := p.mount
 		if len(mounts) > 0 {
 			entries = krm.Entries{Text: append(AppendTraceMount(nil, s), mounts...)}

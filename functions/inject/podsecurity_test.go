@@ -42,6 +42,9 @@ func TestPodSecurity(t *testing.T) {
 		return r.Allowed, r.ForbiddenDetail()
 	}
 	const (
+		bridge     = "  profile: authbridge\n"
+		noRedirect = "  identity: {outbound: {trafficInterception: {enabled: false}}}\n"
+
 		all      = "  profile: kagenti\n"
 		noInit   = "  components: {proxy-init: {enabled: false}}\n"
 		hostPath = "  components: {proxy-init: {enabled: false}}\n  identity: {spiffe: {socketVolume: hostPath}}\n"
@@ -56,6 +59,11 @@ func TestPodSecurity(t *testing.T) {
 		{noInit, psapi.LevelBaseline, true},
 		{noInit, psapi.LevelRestricted, true},
 		{hostPath, psapi.LevelBaseline, false},
+		{bridge, psapi.LevelPrivileged, true},
+		{bridge, psapi.LevelBaseline, false},
+		{bridge + noRedirect, psapi.LevelRestricted, true},
+		{bridge + noRedirect + "  authbridge: {mode: lite}\n", psapi.LevelRestricted, true},
+		{bridge + "  authbridge: {mode: envoy-sidecar}\n", psapi.LevelBaseline, false},
 	} {
 		for _, native := range []bool{true, false} {
 			if got, why := allowed(settings(t, config(t, test.spec), nil), test.level, native); got != test.want {

@@ -15,6 +15,8 @@ const (
 	sharedVolume = "armature-shared"
 	socketVolume = "armature-spire-socket"
 	traceVolume  = "armature-trace"
+	routesVolume = "armature-routes"
+	clientVolume = "armature-client"
 
 	// In the published generation the shared volume has its published name, so
 	// that an application that mounts it keeps working, and the token a volume
@@ -26,12 +28,15 @@ const (
 // ReservedVolumes are the names that no volume of the author may have. Those that
 // were published are shared with the author instead.
 func ReservedVolumes() []string {
-	return []string{configVolume, sharedVolume, socketVolume, traceVolume}
+	return []string{configVolume, sharedVolume, socketVolume, traceVolume, routesVolume, clientVolume}
 }
 
 // VolumeNames are the volumes that AppendVolumes appends, in its order.
 func VolumeNames(s *identity.Settings) []string {
 	var names []string
+	if s.Profile == identity.ProfileAuthBridge {
+		return append(authBridgeVolumeNames(s), traceVolume)
+	}
 	if needsConfig(s) {
 		names = append(names, configVolume)
 	}
@@ -45,10 +50,10 @@ func VolumeNames(s *identity.Settings) []string {
 // memoryVolumes are the emptyDirs that the sidecars need and the author did not
 // declare.
 func memoryVolumes(s *identity.Settings) (names []string) {
-	if !needsShared(s) {
+	if !needsShared(s) && !ownSVIDVolume(s) {
 		return nil
 	}
-	if !s.Volumes.Shared {
+	if needsShared(s) && !s.Volumes.Shared {
 		names = append(names, sharedName(s))
 	}
 	if ownSVIDVolume(s) && !s.Volumes.SVID {
@@ -62,7 +67,12 @@ func needsConfig(s *identity.Settings) bool {
 }
 
 func needsShared(s *identity.Settings) bool {
-	return s.SpiffeHelper.Enabled || s.ClientRegistration.Enabled || s.EnvoyProxy.Enabled
+	return s.Profile != identity.ProfileAuthBridge && (s.SpiffeHelper.Enabled || s.ClientRegistration.Enabled || s.EnvoyProxy.Enabled)
+}
+
+// needsSocket reports whether a sidecar talks to SPIRE's agent.
+func needsSocket(s *identity.Settings) bool {
+	return s.SpiffeHelper.Enabled || s.Profile == identity.ProfileAuthBridge && s.SPIFFE.Enabled
 }
 
 func sharedName(s *identity.Settings) string {
@@ -73,7 +83,7 @@ func sharedName(s *identity.Settings) string {
 }
 
 func ownSVIDVolume(s *identity.Settings) bool {
-	return s.Profile == identity.ProfilePublished && s.SPIFFE.Enabled
+	return (s.Profile == identity.ProfilePublished || s.Profile == identity.ProfileAuthBridge) && s.SPIFFE.Enabled
 }
 
 // svidName is the volume that spiffe-helper writes to.
@@ -86,7 +96,9 @@ func svidName(s *identity.Settings) string {
 
 // AppendVolumes appends the items of the pod's volumes.
 func AppendVolumes(dst []byte, s *identity.Settings) []byte {
-	if needsConfig(s) {
+	if s.Profile == identity.ProfileAuthBridge {
+		dst = appendAuthBridgeVolumes(dst, s)
+	} else if needsConfig(s) {
 		dst = append(dst, "- name: "+configVolume+"\n  configMap:\n    name: "...)
 		dst = append(s.AppendName(dst, identity.TokenExchangeConfigMap), '\n')
 	}
@@ -94,7 +106,7 @@ func AppendVolumes(dst []byte, s *identity.Settings) []byte {
 		// Credentials stay in memory and go with the pod.
 		dst = append(append(append(dst, "- name: "...), name...), "\n  emptyDir:\n    medium: Memory\n    sizeLimit: 4Mi\n"...)
 	}
-	if s.SpiffeHelper.Enabled {
+	if needsSocket(s) {
 		dst = append(dst, "- name: "+socketVolume+"\n"...)
 		if s.SPIFFE.SocketVolume == "hostPath" {
 			dst = append(dst, "  hostPath:\n    path: "...)

@@ -50,6 +50,7 @@ func Rules() []Rule {
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
 		{"unpublished-image", krm.Warning, "the default image of auth-proxy, which was never published", unpublishedImage},
+		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
 		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
@@ -142,6 +143,9 @@ func New(config *api.RenderConfig, prefix string) *Package {
 		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int), reported: make(map[string]bool),
 	}
 	for _, r := range Rules() {
+		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
+			r.Severity = krm.Warning
+		}
 		if config != nil {
 			if severity, ok := config.Spec.Lint[r.Name]; ok {
 				r.Severity = krm.Severity(severity)

@@ -20,17 +20,35 @@ func Function() contract.Function {
 		Name:    function,
 		Summary: "compile TokenExchange into the ConfigMap that the identity sidecars read",
 		Page:    page,
-		Kinds:   []contract.Kind{{Name: "TokenExchange", Groups: contract.Pillars, Versions: []string{"v1alpha1"}, Own: true}},
+		Kinds: []contract.Kind{
+			{Name: "TokenExchange", Groups: contract.Pillars, Versions: []string{"v1alpha1"}, Own: true},
+			{Name: runtimeKind, Groups: contract.Agents, Versions: []string{"v1alpha1"}},
+		},
 		Reasons: contract.Settings,
 		New:     begin,
 	}
 }
 
+// runtimeKind is Kagenti's resource for the same settings, in the profile authbridge.
+const runtimeKind = "AgentRuntime"
+
 func begin(p *contract.Package) contract.Steps {
-	return contract.Targeted[api.TokenExchange]{
-		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: New().AppendConfigMap},
+	runtimes := agentRuntimes(p)
+	steps := contract.Targeted[api.TokenExchange]{
+		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: New().AppendConfigMap, Beside: runtimes.of},
 		Parts:     func(te *api.TokenExchange) (*api.Origin, api.TargetRef) { return &te.Origin, te.Spec.TargetRef },
 		Use:       p.Identity.UseTokenExchange,
 		Judge:     func(o *krm.Object, te *api.TokenExchange) []krm.Finding { return p.Identity.Judge(o, te, nil) },
 	}.Steps(p)
+	collect, resolve, run := steps.Collect, steps.Resolve, steps.Run
+	steps.Collect = func(o *krm.Object) {
+		if o.Kind == runtimeKind {
+			runtimes.collect(o)
+		} else {
+			collect(o)
+		}
+	}
+	steps.Resolve = func() { runtimes.steps.Resolve(); resolve() }
+	steps.Run = func(u *contract.Unit) { runtimes.run(u); run(u) }
+	return steps
 }

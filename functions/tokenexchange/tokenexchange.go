@@ -112,6 +112,9 @@ func (t *template) appendTo(dst []byte, s *identity.Settings) []byte {
 func (r *Renderer) AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
 	dst = s.AppendMetadata(dst, identity.TokenExchangeConfigMap)
+	if s.Profile == identity.ProfileAuthBridge {
+		return r.appendAuthBridge(dst, s)
+	}
 	if !anything(s) {
 		return append(dst, "data: {}\n"...)
 	}

@@ -96,7 +96,7 @@ func phaseWithoutPods(w *unstructured.Unstructured) string {
 }
 
 // trouble says why a component of the identity infrastructure does not get on.
-func trouble(pods []*unstructured.Unstructured, names [5]string) string {
+func trouble(pods []*unstructured.Unstructured, names [6]string) string {
 	for _, p := range pods {
 		if why := failing(p, names[:]...); why != "" {
 			return why

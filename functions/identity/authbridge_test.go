@@ -1,0 +1,126 @@
+package identity_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+const issuer = `identity: {inbound: {validation: {issuer: "https://keycloak.example.com/realms/agents", jwksUrl: "https://keycloak.example.com/keys"}}}`
+
+// TestAuthBridgeKeys: a key that the profile, or the mode, does not have is an error
+// that names it, wherever it is set.
+func TestAuthBridgeKeys(t *testing.T) {
+	for spec, want := range map[string]string{
+		"profile: authbridge, authbridge: {mode: sidecar}":                         "error identity/unknown-value spec.authbridge.mode",
+		"profile: authbridge, authbridge: {clientAuth: password}":                  "error identity/unknown-value spec.authbridge.clientAuth",
+		"profile: authbridge, authbridge: {mode: envoy-sidecar, mtls: strict}":     "error identity/no-mtls spec.authbridge.mtls",
+		"authbridge: {mode: lite}":                                                 "error identity/other-profile spec.authbridge",
+		"components: {authbridge-proxy: {enabled: true}}":                          "error identity/other-profile spec.components.authbridge-proxy",
+		"profile: authbridge, components: {spiffe-helper: {enabled: false}}":       "error identity/other-profile spec.components.spiffe-helper",
+		"profile: authbridge, components: {client-registration: {enabled: false}}": "error identity/other-profile spec.components.client-registration",
+		"profile: authbridge, components: {auth-proxy: {enabled: false}}":          "error identity/other-profile spec.components.auth-proxy",
+	} {
+		_, findings := identity.Base(decode[api.RenderConfig](t, "spec: {"+spec+", "+issuer+"}"))
+		errors := slices.DeleteFunc(brief(findings), func(f string) bool { return !strings.HasPrefix(f, "error") })
+		if !slices.Equal(errors, []string{want}) {
+			t.Errorf("%s: %q, want %q", spec, errors, want)
+		}
+	}
+	base, findings := identity.Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
+	for spec, field := range map[string]string{
+		"spiffe: {outputFormat: x509}":                                "spiffe.outputFormat",
+		"clientRegistration: {keycloak: {adminCredentialsSecret: a}}": "clientRegistration.keycloak.adminCredentialsSecret",
+		"clientRegistration: {keycloak: {clientNameTemplate: a}}":     "clientRegistration.keycloak.clientNameTemplate",
+		"inbound: {validation: {requiredScopes: [a]}}":                "inbound.validation.requiredScopes",
+		"inbound: {validation: {audience: any}}":                      "inbound.validation.audience",
+		"outbound: {trafficInterception: {excludePorts: [3306]}}":     "outbound.trafficInterception.excludePorts",
+		"outbound: {trafficInterception: {proxyPort: 15001}}":         "outbound.trafficInterception.proxyPort",
+		"clientRegistration: {gcp: {workloadIdentityProvider: projects/1/locations/global/workloadIdentityPools/p/providers/s}}": "clientRegistration.gcp",
+	} {
+		te := decode[api.TokenExchange](t, "spec: {targetRef: {kind: Deployment, name: weather-agent}, "+spec+"}")
+		_, findings := identity.Resolve(&base, weatherAgent(), te, nil, nil)
+		if len(findings) != 1 || findings[0].Severity != krm.Error || findings[0].Field != "spec."+field {
+			t.Errorf("%s: %v", spec, findings)
+		}
+	}
+	for key, value := range map[string]string{"auth-proxy": "disabled", "spiffe-helper-image": "a:v1", "authbridge-mode": "waypoint", "outbound-ports-exclude": "3306"} {
+		_, findings := identity.Resolve(&base, weatherAgent(), nil, nil, []identity.Annotation{{Key: "kagenti.io/" + key, Value: value}})
+		if len(findings) != 1 || findings[0].Severity != krm.Error || !strings.Contains(findings[0].Field, key) {
+			t.Errorf("%s: %v", key, findings)
+		}
+	}
+}
+
+// TestAgentRuntime: an AgentRuntime wins over the configuration, and says what it
+// cannot be rendered to.
+func TestAgentRuntime(t *testing.T) {
+	base, _ := identity.Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, "+issuer+"}"))
+	resolve := func(spec string) (identity.Settings, []string) {
+		w := weatherAgent()
+		w.Runtime = decode[api.AgentRuntime](t, "spec: {type: agent, targetRef: {apiVersion: apps/v1, kind: Deployment, name: weather-agent}, "+spec+"}")
+		s, findings := identity.Resolve(&base, w, nil, nil, nil)
+		return s, brief(findings)
+	}
+	s, findings := resolve("authBridgeMode: lite, mtlsMode: strict, egressEnforcement: none, identity: {spiffe: {trustDomain: example.com}, allowedAudiences: [a]}")
+	got := []any{s.AuthBridge.Mode, s.AuthBridge.MTLS, s.ProxyInit.Enabled, s.SPIFFE.TrustDomain, s.AuthBridge.AllowedAudiences, findings}
+	if diff := cmp.Diff([]any{"lite", "strict", false, "example.com", []string{"a"}, []string(nil)}, got); diff != "" {
+		t.Error(diff)
+	}
+	// Envoy gets its traffic from iptables whatever the resource says.
+	if s, findings = resolve("authBridgeMode: envoy-sidecar, egressEnforcement: none"); len(findings) > 0 || !s.ProxyInit.Enabled || s.AuthBridge.MTLS != "disabled" {
+		t.Errorf("envoy-sidecar: %v, proxy-init %v, mTLS %s", findings, s.ProxyInit.Enabled, s.AuthBridge.MTLS)
+	}
+	for spec, want := range map[string]string{
+		"authBridgeMode: waypoint":                            "error identity/no-waypoint spec.authBridgeMode",
+		"authBridgeMode: sidecar":                             "error identity/unknown-value spec.authBridgeMode",
+		"authBridgeMode: envoy-sidecar, mtlsMode: permissive": "error identity/no-mtls spec.mtlsMode",
+		"egressEnforcement: drop":                             "error identity/unknown-value spec.egressEnforcement",
+		"tlsBridgeMode: enabled":                              "error identity/not-rendered spec.tlsBridgeMode",
+		"inboundInterception: transparent":                    "error identity/not-rendered spec.inboundInterception",
+	} {
+		if _, findings := resolve(spec); !slices.Contains(findings, want) {
+			t.Errorf("%s: %q, want %q", spec, findings, want)
+		}
+	}
+}
+
+// TestAuthBridgeIssuer: a workload that presents itself to Keycloak under a name that
+// may not be Keycloak's is a warning, until somebody names the issuer.
+func TestAuthBridgeIssuer(t *testing.T) {
+	_, findings := identity.Base(decode[api.RenderConfig](t, "spec: {profile: authbridge}"))
+	if got := brief(findings); !slices.Equal(got, []string{"warning identity/internal-issuer spec.identity.inbound.validation.issuer"}) {
+		t.Error(got)
+	}
+	base, _ := identity.Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, authbridge: {clientAuth: client-secret}}"))
+	w := weatherAgent()
+	w.Namespace = ""
+	_, findings = identity.Resolve(&base, w, nil, nil, nil)
+	if got := brief(findings); !slices.Equal(got, []string{"error identity/client-secret metadata.namespace"}) {
+		t.Error(got)
+	}
+	s, findings := identity.Resolve(&base, w, nil, nil, []identity.Annotation{{Key: "kagenti.io/keycloak-client-credentials-secret-name", Value: "mine"}})
+	if len(findings) > 0 || s.AuthBridge.Secret != "mine" {
+		t.Error(s.AuthBridge.Secret, findings)
+	}
+}
+
+// TestAuthBridgeName: the names of ConfigMaps fit a label and stay apart.
+func TestAuthBridgeName(t *testing.T) {
+	long := strings.Repeat("a", 62)
+	if got := identity.AuthBridgeName("weather"); got != "authbridge-config-weather" {
+		t.Error(got)
+	}
+	if a, b := identity.AuthBridgeName(long), identity.AuthBridgeName(long+"b"); a == b || len(a) > 63 || len(b) > 63 {
+		t.Error(a, b)
+	}
+}
