@@ -3,6 +3,7 @@ package agent
 import (
 	_ "embed"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 )
@@ -20,7 +21,7 @@ func Function() contract.Function {
 		Summary: "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and least-privilege RBAC",
 		Page:    page,
 		Kinds: []contract.Kind{
-			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands},
+			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.Agent{}, Config: "spec.kagenti"},
 			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"}, Use: contract.Elsewhere},
 		},
 		Migration: contract.Migration{Fields: moves, Finish: finish, Notes: notes, Beside: card},

@@ -22,7 +22,7 @@ func Function() contract.Function {
 		Summary: "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and scaling by KEDA",
 		Page:    page,
 		Kinds: []contract.Kind{{
-			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Own: true,
+			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
 		}},
 		Migration: contract.Migration{Fields: moves},
 		New:       begin,

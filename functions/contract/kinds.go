@@ -16,6 +16,12 @@ type Kind struct {
 	// Versions are the known ones.
 	Versions []string
 	Use      Use
+	// Fields is a value whose type has the fields of the kind, with JSON tags, for
+	// those who explain what a field that is left out decides; nil where nobody does.
+	Fields any
+	// Config is the field of the RenderConfig that says what resources of the kind
+	// expand to: spec.asya. It is empty where none does.
+	Config string
 	// Shared says that a resource may decide about objects of other files that do
 	// not name it, and that it does not name.
 	Shared bool

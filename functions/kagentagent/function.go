@@ -15,18 +15,18 @@ const function = "kagent-agent"
 // Function expands kagent's resources.
 func Function() contract.Function {
 	groups := []contract.Group{{Name: group, Open: true}}
-	kind := func(name, version string, use contract.Use) contract.Kind {
-		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use, Shared: name != "Agent"}
+	kind := func(name, version string, use contract.Use, fields any) contract.Kind {
+		return contract.Kind{Name: name, Groups: groups, Versions: []string{version}, Use: use, Fields: fields, Config: "spec.kagent", Shared: name != "Agent"}
 	}
 	return contract.Function{
 		Name:    function,
 		Summary: "expand kagent's Agent, ModelConfig and MCPServer, with references in place of the values of Secrets",
 		Page:    page,
 		Kinds: []contract.Kind{
-			kind("Agent", "v1alpha2", contract.Expands),
-			kind("ModelConfig", "v1alpha2", contract.Expands),
-			kind("MCPServer", "v1alpha1", contract.Expands),
-			kind("RemoteMCPServer", "v1alpha2", contract.Refers),
+			kind("Agent", "v1alpha2", contract.Expands, agent{}),
+			kind("ModelConfig", "v1alpha2", contract.Expands, modelConfig{}),
+			kind("MCPServer", "v1alpha1", contract.Expands, mcpServer{}),
+			kind("RemoteMCPServer", "v1alpha2", contract.Refers, remoteServer{}),
 		},
 		Migration: contract.Migration{Fields: moves, Replaces: true},
 		New: func(p *contract.Package) contract.Steps {

@@ -86,7 +86,7 @@ func (e *explainer) resources(objects []*explained) error {
 			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
 		}
 	}
-	return nil
+	return e.fields(objects, baseline, candidates, open)
 }
 
 // unexplained reports whether a function wrote a line for a reason that is not

@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,8 +143,8 @@ spec:
           limits: {cpu: "1"}
 `
 	for field, want := range map[string]string{
-		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit cluster (class.yaml:1), OvercommitClass half (class.yaml:6)",
-		"spec.template.spec.containers[agent].image":                  "agent: there by Agent web (web.yaml:6)",
+		"spec.template.spec.containers[agent].resources.requests.cpu": "overcommit: Overcommit cluster (class.yaml:1), OvercommitClass half (class.yaml:6), Agent web spec.podTemplateSpec.spec.containers[0].resources.limits.cpu (web.yaml:17)",
+		"spec.template.spec.containers[agent].image":                  "agent: Agent web spec.imageSource.image (web.yaml:10)",
 	} {
 		e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Object: "Deployment/web", Field: field})
 		if err != nil {
@@ -151,6 +152,104 @@ spec:
 		}
 		if got := e.Lines[0].Reason(); got != want {
 			t.Errorf("%s: %q, want %q", e.Lines[0].Text, got, want)
+		}
+	}
+}
+
+// TestExplainFields: what a resource expands to leads to the author's field, to a
+// field of the configuration, or to the field that the author left out.
+func TestExplainFields(t *testing.T) {
+	const archive = `-- armature.yaml --
+apiVersion: armature.dev/v1alpha1
+kind: RenderConfig
+spec:
+  asya:
+    transports:
+      rabbitmq:
+        enabled: true
+        type: rabbitmq
+        config: {host: rabbitmq.default.svc, passwordSecretRef: {name: mq, key: password}}
+-- actor.yaml --
+apiVersion: asya.sh/v1alpha1
+kind: AsyncActor
+metadata:
+  name: model
+  namespace: prod
+  labels:
+    team: ml
+spec:
+  transport: rabbitmq
+  scaling:
+    enabled: true
+    maxReplicas: 5
+  workload:
+    template:
+      spec:
+        containers:
+        - name: asya-runtime
+          image: example/model:v1
+-- agent.yaml --
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: Agent
+metadata: {name: web, namespace: prod}
+spec:
+  imageSource: {image: "web:v1"}
+  servicePorts:
+  - name: http
+    port: 8080
+  podTemplateSpec:
+    spec:
+      containers:
+      - name: agent
+-- kagent.yaml --
+apiVersion: kagent.dev/v1alpha2
+kind: ModelConfig
+metadata: {name: fast, namespace: prod}
+spec:
+  provider: OpenAI
+  model: gpt-4.1-mini
+  apiKeySecret: keys
+  apiKeySecretKey: OPENAI
+---
+apiVersion: kagent.dev/v1alpha2
+kind: Agent
+metadata: {name: helper, namespace: prod}
+spec:
+  type: Declarative
+  declarative:
+    modelConfig: fast
+    systemMessage: Help.
+    deployment:
+      replicas: 3
+`
+	explained := make(map[string]explain.Explanation)
+	for _, test := range []struct{ file, object, field, reason string }{
+		{"actor.yaml", "ScaledObject/model", "spec.maxReplicaCount", "async-actor: AsyncActor model spec.scaling.maxReplicas (actor.yaml:12)"},
+		{"actor.yaml", "ScaledObject/model", "spec.pollingInterval", "async-actor: AsyncActor model spec.scaling.pollingInterval (default)"},
+		{"actor.yaml", "ScaledObject/model", "spec.minReplicaCount", "async-actor: AsyncActor model spec.scaling.minReplicas (default)"},
+		{"actor.yaml", "Deployment/model", "metadata.labels.team", "async-actor: AsyncActor model metadata.labels.team (actor.yaml:7)"},
+		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-runtime].image", "async-actor: AsyncActor model spec.workload.template.spec.containers[0].image (actor.yaml:18)"},
+		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-sidecar].image", "async-actor: AsyncActor model spec.sidecar.image (default), spec.asya.sidecarImage (default)"},
+		{"actor.yaml", "Deployment/model", "spec.template.spec.containers[asya-sidecar].env[ASYA_RABBITMQ_HOST].value", "async-actor: spec.asya.transports.rabbitmq.config.host (armature.yaml:9)"},
+		{"agent.yaml", "Deployment/web", "spec.template.spec.containers[agent].image", "agent: Agent web spec.imageSource.image (agent.yaml:5)"},
+		{"agent.yaml", "Service/web-svc", "spec.ports[http].port", "agent: Agent web spec.servicePorts[0].port (agent.yaml:8)"},
+		{"kagent.yaml", "Deployment/helper", "spec.replicas", "kagent-agent: Agent helper spec.declarative.deployment.replicas (kagent.yaml:19)"},
+	} {
+		e, known := explained[test.file]
+		if !known {
+			var err error
+			if e, err = explanationOf(t, archive, test.file, explain.Selection{}); err != nil {
+				t.Fatal(err)
+			}
+			explained[test.file] = e
+		}
+		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool {
+			return l.Object.Kind+"/"+l.Object.Name == test.object && l.Field == test.field
+		})
+		if i < 0 {
+			t.Errorf("%s has no line %s", test.object, test.field)
+		} else if got := e.Lines[i].Reason(); got != test.reason {
+			t.Errorf("%s: %q, want %q", e.Lines[i].Text, got, test.reason)
 		}
 	}
 }
