@@ -135,7 +135,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
-	if err := o.Check(dst[from:]); err != nil {
+	if err := o.Check(dst[from:], &w.check); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
 	}
 	return dst

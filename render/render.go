@@ -294,6 +294,7 @@ type worker struct {
 	object   krm.Object
 	again    [2]krm.Object // for what an earlier render did, undone in two steps
 	made     krm.Object    // from a custom resource
+	check    krm.Object    // an edited one, read again
 	text     [2][]byte
 	json     bool   // what is generated goes aside
 	inline   bool   // the object is between brackets, or in a JSON file

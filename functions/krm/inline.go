@@ -18,12 +18,11 @@ func (o *Object) IsInline() bool { return o.inline }
 
 // Check reads what Append made of edits between brackets, where one comma too
 // many leaves a text that no parser reads. An error says that the text must not
-// leave.
-func (o *Object) Check(text []byte) error {
+// leave. again lends its memory: what it held is gone.
+func (o *Object) Check(text []byte, again *Object) error {
 	if !o.inFlow && !(o.inline && o.rewritten && len(o.edits) > 0) {
 		return nil
 	}
-	again := Object{}
 	isObject, err := again.Read(text, Document{End: len(text)}, o.item, o.Origin)
 	switch {
 	case err != nil:
