@@ -89,8 +89,9 @@ demo-build: cluster-up e2e-commands ## Build an image from Git on that cluster a
 	@e2e/demo-build.sh
 
 .PHONY: pictures
-pictures: ## Take the pictures in docs/images again; tests in Chromium leave them in .cache/pictures
-	ARMATURE_TEST_PEERS=required $(GO) test -count=1 -run 'InABrowser' ./render/page
+pictures: controlplane ## Take the pictures in docs/images again; tests in Chromium leave them in .cache/pictures
+	ARMATURE_TEST_PEERS=required $(GO) test -count=1 -run 'InABrowser|InEveryView' ./render/page ./catalog/serve
 	$(GO) test -run Docs ./builds/graph -update
 	cp $(CACHE)/pictures/explain-docs.png docs/images/explain.png
 	cp $(CACHE)/pictures/diff-docs.png docs/images/diff.png
+	cp $(CACHE)/pictures/catalog-search-docs.png docs/images/catalog.png

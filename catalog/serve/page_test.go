@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,37 +12,31 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/armature-dev/armature/catalog/store"
-	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/e2e/browser"
 )
 
 // A person signs in, searches and reads about an agent, in a real browser that
-// runs no scripts. The pictures stay in .cache/catalog.
+// runs no scripts. The pictures stay in .cache/pictures.
 func TestPageInABrowser(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
-	b := w.browser()
-	pictures, err := filepath.Abs("../../.cache/catalog")
-	w.must(err)
-	w.must(os.MkdirAll(pictures, 0o755))
-	shot := func(name string) {
-		t.Helper()
-		w.must(os.WriteFile(filepath.Join(pictures, name+".png"), see(b, chromedp.FullScreenshot(100)), 0o644))
-	}
-	b.do(chromedp.Navigate(w.url), chromedp.SendKeys(`input[name=token]`, "wrong"), chromedp.Click(`main button`), chromedp.WaitVisible(`[role=alert]`))
-	wrong := see(b, chromedp.Text(`[role=alert]`))
+	b := browser.Open(t)
+	shot := func(name string) { t.Helper(); b.Picture("catalog-" + name) }
+	b.Show(browser.Views()[0], w.url)
+	b.Do(chromedp.SendKeys(`input[name=token]`, "wrong"), chromedp.Click(`main button`), chromedp.WaitVisible(`[role=alert]`))
+	wrong := browser.See(b, chromedp.Text(`[role=alert]`))
 	shot("login")
-	b.do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
-	list, source := see(b, chromedp.Text(`main`)), see(b, chromedp.OuterHTML(`html`))
+	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
+	list, source := browser.See(b, chromedp.Text(`main`)), browser.See(b, chromedp.OuterHTML(`html`))
 	shot("overview")
-	b.do(chromedp.SendKeys(`input[name=q]`, "forecast"), chromedp.Click(`form[role=search] button`), chromedp.WaitVisible(`//caption[contains(., "forecast")]`))
-	found := see(b, chromedp.Text(`main`))
+	b.Do(chromedp.SendKeys(`input[name=q]`, "forecast"), chromedp.Click(`form[role=search] button`), chromedp.WaitVisible(`//caption[contains(., "forecast")]`))
+	found := browser.See(b, chromedp.Text(`main`))
 	shot("search")
-	b.do(chromedp.Click(`tbody a`), chromedp.WaitVisible(`dl`))
-	details := see(b, chromedp.Text(`main`))
+	b.Do(chromedp.Click(`tbody a`), chromedp.WaitVisible(`dl`))
+	details := browser.See(b, chromedp.Text(`main`))
 	shot("details")
 	for what, c := range map[string]struct{ text, want string }{
 		"wrong token": {wrong, "does not know this token"},
@@ -65,17 +57,48 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
+// The pages can be read in every view: on a desktop and a phone, in light and dark,
+// with scripts and without.
+func TestPageInEveryView(t *testing.T) {
+	w := newWorld(t)
+	token := w.token("all", "*")
+	for _, e := range []store.Entry{
+		{Key: store.Key{Resource: cards, Namespace: "forecasts", Name: "weather"}, Title: "Weather", Description: "Answers questions about the weather of the next ten days, with sources", Version: "2.1.0", Health: store.Healthy},
+		{Key: store.Key{Resource: cards, Namespace: "travel", Name: "planner"}, Title: "Trip planner", Description: "Plans trips by train, and asks the weather agent before it books", Version: "1.4.2", Health: store.Healthy},
+		{Key: store.Key{Resource: servers, Namespace: "travel", Name: "timetables"}, Title: "Timetables", Description: "Trains and connections of twelve railways", Health: store.Failing, Message: "the server answers 503 since 14:02"},
+	} {
+		e.UID, e.APIVersion, e.Kind, e.Type, e.Fetched = e.Name, "v1", "AgentCard", store.Agent, now.Add(-2*time.Minute)
+		e.Tags, e.URL, e.Document = []string{"example"}, "http://"+e.Name+".example/", json.RawMessage(`{"name":"`+strings.Repeat("long ", 100)+`"}`)
+		e.Items = []store.Item{{Kind: store.Skill, Name: "get_" + e.Name, Description: e.Description}}
+		if e.Resource == servers {
+			e.Kind, e.Type = "RemoteMCPServer", store.Server
+		}
+		w.must2(w.store.Replace(t.Context(), e))
+	}
+	b := browser.Open(t)
+	b.Show(browser.Views()[0], w.url)
+	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`main table`))
+	for _, view := range append(browser.Views(), browser.View{Name: "docs", Width: 1000, Height: 560}) {
+		for name, path := range map[string]string{"overview": "/", "search": "/?q=train", "details": "/entries/" + cards + "/forecasts/weather"} {
+			b.Show(view, w.url+path)
+			b.Check()
+			b.Picture("catalog-" + name + "-" + view.Name)
+		}
+	}
+}
+
 // For screen readers, each page has a language, a title, one main
 // landmark, one first-level heading, and a name for whatever can be used.
 func TestPageIsAccessible(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("all", "*")
-	b := w.browser()
-	b.do(chromedp.Navigate(w.url), chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
+	b := browser.Open(t)
+	b.Show(browser.Views()[0], w.url)
+	b.Do(chromedp.SendKeys(`input[name=token]`, token), chromedp.Click(`main button`), chromedp.WaitVisible(`table`))
 	for _, path := range []string{"/login", "/", "/?q=weather", "/?q=nothing-matches", "/entries/" + cards + "/" + w.prefix + "team1/weather", "/entries/" + servers + "/" + w.prefix + "team1/office", "/entries/a/b/c"} {
-		b.do(chromedp.Navigate(w.url + path))
-		title, lang := see(b, chromedp.Title()), see(b, chromedp.AttributeValue(`html`, "lang")).Value
-		nodes := see(b, func(ctx context.Context, t *chromedp.Target) ([]*accessibility.Node, error) {
+		b.Do(chromedp.Navigate(w.url + path))
+		title, lang := browser.See(b, chromedp.Title()), browser.See(b, chromedp.AttributeValue(`html`, "lang")).Value
+		nodes := browser.See(b, func(ctx context.Context, t *chromedp.Target) ([]*accessibility.Node, error) {
 			tree, err := cdp.Call(ctx, t, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 			return tree.Nodes, err
 		})
@@ -131,52 +154,4 @@ func TestPageEscapes(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-}
-
-// browser is Debian's Chromium, with scripts off. Where there is none the test is
-// skipped, or fails where peers are required.
-func (w *world) browser() *browser {
-	w.Helper()
-	program := programs.Peer(w, "chromium")
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1100, 800), chromedp.WSURLReadTimeout(2*time.Minute))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	w.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	w.Cleanup(cancel)
-	b := &browser{w, ctx}
-	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
-		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
-		return chromedp.Void{}, err
-	})
-	return b
-}
-
-type browser struct {
-	testing.TB
-	ctx context.Context
-}
-
-func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
-	b.Helper()
-	for i, step := range steps {
-		if _, err := limited(b, step); err != nil {
-			b.Fatalf("step %d: %v", i+1, err)
-		}
-	}
-}
-
-func see[T any](b *browser, what chromedp.Action[T]) T {
-	b.Helper()
-	v, err := limited(b, what)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return v
-}
-
-// limited runs one step, within two minutes; the browser itself lives on.
-func limited[T any](b *browser, step chromedp.Action[T]) (T, error) {
-	timer := time.AfterFunc(2*time.Minute, func() { _ = chromedp.Cancel(b.ctx) })
-	defer timer.Stop()
-	return chromedp.Run(b.ctx, step)
 }

@@ -162,8 +162,8 @@ func (b *Browser) Show(view View, address string) {
 }
 
 // Check measures the page as it is: every text that shows has the contrast of WCAG
-// AA, the page does not scroll sideways, it loads nothing, and the browser has no
-// complaint.
+// AA, the page does not scroll sideways, it loads nothing from elsewhere, and the
+// browser has no complaint.
 func (b *Browser) Check() {
 	b.Helper()
 	var measured struct {

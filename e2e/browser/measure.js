@@ -57,7 +57,9 @@
 		}
 		if (!found.Sideways.length) found.Sideways.push('the page: ' + root.scrollWidth);
 	}
-	found.Loaded = performance.getEntriesByType('resource').map((e) => e.name);
+	// A page of a server may have files beside it, a page of its own nothing.
+	const own = location.protocol === 'file:' ? null : location.origin + '/';
+	found.Loaded = performance.getEntriesByType('resource').map((e) => e.name).filter((name) => !own || !name.startsWith(own));
 	const paper = document.querySelector('rect.paper');
 	found.Dark = luminance(paper ? color(getComputedStyle(paper).fill) : behind(document.body)) < 0.2;
 	return JSON.stringify(found);
