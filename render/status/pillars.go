@@ -25,7 +25,12 @@ func (l *Live) configMap(w *unstructured.Unstructured, name string) (cm *unstruc
 		var source struct {
 			Metadata struct{ Name string }
 		}
-		if err := json.Unmarshal([]byte(c.GetAnnotations()[keys.Source]), &source); err == nil && source.Metadata.Name != "" {
+		text := []byte(c.GetAnnotations()[keys.Source])
+		var several []json.RawMessage // the TokenExchange, and the AgentRuntime beside it
+		if json.Unmarshal(text, &several) == nil && len(several) > 0 {
+			text = several[0]
+		}
+		if err := json.Unmarshal(text, &source); err == nil && source.Metadata.Name != "" {
 			resource = source.Metadata.Name
 		}
 		return c, resource
@@ -54,7 +59,8 @@ func components(pods []*unstructured.Unstructured) map[string]component {
 
 // tokenExchange is 001's status of a TokenExchange, for the workload it targets.
 func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.Unstructured) TokenExchange {
-	settings := identity.Settings{Name: w.GetName()}
+	settings := identity.Settings{Name: w.GetName(), Profile: profileOf(w)}
+	bridge := settings.Profile == identity.ProfileAuthBridge
 	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
 	cm, resource := l.configMap(w, settings.TokenExchangeName())
 	t.Name = Name{w.GetNamespace(), resource}
@@ -66,9 +72,17 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.
 	if !inbound.there {
 		inbound = c[identity.EnvoyProxy] // the published generation
 	}
+	if bridge && !inbound.there {
+		inbound = c[identity.AuthBridgeProxy]
+	}
 	t.IdentityStatus = &api.IdentityStatus{
 		SPIFFEEnabled: c[identity.SpiffeHelper].there, IDPRegistered: c[identity.ClientRegistration].ready,
 		InboundProxyReady: inbound.ready, OutboundProxyReady: c[identity.EnvoyProxy].ready,
+	}
+	if bridge { // one proxy both ways, which holds the identity; nothing in the pod registers
+		t.IdentityStatus = &api.IdentityStatus{
+			SPIFFEEnabled: inbound.there && slices.ContainsFunc(configured, hasSVIDs), InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
+		}
 	}
 	switch why := trouble(configured, identity.Components()); {
 	case cm == nil:
@@ -83,6 +97,25 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.
 		t.Phase, t.Message = Active, "Identity infrastructure configured"
 	}
 	return t
+}
+
+// profileOf reports whether a workload was rendered with AuthBridge, which has a
+// ConfigMap of another name; "" is any other profile.
+func profileOf(w *unstructured.Unstructured) string {
+	template, _, _ := unstructured.NestedMap(w.Object, "spec", "template")
+	if mounts(&unstructured.Unstructured{Object: template}, identity.AuthBridgeName(w.GetName())) {
+		return identity.ProfileAuthBridge
+	}
+	return ""
+}
+
+// hasSVIDs reports whether a pod of AuthBridge has a place for its SVIDs.
+func hasSVIDs(p *unstructured.Unstructured) bool {
+	volumes, _, _ := unstructured.NestedSlice(p.Object, "spec", "volumes")
+	return slices.ContainsFunc(volumes, func(v any) bool {
+		m, _ := v.(map[string]any)
+		return m["name"] == identity.SVIDVolume
+	})
 }
 
 // phaseWithoutPods is Active where there should be none: scaled to zero, or

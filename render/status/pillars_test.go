@@ -87,3 +87,29 @@ func TestPillars(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 }
+
+// TestPillarsOfAuthBridge: one proxy is ready both ways, and its ConfigMap is the one
+// of that profile.
+func TestPillarsOfAuthBridge(t *testing.T) {
+	w := newWorld(t)
+	made := w.apply(`{profile: authbridge, identity: {inbound: {validation: {issuer: "https://keycloak.example.com"}}}}`, web+`---
+apiVersion: agent.rossoctl.dev/v1alpha1
+kind: AgentRuntime
+metadata: {name: web-runtime, namespace: NS}
+spec:
+  type: agent
+  targetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+`)
+	deployment := made["Deployment/web"]
+	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
+	w.podStatus(w.pod(deployment, "web-1"), nil)
+	x := w.report().TokenExchanges[0]
+	want := api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}
+	if x.Name.Name != "web-auth" || x.ConfigMapName != "authbridge-config-web" || x.Phase != "Active" || *x.IdentityStatus != want {
+		t.Errorf("%+v, %+v", x, *x.IdentityStatus)
+	}
+	w.delete(made["ConfigMap/authbridge-config-web"])
+	if x := w.report().TokenExchanges[0]; x.Phase != "Failed" || x.Message != "the ConfigMap authbridge-config-web is missing: apply the package again" {
+		t.Errorf("%+v", x)
+	}
+}
