@@ -5,18 +5,14 @@ package compose
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -344,101 +340,6 @@ func (c *composition) rowPlace(s *plannedStep) krm.Place {
 	return c.buildPlace().At(fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt))
 }
 
-// checkBuild looks at what neither the schema nor a step would find.
-func (c *composition) checkBuild() {
-	spec := c.in.Build.Spec
-	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
-	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
-	c.checkSource()
-	if err := imageFault(c.spec.image); c.spec.image != "" && err != nil {
-		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is not an image reference: %v", c.spec.image, err),
-			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
-	}
-	if spec.Cache != nil && spec.Cache.Mode != "off" && c.in.Template.Cache != nil && !*c.in.Template.Cache {
-		c.bad(api.ReasonInvalidBuild, "spec.cache", fmt.Sprintf("the template %s takes no cache, because whoever writes to one decides what is built", c.in.Template.doc.from),
-			"remove it, or use another mode")
-	}
-	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
-		c.bad(api.ReasonInvalidBuild, "spec.source.sourceCredentials", "names no Secret", "name one, or leave sourceCredentials out")
-	}
-	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil && o.ImageRepoCredentials.Name == "" {
-		c.bad(api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials", "names no Secret", "name one, or leave imageRepoCredentials out")
-	}
-	if w := spec.Workspace; w != nil && w.Size != nil && w.Size.Sign() <= 0 {
-		c.bad(api.ReasonInvalidBuild, "spec.workspace.size", fmt.Sprintf("%s is not a valid volume size", w.Size), "write it like 2Gi")
-	}
-	if p := spec.Pipeline; p != nil {
-		for i, b := range p.Workspaces {
-			if spec.Workspace != nil && spec.Workspace.Keep && (b.Name == sharedWorkspace || workspaceAliases[b.Name] == sharedWorkspace) {
-				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "binds the workspace that spec.workspace.keep makes a volume for",
-					"keep one of the two")
-			}
-		}
-		for i, param := range p.Parameters {
-			if param.Name != "image" || param.Value == nil {
-				continue
-			}
-			if err := imageFault(*param.Value); err != nil {
-				c.bad(api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.parameters[%d].value", i), fmt.Sprintf("%q is not an image reference: %v", *param.Value, err),
-					"write it as registry/repository:tag")
-			}
-		}
-		c.checkPasswords("spec.pipeline.parameters", p.Parameters)
-		for i, s := range p.Steps {
-			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
-		}
-	}
-}
-
-// checkSource refuses a revision or a URL that Git would take for an option, or
-// for a command or a folder; the CRD's rules see spec.source alone.
-func (c *composition) checkSource() {
-	if revision := Revision(c.in.Build, c.in.Template); strings.HasPrefix(revision, "-") {
-		c.bad(api.ReasonInvalidBuild, "spec.source.sourceRevision", fmt.Sprintf("%q begins with '-'", revision),
-			"write a branch, a tag, a full ref or a full commit SHA")
-	}
-	repository := Repository(c.in.Build, c.in.Template)
-	if scheme, _, has := strings.Cut(repository, "://"); has && scheme != "https" && scheme != "http" && scheme != "ssh" || strings.HasPrefix(repository, "-") {
-		c.bad(api.ReasonInvalidBuild, "spec.source.sourceRepository", "is not a Git URL over https or ssh", "write it like https://host/path or git@host:path")
-	}
-}
-
-// checkPairs refuses labels or annotations that the API server would, and ours.
-func (c *composition) checkPairs(field string, pairs map[string]string, fault func(value string) []string) {
-	for _, key := range sortedKeys(pairs) {
-		// Runs are recognised by these: a build that set them would be taken for another one.
-		if strings.HasPrefix(key, keys.Own) || key == LabelManagedBy {
-			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key), "use another key")
-		}
-		for _, message := range append(validation.IsQualifiedName(strings.ToLower(key)), fault(pairs[key])...) {
-			c.bad(api.ReasonInvalidBuild, field, fmt.Sprintf("%s: %q: %s", key, pairs[key], message), "correct the key or the value")
-		}
-	}
-}
-
-// checkPasswords refuses those in a URL that a parameter gives; the CRD's rule
-// sees spec.source.sourceRepository alone.
-func (c *composition) checkPasswords(field string, params []api.Parameter) {
-	for i, p := range params {
-		if real := canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password.MatchString(userParameter(p).value().StringVal) {
-			c.bad(api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i), "must not hold a password",
-				"put it in a Secret and name that in spec.source.sourceCredentials")
-		}
-	}
-}
-
-// password in a Git URL, as the rule of spec.source.sourceRepository has it.
-var password = regexp.MustCompile(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
-
-// imageFault says why an image cannot be pushed under that name.
-func imageFault(image string) error {
-	if strings.Contains(image, "://") {
-		return errors.New("it has a scheme")
-	}
-	_, err := name.NewTag(image)
-	return err
-}
-
 // plan finds the file of each step.
 func (c *composition) plan() {
 	rows := c.rows()
@@ -553,62 +454,6 @@ func (c *composition) order() {
 		}
 		last = s.row.Name
 	}
-}
-
-// objectMeta is shared by all that is made for the build.
-func (c *composition) objectMeta(name string) metav1.ObjectMeta {
-	b := c.in.Build
-	return metav1.ObjectMeta{
-		Name:      name,
-		Namespace: b.Namespace,
-		Labels: map[string]string{
-			LabelManagedBy:  ManagedBy,
-			keys.LabelBuild: LabelValue(b.Name),
-			keys.LabelMode:  TemplateName(b.Spec.Mode)[len(templatePrefix):],
-		},
-		OwnerReferences: c.owner(),
-	}
-}
-
-func (c *composition) owner() []metav1.OwnerReference {
-	b := c.in.Build
-	if b.UID == "" {
-		return nil // composed without a cluster
-	}
-	group := c.in.Settings.Group
-	if group == "" {
-		group = api.DefaultGroup
-	}
-	yes := true
-	return []metav1.OwnerReference{{
-		APIVersion: api.GroupVersion(group).String(),
-		Kind:       api.Kind,
-		Name:       b.Name,
-		UID:        b.UID,
-		Controller: &yes,
-	}}
-}
-
-// LabelValue of a build's name: the name, or its start and a hash where it is
-// longer than a label may be.
-func LabelValue(name string) string { return shorten(name, 63) }
-
-// objectName is a DNS label that begins with a build's name and leaves room for
-// an ending.
-func objectName(build string) string {
-	label := strings.ReplaceAll(build, ".", "-")
-	if label != build { // a.b is not a-b
-		label = shorten(label, 43) + "-" + fingerprint(build)[:8]
-	}
-	return shorten(label, 52)
-}
-
-// shorten a name to limit, with a hash so that two never become one.
-func shorten(name string, limit int) string {
-	if len(name) <= limit {
-		return name
-	}
-	return strings.TrimRight(name[:limit-9], "-.") + "-" + fingerprint(name)[:8]
 }
 
 // SourceHash identifies where a build's source comes from: the repository and the

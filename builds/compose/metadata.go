@@ -1,0 +1,66 @@
+package compose
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// objectMeta is shared by all that is made for the build.
+func (c *composition) objectMeta(name string) metav1.ObjectMeta {
+	b := c.in.Build
+	return metav1.ObjectMeta{
+		Name:      name,
+		Namespace: b.Namespace,
+		Labels: map[string]string{
+			LabelManagedBy:  ManagedBy,
+			keys.LabelBuild: LabelValue(b.Name),
+			keys.LabelMode:  TemplateName(b.Spec.Mode)[len(templatePrefix):],
+		},
+		OwnerReferences: c.owner(),
+	}
+}
+
+func (c *composition) owner() []metav1.OwnerReference {
+	b := c.in.Build
+	if b.UID == "" {
+		return nil // composed without a cluster
+	}
+	group := c.in.Settings.Group
+	if group == "" {
+		group = api.DefaultGroup
+	}
+	yes := true
+	return []metav1.OwnerReference{{
+		APIVersion: api.GroupVersion(group).String(),
+		Kind:       api.Kind,
+		Name:       b.Name,
+		UID:        b.UID,
+		Controller: &yes,
+	}}
+}
+
+// LabelValue of a build's name: the name, or its start and a hash where it is
+// longer than a label may be.
+func LabelValue(name string) string { return shorten(name, 63) }
+
+// objectName is a DNS label that begins with a build's name and leaves room for
+// an ending.
+func objectName(build string) string {
+	label := strings.ReplaceAll(build, ".", "-")
+	if label != build { // a.b is not a-b
+		label = shorten(label, 43) + "-" + fingerprint(build)[:8]
+	}
+	return shorten(label, 52)
+}
+
+// shorten a name to limit, with a hash so that two never become one.
+func shorten(name string, limit int) string {
+	if len(name) <= limit {
+		return name
+	}
+	return strings.TrimRight(name[:limit-9], "-.") + "-" + fingerprint(name)[:8]
+}
