@@ -20,13 +20,15 @@ func initCommand() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "init [FOLDER]",
-		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, CI or admission",
+		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, Flux, CI or admission",
 		Long: `Init writes armature.yaml, which is both the configuration and the functionConfig of
 kustomize and kpt, and an example of the wiring for each host in --for. It never
 overwrites a file.`,
 		Example: `  armature init
   armature init apps/ --for kustomize
-  armature init --for kpt,argocd,ci`,
+  armature init --for kpt,argocd,ci
+  armature init --for flux       # renders in the cluster
+  armature init --for flux-oci   # takes what CI pushes`,
 		Args: args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder := "."

@@ -220,6 +220,19 @@ func TestPlaceInKustomization(t *testing.T) {
 	t.Errorf("no finding at base/all.yaml:%d: %v", line, r.Findings)
 }
 
+// Objects of Flux and of this controller may be in a package themselves: they are
+// for a cluster.
+func TestRenderedSourceInPackage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "templates", "wiring", "flux", "flux.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Run(map[string][]byte{"flux.yaml": text}, Options{})
+	if krm.Failed(r.Findings) || r.Objects != 3 {
+		t.Errorf("%d objects, want 3: %v", r.Objects, r.Findings)
+	}
+}
+
 // The examples render as in Git.
 func TestExamples(t *testing.T) {
 	in := map[string][]byte{}

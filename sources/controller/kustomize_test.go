@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/programs"
@@ -110,6 +111,29 @@ func (w *world) runDeployments() {
 	}
 }
 
+// wiring makes sure that the API server takes what init writes for hosts, without
+// unknown fields.
+func (w *world) wiring(hosts ...string) {
+	w.Helper()
+	for _, host := range hosts {
+		text, err := os.ReadFile(filepath.Join("..", "..", "templates", "wiring", host, host+".yaml"))
+		w.must(err)
+		objects := 0
+		for _, doc := range strings.Split(string(text), "\n---\n") {
+			o := &unstructured.Unstructured{}
+			w.must(yaml.Unmarshal([]byte(doc), o))
+			o.SetNamespace(w.namespace)
+			if err := w.Create(w.Context(), o, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+				w.Errorf("init --for %s: %v", host, err)
+			}
+			objects++
+		}
+		if objects < 2 {
+			w.Errorf("init --for %s writes %d objects", host, objects)
+		}
+	}
+}
+
 // weather is the example in a repository, with a ConfigMap beside it.
 func (w *world) weather(value string) map[string]string {
 	w.Helper()
@@ -146,6 +170,7 @@ func TestKustomizeController(t *testing.T) {
 	w := newWorld(t, plane)
 	w.start()
 	kustomizeController(t, plane)
+	w.wiring("flux", "flux-oci")
 	w.repository("fleet", "c1", w.weather("one"))
 	w.rendered("weather", "fleet", at("apps/weather"))
 	w.ready("weather", "c1")

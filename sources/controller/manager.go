@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	r := &Reconciler{
-		Client: mgr.GetClient(), Store: store, Events: mgr.GetEventRecorder(program), Limits: archive.DefaultLimits, Build: fingerprint,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: mgr.GetEventRecorder(program), Limits: archive.DefaultLimits, Build: fingerprint,
 		fetcher: newFetcher(o.Hosts), metrics: newMetrics(),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}

@@ -104,7 +104,7 @@ var errForeign = errors.New("belongs to somebody else")
 // published is the ExternalArtifact as it is, nil where it does not exist.
 func (r *Reconciler) published(ctx context.Context, source *api.RenderedSource) (*unstructured.Unstructured, error) {
 	o := newSource(externalArtifact)
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(source), o)
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(source), o)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

@@ -38,7 +38,12 @@ func TestShippedRBAC(t *testing.T) {
 				for _, doc := range bytes.Split(text, []byte("\n---\n")) {
 					o := &unstructured.Unstructured{}
 					w.must(yaml.Unmarshal(doc, o))
-					if !strings.HasPrefix(o.GetKind(), "Cluster") {
+					if strings.HasPrefix(o.GetKind(), "Cluster") {
+						o.SetName(o.GetName() + "-" + w.namespace) // the API server is shared
+						if ref, ok := o.Object["roleRef"].(map[string]any); ok {
+							ref["name"] = ref["name"].(string) + "-" + w.namespace
+						}
+					} else {
 						o.SetNamespace(namespace)
 					}
 					if subjects, ok := o.Object["subjects"].([]any); ok {

@@ -71,7 +71,11 @@ const previousFor = 10 * time.Minute
 
 // Reconciler publishes RenderedSources.
 type Reconciler struct {
+	// Client reads sources from the cache, and writes.
 	Client client.Client
+	// Live reads what this controller writes, which in a cache may be a moment old:
+	// a decision on that would be written a second time.
+	Live   client.Reader
 	Store  *Store
 	Events events.EventRecorder
 	Limits archive.Limits
@@ -99,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	source := &api.RenderedSource{}
-	if err := r.Client.Get(ctx, request.NamespacedName, source); apierrors.IsNotFound(err) {
+	if err := r.Live.Get(ctx, request.NamespacedName, source); apierrors.IsNotFound(err) {
 		return reconcile.Result{}, r.forget(request)
 	} else if err != nil {
 		return reconcile.Result{}, err
