@@ -251,8 +251,8 @@ func same(want, have any, run []values) bool {
 	return want == have
 }
 
-// sameList compares lists, of which an element that refers to an array may have
-// become several, or none.
+// sameList compares lists. An element that refers to an array may have become
+// several, or none.
 func sameList(want, have []any, run []values) bool {
 	for _, one := range want {
 		if text, ok := one.(string); ok {

@@ -27,8 +27,8 @@ type Played struct {
 	Pods map[types.UID]*corev1.Pod
 }
 
-// Succeed ends a run whose image has a digest. Objects get UIDs that follow from
-// their names; where an API server gives others, Own tells the objects.
+// Succeed ends a run whose image has a digest. Objects get UIDs that follow from their
+// names.
 func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string) Played {
 	begun := run.CreationTimestamp.Time
 	now := metav1.NewTime(begun.Add(time.Minute))

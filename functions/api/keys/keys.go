@@ -75,7 +75,7 @@ const (
 	AnnotationImage    = Own + "image"
 	AnnotationSource   = Own + "source-hash"
 	// AnnotationRef is the full ref that the revision named, such as refs/heads/main,
-	// where a Git server said so.
+	// where a Git server reported it.
 	AnnotationRef = Own + "ref"
 	// AnnotationMaterials holds compose.Materials in JSON, on runs of attested
 	// templates, and AnnotationRunDigest the digest of the composed spec.
