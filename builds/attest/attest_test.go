@@ -311,8 +311,12 @@ func TestRefusals(t *testing.T) {
 		"a step that failed": {func(f fixture) {
 			f.Pods[f.TaskRuns[0].UID].Status.ContainerStatuses[0].State.Terminated.ExitCode = 1
 		}, api.ReasonNotAsOrdered, "exit code 1"},
-		"a step still running": {func(f fixture) { f.Pods[f.TaskRuns[0].UID].Status.ContainerStatuses[0].State.Terminated = nil }, api.ReasonNotAsOrdered, "did not finish"},
-		"another image":        {func(f fixture) { f.Pods[f.TaskRuns[0].UID].Spec.Containers[0].Image = "evil" }, api.ReasonNotAsOrdered, "runs image"},
+		"a step still running":          {func(f fixture) { f.Pods[f.TaskRuns[0].UID].Status.ContainerStatuses[0].State.Terminated = nil }, api.ReasonNotAsOrdered, "did not finish"},
+		"another image":                 {func(f fixture) { f.Pods[f.TaskRuns[0].UID].Spec.Containers[0].Image = "evil" }, api.ReasonNotAsOrdered, "runs image"},
+		"an image changed and put back": {func(f fixture) { f.Pods[f.TaskRuns[0].UID].Generation = 3 }, api.ReasonNotAsOrdered, "changed after it was made"},
+		"a container that restarted": {func(f fixture) {
+			f.Pods[f.TaskRuns[0].UID].Status.ContainerStatuses[0].RestartCount = 1
+		}, api.ReasonNotAsOrdered, "restarted the container"},
 		"a container more": {func(f fixture) {
 			pod := f.Pods[f.TaskRuns[0].UID]
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "evil"})

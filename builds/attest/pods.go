@@ -57,6 +57,8 @@ func (i *inspection) checkPod(t *task) error {
 		return bad("is older than the TaskRun")
 	case len(pod.Spec.EphemeralContainers) > 0:
 		return bad("was given a container for debugging")
+	case pod.Generation > t.generations():
+		return bad("was changed after it was made")
 	}
 	steps, declared := t.ordered.TaskSpec.Steps, []string{}
 	for n, step := range steps {
@@ -78,6 +80,8 @@ func (i *inspection) checkPod(t *task) error {
 			return bad("did not finish step %s", step.Name)
 		case state.State.Terminated.ExitCode != 0:
 			return bad("ended step %s with exit code %d", step.Name, state.State.Terminated.ExitCode)
+		case state.RestartCount > 0:
+			return bad("restarted the container of step %s", step.Name)
 		case state.State.Terminated.FinishedAt.Before(&i.Run.CreationTimestamp):
 			return bad("finished step %s before run %s began", step.Name, i.Run.Name)
 		}
@@ -91,6 +95,16 @@ func (i *inspection) checkPod(t *task) error {
 		}
 	}
 	return nil
+}
+
+// generations that a pod's spec has at most. An image can be changed while the pod
+// runs, and put back; the API server counts that. Tekton does it once, to end sidecars
+// that are plain containers.
+func (t *task) generations() int64 {
+	if slices.ContainsFunc(t.pod.Spec.Containers, func(c corev1.Container) bool { return strings.HasPrefix(c.Name, sidecarPrefix) }) {
+		return 2
+	}
+	return 1
 }
 
 func (t *task) state(container string) *corev1.ContainerStatus {

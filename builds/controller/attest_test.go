@@ -344,6 +344,16 @@ func TestForgedIsNotAttested(t *testing.T) {
 			w.must(w.Client.Create(w.Context(), pod))
 			pod.Status = status
 		}, api.ReasonNotAsOrdered},
+		"a pod's image changed and put back": {func(w *world, _ *shop, e *ended) {
+			pod := e.pods["kaniko-build"]
+			status := pod.Status
+			for _, image := range []string{"evil", pod.Spec.Containers[0].Image} {
+				before := pod.DeepCopy()
+				pod.Spec.Containers[0].Image = image
+				w.must(w.Patch(w.Context(), pod, client.MergeFrom(before)))
+			}
+			pod.Status = status
+		}, api.ReasonNotAsOrdered},
 		"a pod that is gone": {func(w *world, _ *shop, e *ended) {
 			w.must(w.Client.Delete(w.Context(), e.pods["tests"], client.GracePeriodSeconds(0)))
 			delete(e.pods, "tests")
