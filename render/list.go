@@ -94,8 +94,8 @@ func (l *list) parted(d krm.Document) (p parted, ok bool) {
 	return parted{d, l.ItemList}, len(l.shifts)+len(l.kept)+len(l.shared)+len(l.nested) == 0
 }
 
-// listIn is listOf for the second pass: d is often one of those that the first pass
-// took apart, in their order, of which rest are not rendered yet.
+// listIn is listOf for the second pass: d is often one of the lists that the first
+// pass took apart. rest are those that are not rendered yet, in their order.
 func listIn(data []byte, d krm.Document, rest *[]parted) (l list, ok bool) {
 	if p := *rest; len(p) > 0 && p[0].doc == d {
 		*rest = p[1:]
