@@ -3,7 +3,6 @@ package asyncactor
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -281,9 +280,9 @@ func (e *expander) checkRabbitMQ(c *api.AsyaTransportConfig) {
 }
 
 var (
-	roleARN   = regexp.MustCompile(`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`)
-	accountID = regexp.MustCompile(`^[0-9]{12}$`)
-	sqsName   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	roleARN   = krm.Pattern(`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`)
+	accountID = krm.Pattern(`^[0-9]{12}$`)
+	sqsName   = krm.Pattern(`^[A-Za-z0-9_-]+$`)
 )
 
 func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
@@ -293,10 +292,10 @@ func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
 	if c.Region == "" {
 		e.misconfigured("config.region", "no AWS region", "one such as eu-central-1")
 	}
-	if c.AccountID != "" && !accountID.MatchString(c.AccountID) {
+	if c.AccountID != "" && !accountID().MatchString(c.AccountID) {
 		e.misconfigured("config.accountId", fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes")
 	}
-	if c.ActorRoleARN != "" && !roleARN.MatchString(c.ActorRoleARN) {
+	if c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN) {
 		e.misconfigured("config.actorRoleArn", fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>")
 	}
 	if c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200 {
@@ -311,7 +310,7 @@ func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
 	if e.queueName() == e.sqsDLQ() {
 		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", e.sqsDLQ()), "rename the actor")
 	}
-	if name := e.queueName(); len(name) > maxSQSQueue || !sqsName.MatchString(name) {
+	if name := e.queueName(); len(name) > maxSQSQueue || !sqsName().MatchString(name) {
 		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
 	}
 	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {

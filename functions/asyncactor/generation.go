@@ -4,7 +4,6 @@ import (
 	_ "embed" // the scripts
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,12 +115,12 @@ func (g *generation) foreign(variable string) (others []string) {
 	return others
 }
 
-var sidecarRelease = regexp.MustCompile(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
+var sidecarRelease = krm.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
 
 // suits reports whether a sidecar image is of the generation, as far as its tag
 // says.
 func (g *generation) suits(image string) bool {
-	found := sidecarRelease.FindStringSubmatch("/" + image)
+	found := sidecarRelease().FindStringSubmatch("/" + image)
 	if found == nil {
 		return true
 	}

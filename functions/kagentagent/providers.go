@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -243,14 +242,14 @@ func useSAP(m *modelSpec, u *modelUse) {
 	}
 }
 
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // caFile gives the name of the volume with a CA, where it is mounted, and the
 // path of the certificate. A Secret whose name cannot name a volume is
 // replaced by a checksum of it.
 func (t *tlsConfig) caFile() (volume, folder, file string) {
 	id := t.CACertSecretRef
-	if volume = "tls-ca-" + id; len(volume) > 63 || !dnsLabel.MatchString(volume) {
+	if volume = "tls-ca-" + id; len(volume) > 63 || !dnsLabel().MatchString(volume) {
 		sum := sha256.Sum256([]byte(id))
 		id = hex.EncodeToString(sum[:4])
 	}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,10 +16,10 @@ import (
 const skillsSuffix = "-skills-init"
 
 var (
-	commitID  = regexp.MustCompile(`^[0-9a-fA-F]{40}$`)
-	skillName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
-	hostName  = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
-	scpLike   = regexp.MustCompile(`^(?:[^@/]+@)?([^:/]+):.+$`)
+	commitID  = krm.Pattern(`^[0-9a-fA-F]{40}$`)
+	skillName = krm.Pattern(`^[A-Za-z0-9._-]+$`)
+	hostName  = krm.Pattern(`^[A-Za-z0-9.-]+$`)
+	scpLike   = krm.Pattern(`^(?:[^@/]+@)?([^:/]+):.+$`)
 )
 
 // skills writes the configuration of the init container that fetches skills.
@@ -33,7 +32,7 @@ func (e *expander) skills(s *skills) {
 	e.isolated = true
 	seen := make(map[string]bool)
 	folder := func(name, field string) string {
-		if !skillName.MatchString(name) || name == "." || name == ".." || seen[name] {
+		if !skillName().MatchString(name) || name == "." || name == ".." || seen[name] {
 			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", krm.Shown(name)), "name the skill with letters, digits, . _ and -")
 		}
 		seen[name] = true
@@ -51,7 +50,7 @@ func (e *expander) skills(s *skills) {
 		}
 		revision := cmp.Or(ref.Ref, "main")
 		entry := ordered{{"url", ref.URL}, {"ref", revision}, {"dest", folder(ref.folder(), field)}}
-		if commitID.MatchString(revision) {
+		if commitID().MatchString(revision) {
 			entry.add("full", true)
 		}
 		entry.text("subPath", sub)
@@ -147,10 +146,10 @@ func sshHost(address string) ordered {
 			return nil
 		}
 		host, port = u.Hostname(), u.Port()
-	} else if match := scpLike.FindStringSubmatch(address); match != nil && !strings.Contains(address, "://") {
+	} else if match := scpLike().FindStringSubmatch(address); match != nil && !strings.Contains(address, "://") {
 		host = match[1]
 	}
-	if !hostName.MatchString(host) {
+	if !hostName().MatchString(host) {
 		return nil
 	}
 	entry := ordered{{"host", host}}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -220,11 +219,11 @@ func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err erro
 	return insert, nil
 }
 
-var plainText = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
+var plainText = Pattern(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
 
 // spell writes a string plainly where that is certain, and quoted elsewhere.
 func spell(text string) string {
-	if plainText.MatchString(text) && !looksTyped(text) {
+	if plainText().MatchString(text) && !looksTyped(text) {
 		return text
 	}
 	quoted, err := json.Marshal(text)

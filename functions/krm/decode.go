@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +57,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 func drop(n *yaml.Node, path string) bool {
 	var within *yaml.Node
 	at := 0
-	for _, step := range pathStep.FindAllString(path, -1) {
+	for _, step := range pathStep().FindAllString(path, -1) {
 		i := 0
 		for n.Kind == yaml.MappingNode && i < len(n.Content) && n.Content[i].Value != step {
 			i += 2
@@ -202,13 +201,13 @@ func article(goType string) string {
 	return "a mapping"
 }
 
-var pathStep = regexp.MustCompile(`[^.\[\]]+`)
+var pathStep = Pattern(`[^.\[\]]+`)
 
 // At finds the deepest value on a field path such as "spec.rules[2].host".
 func (o *Object) At(path string) Node {
 	n := o.Root()
 	found := Node{}
-	for _, step := range pathStep.FindAllString(path, -1) {
+	for _, step := range pathStep().FindAllString(path, -1) {
 		next := n.Get(step)
 		if !next.Exists() && n.IsList() {
 			i := 0
@@ -234,7 +233,7 @@ func (o *Object) At(path string) Node {
 // Keys that contain dots are in brackets.
 func (o *Object) Has(path string) bool {
 	n := o.Root()
-	for _, step := range fieldStep.FindAllString(path, -1) {
+	for _, step := range fieldStep().FindAllString(path, -1) {
 		key := strings.Trim(step, "[]")
 		next := n.Get(key)
 		if i, err := strconv.Atoi(key); n.IsList() && err == nil {
@@ -252,7 +251,7 @@ func (o *Object) Has(path string) bool {
 	return true
 }
 
-var fieldStep = regexp.MustCompile(`\[[^\]]*\]|[^.\[\]]+`)
+var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
 
 // LineOf gives the line of a field path such as spec.rules[2].host, or of the
 // deepest value on the way to it.

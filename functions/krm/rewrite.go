@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -185,12 +184,12 @@ func bareTag(n *yaml.Node, lines [][]byte) (line int) {
 	return find(n)
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+var yamlLine = Pattern(`^(?:yaml: )?(?:line (\d+): )?`)
 
 // parseError moves the line of an error of the YAML library into the file.
 func (o *Object) parseError(err error) error {
 	message := withoutValues(err.Error())
-	m := yamlLine.FindStringSubmatch(message)
+	m := yamlLine().FindStringSubmatch(message)
 	line, _ := strconv.Atoi(m[1])
 	message = strings.TrimPrefix(message, m[0])
 	if strings.HasPrefix(o.why, "a tab") {
@@ -199,11 +198,11 @@ func (o *Object) parseError(err error) error {
 	return o.parseErrorAt(max(line, 1), message)
 }
 
-var quotedValue = regexp.MustCompile("`[^`]*`")
+var quotedValue = Pattern("`[^`]*`")
 
 // withoutValues takes the values out of an error of the YAML library, which may
 // be secret.
-func withoutValues(message string) string { return quotedValue.ReplaceAllString(message, "a value") }
+func withoutValues(message string) string { return quotedValue().ReplaceAllString(message, "a value") }
 
 func (o *Object) parseErrorAt(line int, message string) error {
 	return &SyntaxError{File: o.Origin.File, Line: o.Origin.Line + line - 1, Message: message}

@@ -5,7 +5,6 @@ package migrate
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -113,9 +112,9 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 	return best, found
 }
 
-var index = regexp.MustCompile(`\[\d+\]`)
+var index = krm.Pattern(`\[\d+\]`)
 
-func withoutIndices(path string) string { return index.ReplaceAllString(path, "") }
+func withoutIndices(path string) string { return index().ReplaceAllString(path, "") }
 
 // below reports whether a field is another one, or inside it.
 func below(path, above string) bool {

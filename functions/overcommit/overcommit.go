@@ -112,7 +112,7 @@ func ref(t *api.TypeMeta, m *api.ObjectMeta) krm.Ref {
 }
 
 // label is the syntax of a label's key: an optional DNS prefix and a name.
-var label = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+var label = krm.Pattern(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 func (r *resolver) overcommit(o *api.Overcommit) {
 	fail := func(rule, field, message, hint string) {
@@ -126,7 +126,7 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 			"keep one; render folders for different clusters apart")
 	case key == "":
 		fail("overcommit/no-label", "spec.overcommitLabel", "no key of the label by which a class is chosen", "set spec.overcommitLabel, for example to inditex.com/overcommit-class")
-	case len(key) > 253+64 || !label.MatchString(key):
+	case len(key) > 253+64 || !label().MatchString(key):
 		fail("overcommit/bad-label", "spec.overcommitLabel", fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
 	default:
 		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line

@@ -4,7 +4,6 @@ package pinimages
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -23,9 +22,9 @@ type build struct{ namespace, name string }
 type locked struct{ value, place string }
 
 var (
-	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	imageForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
-	builtForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
+	digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
+	imageForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+	builtForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
 )
 
 // Add takes an ImageLock in. Entries that make no sense, and those that
@@ -44,9 +43,9 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		field := fmt.Sprintf("spec.images[%d]", i)
 		other, known := l.images[image.Image]
 		switch {
-		case !imageForm.MatchString(image.Image):
+		case !imageForm().MatchString(image.Image):
 			report(field+".image", fmt.Sprintf("%q is not an image without a digest", krm.Shown(image.Image)))
-		case !digestForm.MatchString(image.Digest):
+		case !digestForm().MatchString(image.Digest):
 			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(image.Digest)))
 		case known && other.value != image.Digest:
 			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
@@ -60,7 +59,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		switch {
 		case b.Name == "":
 			report(field+".name", "a build without a name")
-		case !builtForm.MatchString(b.Image):
+		case !builtForm().MatchString(b.Image):
 			report(field+".image", fmt.Sprintf("%q is not an image with a digest", krm.Shown(b.Image)))
 		case known && other.value != b.Image:
 			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace, b.Name, other.place))
