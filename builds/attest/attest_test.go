@@ -163,7 +163,7 @@ func TestProvenance(t *testing.T) {
 			if commits != 1 || images["tests/test"] != "docker.io/library/python:3.13.5-slim" {
 				t.Errorf("%d commits, images %v", commits, images)
 			}
-			var said struct {
+			var stated struct {
 				ExternalParameters struct {
 					AgentBuild struct {
 						Namespace, Name string
@@ -180,16 +180,16 @@ func TestProvenance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := json.Unmarshal(text, &said); err != nil {
+			if err := json.Unmarshal(text, &stated); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(compose.Shape(o.Build), said.ExternalParameters.AgentBuild.Spec); diff != "" {
+			if diff := cmp.Diff(compose.Shape(o.Build), stated.ExternalParameters.AgentBuild.Spec); diff != "" {
 				t.Error(diff)
 			}
-			if said.InternalParameters.RunDigest != o.Run.Annotations[keys.AnnotationRunDigest] || said.InternalParameters.Template.Digest == "" || len(said.InternalParameters.Steps) != len(o.TaskRuns) {
-				t.Errorf("internal parameters %+v", said.InternalParameters)
+			if stated.InternalParameters.RunDigest != o.Run.Annotations[keys.AnnotationRunDigest] || stated.InternalParameters.Template.Digest == "" || len(stated.InternalParameters.Steps) != len(o.TaskRuns) {
+				t.Errorf("internal parameters %+v", stated.InternalParameters)
 			}
-			// What shapes no run does not change what is said, so that a second look adds nothing.
+			// What shapes no run does not change what is stated, so that a second look adds nothing.
 			no := false
 			o.Build.Spec.CleanupAfterBuild, o.Build.Spec.Retention = &no, &api.Retention{}
 			again, err := attest.Check(*o)
