@@ -39,7 +39,14 @@ func (e *expander) queue() {
 
 // addQueue adds an object that declares something of the transport.
 func (e *expander) addQueue(apiVersion, kind, name string, annotations map[string]string, spec fields) {
-	e.add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Annotations: annotations, Body: object("spec", spec).node()}, "queue")
+	e.addTransport("queue", apiVersion, kind, name, annotations, spec)
+}
+
+// deadLetters is the component of queues that are not an actor's own.
+const deadLetters = "dead-letters"
+
+func (e *expander) addTransport(component, apiVersion, kind, name string, annotations map[string]string, spec fields) {
+	e.add(expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Annotations: annotations, Body: object("spec", spec).node()}, component)
 }
 
 const sqsVersion = "sqs.services.k8s.aws/v1alpha1"
@@ -96,7 +103,7 @@ func (e *expander) sharedDLQ() {
 	spec := object("queueName", e.sqsDLQ(), "messageRetentionPeriod", fmt.Sprint(value(c.Queues.DLQ.RetentionDays, defaultRetention)*day), "tags", tags)
 	e.Add(expand.Object{
 		APIVersion: sqsVersion, Kind: "Queue", Name: "asya-dead-letters", Shared: true,
-		Labels:      map[string]string{"app.kubernetes.io/name": "asya-dead-letters", "app.kubernetes.io/component": "queue", "app.kubernetes.io/part-of": "asya"},
+		Labels:      map[string]string{"app.kubernetes.io/name": "asya-dead-letters", "app.kubernetes.io/component": deadLetters, "app.kubernetes.io/part-of": "asya"},
 		Annotations: map[string]string{onUpdate: "IfNotPresent", "services.k8s.aws/deletion-policy": "retain"},
 		Body:        object("spec", spec).node(),
 	})
@@ -138,7 +145,7 @@ func (e *expander) rabbitQueue() {
 		return
 	}
 	e.Claim(fmt.Sprintf("queue %s of transport %s", dlq, e.actor.Spec.Transport))
-	e.addQueue(rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
+	e.addTransport(deadLetters, rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
 	if !e.generation.arguments { // which the sidecar's own declaration would not match
 		policy := object("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
 			"definition", object("dead-letter-exchange", "", "dead-letter-routing-key", dlq))

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	asya = `{asya: {sidecarImage: "asya:v1", transports: {rabbitmq: {enabled: true, type: rabbitmq, config: {rabbitmqClusterReference: {name: rabbit, namespace: rabbit}, host: rabbitmq, port: 5672, username: guest, passwordSecretRef: {name: rabbitmq, key: password}}}}}}`
+	asya = `{asya: {sidecarImage: "asya:v1", transports: {rabbitmq: {enabled: true, type: rabbitmq, config: {rabbitmqClusterReference: {name: rabbit, namespace: rabbit}, host: rabbitmq, port: 5672, username: guest, passwordSecretRef: {name: rabbitmq, key: password}, queues: {dlq: {enabled: true}}}}}}}`
 
 	actor = `apiVersion: asya.sh/v1alpha1
 kind: AsyncActor
@@ -43,7 +43,7 @@ func TestActor(t *testing.T) {
 	}
 	expect("Creating", status.Busy)
 	for name, o := range made {
-		if o.GetKind() == queue {
+		if o.GetKind() == queue && name != "Queue/asya-text-dlq" { // the one of dead letters says nothing of the actor
 			w.status(o, "conditions: [{type: Ready, status: 'True'}]")
 			queue = name
 		}
@@ -68,6 +68,17 @@ func TestActor(t *testing.T) {
 	w.status(made[queue], "conditions: [{type: Ready, status: 'False', message: no such vhost}]")
 	expect("TransportError", status.Ill)
 	w.status(made[queue], "conditions: [{type: Ready, status: 'True'}]")
+
+	w.podStatus(pod, map[string]string{"asya-runtime": "ContainerCreating"})
+	w.create(`apiVersion: v1
+kind: Event
+metadata: {name: text-1.1, namespace: NS}
+type: Warning
+reason: FailedMount
+message: Unable to attach or mount volumes
+involvedObject: {apiVersion: v1, kind: Pod, name: text-1, namespace: NS}
+`)
+	expect("VolumeError", status.Ill)
 
 	w.patch(deployment, `{"spec":{"replicas":0}}`)
 	w.status(deployment, "{observedGeneration: 2, replicas: 0}")

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 )
 
@@ -56,11 +58,12 @@ func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, err
 		}
 	}
 	for _, w := range l.Workloads {
-		if w.GetLabels()["asya.sh/asya"] == "" {
+		if !strings.HasPrefix(w.GetAnnotations()[keys.RenderedFor], "AsyncActor/") {
 			continue
 		}
 		events := list{schema.GroupVersionResource{Version: "v1", Resource: "events"}, &l.Events, "", false}
-		return l, events.read(ctx, c, namespace)
+		err := events.read(ctx, c, namespace) // into l
+		return l, err
 	}
 	return l, nil
 }

@@ -303,7 +303,8 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*unstructured.Unstruct
 		}
 	}
 	for _, q := range l.Queues {
-		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name {
+		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name &&
+			q.GetLabels()["app.kubernetes.io/component"] == "queue" { // and not the one of its dead letters
 			live.Queue = q.Object
 		}
 	}
