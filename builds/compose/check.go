@@ -345,6 +345,9 @@ func checkTask(step *StepFile, problems *findings) {
 			}
 		}
 	}
+	if emptyControllerImages(task); strings.Contains(mustJSON(task), controllerImage) {
+		bad("steps", "refers to "+controllerImage+" in a place that is not the image of a step", "write it as the whole image, or name an image")
+	}
 }
 
 // reportedByTekton reports whether a result in a script was reported already.

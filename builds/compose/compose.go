@@ -30,6 +30,9 @@ type Settings struct {
 	// ImageMirror is the registry that serves all step images, such as
 	// mirror.local/hub: gcr.io/a/b:1 becomes mirror.local/hub/gcr.io/a/b:1.
 	ImageMirror string
+	// ControllerImage runs the steps whose image is $(controller.image), unchanged by
+	// ImageMirror and ImagePins; empty is the latest of ControllerRepository.
+	ControllerImage string
 	// ImagePins maps step images as written to the digest they are pinned to.
 	ImagePins map[string]string
 	// PipelineObjects makes a Pipeline object that the run refers to, for

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -16,15 +17,26 @@ import (
 
 var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
 
+// ControllerRepository is where releases publish the controller's image.
+const ControllerRepository = "ghcr.io/armature-dev/armature-controller"
+
+// controllerImage as the image of a step is the controller's own.
+const controllerImage = "$(controller.image)"
+
 // mapImages pins the images of a step and sends them to the mirror. An image that
-// is a parameter is mapped where its value is set.
+// is a parameter is mapped where its value is set. The controller's image stays what
+// the controller runs as.
 func (c *composition) mapImages(s *plannedStep) {
-	if c.in.Settings.ImageMirror == "" && len(c.in.Settings.ImagePins) == 0 {
-		return
-	}
 	spec := s.task.TaskSpec
 	var params []string
 	change := func(image *string, path string) {
+		if *image == controllerImage {
+			*image = cmp.Or(c.in.Settings.ControllerImage, ControllerRepository+":latest")
+			return
+		}
+		if c.in.Settings.ImageMirror == "" && len(c.in.Settings.ImagePins) == 0 {
+			return
+		}
 		if m := soleParam.FindStringSubmatch(*image); m != nil {
 			params = append(params, m[1])
 			return
@@ -53,6 +65,24 @@ func (c *composition) mapImages(s *plannedStep) {
 				p.Default.StringVal = c.image(s, p.Default.StringVal, fmt.Sprintf("params[%d].default", i))
 			}
 		}
+	}
+}
+
+// emptyControllerImages empties the images that are the controller's.
+func emptyControllerImages(task *tektonv1.TaskSpec) {
+	empty := func(image *string) {
+		if *image == controllerImage {
+			*image = ""
+		}
+	}
+	for i := range task.Steps {
+		empty(&task.Steps[i].Image)
+	}
+	for i := range task.Sidecars {
+		empty(&task.Sidecars[i].Image)
+	}
+	if task.StepTemplate != nil {
+		empty(&task.StepTemplate.Image)
 	}
 }
 

@@ -53,6 +53,9 @@ type Options struct {
 	Settings compose.Settings
 	// Namespace of the controller: shared templates, and the leader's lease.
 	Namespace string
+	// Pod is the controller's own, in Namespace. Its image is that of the steps that ask
+	// for the controller's; empty leaves Settings.ControllerImage as it is.
+	Pod string
 	// Namespaces to look after; empty means all, which needs cluster-wide rights.
 	Namespaces []string
 	// LeaderElection lets one replica of several work.
@@ -174,6 +177,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	key, err := readRunKey(ctx, direct, o.Namespace)
 	if err != nil {
 		return err
+	}
+	if o.Pod != "" {
+		if o.Settings.ControllerImage, err = readImage(ctx, direct, types.NamespacedName{Namespace: o.Namespace, Name: o.Pod}); err != nil {
+			return err
+		}
 	}
 	logs, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

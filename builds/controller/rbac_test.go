@@ -47,6 +47,8 @@ func TestShippedRBAC(t *testing.T) {
 			}
 			w.options.LeaderElection = true
 			w.options.Settings.PipelineObjects = true
+			w.options.Pod = "armature-controller-0"
+			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
 			w.start()
 
 			w.login("login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})

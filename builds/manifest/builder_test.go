@@ -18,7 +18,6 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/templates"
 )
 
 // withSpec is a good build with further lines in its spec.
@@ -205,14 +204,54 @@ func TestLintComposesEachBuilder(t *testing.T) {
 	}
 }
 
-// push-step runs the program of the controller that is installed with it.
+// push-step runs the image of the controller that composes it, whatever mirror and
+// pins the other steps have; without a controller it is the latest that is published.
 func TestPushStepHasTheControllersImage(t *testing.T) {
-	text, err := templates.Files.ReadFile(filepath.ToSlash("install/base/deployment.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	for _, c := range []struct {
+		settings compose.Settings
+		want     string
+	}{
+		{compose.Settings{}, compose.ControllerRepository + ":latest"},
+		{compose.Settings{ControllerImage: "registry.local/controller:v9"}, "registry.local/controller:v9"},
+		{compose.Settings{
+			ControllerImage: "registry.local/controller@" + digest, ImageMirror: "mirror.local/hub",
+			ImagePins: map[string]string{"registry.local/controller@" + digest: "sha256:" + strings.Repeat("1b", 32)},
+		}, "registry.local/controller@" + digest},
+	} {
+		out, err := plan(t, withSpec("  mode: dev-local\n  builder: buildkit\n"), nil, c.settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images := map[string]string{}
+		for _, task := range out.Pipeline.Spec.Tasks {
+			images[task.Name] = task.TaskSpec.Steps[0].Image
+		}
+		if images["push"] != c.want {
+			t.Errorf("with %+v push runs %s", c.settings, images["push"])
+		}
+		if mirrored := strings.HasPrefix(images["buildkit-build"], "mirror.local/hub/"); mirrored != (c.settings.ImageMirror != "") {
+			t.Errorf("with %+v buildkit-build runs %s", c.settings, images["buildkit-build"])
+		}
 	}
-	if image := stepContainer(t, "push-step", "push").Image; !strings.Contains(string(text), "image: "+image+"\n") {
-		t.Errorf("the Deployment does not run %s", image)
+}
+
+// $(controller.image) is an image and nothing else: elsewhere it would reach the pod
+// as it is written.
+func TestControllerImageElsewhere(t *testing.T) {
+	for name, second := range map[string]string{
+		"argument":  strings.Replace(goodSecond, "[echo, ", "[echo, $(controller.image), ", 1),
+		"part":      strings.Replace(goodSecond, "busybox:1.37.0", "$(controller.image):v2", 1),
+		"parameter": strings.Replace(goodSecond, "- name: image\n", "- name: image\n  - name: tool\n    default: $(controller.image)\n", 1),
+	} {
+		_, err := plan(t, []byte(good), fstest.MapFS{
+			"template.yaml": configMap("pipeline-template-own", compose.TemplateKeyYAML, goodTemplate),
+			"first.yaml":    configMap("first-step", compose.StepKey, goodFirst),
+			"second.yaml":   configMap("second-step", compose.StepKey, second),
+		}, compose.Settings{})
+		if err == nil || !strings.Contains(err.Error(), "$(controller.image)") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

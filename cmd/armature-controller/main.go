@@ -83,7 +83,7 @@ func command() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			o.Dial = gitDial(allowed)
+			o.Dial, o.Pod = gitDial(allowed), os.Getenv("POD_NAME")
 			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
 			ctrl.SetLogger(o.Log)
 			klog.SetLogger(o.Log)

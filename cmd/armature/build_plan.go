@@ -49,7 +49,7 @@ a page. A task that another one waits for anyway is not drawn as waited for twic
 			if err != nil {
 				return err
 			}
-			settings.Group = group
+			settings.Group, settings.ControllerImage = group, releasedImage()
 			if settings.ImagePins, err = readPins(pins); err != nil {
 				return err
 			}

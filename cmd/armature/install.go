@@ -24,8 +24,14 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// controllerRepository is where releases publish the controller's image.
-const controllerRepository = "ghcr.io/armature-dev/armature-controller"
+// releasedImage is the controller's, as this release publishes it; empty where this
+// build is not a release.
+func releasedImage() string {
+	if !version.IsRelease() {
+		return ""
+	}
+	return compose.ControllerRepository + ":" + version.String()
+}
 
 // installation is the flags of `armature install`.
 type installation struct {
@@ -67,7 +73,7 @@ that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 				return err
 			}
 			if i.image == "" && !version.IsRelease() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the manifests name the image of a release, and this build, %s, is not one\n  hint: name the image of this build with --image\n", version.String())
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the manifests name the latest image that was released, and this build, %s, is not a release\n  hint: name the image of this build with --image\n", version.String())
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
@@ -206,7 +212,7 @@ func (i installation) overlay() map[string]any {
 			patch(name, "replace", "/spec/template/spec/containers/0/image", i.image)
 		}
 		if i.mode == "namespaced" {
-			patch(name, "replace", "/spec/template/spec/containers/0/env/2/value", strings.Join(i.namespaces(), ","))
+			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value", watchNamespaces[name]), strings.Join(i.namespaces(), ","))
 		}
 	}
 	if i.group != api.DefaultGroup {
@@ -220,10 +226,14 @@ func (i installation) overlay() map[string]any {
 		"namespace": i.namespace, "resources": resources, "patches": patches,
 	}
 	if i.image == "" && version.IsRelease() {
-		overlay["images"] = []any{map[string]any{"name": controllerRepository, "newTag": version.String()}}
+		overlay["images"] = []any{map[string]any{"name": compose.ControllerRepository, "newTag": version.String()}}
 	}
 	return overlay
 }
+
+// watchNamespaces is the place of the variable WATCH_NAMESPACES in a Deployment of mode
+// namespaced, which is its last.
+var watchNamespaces = map[string]int{"armature-controller": 3, "armature-catalog": 2, "armature-sources": 2}
 
 // namespaces that a namespaced controller looks after, its own first.
 func (i installation) namespaces() []string {

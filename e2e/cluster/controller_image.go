@@ -20,7 +20,7 @@ import (
 func controllerImage() image {
 	const program = "/ko-app/armature-controller"
 	return image{
-		name: "armature-controller", standsFor: "ghcr.io/armature-dev/armature-controller:v0.1.0", static: true,
+		name: "armature-controller", static: true,
 		programs: map[string]string{program: "armature-controller"},
 		config:   v1.Config{User: "65532", Entrypoint: []string{program}, Env: []string{searchPath, "SSL_CERT_FILE=" + certificatesFile}},
 	}

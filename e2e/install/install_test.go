@@ -5,6 +5,7 @@ package install
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -157,6 +158,17 @@ func TestReleaseImage(t *testing.T) {
 	}
 	compare(t, want, objects(t, helm, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}"))
 
+	build, err := os.ReadFile(filepath.Join(root, "examples/builds/weather.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := exec.CommandContext(t.Context(), program, "build", "plan", "-")
+	planned.Stdin = bytes.NewReader(bytes.ReplaceAll(build, []byte("  mode: dev\n"), []byte("  mode: dev\n  builder: buildkit\n")))
+	plan, err := planned.Output()
+	if err != nil || !strings.Contains(string(plan), "image: ghcr.io/armature-dev/armature-controller:v7.8.9\n") {
+		t.Errorf("build plan: %v\n%s", err, plan)
+	}
+
 	cmd := exec.CommandContext(t.Context(), program, "install")
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
@@ -192,7 +204,8 @@ func chartOf(t *testing.T, version string) string {
 	return chart
 }
 
-// The kustomize bases have the objects of `armature install`.
+// The kustomize bases have the objects of `armature install`, and an overlay that names
+// another image those of `armature install --image`.
 func TestKustomizeBases(t *testing.T) {
 	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
 	for _, mode := range []string{"cluster", "namespaced"} {
@@ -202,5 +215,38 @@ func TestKustomizeBases(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}
+
+		want = objects(t, program, "install", "--mode", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
+		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+mode+`, BASE/catalog/`+mode+`]
+images: [{name: ghcr.io/armature-dev/armature-controller, newName: registry.example:5000/platform/controller, newTag: v9}]
+`))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s with another image (-install +kustomize):\n%s", mode, diff)
+		}
+		for key, object := range got {
+			if text := fmt.Sprint(object); strings.Contains(text, "armature-dev/armature-controller") {
+				t.Errorf("%s names the published image", key)
+			}
+		}
 	}
+}
+
+// overlay makes the folder of a kustomization, in which BASE is templates/install.
+func overlay(t *testing.T, text string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := filepath.Abs(filepath.Join(root, "templates", "install"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "BASE", base)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,13 @@ spec:
 	if len(pods.Items) == 0 {
 		t.Fatal("the run left no pods to look at")
 	}
+	var pushed []string
 	for _, pod := range pods.Items {
+		for _, container := range pod.Spec.Containers {
+			if pod.Labels["tekton.dev/pipelineTask"] == "push" && container.Name == "step-push" {
+				pushed = append(pushed, container.Image)
+			}
+		}
 		for _, volume := range pod.Spec.Volumes {
 			if volume.Projected == nil {
 				continue
@@ -128,6 +135,10 @@ spec:
 				}
 			}
 		}
+	}
+	// It is the program of the controller that was installed, by --image.
+	if want := s.info.Images["armature-controller"]; !slices.Equal(pushed, []string{want}) {
+		t.Errorf("push runs %q, want %s", pushed, want)
 	}
 }
 
