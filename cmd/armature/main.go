@@ -122,7 +122,7 @@ their manifests are rendered, so that what Git shows is what runs.`,
 		}
 		cmd.AddCommand(g.commands...)
 	}
-	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(append(releaseCommands(), versionCommand())...)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.RunE = func(c *cobra.Command, args []string) error { return c.Help() }
 	cmd.Args = func(c *cobra.Command, args []string) error {

@@ -1,0 +1,36 @@
+//go:build man
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/armature-dev/armature/render/version"
+)
+
+// releaseCommands make what a release ships beside the programs, which lack them: the
+// manual, by `go run -tags man ./cmd/armature man DIR`. SOURCE_DATE_EPOCH is the date
+// of its pages.
+func releaseCommands() []*cobra.Command {
+	return []*cobra.Command{{
+		Use:   "man DIR",
+		Short: "Write the manual, a page for each command",
+		Args:  args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := os.MkdirAll(given[0], 0o755); err != nil {
+				return fmt.Errorf("writing the manual: %w", err)
+			}
+			cmd.Root().DisableAutoGenTag = true
+			header := doc.GenManHeader{Section: "1", Source: "armature " + version.String(), Manual: "Armature"}
+			if err := doc.GenManTree(cmd.Root(), &header, given[0]); err != nil {
+				return fmt.Errorf("writing the manual: %w", err)
+			}
+			return nil
+		},
+		Hidden: true,
+	}}
+}
