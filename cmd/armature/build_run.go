@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,7 +63,7 @@ func buildRunCommand() *cobra.Command {
 			}
 			failed := 0
 			for i, b := range builds {
-				switch err := c.await(ctx, cmd.OutOrStdout(), b.AgentBuild, generations[i]); {
+				switch err := c.await(ctx, cmd, b.AgentBuild, generations[i]); {
 				case errors.Is(err, errNotBuilt):
 					failed++
 					fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s/%s was not built\n  hint: see `armature build describe %s -n %s`\n", b.Namespace, b.Name, b.Name, b.Namespace)
@@ -107,8 +106,10 @@ var errNotBuilt = errors.New("the build did not succeed")
 
 // await waits for the end of a build, and prints each change of its state once. A run that is
 // tried again is not an end.
-func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild, generation int64) error {
+func (c *connection) await(ctx context.Context, cmd *cobra.Command, b *api.AgentBuild, generation int64) error {
 	last := ""
+	shown := begin(cmd.ErrOrStderr(), false, fmt.Sprintf("waiting for %s/%s", b.Namespace, b.Name))
+	defer func() { shown.end() }()
 	for {
 		over, err := c.watch(ctx, b, func(now *api.AgentBuild) (bool, error) {
 			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
@@ -116,7 +117,9 @@ func (c *connection) await(ctx context.Context, out io.Writer, b *api.AgentBuild
 			}
 			if line := fmt.Sprintf("%s/%s %s: %s", b.Namespace, b.Name, now.Status.Phase, api.Plain(now.Status.Message)); line != last {
 				last = line
-				fmt.Fprintln(out, line)
+				shown.end()
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+				shown = begin(cmd.ErrOrStderr(), false, fmt.Sprintf("%s/%s is %s", b.Namespace, b.Name, now.Status.Phase))
 			}
 			if now.Over() && now.Status.Phase != api.PhaseSucceeded {
 				return true, errNotBuilt

@@ -196,6 +196,8 @@ func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (p compare
 // render renders one of the two sides. Fetch brings a file that is not a manifest;
 // nil where all files are there.
 func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file string) error) (p compare.Package, err error) {
+	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := in.open(cmd, path, "")
 	if err != nil {
 		return p, err
@@ -210,11 +212,12 @@ func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file st
 	}
 	if !krm.Failed(findings) {
 		var found []krm.Finding
-		if p, found, err = compare.Render(interruptibleSource(cmd, src), opt); err != nil {
+		if p, found, err = compare.Render(interruptibleSource(cmd, shown.reading("rendering "+side(ref), src)), opt); err != nil {
 			return p, err
 		}
 		findings = append(findings, found...)
 	}
+	shown.end()
 	if krm.Failed(findings) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
 		if in.quiet = true; fetch != nil {

@@ -57,6 +57,8 @@ wrong call.`,
 				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(host.Formats(), ", "))}
 			}
 			in.format = "text"
+			shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+args[0])
+			defer shown.end()
 			src, opt, findings, err := in.open(cmd, args[0], "")
 			if err != nil {
 				return err
@@ -69,11 +71,12 @@ wrong call.`,
 			var stats render.Stats
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if found, stats, err = lint.Run(interruptibleSource(cmd, src), opt); err != nil {
+				if found, stats, err = lint.Run(interruptibleSource(cmd, shown.reading("lint", src)), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
 			}
+			shown.end()
 			return reportLint(cmd, format, in.quiet, in.locate(findings), stats)
 		},
 	}

@@ -101,10 +101,13 @@ func (p *pkg) objects(cmd *cobra.Command, given string) ([]apply.Object, error) 
 
 // local gives the objects of a folder, a file or standard input.
 func (p *pkg) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
+	shown := begin(cmd.ErrOrStderr(), false, "reading "+given)
+	defer shown.end()
 	src, opt, findings, err := p.open(cmd, given)
 	if err != nil {
 		return nil, err
 	}
+	src = shown.reading("rendering", src)
 	if file := p.kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
@@ -117,12 +120,14 @@ func (p *pkg) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
 		findings = append(findings, found...)
 	}
 	if krm.Failed(findings) {
+		shown.end()
 		return nil, p.report(cmd, findings)
 	}
 	d := decoder{place: &p.place}
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
 		return errors.Join(d.rendered(src, file, bytes.Clone(data)), cmd.Context().Err())
 	})
+	shown.end()
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +198,9 @@ func (p *pkg) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]a
 	if p.config != "" || p.lock != "" {
 		return nil, usageError{errors.New("an artifact is rendered already: --config and --lock have no effect on it")}
 	}
-	opt := p.registry.options(cmd, "pulling "+given)
+	shown := begin(cmd.ErrOrStderr(), false, "pulling "+given)
+	defer shown.end()
+	opt := p.registry.options(shown, "pulling "+given)
 	if policy != nil {
 		opt.Verify = check(policy.OfPackages())
 	}
@@ -218,6 +225,7 @@ func (p *pkg) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]a
 	if err != nil {
 		return nil, err
 	}
+	shown.end()
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
 	if err := p.report(cmd, append(findings, found...)); err != nil {
 		return nil, err

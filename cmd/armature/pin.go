@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/hashicorp/go-multierror"
@@ -87,11 +88,14 @@ those that PATH names by digest and those of builds as well.`,
 }
 
 func (p *pin) run(cmd *cobra.Command, path string) error {
+	shown := begin(cmd.ErrOrStderr(), false, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := p.manifests.open(cmd, path)
 	if err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
+		shown.end()
 		return p.report(cmd, findings)
 	}
 	file := p.lock
@@ -112,7 +116,8 @@ func (p *pin) run(cmd *cobra.Command, path string) error {
 			return err
 		}
 	}
-	images, digested, findings, err := p.images(src, opt, after.Builds)
+	images, digested, findings, err := p.images(shown.reading("rendering", src), opt, after.Builds)
+	shown.end()
 	if err != nil {
 		return err
 	}
@@ -219,6 +224,10 @@ func (p *pin) resolve(cmd *cobra.Command, images, digested []string, before []ap
 	for _, image := range before {
 		platforms[image.Image] = image.Platform
 	}
+	var resolved atomic.Int64
+	shown := begin(cmd.ErrOrStderr(), false, "resolving")
+	defer shown.end()
+	shown.show(func() string { return fmt.Sprintf("resolving: %d of %d images", resolved.Load(), len(images)) })
 	locked := make([]api.LockedImage, len(images))
 	failed := make([]error, len(images)+len(digested))
 	var group errgroup.Group
@@ -231,6 +240,7 @@ func (p *pin) resolve(cmd *cobra.Command, images, digested []string, before []ap
 		group.Go(func() error {
 			digest, err := oci.Resolve(cmd.Context(), image, platform, opt)
 			locked[i], failed[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
+			resolved.Add(1)
 			return nil
 		})
 	}

@@ -33,7 +33,7 @@ func newProgress(w io.Writer) *progress {
 		p.terminal = true
 		p.size = func() (int, int) {
 			width, height, err := term.GetSize(int(f.Fd()))
-			if err != nil {
+			if err != nil || width == 0 { // a terminal that does not know its size
 				return 80, 24
 			}
 			return width, height

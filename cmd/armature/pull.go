@@ -26,7 +26,9 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
 			if err := artifact(given[0]); err != nil {
 				return err
 			}
-			opt := r.options(cmd, "pulling "+given[0])
+			shown := begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
+			defer shown.end()
+			opt := r.options(shown, "pulling "+given[0])
 			if t.given() {
 				policy, err := t.read(&r)
 				if err != nil {
@@ -35,6 +37,7 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
 				opt.Verify = check(policy.OfPackages())
 			}
 			result, err := oci.Pull(cmd.Context(), given[0], given[1], opt)
+			shown.end()
 			if err != nil {
 				return err
 			}
@@ -64,7 +67,7 @@ func tagCommand() *cobra.Command {
 			if err := artifact(given[0]); err != nil {
 				return err
 			}
-			result, err := oci.Tag(cmd.Context(), given[0], given[1], r.options(cmd, "tagging"))
+			result, err := oci.Tag(cmd.Context(), given[0], given[1], r.options(nil, ""))
 			if err != nil {
 				return err
 			}
@@ -92,7 +95,9 @@ func listCommand() *cobra.Command {
 			if err := artifact(given[0]); err != nil {
 				return err
 			}
-			list, err := oci.List(cmd.Context(), given[0], r.options(cmd, "listing"))
+			shown := begin(cmd.ErrOrStderr(), false, "listing "+given[0])
+			list, err := oci.List(cmd.Context(), given[0], r.options(nil, ""))
+			shown.end()
 			if err != nil {
 				return err
 			}

@@ -77,11 +77,14 @@ bundles. The tag moves when all of it is in place.`,
 }
 
 func (p *push) run(cmd *cobra.Command, path, ref string) error {
+	shown := begin(cmd.ErrOrStderr(), false, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := p.open(cmd, path)
 	if err != nil {
 		return err
 	}
-	files, found, err := p.render(src, opt, krm.Failed(findings))
+	files, found, err := p.render(shown.reading("rendering", src), opt, krm.Failed(findings))
+	shown.end()
 	if err != nil {
 		return err
 	}
@@ -96,13 +99,18 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err != nil {
 		return err
 	}
-	options := p.options(cmd, "pushing "+ref)
+	var attach func(context.Context, name.Digest) error
 	if p.sign {
-		if options.Attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil {
+		if attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil { // it may ask for a password
 			return err
 		}
 	}
+	pushing := begin(cmd.ErrOrStderr(), false, "pushing "+ref)
+	defer pushing.end()
+	options := p.options(pushing, "pushing "+ref)
+	options.Attach = attach
 	result, err := oci.Push(cmd.Context(), ref, files, meta, options)
+	pushing.end()
 	if err != nil {
 		return err
 	}

@@ -259,16 +259,20 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
 		memory, build = source.OpenMemory(file, folder), version.Fingerprint()
 	}
+	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := in.open(cmd, path, skip)
 	if err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
+		shown.end()
 		return in.report(cmd, findings)
 	}
+	src = shown.reading(cmd.Name(), src)
 	if folder == "" {
 		listed()
-		return toStream(cmd, path, in, done, src, opt, findings, do)
+		return toStream(cmd, path, in, done, src, opt, findings, shown, do)
 	}
 	to, err := source.NewFolder(folder, out.inPlace)
 	if err != nil {
@@ -288,6 +292,7 @@ func transform(cmd *cobra.Command, path string, in *input, out *output, done str
 		listed()
 	}
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), to.Write))
+	shown.end()
 	if err == nil {
 		err = in.report(cmd, append(findings, found...))
 	}
@@ -317,11 +322,11 @@ func memoryFile(folder string) string {
 	return filepath.Join(cache, "armature", hex.EncodeToString(sum[:16]))
 }
 
-func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, do transformation) error {
+func toStream(cmd *cobra.Command, path string, in *input, done string, src render.Source, opt render.Options, findings []krm.Finding, shown *activity, do transformation) error {
 	if list, err := resourceList(src, opt); err != nil {
 		return err
 	} else if list != nil {
-		return toList(cmd, in, list, opt, do)
+		return toList(cmd, in, list, opt, shown, do)
 	}
 	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -329,6 +334,7 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	}
 	var spool source.Spool
 	found, stats, err := do(src, opt, interruptible(cmd.Context(), spool.Write))
+	shown.end()
 	if err != nil {
 		return err
 	}
@@ -342,8 +348,9 @@ func toStream(cmd *cobra.Command, path string, in *input, done string, src rende
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *input, list *host.List, opt render.Options, do transformation) error {
+func toList(cmd *cobra.Command, in *input, list *host.List, opt render.Options, shown *activity, do transformation) error {
 	out, findings, _, err := list.Run(opt, do)
+	shown.end()
 	if err != nil {
 		return err
 	}

@@ -2,14 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -164,18 +162,9 @@ func (r *registryFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.plainHTTP, "insecure-registry", false, "use plain http for the registry")
 }
 
-// options shows progress on standard error, where that is a terminal.
-func (r *registryFlags) options(cmd *cobra.Command, doing string) oci.Options {
-	opt := oci.Options{PlainHTTP: r.plainHTTP}
-	if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		opt.Progress = func(done, total int64) {
-			fmt.Fprintf(f, "\r\033[K%s: %d of %d KiB", doing, done>>10, total>>10)
-			if done >= total {
-				fmt.Fprint(f, "\r\033[K")
-			}
-		}
-	}
-	return opt
+// options show what is transferred, if that is anything.
+func (r *registryFlags) options(shown *activity, doing string) oci.Options {
+	return oci.Options{PlainHTTP: r.plainHTTP, Progress: shown.transfer(doing)}
 }
 
 // artifact checks that an argument is a reference to an artifact.

@@ -13,27 +13,34 @@ import (
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
+// openTerminal makes a terminal, and what a person has of it: keyboard and screen.
+func openTerminal(t *testing.T) (person, terminal *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { person.Close() })
+	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetUint32(int(person.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	return person, terminal
+}
+
 // interruptQuestion runs a command on a terminal until it asks something, and
 // expects Ctrl-C to end it with nothing done.
 func interruptQuestion(t *testing.T, a *armature, args ...string) {
 	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keyboard.Close()
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetUint32(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
+	_, terminal := openTerminal(t)
 	cmd := exec.CommandContext(t.Context(), a.file, args...)
 	var out controlplane.Output
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = a.env, terminal, &out, &out

@@ -85,6 +85,8 @@ func flagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string)
 }
 
 func verifyManifests(cmd *cobra.Command, path string, in *input) error {
+	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := in.open(cmd, path, "")
 	if err != nil {
 		return err
@@ -92,11 +94,12 @@ func verifyManifests(cmd *cobra.Command, path string, in *input) error {
 	var stats render.Stats
 	if !krm.Failed(findings) {
 		var found []krm.Finding
-		if found, stats, err = verifySource(interruptibleSource(cmd, src), opt); err != nil {
+		if found, stats, err = verifySource(interruptibleSource(cmd, shown.reading("verify", src)), opt); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
 	}
+	shown.end()
 	if err := in.report(cmd, findings); err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trust
 	if err != nil {
 		return err
 	}
-	opt := r.options(cmd, "verifying")
+	opt := r.options(nil, "")
 	ref, err := opt.Parse(given)
 	if err != nil {
 		return usageError{err}
