@@ -57,6 +57,19 @@ func components(pods []*unstructured.Unstructured) map[string]component {
 	return found
 }
 
+// identified reports whether a workload has any of the identity infrastructure, whose
+// configuration its pods then have. A RenderConfig may turn all of it off.
+func identified(w *unstructured.Unstructured) bool {
+	settings := identity.Settings{Name: w.GetName()}
+	name := settings.TokenExchangeName()
+	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}} {
+		if spec, found, _ := unstructured.NestedMap(w.Object, path...); found && mounts(&unstructured.Unstructured{Object: map[string]any{"spec": spec}}, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // tokenExchange is 001's status of a TokenExchange, for the workload it targets.
 func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.Unstructured) TokenExchange {
 	settings := identity.Settings{Name: w.GetName(), Profile: profileOf(w)}

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,27 @@ metadata: {name: web-card, namespace: NS}
 spec:
   selector: {matchLabels: {app: web}}
 `
+
+// A workload whose identity infrastructure is turned off has a trace, and no token
+// exchange that would wait for ever.
+func TestNoIdentityInfrastructure(t *testing.T) {
+	w := newWorld(t)
+	made := w.apply(`
+    components:
+      proxy-init: {enabled: false}
+      spiffe-helper: {enabled: false}
+      client-registration: {enabled: false}
+      auth-proxy: {enabled: false}
+      envoy-proxy: {enabled: false}
+`, web[:strings.Index(web, "---\napiVersion: kagenti.io/v1alpha1\nkind: TokenExchange")])
+	deployment := made["Deployment/web"]
+	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}")
+	w.pod(deployment, "web-1")
+	r := w.report()
+	if len(r.TokenExchanges) != 0 || len(r.AgentTraces) != 1 || r.AgentTraces[0].Phase != "Active" {
+		t.Errorf("token exchanges %+v, traces %+v", r.TokenExchanges, r.AgentTraces)
+	}
+}
 
 // TestPillars: what the status sections of 001 held, from the pods.
 func TestPillars(t *testing.T) {

@@ -132,7 +132,9 @@ func Of(l Live) Report {
 			r.Workloads = append(r.Workloads, workload(w, pods))
 		}
 		if injected {
-			r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
+			if identified(w) {
+				r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
+			}
 			r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
 		}
 	}
