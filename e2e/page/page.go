@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// AsWritten as a replacement is the reader's block, word for word.
+const AsWritten = "# as written"
+
 // Script gives the blocks of a page that are marked as sh, in their order, as one
 // script for bash -euo pipefail. Each announces itself on standard output with its
 // line. A block below a line <!-- replaced in tests: NAME --> is the reader's:
@@ -26,9 +29,12 @@ func Script(text string, replacements map[string]string) (string, error) {
 		switch {
 		case begin > 0 && bare == "```":
 			if name != "" {
-				var ok bool
-				if block, ok = left[name]; !ok {
+				replacement, ok := left[name]
+				if !ok {
 					return "", fmt.Errorf("line %d: the test has no replacement %q", begin, name)
+				}
+				if replacement != AsWritten {
+					block = replacement
 				}
 				delete(left, name)
 			}

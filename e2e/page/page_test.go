@@ -16,6 +16,13 @@ func TestScript(t *testing.T) {
 	if want := "\n== line 3\n\n== line 11\n\n== line 15\n1 2\n"; err != nil || string(out) != want {
 		t.Errorf("%v, %q, want %q\n%s", err, out, want, script)
 	}
+	script, err = Script(strings.Replace(text, "kind create cluster", "echo mine", 1), map[string]string{"cluster": AsWritten})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err == nil || !strings.Contains(string(out), "\nmine\n") {
+		t.Errorf("as written: %v, %q", err, out) // and then $b is not set
+	}
 	// A command that fails ends the script.
 	script, err = Script("```sh\nfalse\necho later\n```\n", nil)
 	if err != nil {

@@ -179,11 +179,16 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 // installation is what `armature install` prints.
 func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	args := append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
-		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")}, mode...)
-	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, args...)))
+	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, s.installArguments(namespace, mode...)...)))
 	must(t, err)
 	return objects
+}
+
+// installArguments are those of armature, with the image from the tree and the
+// cluster's addresses.
+func (s *stage) installArguments(namespace string, mode ...string) []string {
+	return append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
+		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")}, mode...)
 }
 
 // secret makes one.

@@ -1,0 +1,81 @@
+package stories
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/e2e/page"
+)
+
+// A newcomer follows docs/getting-started.md, word for word. Replaced are what makes
+// and ends a cluster, since one is there; the program that `go install` downloads, which
+// is built from the tree; the image of the controller, which is too; and the addresses
+// of Git, registry and base image, which are the reader's own on the page as well.
+func TestGettingStarted(t *testing.T) {
+	t.Parallel()
+	s := enter(t, nil)
+	s.installed(t)
+	text, err := os.ReadFile("../../docs/getting-started.md")
+	must(t, err)
+	script, err := page.Script(string(text), map[string]string{
+		"command line":            "armature version",
+		"cluster":                 "kubectl get nodes",
+		"wait for tekton":         page.AsWritten,
+		"controller":              "armature " + strings.Join(s.installArguments("armature-system"), " ") + " | kubectl apply --server-side --force-conflicts -f -",
+		"wait for the controller": page.AsWritten,
+		"places": fmt.Sprintf("export REPOSITORY=%s/public/%s.git REGISTRY=%s/%s BASE=%s/armature/busybox:latest",
+			s.info.GitHTTP, s.namespace, s.info.Registry, s.namespace, s.info.Registry),
+		"push": page.AsWritten, "build": page.AsWritten, "run": page.AsWritten, "change": page.AsWritten,
+		"restart": page.AsWritten, "clean": page.AsWritten,
+		"end": "if kubectl get namespace agents; then exit 1; fi",
+	})
+	must(t, err)
+	agents := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "agents"}} // the page's
+	// What a run before this one left.
+	must(t, client.IgnoreNotFound(s.Delete(t.Context(), agents)))
+	eventually(t, 5*time.Minute, "the namespace agents is gone", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKeyFromObject(agents), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		if err := client.IgnoreNotFound(s.Delete(context.Background(), agents)); err != nil {
+			t.Error(err)
+		}
+	})
+
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv("E2E_KUBECONFIG"), "HOME="+t.TempDir(),
+		"GIT_AUTHOR_NAME=story", "GIT_AUTHOR_EMAIL=story@example.com", "GIT_COMMITTER_NAME=story", "GIT_COMMITTER_EMAIL=story@example.com",
+		// The repository has another address outside of the cluster, and a login.
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)+"/.insteadOf", "GIT_CONFIG_VALUE_0="+s.info.GitHTTP+"/",
+	)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("docs/getting-started.md: %v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"\n" + s.info.Registry + "/" + s.namespace + "/hello:v1@sha256:",
+		"\nhello, traces go to otel-collector.observability:4317\n",
+		"\nhello, traces go to collector.telemetry:4317\n",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("docs/getting-started.md prints no %q:\n%s", want, out)
+		}
+	}
+	if testing.Verbose() {
+		t.Logf("%s", out)
+	}
+}
