@@ -161,6 +161,12 @@ func (b *Browser) Show(view View, address string) {
 	)
 }
 
+// Print lays the page out as for a printer, until Show is called again.
+func (b *Browser) Print() {
+	b.Helper()
+	b.Do(call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"}))
+}
+
 // Check measures the page as it is: every text that shows has the contrast of WCAG
 // AA, the page does not scroll sideways, it loads nothing from elsewhere, and the
 // browser has no complaint.

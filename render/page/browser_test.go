@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -131,6 +132,43 @@ func reachable(t *testing.T, b *browser.Browser, view browser.View) {
 	}
 	b.Check()
 	b.Picture("explain-focus-" + view.Name)
+}
+
+// TestHostilePagesInABrowser: what a manifest holds neither runs nor loads in a browser
+// that would run it, and does not make the page wider than a phone.
+func TestHostilePagesInABrowser(t *testing.T) {
+	explained, changes := hostilePages(t)
+	b := browser.Open(t)
+	for name, out := range map[string]string{"explain": explained, "diff": changes} {
+		b.Show(browser.View{Name: "hostile " + name, Width: 390, Height: 844, Scripts: true}, b.File("hostile.html", []byte(out)))
+		b.Check()
+		if n := browser.Value[int](b, "document.scripts.length + document.images.length"); n != 0 {
+			t.Errorf("%s has %d scripts and images", name, n)
+		}
+	}
+}
+
+// TestPrintedPage: on paper objects that are closed show their lines, with reasons.
+func TestPrintedPage(t *testing.T) {
+	explained, _ := pages(t)
+	b := browser.Open(t)
+	b.Show(browser.Views()[0], b.File("explain.html", explained))
+	const visible = `[...document.querySelectorAll('.run code, .run .why p')].filter((e) => e.checkVisibility({ contentVisibilityAuto: true })).length`
+	before := browser.Value[int](b, visible)
+	browser.Value[bool](b, "document.querySelectorAll('details').forEach((d) => { d.open = false }) ?? true")
+	if n := browser.Value[int](b, visible); n != 0 {
+		t.Fatalf("%d lines of closed objects show", n)
+	}
+	b.Print()
+	b.Picture("explain-print")
+	// The browser lays out what was closed with a frame to come.
+	n := 0
+	for deadline := time.Now().Add(time.Minute); n != before && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		n = browser.Value[int](b, visible)
+	}
+	if n != before || n < 900 {
+		t.Errorf("%d lines and reasons are printed, want %d", n, before)
+	}
 }
 
 // TestManyWorkloadsInABrowser: a page about 1,000 workloads opens, and a link of its
