@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,6 +126,18 @@ func TestKeepsLastGood(t *testing.T) {
 	if status, _, _ := w.condition("app", "Stalled"); status != "True" {
 		t.Errorf("Stalled is %q", status)
 	}
+	w.eventually("an event says so", func() string {
+		var events eventsv1.EventList
+		w.must(w.List(t.Context(), &events, client.InNamespace(w.namespace)))
+		notes := ""
+		for _, e := range events.Items {
+			if e.Regarding.Kind == "RenderedSource" && e.Reason == "RenderFailed" && strings.Contains(e.Note, "app/settings.yaml:") {
+				return ""
+			}
+			notes += e.Reason + ": " + e.Note + "\n"
+		}
+		return "events: " + notes
+	})
 	if diff := cmp.Diff(first, w.published("app")); diff != "" {
 		t.Errorf("the last good artifact is gone: %s", diff)
 	}
