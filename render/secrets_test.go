@@ -122,6 +122,7 @@ stringData: {password: ` + secretMarker + `}
 		return fmt.Sprintf(workload, "", `"web:v1"`) + string(text) + "\n"
 	}
 	target := api.TargetRef{Kind: "Deployment", Name: "web"}
+	profile := "authbridge"
 	for _, value := range secretValues {
 		leaves(t, reflect.TypeFor[api.TokenExchangeSpec](), value, func(path string, spec any) {
 			if x := spec.(*api.TokenExchangeSpec); !strings.HasPrefix(path, ".targetRef") {
@@ -140,6 +141,17 @@ stringData: {password: ` + secretMarker + `}
 				x.TargetRef = &target
 				check(t, "AgentCard "+path, nil, resource("kagenti.io/v1alpha1", "AgentCard", x))
 			}
+		})
+		leaves(t, reflect.TypeFor[api.AgentRuntimeSpec](), value, func(path string, spec any) {
+			if x := spec.(*api.AgentRuntimeSpec); !strings.HasPrefix(path, ".targetRef") {
+				x.TargetRef = target
+				c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &profile}}
+				check(t, "AgentRuntime "+path, c, resource("agent.rossoctl.dev/v1alpha1", "AgentRuntime", x))
+			}
+		})
+		leaves(t, reflect.TypeFor[api.AuthBridgeSpec](), value, func(path string, spec any) {
+			c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &profile, AuthBridge: spec.(*api.AuthBridgeSpec)}}
+			check(t, "RenderConfig .authbridge"+path, c, fmt.Sprintf(workload, "", `"web:v1"`))
 		})
 		leaves(t, reflect.TypeFor[api.RenderConfigSpec](), value, func(path string, spec any) {
 			c := &api.RenderConfig{Spec: *spec.(*api.RenderConfigSpec)}
