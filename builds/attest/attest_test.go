@@ -335,7 +335,7 @@ func TestRefusals(t *testing.T) {
 		"another commit": {func(f fixture) {
 			f.report("github-clone", "CHAINS-GIT_COMMIT", strings.Repeat("b", 40), true, true, true)
 		}, api.ReasonResultInvalid, "CHAINS-GIT_COMMIT"},
-		"a report that is no JSON": {func(f fixture) {
+		"a report that is not JSON": {func(f fixture) {
 			_, pod := f.task("github-clone")
 			pod.Status.ContainerStatuses[0].State.Terminated.Message = "{"
 		}, api.ReasonResultInvalid, "cannot be read"},
