@@ -68,6 +68,8 @@ type shop struct {
 	host string
 	// fails is how many requests are still answered with 503.
 	fails atomic.Int64
+	// served counts the controllers' requests.
+	served atomic.Int64
 	// busy is how many of a hundred requests are answered with 503.
 	busy int
 	slow time.Duration
@@ -79,6 +81,7 @@ func newShop(t *testing.T, referrers bool) *shop {
 	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.UserAgent(), "armature") { // not the test itself, and not the first ping
+			s.served.Add(1)
 			time.Sleep(time.Duration(rand.Int64N(int64(s.slow) + 1)))
 			if s.fails.Add(-1) >= 0 || rand.IntN(100) < s.busy {
 				http.Error(w, "busy: secret-of-another-service", http.StatusServiceUnavailable)

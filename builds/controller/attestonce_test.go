@@ -77,7 +77,14 @@ func TestKilledWhileAttesting(t *testing.T) {
 		run := w.runOf(build)
 		digests[build] = s.push(t, build+":v1")
 		w.play(run, digests[build])
-		time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
+		// After some requests to the registry. They are random, up to more than an attestation takes.
+		moment := s.served.Load() + rand.Int64N(100)
+		w.eventually("the moment of the kill", func() string {
+			if served := s.served.Load(); served < moment && w.build(build).Status.Attestation == nil {
+				return fmt.Sprintf("%d requests of %d", served, moment)
+			}
+			return ""
+		})
 		kill(cmd)
 		if w.build(build).Status.Attestation == nil {
 			unfinished++
