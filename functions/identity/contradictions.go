@@ -41,7 +41,7 @@ func (c *checker) contradictions(s *Settings) {
 		for _, b := range ports[:i] {
 			if a.Port == b.Port {
 				hint := "give one of them another port"
-				if annotation := cmp.Or(a.Annotation, b.Annotation); annotation != "" {
+				if annotation := cmp.Or(a.Annotation(), b.Annotation()); annotation != "" {
 					hint += fmt.Sprintf(", for one workload with the annotation %s: %q", annotation, strconv.Itoa(s.FreePort(a.Port, nil)))
 				}
 				c.error("identity/port-clash", a.field,

@@ -7,12 +7,19 @@ type Listener struct {
 	Port int
 	// Name says what listens: "Envoy's outbound listener".
 	Name string
-	// Annotation moves it to another port, with the label prefix. It is empty
-	// where the port is built into the program.
-	Annotation string
 
+	prefix, annotation string
 	// field is where the port is set.
 	field string
+}
+
+// Annotation moves it to another port, with the label prefix. It is empty where the
+// port is built into the program.
+func (l Listener) Annotation() string {
+	if l.annotation == "" {
+		return ""
+	}
+	return l.prefix + "/" + l.annotation
 }
 
 // agentPort is the field of the port that is the author's.
@@ -36,11 +43,8 @@ func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + targe
 func (s *Settings) listeners() []Listener {
 	ports := make([]Listener, 0, 8)
 	listens := func(on bool, port int, name, field, annotation string) {
-		if on && annotation != "" {
-			annotation = s.Prefix + "/" + annotation
-		}
 		if on && port > 0 {
-			ports = append(ports, Listener{port, name, annotation, field})
+			ports = append(ports, Listener{port, name, s.Prefix, annotation, field})
 		}
 	}
 	envoy := s.EnvoyProxy.Enabled

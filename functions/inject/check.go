@@ -138,13 +138,13 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 // it gives away counts as declared from then on.
 func portRemedy(s *identity.Settings, l identity.Listener, declared *[]int) string {
 	switch {
-	case l.Annotation == "":
+	case l.Annotation() == "":
 		return "move the application to another port: this one is built into the injected program"
 	case l.Name == identity.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
 		*declared = append(*declared, s.Inbound.TargetPort)
-		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation, s.Inbound.TargetPort)
+		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation(), s.Inbound.TargetPort)
 	}
 	free := s.FreePort(l.Port, *declared)
 	*declared = append(*declared, free)
-	return fmt.Sprintf("annotate %s: \"%d\"", l.Annotation, free)
+	return fmt.Sprintf("annotate %s: \"%d\"", l.Annotation(), free)
 }

@@ -88,7 +88,7 @@ func keepPorts(s identity.Settings, declared []int) (kept []rules.Annotation) {
 	add := func(key string, port int, reason string) {
 		kept = append(kept, rules.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
-	fixed := func(l identity.Listener) bool { return l.Annotation == "" && slices.Contains(declared, l.Port) }
+	fixed := func(l identity.Listener) bool { return l.Annotation() == "" && slices.Contains(declared, l.Port) }
 	if len(declared) == 0 || slices.ContainsFunc(s.InjectedPorts(), fixed) {
 		return nil
 	}
@@ -97,12 +97,12 @@ func keepPorts(s identity.Settings, declared []int) (kept []rules.Annotation) {
 		s.Inbound.TargetPort = declared[0]
 	}
 	for _, l := range s.InjectedPorts() {
-		if l.Annotation == "" || !slices.Contains(declared, l.Port) {
+		if l.Annotation() == "" || !slices.Contains(declared, l.Port) {
 			continue
 		}
 		free := s.FreePort(l.Port, declared)
 		declared = append(declared, free)
-		add(l.Annotation, free, fmt.Sprintf("%s listens on it, since %d is the application's", l.Name, l.Port))
+		add(l.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's", l.Name, l.Port))
 	}
 	slices.SortFunc(kept, func(a, b rules.Annotation) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) })
 	return kept
