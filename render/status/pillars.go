@@ -61,9 +61,13 @@ func components(pods []*unstructured.Unstructured) map[string]component {
 // configuration its pods then have. A RenderConfig may turn all of it off.
 func identified(w *unstructured.Unstructured) bool {
 	settings := identity.Settings{Name: w.GetName()}
-	name := settings.TokenExchangeName()
+	return templateMounts(w, settings.TokenExchangeName()) || profileOf(w) == identity.ProfileAuthBridge
+}
+
+// templateMounts reports whether the pods of a workload have a volume from a ConfigMap.
+func templateMounts(w *unstructured.Unstructured, configMap string) bool {
 	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}} {
-		if spec, found, _ := unstructured.NestedMap(w.Object, path...); found && mounts(&unstructured.Unstructured{Object: map[string]any{"spec": spec}}, name) {
+		if spec, found, _ := unstructured.NestedMap(w.Object, path...); found && mounts(&unstructured.Unstructured{Object: map[string]any{"spec": spec}}, configMap) {
 			return true
 		}
 	}
@@ -115,8 +119,7 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*unstructured.
 // profileOf reports whether a workload was rendered with AuthBridge, which has a
 // ConfigMap of another name; "" is any other profile.
 func profileOf(w *unstructured.Unstructured) string {
-	template, _, _ := unstructured.NestedMap(w.Object, "spec", "template")
-	if mounts(&unstructured.Unstructured{Object: template}, identity.AuthBridgeName(w.GetName())) {
+	if templateMounts(w, identity.AuthBridgeName(w.GetName())) {
 		return identity.ProfileAuthBridge
 	}
 	return ""
