@@ -18,8 +18,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -99,8 +102,13 @@ func (c *ControlPlane) run(bin string) (err error) {
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[0], Err: c.logs[0],
 	}
+	port, err := servingPort()
+	if err != nil {
+		return err
+	}
 	c.plane.APIServer = &envtest.APIServer{
-		Path: filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
+		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback, Port: port}},
+		Path:          filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[1], Err: c.logs[1],
 	}
@@ -111,6 +119,23 @@ func (c *ControlPlane) run(bin string) (err error) {
 		return err
 	}
 	return c.ready()
+}
+
+const loopback = "127.0.0.1"
+
+// servingPort is a free port that the system gives to no program that asks for any
+// port, so that it is still free when the API server starts again.
+func servingPort() (string, error) {
+	var last error
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(10000)) // ephemeral ports begin at 32768
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, port))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
+	}
+	return "", fmt.Errorf("looking for a free port: %w", last)
 }
 
 // ready waits until every start-up hook of the API server is done, such as the
