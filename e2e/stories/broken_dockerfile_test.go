@@ -8,7 +8,7 @@ import (
 // The Dockerfile is broken. The status alone says where and why.
 func TestBrokenDockerfileIsExplained(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/broken", "public/"+s.namespace+".git")
 

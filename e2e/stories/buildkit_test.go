@@ -25,7 +25,7 @@ var atBaseline = map[string]string{"pod-security.kubernetes.io/enforce": "baseli
 // and the image runs. A Dockerfile that fails says where and why.
 func TestBuildKit(t *testing.T) {
 	t.Parallel()
-	s := enter(t, atBaseline)
+	s := newStory(t, atBaseline)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.push(t, "testdata/broken", "public/"+s.namespace+"-broken.git")
@@ -79,7 +79,7 @@ spec:
 // nothing.
 func TestHostileDockerfile(t *testing.T) {
 	t.Parallel()
-	s := enter(t, atBaseline)
+	s := newStory(t, atBaseline)
 	s.installed(t)
 	s.push(t, "testdata/hostile", "private/"+s.namespace+".git")
 	s.secret(t, "git-login", corev1.SecretTypeBasicAuth, map[string]string{"username": "story", "password": s.info.GitToken})
@@ -143,7 +143,7 @@ spec:
 }
 
 // fileOf an image, as text.
-func (s *stage) fileOf(t *testing.T, image, name string) string {
+func (s *story) fileOf(t *testing.T, image, name string) string {
 	t.Helper()
 	img, err := remote.Image(reference(t, image))
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 // source is, build it with the real lifecycle, and the image runs.
 func TestWithoutADockerfile(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/buildpack", "public/"+s.namespace+".git")
 

@@ -32,7 +32,7 @@ spec:
 // as cancelled, not failed. Changed, it is built after all.
 func TestCancelThenBuildAgain(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/slow", "public/"+s.namespace+".git")
 	s.apply(t, slowBuild)
@@ -74,7 +74,7 @@ func TestCancelThenBuildAgain(t *testing.T) {
 // A build that hangs ends at its timeout, and the status says so.
 func TestTimeoutIsNamed(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/slow", "public/"+s.namespace+".git")
 	s.apply(t, slowBuild+"  timeout: 1m\n")
@@ -87,7 +87,7 @@ func TestTimeoutIsNamed(t *testing.T) {
 }
 
 // building waits until the image itself is being built.
-func (s *stage) building(t *testing.T, name string) {
+func (s *story) building(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, 20*time.Minute, "build "+name+" builds the image", func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -101,7 +101,7 @@ func (s *stage) building(t *testing.T, name string) {
 	})
 }
 
-func (s *stage) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
+func (s *story) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
 	t.Helper()
 	var build api.AgentBuild
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, &build))
@@ -114,7 +114,7 @@ func (s *stage) edit(t *testing.T, name string, change func(*api.AgentBuild)) {
 // is there now.
 func TestRerun(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	repository := "public/" + s.namespace + ".git"
 	first := s.push(t, "testdata/hello", repository)
@@ -151,7 +151,7 @@ spec:
 // while, and then it is. Another one hopes in vain, and ends at its bound.
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	const build = `

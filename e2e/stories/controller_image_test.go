@@ -22,7 +22,7 @@ import (
 // from the tree: by digest, in the registry and in each of its pods.
 func TestControllerImage(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	reference := s.info.Images["armature-controller"]
 	_, digest, ok := strings.Cut(reference, "@")

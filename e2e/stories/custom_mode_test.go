@@ -26,7 +26,7 @@ import (
 // just as they are printed there.
 func TestCustomMode(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.pushScanner(t)
@@ -80,7 +80,7 @@ spec:
 // to the next, and one is left out because of it.
 func TestStepsOfABuild(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.apply(t, `
@@ -141,7 +141,7 @@ spec:
 }
 
 // taskSays looks for a line in the log of a step.
-func (s *stage) taskSays(t *testing.T, task, step, want string) {
+func (s *story) taskSays(t *testing.T, task, step, want string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, fmt.Sprintf("task %s says %q", task, want), func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -161,7 +161,7 @@ func (s *stage) taskSays(t *testing.T, task, step, want string) {
 
 // pushScanner makes security-scanner:latest, the image of the printed step, with
 // the program scan-image, and puts it into the mirror.
-func (s *stage) pushScanner(t *testing.T) {
+func (s *story) pushScanner(t *testing.T) {
 	t.Helper()
 	_, busybox, _ := strings.Cut(s.info.Images["busybox"], "@")
 	base, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))

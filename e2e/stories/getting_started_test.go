@@ -23,7 +23,7 @@ import (
 // of Git, registry and base image, which are the reader's own on the page as well.
 func TestGettingStarted(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	text, err := os.ReadFile("../../docs/getting-started.md")
 	must(t, err)

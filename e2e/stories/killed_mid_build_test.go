@@ -20,7 +20,7 @@ import (
 // controller are killed. The build ends well, and was run once. (No other story
 // runs meanwhile.)
 func TestKilledInMidBuild(t *testing.T) {
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	if s.info.Process == 0 {
 		t.Skip("it kills processes, so it takes the cluster of `make cluster-up`")
 	}
@@ -49,7 +49,7 @@ func TestKilledInMidBuild(t *testing.T) {
 }
 
 // kill ends all processes of a program with SIGKILL and waits for another.
-func (s *stage) kill(t *testing.T, program string) {
+func (s *story) kill(t *testing.T, program string) {
 	t.Helper()
 	before := s.processes(t, program)
 	if len(before) == 0 {
@@ -70,7 +70,7 @@ func (s *stage) kill(t *testing.T, program string) {
 }
 
 // processes of the cluster that were started under that name.
-func (s *stage) processes(t *testing.T, program string) map[int]bool {
+func (s *story) processes(t *testing.T, program string) map[int]bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	must(t, err)

@@ -23,7 +23,7 @@ import (
 // and leaves a build there as it is. (No other story runs meanwhile, so that no
 // controller of the whole cluster does.)
 func TestNamespacedMode(t *testing.T) {
-	s, other := enter(t, nil), enter(t, nil)
+	s, other := newStory(t, nil), newStory(t, nil)
 	s.withoutInstallation(t)
 	home := s.namespace + "-home"
 	s.install(t, home, "--mode=namespaced", "--watch="+s.namespace)
@@ -33,7 +33,7 @@ func TestNamespacedMode(t *testing.T) {
 		}
 	})
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
-	for _, team := range []*stage{s, other} {
+	for _, team := range []*story{s, other} {
 		team.apply(t, `
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
@@ -80,7 +80,7 @@ spec:
 }
 
 // withoutInstallation takes away the controller of the whole cluster.
-func (s *stage) withoutInstallation(t *testing.T) {
+func (s *story) withoutInstallation(t *testing.T) {
 	t.Helper()
 	theInstallation.Lock()
 	defer theInstallation.Unlock()
@@ -100,7 +100,7 @@ func (s *stage) withoutInstallation(t *testing.T) {
 }
 
 // may says whether RBAC grants it. An empty namespace means all of them.
-func (s *stage) may(t *testing.T, account, verb, resource, namespace string) bool {
+func (s *story) may(t *testing.T, account, verb, resource, namespace string) bool {
 	t.Helper()
 	group := map[string]string{"agentbuilds": api.DefaultGroup, "pipelineruns": "tekton.dev", "taskruns": "tekton.dev"}[resource]
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -122,7 +122,7 @@ type request struct {
 
 // auditLog has the requests of an account for objects; those for the API's own
 // description are left out.
-func (s *stage) auditLog(t *testing.T, account string) []request {
+func (s *story) auditLog(t *testing.T, account string) []request {
 	t.Helper()
 	text, err := os.ReadFile(s.info.AuditLog)
 	must(t, err)

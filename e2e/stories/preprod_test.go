@@ -16,7 +16,7 @@ import (
 // build, and so does a test, before there is an image.
 func TestBeforeProductionImagesAreTestedAndScanned(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/scanned", "public/"+s.namespace+".git")
 
@@ -82,7 +82,7 @@ spec:
 
 // attachedSBOM reads the packages, by name, from the SPDX document that refers to
 // an image.
-func (s *stage) attachedSBOM(t *testing.T, image string) map[string]string {
+func (s *story) attachedSBOM(t *testing.T, image string) map[string]string {
 	t.Helper()
 	digest, err := name.NewDigest(image)
 	must(t, err)

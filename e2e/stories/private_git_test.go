@@ -20,7 +20,7 @@ import (
 // the registry. Wrong and missing credentials are reported differently, and nothing runs.
 func TestPrivateGitAndPrivateRegistry(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
 

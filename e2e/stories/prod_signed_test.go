@@ -39,7 +39,7 @@ import (
 // signature copied along, they do not.
 func TestProductionImagesAreSigned(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	commit := s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	public, key := s.attestKey(t)
@@ -105,7 +105,7 @@ func TestProductionImagesAreSigned(t *testing.T) {
 // are refused, with a condition that says what, and nothing is signed.
 func TestForgedProductionBuilds(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.attestKey(t)
@@ -168,7 +168,7 @@ func TestForgedProductionBuilds(t *testing.T) {
 }
 
 // prod orders a build of the shipped mode prod, with the lab's vulnerability database.
-func (s *stage) prod(t *testing.T, name string) {
+func (s *story) prod(t *testing.T, name string) {
 	t.Helper()
 	s.apply(t, strings.NewReplacer("MODE", s.labTemplate(t, "prod", name), "NAME", name).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
@@ -189,7 +189,7 @@ spec:
 
 // asOrdered makes sure that the digest of a run's spec is the same after Tekton's
 // webhook has set its defaults: the controller knows its runs by it.
-func (s *stage) asOrdered(t *testing.T, build string) {
+func (s *story) asOrdered(t *testing.T, build string) {
 	t.Helper()
 	var run tektonv1.PipelineRun
 	eventually(t, 5*time.Minute, "build "+build+" has a run", func(ctx context.Context) error {
@@ -206,7 +206,7 @@ func (s *stage) asOrdered(t *testing.T, build string) {
 
 // labTemplate is a shipped mode as a platform would adapt it: its scan reads the
 // lab's database, which mode prod does not let a build choose.
-func (s *stage) labTemplate(t *testing.T, mode, build string) string {
+func (s *story) labTemplate(t *testing.T, mode, build string) string {
 	t.Helper()
 	shipped, lab := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
@@ -259,7 +259,7 @@ var thePlatformKey sync.Mutex
 
 // attestKey makes the Secret that the controller attests with, unless another story did,
 // and gives the public key, as a file too.
-func (s *stage) attestKey(t *testing.T) (file string, key signature.Verifier) {
+func (s *story) attestKey(t *testing.T) (file string, key signature.Verifier) {
 	t.Helper()
 	thePlatformKey.Lock()
 	defer thePlatformKey.Unlock()
@@ -281,7 +281,7 @@ func (s *stage) attestKey(t *testing.T) (file string, key signature.Verifier) {
 }
 
 // swap puts another image in the repository, with the signature of the first.
-func (s *stage) swap(t *testing.T, repository, digest string) name.Reference {
+func (s *story) swap(t *testing.T, repository, digest string) name.Reference {
 	t.Helper()
 	_, busybox, _ := strings.Cut(s.info.Images["busybox"], "@")
 	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))

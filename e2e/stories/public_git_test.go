@@ -12,7 +12,7 @@ import (
 // image of it in mode dev, gets it by digest, and runs it.
 func TestFromPublicGitToARunningPod(t *testing.T) {
 	t.Parallel()
-	s := enter(t, nil)
+	s := newStory(t, nil)
 	s.installed(t)
 	commit := s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 

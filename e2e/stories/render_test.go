@@ -20,10 +20,10 @@ import (
 
 // enterForAgents gives a story a namespace in which agents with their sidecars
 // can run.
-func enterForAgents(t *testing.T) *stage {
+func enterForAgents(t *testing.T) *story {
 	t.Helper()
 	// proxy-init needs it: docs/containers.md, "Pod Security".
-	s := enter(t, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"})
+	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"})
 	var driver storagev1.CSIDriver
 	if err := s.Get(t.Context(), client.ObjectKey{Name: "csi.spiffe.io"}, &driver); err != nil {
 		t.Skipf("agents need SPIFFE's CSI driver in the cluster: %v", err)
@@ -36,7 +36,7 @@ func enterForAgents(t *testing.T) *stage {
 
 // agents is a copy of files of testdata/agents, where ${image:NAME} is replaced
 // by an image of the cluster.
-func (s *stage) agents(t *testing.T, files ...string) (folder string) {
+func (s *story) agents(t *testing.T, files ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	for _, file := range append(files, "armature.yaml") {
@@ -66,7 +66,7 @@ func rewrite(t *testing.T, folder, file, old, new string) {
 }
 
 // rendered is what `armature render` makes of a folder, for the story's namespace.
-func (s *stage) rendered(t *testing.T, folder string) []*unstructured.Unstructured {
+func (s *story) rendered(t *testing.T, folder string) []*unstructured.Unstructured {
 	t.Helper()
 	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, "render", folder)))
 	must(t, err)
@@ -77,7 +77,7 @@ func (s *stage) rendered(t *testing.T, folder string) []*unstructured.Unstructur
 }
 
 // running waits until the only pod with that label is ready.
-func (s *stage) running(t *testing.T, app string) corev1.Pod {
+func (s *story) running(t *testing.T, app string) corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	eventually(t, 5*time.Minute, app+" is ready", func(ctx context.Context) error {
@@ -103,7 +103,7 @@ func ready(pod corev1.Pod) bool {
 
 // stillRuns fails unless a pod is the one that it was, and none of its containers
 // was started again.
-func (s *stage) stillRuns(t *testing.T, before corev1.Pod) {
+func (s *story) stillRuns(t *testing.T, before corev1.Pod) {
 	t.Helper()
 	var now corev1.Pod
 	must(t, s.Get(t.Context(), client.ObjectKeyFromObject(&before), &now))

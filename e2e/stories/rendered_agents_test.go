@@ -74,7 +74,7 @@ func TestRenderedAgentsRun(t *testing.T) {
 
 // startOrder sorts a pod's containers by the time of the first line in the log of
 // each, "NAME starts".
-func (s *stage) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error) {
+func (s *story) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error) {
 	began := map[string]time.Time{}
 	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 		text, err := s.logs.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container.Name, Timestamps: true}).DoRaw(ctx)
@@ -98,7 +98,7 @@ func (s *stage) startOrder(ctx context.Context, pod corev1.Pod) ([]string, error
 // is.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
-	s := enter(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	folder := s.agents(t, "deployment.yaml")
 
 	err := s.Create(t.Context(), podOf(t, s.rendered(t, folder)), client.DryRunAll)

@@ -40,17 +40,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stage is the cluster that stories play on, and a namespace for one story.
-type stage struct {
+// story is the cluster that stories play on, and a namespace for one story.
+type story struct {
 	client.Client
 	logs      *kubernetes.Clientset
 	info      *cluster.Info
 	namespace string
 }
 
-// enter gives a story its own namespace. Its labels are what people put on
+// newStory gives a story its own namespace. Its labels are what people put on
 // theirs, such as the level of Pod Security.
-func enter(t *testing.T, labels map[string]string) *stage {
+func newStory(t *testing.T, labels map[string]string) *story {
 	t.Helper()
 	path := os.Getenv("E2E_KUBECONFIG")
 	if path == "" {
@@ -64,7 +64,7 @@ func enter(t *testing.T, labels map[string]string) *stage {
 	must(t, tektonv1.AddToScheme(scheme))
 	api.AddToScheme(scheme, api.DefaultGroup)
 
-	s := &stage{info: &cluster.Info{}}
+	s := &story{info: &cluster.Info{}}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
 	if err != nil {
 		t.Fatalf("E2E_INFO is to name a file that describes the cluster, as cluster.Info does: %v", err)
@@ -91,7 +91,7 @@ func enter(t *testing.T, labels map[string]string) *stage {
 
 // apply makes what the manifests say, where ${namespace}, ${git}, ${registry} and
 // the like are replaced by the story's own.
-func (s *stage) apply(t *testing.T, manifests string) {
+func (s *story) apply(t *testing.T, manifests string) {
 	t.Helper()
 	values := map[string]string{
 		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
@@ -113,7 +113,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	s.applyObjects(t, objects)
 }
 
-func (s *stage) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
+func (s *story) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	poller := polling.NewStatusPoller(s.Client, s.RESTMapper(), polling.Options{})
 	manager := ssa.NewResourceManager(s.Client, poller, ssa.Owner{Field: "story", Group: "story.armature.dev"})
@@ -142,7 +142,7 @@ func run(t *testing.T, in []byte, program string, args ...string) []byte {
 }
 
 // installed makes sure that the controller runs for the whole cluster.
-func (s *stage) installed(t *testing.T) {
+func (s *story) installed(t *testing.T) {
 	t.Helper()
 	theInstallation.Lock()
 	defer theInstallation.Unlock()
@@ -161,7 +161,7 @@ var theInstallation struct {
 
 // install puts the controller into a namespace as users do: with the shipped
 // manifests and RBAC, and the image that was just built.
-func (s *stage) install(t *testing.T, namespace string, mode ...string) {
+func (s *story) install(t *testing.T, namespace string, mode ...string) {
 	t.Helper()
 	s.applyObjects(t, s.installation(t, namespace, mode...))
 	eventually(t, 5*time.Minute, "the controller is available", func(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (s *stage) install(t *testing.T, namespace string, mode ...string) {
 }
 
 // installation is what `armature install` prints.
-func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
+func (s *story) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
 	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, s.installArguments(namespace, mode...)...)))
 	must(t, err)
@@ -186,13 +186,13 @@ func (s *stage) installation(t *testing.T, namespace string, mode ...string) []*
 
 // installArguments are those of armature, with the image from the tree and the
 // cluster's addresses.
-func (s *stage) installArguments(namespace string, mode ...string) []string {
+func (s *story) installArguments(namespace string, mode ...string) []string {
 	return append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
 		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")}, mode...)
 }
 
 // secret makes one.
-func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data map[string]string) {
+func (s *story) secret(t *testing.T, name string, kind corev1.SecretType, data map[string]string) {
 	t.Helper()
 	must(t, s.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Type: kind, StringData: data,
@@ -200,7 +200,7 @@ func (s *stage) secret(t *testing.T, name string, kind corev1.SecretType, data m
 }
 
 // finished waits for the end of a build, good or bad.
-func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
+func (s *story) finished(t *testing.T, name string) *api.AgentBuild {
 	t.Helper()
 	build := &api.AgentBuild{}
 	eventually(t, 20*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
@@ -216,7 +216,7 @@ func (s *stage) finished(t *testing.T, name string) *api.AgentBuild {
 }
 
 // succeeded is finished for a build that has to succeed.
-func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
+func (s *story) succeeded(t *testing.T, name string) *api.AgentBuild {
 	t.Helper()
 	build := s.finished(t, name)
 	if build.Status.Phase != api.PhaseSucceeded {
@@ -226,7 +226,7 @@ func (s *stage) succeeded(t *testing.T, name string) *api.AgentBuild {
 }
 
 // failed says how, for a build that has to fail without an image, at that step.
-func (s *stage) failed(t *testing.T, build *api.AgentBuild, task, step string) *api.FailureDetails {
+func (s *story) failed(t *testing.T, build *api.AgentBuild, task, step string) *api.FailureDetails {
 	t.Helper()
 	if build.Status.Phase != api.PhaseFailed || build.Status.BuiltImage != "" {
 		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name, build.Status.Phase, build.Status.BuiltImage)
@@ -246,13 +246,13 @@ func logTail(build *api.AgentBuild) string {
 }
 
 // log is what a container has written so far.
-func (s *stage) log(ctx context.Context, pod, container string) (string, error) {
+func (s *story) log(ctx context.Context, pod, container string) (string, error) {
 	text, err := s.logs.CoreV1().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	return string(text), err
 }
 
 // says waits until the container agent of a pod has written just that.
-func (s *stage) says(t *testing.T, pod, want string) {
+func (s *story) says(t *testing.T, pod, want string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
 		text, err := s.log(ctx, pod, "agent")
@@ -264,7 +264,7 @@ func (s *stage) says(t *testing.T, pod, want string) {
 }
 
 // tellWhatHappened is for the reader of a failed test.
-func (s *stage) tellWhatHappened(t *testing.T) {
+func (s *story) tellWhatHappened(t *testing.T) {
 	for _, args := range [][]string{
 		{"get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found"},
 		{"get", "events", "--sort-by=.lastTimestamp"},
@@ -298,7 +298,7 @@ func must(t *testing.T, err error) {
 
 // push makes a repository on the cluster's Git server, of the files in folder,
 // and returns the commit. What it held before is gone.
-func (s *stage) push(t *testing.T, folder, repository string) (commit string) {
+func (s *story) push(t *testing.T, folder, repository string) (commit string) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS(folder)))
