@@ -9,6 +9,12 @@ FUZZTIME ?= 60s
 # No C: programs link in seconds, and share what e2e/build.sh has compiled.
 export CGO_ENABLED ?= 0
 
+# The compiler and the linker collect garbage less often: a quarter less CPU, and
+# more memory.
+ifeq ($(findstring -toolexec,$(GOFLAGS)),)
+export GOFLAGS := $(shell $(GO) env GOFLAGS 2>/dev/null) '-toolexec=env GOGC=400'
+endif
+
 # The version that programs report where git describe finds a tag. Otherwise it is
 # what the go command records.
 LDFLAGS = -ldflags "-X github.com/armature-dev/armature/render/version.described=$$(git describe --tags --dirty 2>/dev/null)"
@@ -40,10 +46,13 @@ demo: ## Render the examples and show what was added; the first output takes abo
 # which nothing is debugged needs no tables for it.
 TEST = $(GO) test -p $$((2 * $$(nproc))) -vet=off -ldflags=-w -timeout 30m
 
+# The packages whose tests take longest begin first.
+LONGEST := ./builds/controller ./render/apply ./cmd/armature ./render ./catalog/controller
+
 .PHONY: test
 test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
 	@echo "testing; what needs a program of another project runs where it is there: make test-peers demands it"
-	$(TEST) ./...
+	$(TEST) $(LONGEST) ./...
 
 .PHONY: peers test-peers
 peers: $(PEERS) ## Build the programs of other projects that make test-peers needs
