@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -20,8 +21,8 @@ import (
 )
 
 // play runs the commands of a page of the documentation in an empty folder, which it
-// gives, with all that they print.
-func play(t *testing.T, name string, replacements map[string]string, folders ...string) (dir, out string) {
+// gives, with all that they print. The variables are added to the environment.
+func play(t *testing.T, name string, replacements, variables map[string]string) (dir, out string) {
 	t.Helper()
 	file := filepath.Join(root, "docs", filepath.FromSlash(name))
 	text, err := os.ReadFile(file)
@@ -33,10 +34,12 @@ func play(t *testing.T, name string, replacements map[string]string, folders ...
 		t.Fatalf("%s: %v", file, err)
 	}
 	dir = t.TempDir()
-	out, err = shell(t, dir, map[string]string{
-		"PATH":            strings.Join(append(folders, bin, os.Getenv("PATH")), ":"),
+	env := map[string]string{
+		"PATH":            bin + ":" + os.Getenv("PATH"),
 		"GIT_AUTHOR_NAME": "dev", "GIT_AUTHOR_EMAIL": "dev@example.com", "GIT_COMMITTER_NAME": "dev", "GIT_COMMITTER_EMAIL": "dev@example.com",
-	}, "bash", "-c", script)
+	}
+	maps.Copy(env, variables)
+	out, err = shell(t, dir, env, "bash", "-c", script)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", file, err, out)
 	}
@@ -53,7 +56,7 @@ func TestGettingStarted(t *testing.T) {
 	for _, name := range []string{"command line", "cluster", "wait for tekton", "controller", "wait for the controller", "push", "run", "change", "restart", "clean", "end"} {
 		replacements[name] = ":"
 	}
-	dir, out := play(t, "getting-started.md", replacements)
+	dir, out := play(t, "getting-started.md", replacements, nil)
 	for _, want := range []string{"kaniko-build", "+          volumeMounts:", "mountPath: /etc/kagenti/trace"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the page prints no %q:\n%s", want, out)
@@ -72,10 +75,8 @@ func TestGettingStarted(t *testing.T) {
 
 // The tutorial's pull request passes the action that its workflow names.
 func TestGitHubTutorial(t *testing.T) {
-	dir, out := play(t, "tutorials/github-actions.md", map[string]string{
-		"push main":   "git init --quiet --bare --initial-branch=main ../origin.git\ngit remote add origin ../origin.git\ngit push --quiet --set-upstream origin main",
-		"push branch": "git push --quiet --set-upstream origin weather-v2",
-	})
+	origin, variables := repository(t, "git@github.com:YOU/agents.git")
+	dir, out := play(t, "tutorials/github-actions.md", nil, variables)
 	if !strings.Contains(out, "weather-agent:v2") {
 		t.Errorf("`armature diff` does not show the change:\n%s", out)
 	}
@@ -99,7 +100,7 @@ func TestGitHubTutorial(t *testing.T) {
 		t.Fatalf("the workflow has the steps %+v", steps)
 	}
 	checkout := t.TempDir()
-	git(t, checkout, "clone", "--quiet", "--depth=1", "--branch=weather-v2", "file://"+filepath.Join(dir, "origin.git"), ".")
+	git(t, checkout, "clone", "--quiet", "--depth=1", "--branch=weather-v2", origin, ".")
 	inputs := steps[1].With
 	inputs["against"] = git(t, dir, "-C", "agents", "rev-parse", "main") // the event's
 	out, summary, err := action(t, checkout, releases(t, ""), inputs)
@@ -109,16 +110,37 @@ func TestGitHubTutorial(t *testing.T) {
 }
 
 // Argo CD's plugin server, with the plugin that the tutorial writes, renders the
-// tutorial's application with its parameters.
+// tutorial's application with its parameters. The cluster is an API server with Argo
+// CD's manifests; that the repo-server rolled out is the test's word.
 func TestArgoCDTutorial(t *testing.T) {
 	argocd := programs.Peer(t, "argocd-cmp-server")
+	c := newCluster(t)
+	c.run("create", "namespace", "argocd")
+	c.run("apply", "--server-side", "-n", "argocd", "-f", filepath.Join(module(t, "e2e/argocd", "github.com/argoproj/argo-cd/v3"), "manifests", "install.yaml"))
+	patch, err := os.ReadFile(filepath.Join(root, "examples", "argocd", "repo-server.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	build := exec.Command("go", "build", "-o", bin, "./cmd/armature-fn")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building armature-fn: %v\n%s", err, out)
 	}
-	dir, _ := play(t, "tutorials/argocd.md", map[string]string{"push": ":", "plugin": ":", "application": ":"})
+	origin, variables := repository(t, "https://github.com/YOU/agents.git")
+	maps.Copy(variables, c.variables)
+	variables["PATCH"] = string(patch)
+	c.play("argocd", "deployment/argocd-repo-server", `{"status": {"observedGeneration": 99, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}}`)
+	dir, _ := play(t, "tutorials/argocd.md", map[string]string{"patch": `printf '%s' "$PATCH" > repo-server.yaml`}, variables)
 	agents := filepath.Join(dir, "agents")
+	if pushed, committed := git(t, dir, "ls-remote", origin, "refs/heads/main"), git(t, agents, "rev-parse", "main"); !strings.HasPrefix(pushed, committed) {
+		t.Errorf("pushed %q, committed %s", pushed, committed)
+	}
+	if containers := c.run("get", "deployment", "-n", "argocd", "argocd-repo-server", "-o", "jsonpath={.spec.template.spec.containers[*].name}"); !strings.Contains(containers, "armature") {
+		t.Errorf("the repo-server has the containers %s", containers)
+	}
+	if path := c.run("get", "application", "-n", "argocd", "agents", "-o", "jsonpath={.spec.source.path}"); path != "apps" {
+		t.Errorf("the application has the path %q", path)
+	}
 
 	// A short path: sockets may have no longer one than about a hundred characters.
 	sockets, err := os.MkdirTemp("", "cmp-")
@@ -197,16 +219,27 @@ func TestArgoCDTutorial(t *testing.T) {
 }
 
 // What the tutorial pushes is what Flux takes: the tag of production is signed, and
-// holds what a render of the last commit makes.
+// holds what a render of the last commit makes. The cluster is an API server with
+// Flux's CRDs; that the Kustomization is ready is the test's word.
 func TestFluxTutorial(t *testing.T) {
 	cosign := programs.Peer(t, "cosign")
+	c := newCluster(t)
+	if err := c.plane.InstallCRDs(
+		filepath.Join(module(t, "e2e/flux/sources", "github.com/fluxcd/source-controller"), "config", "crd", "bases"),
+		filepath.Join(module(t, "e2e/flux/kustomize-controller", "github.com/fluxcd/kustomize-controller"), "config", "crd", "bases"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	c.run("create", "namespace", "flux-system")
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
-	dir, out := play(t, "tutorials/flux.md", map[string]string{
-		"registry": "export REGISTRY=" + address,
-		"cluster":  ":",
-	}, filepath.Dir(cosign))
+	c.variables["PATH"] += ":" + filepath.Dir(cosign)
+	c.play("flux-system", "kustomization/agents", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`)
+	dir, out := play(t, "tutorials/flux.md", map[string]string{"registry": "export REGISTRY=" + address}, c.variables)
+	if key := c.run("get", "secret", "-n", "flux-system", "agents-signer", "-o", "go-template={{index .data \"cosign.pub\" | base64decode}}"); !strings.Contains(key, "PUBLIC KEY") {
+		t.Errorf("the signer's key is %q", key)
+	}
 	if !strings.Contains(out, "weather-agent:v2") || !strings.Contains(out, "production") {
 		t.Errorf("the change, or the tag, is not shown:\n%s", out)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
 	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
 	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
 	"github.com/sigstore/cosign/v2/pkg/oci/static"
@@ -221,12 +222,49 @@ func (s *Session) tagSignature(ctx context.Context, to store, artifact name.Dige
 	}
 	entity, err := ociremote.SignedEntity(artifact, to.cosign()...)
 	if err == nil {
-		entity, err = mutate.AttachSignatureToEntity(entity, signed)
+		entity, err = mutate.AttachSignatureToEntity(entity, signed, mutate.WithDupeDetector(duplicates{}))
 	}
 	if err != nil {
 		return err
 	}
 	return ociremote.WriteSignatures(artifact.Repository, entity, to.cosign()...)
+}
+
+// duplicates finds what is about to be added, which another writer with the same key may
+// have added since it was looked for: signatures that are repeatable are equal.
+type duplicates struct{}
+
+func (duplicates) Find(there cosignoci.Signatures, added cosignoci.Signature) (cosignoci.Signature, error) {
+	all, err := there.Get()
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := identify(added)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if is, err := identify(one); err != nil {
+			return nil, err
+		} else if is == wanted {
+			return one, nil
+		}
+	}
+	return nil, nil
+}
+
+// identify gives the digest of what is signed with the signature, which the envelope
+// of an attestation has inside.
+func identify(s cosignoci.Signature) (string, error) {
+	digest, err := s.Digest()
+	if err != nil {
+		return "", err
+	}
+	text, err := s.Base64Signature()
+	if err != nil {
+		text = ""
+	}
+	return digest.String() + " " + text, nil
 }
 
 // tagAttestation adds to the attestations where cosign looks for them.
@@ -242,7 +280,7 @@ func (s *Session) tagAttestation(to store, artifact name.Digest, predicateType s
 	}
 	entity, err := ociremote.SignedEntity(artifact, to.cosign()...)
 	if err == nil {
-		entity, err = mutate.AttachAttestationToEntity(entity, signed)
+		entity, err = mutate.AttachAttestationToEntity(entity, signed, mutate.WithDupeDetector(duplicates{}))
 	}
 	if err != nil {
 		return err

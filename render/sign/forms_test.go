@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -301,6 +302,34 @@ func TestLostWrite(t *testing.T) {
 		f.only(lost == "")
 		if _, err := sign.Verify(t.Context(), f.artifact, local(public)); err != nil {
 			t.Errorf("%q: %v", lost, err)
+		}
+	}
+}
+
+// Another writer with the same key attaches the same between this writer's look and
+// its write: each is there once.
+func TestDuplicates(t *testing.T) {
+	for _, suffix := range []string{".sig", ".att"} {
+		var f *fixture
+		var ours sign.Signer
+		var met atomic.Bool
+		next := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+		f = setupWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r)
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, suffix) && met.CompareAndSwap(false, true) {
+				f.sign(ours) // what was read is no longer true
+			}
+		}))
+		private, _ := f.key("ours")
+		text, err := os.ReadFile(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours = sign.Signer{PrivateKey: text, Password: func() ([]byte, error) { return []byte(secret), nil }}
+		f.sign(ours)
+		signatures, attestations, bundles := f.attachments()
+		if !met.Load() || signatures != 1 || attestations != 1 || bundles != 2 {
+			t.Errorf("%s: met %v, %d signatures, %d attestations, %d bundles", suffix, met.Load(), signatures, attestations, bundles)
 		}
 	}
 }
