@@ -17,7 +17,7 @@ PEERS += clouds
 clouds: ## Build the application with the SDKs of AWS and Google for the test of their credentials
 	@e2e/build.sh clouds clouds .
 
-# kustomize, Argo CD's plugin server and Helm's engine, which call Armature.
+# kustomize, Argo CD's plugin server and Helm 3 and 4, which call Armature.
 PEERS += hosts
 
 .PHONY: hosts
@@ -33,8 +33,8 @@ $(CACHE)/bin/argocd-cmp-server: e2e/argocd/go.mod e2e/argocd/main.go
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/argocd -o $@ .
 
-$(CACHE)/bin/helm-template: e2e/helm/go.mod e2e/helm/main.go
-	@echo "building Helm's engine, which the tests run (a minute or two the first time)"
+$(CACHE)/bin/helm-template: e2e/helm/go.mod $(wildcard e2e/helm/*.go)
+	@echo "building Helm 3 and 4, which the tests run (two or three minutes the first time)"
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/helm -o $@ .
 

@@ -1,6 +1,6 @@
-// Command armature-fn is Armature as a KRM function for kustomize and kpt, and
-// as a config management plugin for Argo CD. It links only what rendering
-// needs, because hosts start it for every build.
+// Command armature-fn is Armature as a KRM function for kustomize and kpt, as a
+// config management plugin for Argo CD, and as a post-renderer for Helm. It links
+// only what rendering needs, because hosts start it for every build.
 package main
 
 import (
@@ -23,7 +23,8 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-const usage = `armature-fn renders AI-agent workloads as a KRM function or an Argo CD plugin.
+const usage = `armature-fn renders AI-agent workloads as a KRM function, an Argo CD plugin or a
+post-renderer of Helm.
 
 Usage:
   armature-fn [FUNCTION...]   read a ResourceList on standard input, run all
@@ -32,6 +33,8 @@ Usage:
                               what is not rendered is an error
   armature-fn render PATH     render a folder to standard output, for Argo CD;
                               reads ARGOCD_APP_PARAMETERS
+  armature-fn helm FOLDER     post-render a release for Helm: manifests on standard
+                              input; reads armature.yaml and armature.lock in FOLDER
   armature-fn --version
 
 Functions:
@@ -41,6 +44,7 @@ const examples = `
 Examples:
   kustomize build --enable-alpha-plugins --enable-exec .
   kpt fn eval --exec armature-fn
+  helm template web chart/ | armature-fn helm .
   armature-fn inject < list.yaml
 
 Exit status: 0 done, 1 findings of severity error or failure, 2 usage.
@@ -72,6 +76,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return fail(2, errors.New("render takes one folder: armature-fn render ."))
 		}
 		return tree(args[1], stdout, stderr)
+	case "helm":
+		if len(args) != 2 {
+			return fail(2, errors.New("helm takes the folder of armature.yaml: armature-fn helm ."))
+		}
+		return release(args[1], stdin, stdout, stderr)
 	}
 	for _, name := range args {
 		if _, ok := functions.Lookup(name); !ok && name != "verify" {
@@ -143,14 +152,12 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	if _, err := os.Stat(root); err != nil {
 		return nil, err
 	}
-	config, findings, err := source.FindConfig("", folder)
+	opt, findings, err := settings(folder)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
-	if config, findings, err = withParameters(config, os.Getenv("ARGOCD_APP_PARAMETERS")); err != nil || krm.Failed(findings) {
-		return findings, err
-	}
-	lock, found, err := source.FindLock("", folder)
+	var found []krm.Finding
+	opt.Config, found, err = withParameters(opt.Config, os.Getenv("ARGOCD_APP_PARAMETERS"))
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
@@ -165,7 +172,8 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	}
 	findings = append(findings, found...)
 	var spool source.Spool
-	found, stats, err := render.Stream(src, render.Options{Config: config, Lock: lock, ObjectsOnly: true, Workers: 1, Pieces: true}, spool.Write)
+	opt.ObjectsOnly, opt.Workers, opt.Pieces = true, 1, true
+	found, stats, err := render.Stream(src, opt, spool.Write)
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
@@ -179,6 +187,50 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 		return findings, err
 	}
 	return findings, w.Flush()
+}
+
+// settings reads the configuration and the lock in a folder.
+func settings(folder string) (opt render.Options, findings []krm.Finding, err error) {
+	if opt.Config, findings, err = source.FindConfig("", folder); err != nil {
+		return opt, findings, err
+	}
+	var found []krm.Finding
+	opt.Lock, found, err = source.FindLock("", folder)
+	return opt, append(findings, found...), err
+}
+
+// release is Helm's post-renderer.
+func release(folder string, stdin io.Reader, stdout, stderr io.Writer) int {
+	out, findings, err := postRender(folder, stdin)
+	status := report(findings, stderr)
+	if err == nil && status == 0 {
+		_, err = stdout.Write(out)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		return 1
+	}
+	return status
+}
+
+// postRender renders a release with the configuration in a folder.
+func postRender(folder string, stdin io.Reader) (out []byte, findings []krm.Finding, err error) {
+	if info, err := os.Stat(folder); err != nil {
+		return nil, nil, err
+	} else if !info.IsDir() {
+		return nil, nil, fmt.Errorf("%s is not a folder", folder)
+	}
+	opt, findings, err := settings(folder)
+	findings = host.From(folder, []render.File{{Path: render.ConfigFile}, {Path: render.LockFile}}, findings)
+	if err != nil || krm.Failed(findings) {
+		return nil, findings, err
+	}
+	src, err := source.ReadStream(stdin)
+	if err != nil {
+		return nil, findings, err
+	}
+	out, found, err := host.Helm(src.Files[0].Data, opt)
+	return out, append(findings, found...), err
 }
 
 // withParameters changes the configuration by the parameters of an Argo CD

@@ -20,13 +20,14 @@ func initCommand() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "init [FOLDER]",
-		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, Flux, CI or admission",
+		Short: "Write armature.yaml and the wiring for kustomize, kpt, Argo CD, Flux, Helm, CI or admission",
 		Long: `Init writes armature.yaml, which is both the configuration and the functionConfig of
 kustomize and kpt, and an example of the wiring for each host in --for. It never
 overwrites a file.`,
 		Example: `  armature init
   armature init apps/ --for kustomize
   armature init --for kpt,argocd,ci
+  armature init helm/ --for helm # the post-renderer of Helm 3 and 4
   armature init --for flux       # renders in the cluster
   armature init --for flux-oci   # takes what CI pushes`,
 		Args: args(cobra.MaximumNArgs(1)),
@@ -44,6 +45,14 @@ overwrites a file.`,
 				for _, f := range found {
 					files = append(files, strings.TrimPrefix(f, "wiring/"))
 				}
+			}
+			from := make(map[string]string)
+			for _, f := range files {
+				name, host := filepath.Base(f), filepath.Dir(f)
+				if other, twice := from[name]; twice && other != host {
+					return usageError{fmt.Errorf("%s and %s both have a %s: give each a folder of its own", other, host, name)}
+				}
+				from[name] = host
 			}
 			for _, f := range files {
 				_, err := os.Stat(filepath.Join(folder, filepath.Base(f)))

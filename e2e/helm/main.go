@@ -1,5 +1,12 @@
-// Command helm-template prints what Helm's own engine makes of a chart:
-// helm-template CHART NAMESPACE VALUES, with the values as YAML.
+// Command helm-template prints what Helm itself makes of a chart.
+//
+//	helm-template CHART NAMESPACE VALUES        the manifests, with the values as YAML
+//	helm-template install-3 CHART PROGRAM...    the release of Helm 3, as JSON, with the
+//	                                            program as its post-renderer
+//	helm-template install-4 CHART PLUGINS NAME  the release of Helm 4, with a plugin of
+//	                                            that folder
+//
+// Nothing is installed: it is `helm install --dry-run=client`.
 package main
 
 import (
@@ -23,8 +30,13 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 3 {
-		return fmt.Errorf("usage: helm-template CHART NAMESPACE VALUES")
+	switch {
+	case len(args) > 2 && args[0] == "install-3":
+		return install3(args[1], args[2], args[3:])
+	case len(args) == 4 && args[0] == "install-4":
+		return install4(args[1], args[2], args[3])
+	case len(args) != 3:
+		return fmt.Errorf("usage: helm-template CHART NAMESPACE VALUES, or install-3 CHART PROGRAM..., or install-4 CHART PLUGINS NAME")
 	}
 	chart, err := loader.Load(args[0])
 	if err != nil {

@@ -77,15 +77,39 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	if c.Beside != nil {
 		remember(c.Beside(u.ID()))
 	}
+	annotations := u.phase()
 	if len(sources) > 0 {
 		text := sources[0]
 		if len(sources) > 1 {
 			text = "[" + strings.Join(sources, ",") + "]"
 		}
-		annotation := "  annotations:\n    " + keys.Source + ": '" + strings.ReplaceAll(text, "'", "''") + "'\n"
-		g = Document(bytes.Replace(g.Text(), []byte("  annotations:\n"), []byte(annotation), 1))
+		annotations = append(annotations, "    "+keys.Source+": '"+strings.ReplaceAll(text, "'", "''")+"'\n"...)
+	}
+	if len(annotations) > 0 {
+		lead := []byte("  annotations:\n")
+		g = Document(bytes.Replace(g.Text(), lead, append(lead, annotations...), 1))
 	}
 	u.Generated = append(u.Generated, g)
+}
+
+// phase gives the lines of the workload's annotations by which Helm and Argo CD create
+// an object before or after the rest of a release, or keep it when the release goes. Its
+// ConfigMaps have to be there at the same time: a pod does not start without them.
+func (u *Unit) phase() (lines []byte) {
+	annotations := u.Object.Get("metadata", "annotations")
+	if annotations.Len() == 0 {
+		return nil
+	}
+	for _, key := range [...]string{
+		"helm.sh/hook", "helm.sh/hook-weight", "helm.sh/hook-delete-policy", "helm.sh/resource-policy",
+		"argocd.argoproj.io/hook", "argocd.argoproj.io/hook-delete-policy", "argocd.argoproj.io/sync-wave",
+	} {
+		if value := annotations.Get(key); value.Exists() {
+			lines = append(append(append(lines, "    "...), key...), ": "...)
+			lines = append(scalar.AppendYAML(lines, value.Text()), '\n')
+		}
+	}
+	return lines
 }
 
 // Generate adds a ConfigMap, unless an author's has its name.

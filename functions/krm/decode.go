@@ -124,12 +124,13 @@ func (o *Object) Value() (value any, err error) {
 const LocalConfig = "config.kubernetes.io/local-config"
 
 // HostAnnotation reports whether an annotation is one in which the hosts of KRM
-// functions keep their books, such as the file that an item is from or the name
-// that it had. They are not the author's, and hosts take them away again.
+// functions, and Helm for its post-renderers, keep their books, such as the file that
+// an item is from or the name that it had. They are not the author's, and hosts take
+// them away again.
 func HostAnnotation(key string) bool {
 	prefix, name, _ := strings.Cut(key, "/")
 	switch prefix {
-	case "internal.config.kubernetes.io", "kustomize.config.k8s.io":
+	case "internal.config.kubernetes.io", "kustomize.config.k8s.io", "postrenderer.helm.sh":
 		return true
 	case "config.kubernetes.io", "config.k8s.io":
 		return name == "path" || name == "index" || name == "id"

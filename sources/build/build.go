@@ -5,7 +5,6 @@
 package build
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -13,9 +12,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/api/konfig"
-	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -97,7 +94,7 @@ func (b *builder) run() (r Result) {
 	}
 	r.Files = make(map[string][]byte, len(rendered.Files))
 	for _, f := range rendered.Files {
-		text, objects, err := forCluster(f)
+		text, objects, err := host.ForCluster(f)
 		if err != nil {
 			r.Findings = append(r.Findings, problem("source/render", f.Path, err.Error(), ""))
 			continue
@@ -206,69 +203,4 @@ func (b *builder) locate(inputs []render.File, findings []krm.Finding) []krm.Fin
 		return b.trace(findings)
 	}
 	return host.From(b.folder, inputs, findings)
-}
-
-// local reports whether an object stays in its package.
-func local(o *krm.Object) bool {
-	value, ok := o.Annotation(krm.LocalConfig)
-	return render.LocalKind(o) || ok && value != "false"
-}
-
-// forCluster gives a rendered file without the objects that are for tools, which
-// not every consumer leaves out, and the number of objects that are left. A file
-// with nothing to leave out keeps its bytes.
-func forCluster(f render.File) (text []byte, objects int, err error) {
-	kept, left := 0, 0
-	render.Objects(f, func(o *krm.Object) {
-		if local(o) {
-			left++
-		} else {
-			kept++
-		}
-	})
-	if left == 0 || kept == 0 {
-		return f.Data, kept, nil
-	}
-	var out bytes.Buffer
-	for d := range krm.Documents(f.Data) {
-		part := f.Data[d.Start:d.End]
-		all, dropped := 0, 0
-		render.Objects(render.File{Path: f.Path, Data: part}, func(o *krm.Object) {
-			all++
-			if local(o) {
-				dropped++
-			}
-		})
-		switch {
-		case all == dropped:
-			continue
-		case dropped > 0:
-			if part, err = withoutItems(part); err != nil {
-				return nil, 0, fmt.Errorf("leaving out what is %s: %w", krm.LocalConfig, err)
-			}
-		}
-		fmt.Fprintf(&out, "---\n%s\n", bytes.TrimSpace(part))
-	}
-	return out.Bytes(), kept, nil
-}
-
-// withoutItems gives a list without the items that stay in their package.
-func withoutItems(list []byte) ([]byte, error) {
-	var value map[string]any
-	if err := yaml.Unmarshal(list, &value); err != nil {
-		return nil, err
-	}
-	items, ok := value["items"].([]any)
-	if !ok {
-		return nil, fmt.Errorf("it has no items")
-	}
-	value["items"] = slices.DeleteFunc(items, func(item any) bool {
-		object, _ := item.(map[string]any)
-		metadata, _ := object["metadata"].(map[string]any)
-		annotations, _ := metadata["annotations"].(map[string]any)
-		mark, ok := annotations[krm.LocalConfig]
-		kind, version := object["kind"], object["apiVersion"]
-		return ok && mark != "false" || version == api.RenderV1alpha1 && (kind == "RenderConfig" || kind == "ImageLock")
-	})
-	return yaml.Marshal(value)
 }

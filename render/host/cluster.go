@@ -1,0 +1,84 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// ForCluster gives a rendered file without the objects that are for tools, which
+// not every consumer leaves out, and the number of objects that are left. A file
+// with nothing to leave out keeps its bytes.
+func ForCluster(f render.File) (text []byte, objects int, err error) {
+	kept, left := 0, 0
+	render.Objects(f, func(o *krm.Object) {
+		if local(o) {
+			left++
+		} else {
+			kept++
+		}
+	})
+	if left == 0 || kept == 0 {
+		return f.Data, kept, nil
+	}
+	var out bytes.Buffer
+	for d := range krm.Documents(f.Data) {
+		part := f.Data[d.Start:d.End]
+		all, dropped := 0, 0
+		render.Objects(render.File{Path: f.Path, Data: part}, func(o *krm.Object) {
+			all++
+			if local(o) {
+				dropped++
+			}
+		})
+		switch {
+		case all == dropped:
+			continue
+		case dropped > 0:
+			if part, err = withoutItems(part); err != nil {
+				return nil, 0, fmt.Errorf("leaving out what is %s: %w", krm.LocalConfig, err)
+			}
+			fmt.Fprintf(&out, "---\n%s", part)
+		default:
+			out.Write(f.Data[d.Lead:d.End])
+		}
+	}
+	return out.Bytes(), kept, nil
+}
+
+// local reports whether an object stays in its package.
+func local(o *krm.Object) bool {
+	value, ok := o.Annotation(krm.LocalConfig)
+	return render.LocalKind(o) || ok && value != "false"
+}
+
+// withoutItems gives a list without the items that stay in their package.
+func withoutItems(list []byte) ([]byte, error) {
+	tree, err := yaml.Parse(string(list))
+	if err != nil {
+		return nil, err
+	}
+	if err := tree.DeAnchor(); err != nil {
+		return nil, err
+	}
+	items := tree.Field("items")
+	if items == nil || items.Value.YNode().Kind != yaml.SequenceNode {
+		return nil, errors.New("it has no items")
+	}
+	content := &items.Value.YNode().Content
+	*content = slices.DeleteFunc(*content, func(n *yaml.Node) bool {
+		item := yaml.NewRNode(n)
+		mark, ok := item.GetAnnotations()[krm.LocalConfig]
+		kind := item.GetKind()
+		return ok && mark != "false" || item.GetApiVersion() == api.RenderV1alpha1 && (kind == "RenderConfig" || kind == "ImageLock")
+	})
+	text, err := tree.String()
+	return []byte(text), err
+}
