@@ -3,6 +3,10 @@
 package integrations
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +17,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/sources/build"
 )
 
 func TestSameObjectsThroughEveryHost(t *testing.T) {
@@ -82,20 +87,54 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 			answer := ask(t, plugin(t), dir, dir)
 			return strings.Join(answer.Manifests, "\n---\n")
 		},
+		"rendered-source": func(t *testing.T, dir string) string {
+			files := make(map[string][]byte)
+			for _, name := range manifests(t, dir) {
+				files[name] = []byte(read(t, dir, name))
+			}
+			r := build.Run(files, build.Options{})
+			if krm.Failed(r.Findings) {
+				t.Fatal(r.Findings)
+			}
+			var all []string
+			for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+				all = append(all, string(r.Files[name]))
+			}
+			return strings.Join(all, "\n---\n")
+		},
+	}
+	for _, name := range []string{"helm-3", "helm-4"} {
+		hosts[name] = func(t *testing.T, dir string) string {
+			return install(t, engines(t, chart(t, dir))[name]).Manifest
+		}
 	}
 	for name := range packages(t) {
 		t.Run(name, func(t *testing.T) {
 			want := must(t, "", "", "armature", "render", packages(t)[name])
+			table := []string{digest(t, want) + "  command line"}
 			for host, through := range hosts {
 				t.Run(host, func(t *testing.T) {
 					got := through(t, packages(t)[name])
+					table = append(table, digest(t, got)+"  "+host)
 					if diff := cmp.Diff(objects(t, want), objects(t, got)); diff != "" {
 						t.Errorf("differs from the command line's (-command line +%s):\n%s", host, diff)
 					}
 				})
 			}
+			slices.Sort(table)
+			t.Logf("digests of the objects of %s, as docs/hosts.md has them for weather-agent:\n%s", name, strings.Join(table, "\n"))
 		})
 	}
+}
+
+// digest is that of the objects of a stream or ResourceList as JSON, sorted.
+func digest(t *testing.T, text string) string {
+	t.Helper()
+	data, err := json.Marshal(objects(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 }
 
 // Where no host reads and writes the YAML, the bytes are the same.

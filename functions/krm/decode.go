@@ -123,6 +123,9 @@ func (o *Object) Value() (value any, err error) {
 // gets into a cluster.
 const LocalConfig = "config.kubernetes.io/local-config"
 
+// helmBooks begins the annotation by which Helm 4 knows the template of a manifest.
+const helmBooks = "postrenderer.helm.sh/"
+
 // HostAnnotation reports whether an annotation is one in which the hosts of KRM
 // functions, and Helm for its post-renderers, keep their books, such as the file that
 // an item is from or the name that it had. They are not the author's, and hosts take
@@ -130,7 +133,7 @@ const LocalConfig = "config.kubernetes.io/local-config"
 func HostAnnotation(key string) bool {
 	prefix, name, _ := strings.Cut(key, "/")
 	switch prefix {
-	case "internal.config.kubernetes.io", "kustomize.config.k8s.io", "postrenderer.helm.sh":
+	case "internal.config.kubernetes.io", "kustomize.config.k8s.io", strings.TrimSuffix(helmBooks, "/"):
 		return true
 	case "config.kubernetes.io", "config.k8s.io":
 		return name == "path" || name == "index" || name == "id"
@@ -138,16 +141,18 @@ func HostAnnotation(key string) bool {
 	return false
 }
 
-// OnlyHostAnnotations reports whether the object is an item whose author wrote no
-// annotations: all that it has are HostAnnotations.
+// OnlyHostAnnotations reports whether the object is an item of a host, or a document of
+// Helm's, whose author wrote no annotations: all that it has are HostAnnotations.
 func (o *Object) OnlyHostAnnotations() bool {
 	annotations := o.Get("metadata", "annotations")
+	helm := true
 	for key := range annotations.Fields() {
 		if !HostAnnotation(key) {
 			return false
 		}
+		helm = helm && strings.HasPrefix(key, helmBooks)
 	}
-	return o.item && annotations.Len() > 0
+	return (o.item || helm) && annotations.Len() > 0
 }
 
 // DropHostAnnotations takes HostAnnotations and LocalConfig out of an object's

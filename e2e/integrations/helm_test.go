@@ -1,0 +1,176 @@
+package integrations
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/armature-dev/armature/e2e/programs"
+)
+
+const hookJob = `apiVersion: batch/v1
+kind: Job
+metadata:
+  name: migrate
+  labels:
+    kagenti.io/inject: enabled
+  annotations:
+    "helm.sh/hook": pre-install,pre-upgrade
+    "helm.sh/hook-delete-policy": before-hook-creation
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: migrate
+        image: example/migrate:v1
+`
+
+// release is what helm-template prints of one.
+type release struct {
+	Manifest string
+	Hooks    []string
+	Notes    string
+}
+
+// chart makes a chart whose templates are the manifests in a folder.
+func chart(t *testing.T, manifestFolder string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "templates"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 0.1.0\n")
+	for _, name := range manifests(t, manifestFolder) {
+		write(t, dir, "templates/"+name, strings.ReplaceAll(read(t, manifestFolder, name), "{{", `{{ "{{" }}`))
+	}
+	return dir
+}
+
+// engines are the arguments by which Helm 3 and 4 install a chart, with what `armature
+// init --for helm` writes as their post-renderer.
+func engines(t *testing.T, chart string) map[string][]string {
+	t.Helper()
+	t.Setenv("HELM_CACHE_HOME", t.TempDir()) // where Helm 4 compiles what plugins in WebAssembly need
+	plugins := t.TempDir()
+	folder := filepath.Join(plugins, "armature")
+	must(t, "", "", "armature", "init", folder, "--for", "helm")
+	return map[string][]string{
+		"helm-3": {"install-3", chart, filepath.Join(folder, "post-render.sh")},
+		"helm-4": {"install-4", chart, plugins, "armature"},
+	}
+}
+
+// install gives the release that an engine makes of a chart.
+func install(t *testing.T, arguments []string) (r release) {
+	t.Helper()
+	out := must(t, "", "", programs.Peer(t, "helm-template"), arguments...)
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, books := range []string{"postrenderer.helm.sh", "armature.dev/consumed"} {
+		if strings.Contains(r.Manifest+strings.Join(r.Hooks, ""), books) {
+			t.Errorf("%s is left in the release:\n%s", books, r.Manifest)
+		}
+	}
+	return r
+}
+
+// Helm installs the objects of `helm template | armature render -`, hooks and notes too.
+func TestHelm(t *testing.T) {
+	helm := programs.Peer(t, "helm-template")
+	plain := chart(t, examples(t, "weather-agent"))
+	want := objects(t, must(t, "", must(t, "", "", helm, plain, "default", "{}"), "armature", "render", "-"))
+
+	full := chart(t, examples(t, "weather-agent"))
+	write(t, full, "templates/hook.yaml", hookJob)
+	write(t, full, "templates/NOTES.txt", "Call {{ .Release.Name }}.\n")
+	write(t, full, "templates/local.yaml", strings.Replace(daemonSet[strings.Index(daemonSet, "---\n")+4:], "  name: unconcerned\n", "  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n", 1))
+	write(t, full, "templates/config.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
+	all := objects(t, must(t, "", must(t, "", "", helm, full, "default", "{}"), "armature", "render", "-"))
+
+	for name, arguments := range engines(t, full) {
+		t.Run(name, func(t *testing.T) {
+			r := install(t, arguments)
+			if diff := cmp.Diff(want, objects(t, r.Manifest)); diff != "" {
+				t.Errorf("the manifest (-helm template | armature render - +%s):\n%s", name, diff)
+			}
+			if r.Notes != "Call armature.\n" {
+				t.Errorf("notes %q", r.Notes)
+			}
+			if strings.Contains(r.Manifest, "kind: RenderConfig") || strings.Contains(r.Manifest, "name: local") {
+				t.Errorf("Helm would apply local configuration:\n%s", r.Manifest)
+			}
+			got := objects(t, strings.Join(r.Hooks, "\n---\n"))
+			if name == "helm-3" { // which passes none of them
+				if diff := cmp.Diff(objects(t, hookJob), got); diff != "" {
+					t.Errorf("hooks (-template +%s):\n%s", name, diff)
+				}
+				return
+			}
+			hooks := maps.Clone(all)
+			maps.DeleteFunc(hooks, func(id string, _ any) bool {
+				return !strings.Contains(id, "migrate")
+			})
+			if len(hooks) != 3 {
+				t.Fatalf("%d objects of the hook; want the Job and two ConfigMaps", len(hooks))
+			}
+			if diff := cmp.Diff(hooks, got); diff != "" {
+				t.Errorf("hooks (-helm template | armature render - +%s):\n%s", name, diff)
+			}
+			// Helm runs hooks one after the other: the Job needs its ConfigMaps.
+			if last := r.Hooks[len(r.Hooks)-1]; !strings.Contains(last, "kind: Job") {
+				t.Errorf("the last hook is not the Job:\n%s", last)
+			}
+		})
+	}
+}
+
+// A release fails where it cannot be rendered, and nothing of it gets out.
+func TestHelmFails(t *testing.T) {
+	bad := examples(t, "memory-agent")
+	write(t, bad, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
+	for name, arguments := range engines(t, chart(t, bad)) {
+		want := "web/templates/cr.yaml: TokenExchange lost: "
+		if name == "helm-4" { // which shows nothing that a plugin reports
+			want = `plugin "armature" exited with error`
+		}
+		r := command("", "", programs.Peer(t, "helm-template"), arguments...)
+		if r.err == nil || r.stdout != "" || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %v, standard output %q; want none, and an error that says %q\n%s", name, r.err, r.stdout, want, r.stderr)
+		}
+	}
+	// As docs/hosts.md says where to see what Helm 4 does not show.
+	template := must(t, "", "", programs.Peer(t, "helm-template"), chart(t, bad), "default", "{}")
+	if output := mustFail(t, "", template, "armature-fn", "helm", "."); !strings.Contains(output, "TokenExchange lost") {
+		t.Errorf("helm template | armature-fn helm . reports\n%s", output)
+	}
+	for _, arguments := range [][]string{{"helm"}, {"helm", "a", "b"}, {"helm", filepath.Join(bad, "gone")}, {"helm", filepath.Join(bad, "cr.yaml")}} {
+		mustFail(t, "", template, "armature-fn", arguments...)
+	}
+}
+
+// A chart whose values turn everything off is a release without objects.
+func TestHelmWithoutObjects(t *testing.T) {
+	off := chart(t, t.TempDir())
+	write(t, off, "templates/off.yaml", "{{ if .Values.on }}\n"+hookJob+"{{ end }}\n")
+	for name, arguments := range engines(t, off) {
+		if got := objects(t, install(t, arguments).Manifest); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Both hosts have a plugin.yaml, of which one would overwrite the other.
+func TestInitForHostsWithTheSameFile(t *testing.T) {
+	dir := t.TempDir()
+	output := mustFail(t, dir, "", "armature", "init", "--for", "argocd,helm")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || !strings.Contains(output, "argocd and helm both have a plugin.yaml") {
+		t.Errorf("%v, wrote %v\n%s", err, entries, output)
+	}
+}
