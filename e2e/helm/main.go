@@ -1,15 +1,19 @@
 // Command helm-template prints what Helm itself makes of a chart.
 //
-//	helm-template CHART NAMESPACE VALUES        the manifests, with the values as YAML
-//	helm-template install-3 CHART PROGRAM...    the release of Helm 3, as JSON, with the
-//	                                            program as its post-renderer
-//	helm-template install-4 CHART PLUGINS NAME  the release of Helm 4, with a plugin of
-//	                                            that folder
+//	helm-template CHART NAMESPACE VALUES
 //
-// Nothing is installed: it is `helm install --dry-run=client`.
+// gives its manifests, with the values as YAML, and
+//
+//	helm-template install-3 KUBECONFIG NAMESPACE CHART PROGRAM...
+//	helm-template install-4 KUBECONFIG NAMESPACE CHART PLUGINS NAME
+//
+// the release of Helm 3 or 4 as JSON, with a program or a plugin of a folder as its
+// post-renderer. upgrade-3 and upgrade-4 upgrade it. With "" as the kubeconfig nothing is
+// installed, as by `helm install --dry-run=client`.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -22,6 +26,10 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 )
 
+var errUsage = errors.New(`usage: helm-template CHART NAMESPACE VALUES
+  helm-template install-3|upgrade-3 KUBECONFIG NAMESPACE CHART PROGRAM...
+  helm-template install-4|upgrade-4 KUBECONFIG NAMESPACE CHART PLUGINS NAME`)
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,13 +38,11 @@ func main() {
 }
 
 func run(args []string) error {
-	switch {
-	case len(args) > 2 && args[0] == "install-3":
-		return install3(args[1], args[2], args[3:])
-	case len(args) == 4 && args[0] == "install-4":
-		return install4(args[1], args[2], args[3])
-	case len(args) != 3:
-		return fmt.Errorf("usage: helm-template CHART NAMESPACE VALUES, or install-3 CHART PROGRAM..., or install-4 CHART PLUGINS NAME")
+	if len(args) > 4 {
+		return release(args)
+	}
+	if len(args) != 3 {
+		return errUsage
 	}
 	chart, err := loader.Load(args[0])
 	if err != nil {
@@ -49,8 +55,8 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("reading the values: %w", err)
 	}
-	release := common.ReleaseOptions{Name: "armature", Namespace: args[1], Revision: 1, IsInstall: true}
-	values, err := util.ToRenderValues(chart, given, release, common.DefaultCapabilities)
+	options := common.ReleaseOptions{Name: "armature", Namespace: args[1], Revision: 1, IsInstall: true}
+	values, err := util.ToRenderValues(chart, given, options, common.DefaultCapabilities)
 	if err != nil {
 		return fmt.Errorf("checking the values: %w", err)
 	}

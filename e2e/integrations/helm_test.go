@@ -9,7 +9,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
@@ -61,8 +65,8 @@ func engines(t *testing.T, chart string) map[string][]string {
 	folder := filepath.Join(plugins, "armature")
 	must(t, "", "", "armature", "init", folder, "--for", "helm")
 	return map[string][]string{
-		"helm-3": {"install-3", chart, filepath.Join(folder, "post-render.sh")},
-		"helm-4": {"install-4", chart, plugins, "armature"},
+		"helm-3": {"install-3", "", "default", chart, filepath.Join(folder, "post-render.sh")},
+		"helm-4": {"install-4", "", "default", chart, plugins, "armature"},
 	}
 }
 
@@ -166,11 +170,66 @@ func TestHelmWithoutObjects(t *testing.T) {
 	}
 }
 
-// Both hosts have a plugin.yaml, of which one would overwrite the other.
+// Two hosts that have a plugin.yaml would overwrite each other.
 func TestInitForHostsWithTheSameFile(t *testing.T) {
 	dir := t.TempDir()
 	output := mustFail(t, dir, "", "armature", "init", "--for", "argocd,helm")
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || !strings.Contains(output, "argocd and helm both have a plugin.yaml") {
 		t.Errorf("%v, wrote %v\n%s", err, entries, output)
+	}
+}
+
+// What Helm installs is in the cluster, an upgrade changes it, and one without the opt-in
+// takes away what was generated.
+func TestHelmOnACluster(t *testing.T) {
+	helm := programs.Peer(t, "helm-template")
+	plane := controlplane.Start(t)
+	c, err := client.New(plane.Admin.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := chart(t, examples(t, "weather-agent"))
+	deployment := read(t, plain, "templates/deployment.yaml")
+	for name, arguments := range engines(t, plain) {
+		t.Run(name, func(t *testing.T) {
+			arguments[1], arguments[2] = plane.Admin.Kubeconfig, name
+			step := func(verb, text string) (containers, configMaps int, image string) {
+				t.Helper()
+				write(t, plain, "templates/deployment.yaml", text)
+				arguments[0] = strings.Replace(arguments[0], "install", verb, 1)
+				must(t, "", "", helm, arguments...)
+				var d appsv1.Deployment
+				if err := c.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "weather-agent"}, &d); err != nil {
+					t.Fatal(err)
+				}
+				var list corev1.ConfigMapList
+				if err := c.List(t.Context(), &list, client.InNamespace(name)); err != nil {
+					t.Fatal(err)
+				}
+				for _, cm := range list.Items {
+					if strings.HasPrefix(cm.Name, "weather-agent-") {
+						configMaps++
+					}
+				}
+				pod := d.Spec.Template.Spec
+				return len(pod.InitContainers) + len(pod.Containers), configMaps, pod.Containers[len(pod.Containers)-1].Image
+			}
+			// The card's ConfigMap is the AgentCard's, whether the Deployment opts in or not.
+			if containers, configMaps, image := step("install", deployment); containers != 6 || configMaps != 3 || !strings.HasSuffix(image, ":v1") {
+				t.Errorf("installed %d containers, %d ConfigMaps, image %s; want 6, 3 and v1", containers, configMaps, image)
+			}
+			if containers, configMaps, image := step("upgrade", strings.Replace(deployment, "weather-agent:v1", "weather-agent:v2", 1)); containers != 6 || configMaps != 3 || !strings.HasSuffix(image, ":v2") {
+				t.Errorf("upgraded to %d containers, %d ConfigMaps, image %s; want 6, 3 and v2", containers, configMaps, image)
+			}
+			for _, file := range []string{"token-exchange.yaml", "agent-trace.yaml", "agent-card.yaml"} {
+				write(t, plain, "templates/"+file, "")
+			}
+			if containers, configMaps, _ := step("upgrade", strings.Replace(deployment, "kagenti.io/inject: enabled", "kagenti.io/inject: disabled", 1)); containers != 1 || configMaps != 0 {
+				t.Errorf("without the opt-in %d containers, %d ConfigMaps; want 1 and 0", containers, configMaps)
+			}
+			for _, file := range []string{"token-exchange.yaml", "agent-trace.yaml", "agent-card.yaml"} {
+				write(t, plain, "templates/"+file, read(t, root, "examples/weather-agent", file))
+			}
+		})
 	}
 }
