@@ -80,7 +80,7 @@ func runGit(ctx context.Context, folder string, stdin io.Reader, args ...string)
 	out, err := cmd.Output()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return nil, errors.New("--against needs the git program on the PATH")
+		return nil, errors.New("the git program is not on the PATH, which revisions are read with")
 	case ctx.Err() != nil:
 		return nil, errInterrupted
 	case err != nil:
