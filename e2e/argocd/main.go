@@ -6,7 +6,10 @@
 //
 // sends the repository to the server and prints what it answers for the
 // application in it: whether the plugin takes it, which parameters it
-// announces, and the manifests.
+// announces, and the manifests. With "health" it judges an object, in JSON on
+// standard input, by a script as the application-controller does:
+//
+//	argocd-cmp-server health SCRIPT
 package main
 
 import (
@@ -14,16 +17,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argoproj/argo-cd/v3/cmd/argocd-cmp-server/commands"
 	"github.com/argoproj/argo-cd/v3/cmpserver/apiclient"
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/argoproj/argo-cd/v3/util/cmp"
+	"github.com/argoproj/argo-cd/v3/util/lua"
 )
 
 // timeout is the repo-server's default for plugins.
@@ -33,6 +39,9 @@ func main() {
 	run := func() error { return commands.NewCommand().Execute() }
 	if len(os.Args) > 1 && os.Args[1] == "ask" {
 		run = func() error { return ask(os.Args[2:]) }
+	}
+	if len(os.Args) == 3 && os.Args[1] == "health" {
+		run = func() error { return health(os.Args[2]) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -127,4 +136,25 @@ func environment(args []string) ([]string, error) {
 	}
 	more, err := parameters.Environ()
 	return append(env, more...), err
+}
+
+// health prints what the script in a file says of the object on standard input.
+func health(file string) error {
+	script, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	var object unstructured.Unstructured
+	if err := object.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	status, err := lua.VM{}.ExecuteHealthLua(&object, string(script))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(status)
 }
