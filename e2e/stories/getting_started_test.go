@@ -21,8 +21,8 @@ import (
 // and ends a cluster, since one is there; the program that `go install` downloads, which
 // is built from the tree; the image of the controller, which is too; and the addresses
 // of Git, registry and base image, which are the reader's own on the page as well.
+// It runs alone: the page waits for its build with the patience of a reader.
 func TestGettingStarted(t *testing.T) {
-	t.Parallel()
 	s := newStory(t, nil)
 	s.installed(t)
 	text, err := os.ReadFile("../../docs/getting-started.md")

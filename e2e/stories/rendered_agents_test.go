@@ -28,8 +28,9 @@ func TestRenderedAgentsRun(t *testing.T) {
 	s.applyObjects(t, s.rendered(t, s.agents(t, "deployment.yaml", "statefulset.yaml", "daemonset.yaml", "job.yaml")))
 
 	for _, name := range []string{"deployment", "statefulset", "daemonset", "job", "cronjob"} {
+		// One after another: the pods hold a third of the node's CPU. A parallel subtest
+		// would wait for the end of a build that waits for that CPU.
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			// The CronJob waits for the minute to begin.
 			eventually(t, 5*time.Minute, name+" has started in order", func(ctx context.Context) error {
 				var pods corev1.PodList
