@@ -87,6 +87,17 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 			answer := ask(t, plugin(t), dir, dir)
 			return strings.Join(answer.Manifests, "\n---\n")
 		},
+		"hydrate": func(t *testing.T, dir string) string {
+			repository := t.TempDir()
+			if err := os.CopyFS(filepath.Join(repository, "apps"), os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"init", "-q"}, {"config", "user.name", "ci"}, {"config", "user.email", "ci@example.com"}, {"add", "-A"}, {"commit", "-qm", "The package"}} {
+				must(t, repository, "", "git", args...)
+			}
+			must(t, repository, "", "armature", "hydrate", "apps", "--branch", "rendered", "--repo", "https://git.example/fleet")
+			return must(t, repository, "", "git", "show", "rendered:apps/manifest.yaml")
+		},
 		"rendered-source": func(t *testing.T, dir string) string {
 			files := make(map[string][]byte)
 			for _, name := range manifests(t, dir) {

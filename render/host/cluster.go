@@ -8,7 +8,6 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -19,7 +18,7 @@ import (
 func ForCluster(f render.File) (text []byte, objects int, err error) {
 	kept, left := 0, 0
 	render.Objects(f, func(o *krm.Object) {
-		if local(o) {
+		if Local(o) {
 			left++
 		} else {
 			kept++
@@ -34,7 +33,7 @@ func ForCluster(f render.File) (text []byte, objects int, err error) {
 		all, dropped := 0, 0
 		render.Objects(render.File{Path: f.Path, Data: part}, func(o *krm.Object) {
 			all++
-			if local(o) {
+			if Local(o) {
 				dropped++
 			}
 		})
@@ -53,8 +52,9 @@ func ForCluster(f render.File) (text []byte, objects int, err error) {
 	return out.Bytes(), kept, nil
 }
 
-// local reports whether an object stays in its package.
-func local(o *krm.Object) bool {
+// Local reports whether an object stays in its package: it is of a kind that is for
+// tools, or is annotated config.kubernetes.io/local-config with anything but "false".
+func Local(o *krm.Object) bool {
 	value, ok := o.Annotation(krm.LocalConfig)
 	return render.LocalKind(o) || ok && value != "false"
 }
@@ -68,17 +68,39 @@ func withoutItems(list []byte) ([]byte, error) {
 	if err := tree.DeAnchor(); err != nil {
 		return nil, err
 	}
-	items := tree.Field("items")
-	if items == nil || items.Value.YNode().Kind != yaml.SequenceNode {
-		return nil, errors.New("it has no items")
+	if err := dropItems(tree); err != nil {
+		return nil, err
 	}
-	content := &items.Value.YNode().Content
-	*content = slices.DeleteFunc(*content, func(n *yaml.Node) bool {
-		item := yaml.NewRNode(n)
-		mark, ok := item.GetAnnotations()[krm.LocalConfig]
-		kind := item.GetKind()
-		return ok && mark != "false" || item.GetApiVersion() == api.RenderV1alpha1 && (kind == "RenderConfig" || kind == "ImageLock")
-	})
 	text, err := tree.String()
 	return []byte(text), err
+}
+
+// dropItems drops them from a list, and from the lists in it.
+func dropItems(list *yaml.RNode) error {
+	items := list.Field("items")
+	if items == nil || items.Value.YNode().Kind != yaml.SequenceNode {
+		return errors.New("it has no items")
+	}
+	content := &items.Value.YNode().Content
+	var errs []error
+	*content = slices.DeleteFunc(*content, func(n *yaml.Node) bool {
+		item := yaml.NewRNode(n)
+		text, err := item.String()
+		if err != nil {
+			errs = append(errs, err)
+			return false
+		}
+		all, dropped := 0, 0
+		render.Objects(render.File{Data: []byte(text)}, func(o *krm.Object) {
+			all++
+			if Local(o) {
+				dropped++
+			}
+		})
+		if dropped > 0 && dropped < all {
+			errs = append(errs, dropItems(item))
+		}
+		return dropped > 0 && dropped == all
+	})
+	return errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
 )
 
 // command begins the command in the hydrator.metadata of a package that Write made.
@@ -26,8 +27,7 @@ const gitAttributes = "**/README.md linguist-generated=true\n**/hydrator.metadat
 
 // Manifest gives the content of manifest.yaml for rendered files: the objects in their order,
 // as Argo CD's hydrator encodes them, with sorted keys and without comments. Objects that stay
-// in their package are left out: those annotated config.kubernetes.io/local-config, and kinds
-// that are for tools. It is empty where nothing is left.
+// in their package (host.Local) are left out. It is empty where nothing is left.
 func Manifest(files []render.File) ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -36,8 +36,7 @@ func Manifest(files []render.File) ([]byte, error) {
 	var failed error
 	for _, f := range files {
 		render.Objects(f, func(o *krm.Object) {
-			value, ok := o.Annotation(krm.LocalConfig)
-			if render.LocalKind(o) || ok && value != "false" || failed != nil {
+			if host.Local(o) || failed != nil {
 				return
 			}
 			data, err := o.JSON()
