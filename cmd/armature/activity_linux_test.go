@@ -107,16 +107,24 @@ func TestActivity(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "web.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte("{apiVersion: v1, kind: Config, current-context: silent, contexts: [{name: silent, context: {cluster: silent}}],\n"+
+		"clusters: [{name: silent, cluster: {server: \""+registry.URL+"\"}}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		args        []string
 		shows, last string
 	}{
-		"render": {[]string{"render", "-"}, "reading -, ", "interrupted: nothing was written"},
-		"verify": {[]string{"verify", "-"}, "reading -, ", "interrupted: nothing was written"},
-		"lint":   {[]string{"lint", "-"}, "reading -, ", "interrupted: nothing was written"},
-		"pin":    {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 images, ", "interrupt signal received"},
-		"push":   {[]string{"push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
-		"pull":   {[]string{"pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
+		"apply": {[]string{"apply", folder, "--dry-run", "--name", "web", "--kubeconfig", kubeconfig},
+			"comparing 1 object with the cluster, ", "interrupt signal received"},
+		"migrate": {[]string{"migrate", "-"}, "reading -, ", "interrupted: nothing was written"},
+		"render":  {[]string{"render", "-"}, "reading -, ", "interrupted: nothing was written"},
+		"verify":  {[]string{"verify", "-"}, "reading -, ", "interrupted: nothing was written"},
+		"lint":    {[]string{"lint", "-"}, "reading -, ", "interrupted: nothing was written"},
+		"pin":     {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 images, ", "interrupt signal received"},
+		"push":    {[]string{"push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
+		"pull":    {[]string{"pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

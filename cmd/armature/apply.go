@@ -63,14 +63,28 @@ to be, and its images where the policy says how they must have been built.`,
 			if err != nil {
 				return err
 			}
+			planning := begin(cmd.ErrOrStderr(), r.quiet, "comparing "+count(len(objects), "object")+" with the cluster")
+			defer planning.end()
 			if dryRun {
 				plan, err := c.Plan(cmd.Context(), id, objects, opt)
+				planning.end()
 				return r.print(cmd, plan, true, err)
 			}
-			progress := newProgress(cmd.ErrOrStderr())
-			opt.Tell, opt.Waiting = progress.line, progress.waiting
-			opt.Confirm = confirmation(cmd, yes, a[0] == "-")
+			progress, confirm := newProgress(cmd.ErrOrStderr()), confirmation(cmd, yes, a[0] == "-")
+			opt.Tell = func(text string) {
+				planning.end()
+				progress.line(text)
+			}
+			opt.Waiting = func(waiting []apply.Waiting) {
+				planning.end()
+				progress.waiting(waiting)
+			}
+			opt.Confirm = func(plan *apply.Plan) error {
+				planning.end()
+				return confirm(plan)
+			}
 			plan, err := c.Apply(cmd.Context(), id, objects, opt)
+			planning.end()
 			progress.end()
 			return r.print(cmd, plan, false, err)
 		},

@@ -63,6 +63,8 @@ brackets: data[envoy.yaml].`,
 			if err != nil {
 				return err
 			}
+			shown := begin(cmd.ErrOrStderr(), false, "reading "+folder)
+			defer shown.end()
 			src, opt, findings, err := in.open(cmd, folder, "")
 			if err != nil {
 				return err
@@ -70,11 +72,13 @@ brackets: data[envoy.yaml].`,
 			var explained explain.Explanation
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				if explained, found, err = explain.File(interruptibleSource(cmd, src), opt, file, pick); err != nil {
+				src = shown.reading("explaining", interruptibleSource(cmd, src))
+				if explained, found, err = explain.File(src, opt, file, pick); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
 			}
+			shown.end()
 			if krm.Failed(findings) {
 				in.quiet = true
 				return in.report(cmd, findings)

@@ -88,11 +88,14 @@ as they run. Delete the custom resources afterwards with
 
 func runMigration(cmd *cobra.Command, path string, in *input, folder, format string, write bool) error {
 	defer collectAt(whileMigrating)()
+	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
+	defer shown.end()
 	src, opt, findings, err := in.open(cmd, path, folder)
 	if err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
+		shown.end()
 		return in.report(cmd, findings)
 	}
 	var to *source.Folder
@@ -116,7 +119,8 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 		}
 		sink = to.Write
 	}
-	reports, found, err := migrate.Run(src, opt, interruptible(cmd.Context(), sink))
+	reports, found, err := migrate.Run(shown.reading("migrating", src), opt, interruptible(cmd.Context(), sink))
+	shown.end()
 	if err == nil {
 		err = in.report(cmd, append(findings, found...))
 	}
