@@ -36,7 +36,8 @@ Apply makes a plan first. For it the API server checks every object that would b
 created or changed. A conflict with another field manager, an immutable field or an
 object that the API server refuses ends apply before it writes anything. Objects
 that depend on the package itself, such as on its CRDs, are checked once those
-exist. Only one command applies or deletes a package at a time: a second one waits.
+exist. An object annotated config.kubernetes.io/depends-on is applied once the
+objects that it names are ready, and pruned before them. Only one command applies or deletes a package at a time: a second one waits.
 After an interruption, the next apply finishes the work.
 
 With --verify-policy, or the flags that replace it, every image of a package has to

@@ -7,7 +7,8 @@
 //	         refusal ends it here, with nothing written
 //	lease    nobody else applies the package until the second save
 //	save     the inventory, as the union of what was and what is to be
-//	stages   namespaces and CRDs, then the rest, each stage at once
+//	stages   namespaces and CRDs, then the rest, each stage at once, or in waves
+//	         where objects depend on others of it
 //	prune    in the reverse order, guarded by owner label and UID
 //	save     the inventory, shrunk to what is there
 //	wait     until all is healthy
@@ -95,6 +96,8 @@ type application struct {
 	local    map[ID]Object // for tools, not for a cluster
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
+	depends  map[ID][]ID   // of wanted and later: what has to be ready before
+	ranks    map[ID]rank   // of wanted and later
 	mappings map[ID]*meta.RESTMapping
 	seen     map[ID]liveObject
 	scaled   map[ID]string // by which autoscaler
@@ -231,11 +234,7 @@ func (a *application) carryOut(ctx context.Context, p *Plan) error {
 		return err
 	}
 	for stage := range stages {
-		err := a.stage(ctx, p, stage)
-		if err == nil && stage == 0 {
-			err = a.definitionsDone(ctx, p)
-		}
-		if err != nil {
+		if err := a.stage(ctx, p, stage); err != nil {
 			if first && !a.made && !a.uncertain.Load() && !p.did() {
 				err = multierror.Append(err, a.cluster.forget(ctx, a.old)) // it would name nothing
 			}
@@ -293,16 +292,33 @@ func (a *application) remember(ctx context.Context, p *Plan) error {
 	return a.cluster.save(ctx, a.old)
 }
 
-// stage applies what belongs to one stage, all of it at once. All that fails is
-// reported, but nothing more is sent to an API server that does not answer.
+// stage applies what belongs to one stage, wave by wave, each once what it depends
+// on is ready. After the first stage its CRDs are served.
 func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
-	var work []*Step
-	for i := range p.Steps {
-		s := &p.Steps[i]
-		if stageOf(s.GroupKind) == stage && s.want != nil && s.done() == nil && (s.Action == Create || s.Action == Change || s.Action == Recreate) {
-			work = append(work, s)
+	for wave := range a.waves(stage) {
+		var work []*Step
+		for i := range p.Steps {
+			s := &p.Steps[i]
+			if s.rank == (rank{stage, wave}) && s.want != nil && s.done() == nil && (s.Action == Create || s.Action == Change || s.Action == Recreate) {
+				work = append(work, s)
+			}
+		}
+		if err := a.awaitDependencies(ctx, p, work); err != nil {
+			return err
+		}
+		if err := a.wave(ctx, work, stages[stage].name); err != nil {
+			return err
 		}
 	}
+	if stage == 0 {
+		return a.definitionsDone(ctx, p)
+	}
+	return nil
+}
+
+// wave carries out steps, all at once. All that fails is reported, but nothing more
+// is sent to an API server that does not answer.
+func (a *application) wave(ctx context.Context, work []*Step, name string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var failed *multierror.Error
@@ -323,7 +339,7 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 				}
 				return nil
 			}
-			a.tell("applying %s: %d of %d", stages[stage].name, done.Add(1), len(work))
+			a.tell("applying %s: %d of %d", name, done.Add(1), len(work))
 			return nil
 		})
 	}

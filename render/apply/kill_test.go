@@ -114,15 +114,21 @@ func TestInterrupt(t *testing.T) {
 }
 
 // variant is a random version of a package: some of many objects, with random
-// content, and a namespace and a CRD with instances among them.
+// content, and a namespace, a CRD with instances and chains of dependencies among them.
 func variant(random *rand.Rand) []string {
 	out := []string{configMap("always", fmt.Sprint(random.IntN(5)))}
 	if random.IntN(2) == 0 {
 		out = append(out, crd("kill.example.com", "v1", "Gizmo"), "{apiVersion: kill.example.com/v1, kind: Gizmo, metadata: {name: one}, spec: {size: 1}}")
 	}
+	last := "always"
 	for i := range 12 {
 		if random.IntN(2) == 0 {
-			out = append(out, configMap(fmt.Sprintf("settings%d", i), fmt.Sprint(random.IntN(3))))
+			name, metadata := fmt.Sprintf("settings%d", i), ""
+			if random.IntN(3) == 0 {
+				metadata = dependsOn("/namespaces/NS/ConfigMap/" + last)
+			}
+			out = append(out, configMap(name+metadata, fmt.Sprint(random.IntN(3))))
+			last = name
 		}
 		if random.IntN(2) == 0 {
 			out = append(out, strings.ReplaceAll(web, "name: web", fmt.Sprintf("name: web%d", i)))

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,10 +47,12 @@ type Step struct {
 	// Conflicts are the fields that others own.
 	Conflicts []FieldConflict `json:"conflicts,omitempty"`
 
-	want *object
-	ours bool       // it is skipped, and stays in the inventory
-	live liveObject // as the plan saw it
-	next liveObject // as a dry run left it; nil where there was none
+	want  *object
+	rank  rank       // when it is carried out
+	needs bool       // it is pruned before what it depends on
+	ours  bool       // it is skipped, and stays in the inventory
+	live  liveObject // as the plan saw it
+	next  liveObject // as a dry run left it; nil where there was none
 }
 
 // Title names the object of a step for people.
@@ -116,7 +119,7 @@ type object struct {
 // may be nil, the inventory and the dry run.
 func (a *application) decide(o *object) Step {
 	live := a.seen[o.id]
-	s := Step{ID: o.id, Version: o.mapping.GroupVersionKind.Version, File: o.file, Line: o.line, want: o, live: live, next: o.trial}
+	s := Step{ID: o.id, Version: o.mapping.GroupVersionKind.Version, File: o.file, Line: o.line, want: o, rank: a.ranks[o.id], live: live, next: o.trial}
 	is := func(action Action, reason string, args ...any) Step {
 		s.Action, s.Reason = action, fmt.Sprintf(reason, args...)
 		return s
@@ -178,7 +181,7 @@ func inheriting(o *object) string {
 // another UID, or no label of ours, and survives.
 func (a *application) decidePrune(e Entry) (Step, bool) {
 	live := a.seen[e.ID]
-	s := Step{Action: Skip, ID: e.ID, Version: e.Version, live: live}
+	s := Step{Action: Skip, ID: e.ID, Version: e.Version, rank: rank{stage: stageOf(e.GroupKind)}, live: live}
 	if live == nil {
 		return s, false // gone already
 	}
@@ -217,10 +220,10 @@ func (a *application) plan() *Plan {
 	}
 	for _, id := range a.deferred {
 		o := a.later[id]
-		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, Reason: "once its CRD is there"})
+		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: a.ranks[id], Reason: "once its CRD is there"})
 	}
 	for id, o := range a.local {
-		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, Reason: "its annotation says that it is for tools, not for a cluster"})
+		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: rank{stage: stageOf(id.GroupKind)}, Reason: "its annotation says that it is for tools, not for a cluster"})
 	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {
@@ -229,6 +232,7 @@ func (a *application) plan() *Plan {
 			}
 		}
 	}
+	a.arrangePruned(p)
 	p.sort()
 	return p
 }
@@ -238,13 +242,13 @@ func (p *Plan) sort() {
 	slices.SortFunc(p.Steps, func(x, y Step) int {
 		switch {
 		case x.Action == Prune && y.Action == Prune:
-			return compareIDs(y.ID, x.ID)
+			return cmp.Or(y.rank.compare(x.rank), compareIDs(y.ID, x.ID))
 		case x.Action == Prune:
 			return 1
 		case y.Action == Prune:
 			return -1
 		}
-		return compareIDs(x.ID, y.ID)
+		return cmp.Or(x.rank.compare(y.rank), compareIDs(x.ID, y.ID))
 	})
 }
 

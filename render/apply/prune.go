@@ -3,6 +3,8 @@ package apply
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,22 +16,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// prune deletes what the plan says, stage by stage from the last. It gives the
-// objects that are gone; others have finalizers that take their time.
+// prune deletes what the plan says, wave by wave from the last. It gives the
+// objects that are gone; others have finalizers that take their time. What an object
+// depends on is deleted once that object is gone, since it may see to its end.
 func (a *application) prune(ctx context.Context, p *Plan) (gone map[ID]bool, err error) {
 	gone = make(map[ID]bool)
+	byRank := make(map[rank][]*Step)
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Action == Prune && s.ID != a.last {
+			byRank[s.rank] = append(byRank[s.rank], s)
+		}
+	}
 	var lock sync.Mutex
-	for stage := len(stages) - 1; stage >= 0; stage-- {
+	for _, r := range slices.Backward(slices.SortedFunc(maps.Keys(byRank), rank.compare)) {
 		var failed *multierror.Error
 		var group errgroup.Group
 		group.SetLimit(parallel)
-		for i := range p.Steps {
-			s := &p.Steps[i]
-			if s.Action != Prune || s.ID == a.last || stageOf(s.GroupKind) != stage {
-				continue
-			}
+		for _, s := range byRank[r] {
 			group.Go(func() error {
 				left, err := a.cluster.delete(ctx, a.mappings[s.ID], s)
+				if left && err == nil && s.needs {
+					a.tell("waiting until %s is gone", title(s.ID))
+					err = a.cluster.awaitGone(ctx, a.mappings[s.ID], s, a.timeout())
+					left = err != nil
+				}
 				lock.Lock()
 				defer lock.Unlock()
 				gone[s.ID] = err == nil && !left

@@ -53,4 +53,5 @@ var (
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	secretKind    = schema.GroupKind{Kind: "Secret"}
 	configMapKind = schema.GroupKind{Kind: "ConfigMap"}
+	jobKind       = schema.GroupKind{Group: "batch", Kind: "Job"}
 )

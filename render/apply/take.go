@@ -62,7 +62,10 @@ func (a *application) take(objects []Object) error {
 		}
 		a.wanted[id] = &object{id: id, file: o.File, line: o.Line, mapping: m, body: o.Unstructured}
 	}
-	return failed.ErrorOrNil()
+	if err := failed.ErrorOrNil(); err != nil {
+		return err
+	}
+	return a.arrange()
 }
 
 // placeOf says where the package has an object; "" where it has none.

@@ -105,7 +105,7 @@ func (a *application) needs(o *object) string {
 		switch {
 		case other.id.GroupKind == crdKind && a.defines(other, o) && a.changes(other):
 			return "not tried before: " + title(other.id) + " comes with it"
-		case a.seen[other.id] == nil && stageOf(other.id.GroupKind) < stageOf(o.id.GroupKind) && missing(o.refusal) && mentions(o.refusal, other.id.Name):
+		case a.seen[other.id] == nil && a.ranks[other.id].compare(a.ranks[o.id]) < 0 && missing(o.refusal) && mentions(o.refusal, other.id.Name):
 			return "not tried before: " + title(other.id) + " comes with it"
 		}
 	}

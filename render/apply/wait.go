@@ -44,7 +44,40 @@ type target struct {
 	id      ID
 	mapping *meta.RESTMapping
 	latest  liveObject
-	expires bool // a Job that deletes itself when it is done
+
+	expires  bool // a Job that deletes itself when it is done
+	finishes bool // a Job counts when it is complete, not when it has begun
+}
+
+// health of a target. kstatus calls a Job current as soon as it has begun.
+func (t *target) health() Health {
+	h := healthOf(t.latest)
+	switch {
+	case !t.finishes || t.id.GroupKind != jobKind:
+	case t.latest == nil && t.expires:
+		return Health{Status: string(status.FailedStatus), Message: "it was gone before it was seen to be complete: raise its ttlSecondsAfterFinished"}
+	case h.good() && !hasCondition(t.latest, "Complete"):
+		h.Status = string(status.InProgressStatus)
+	}
+	return h
+}
+
+func hasCondition(u liveObject, kind string) bool {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, ok := c.(map[string]any)
+		return ok && condition["type"] == kind && condition["status"] == "True"
+	})
+}
+
+func targetOf(s *Step) *target {
+	t := &target{id: s.ID, mapping: s.want.mapping, latest: s.live}
+	if w := s.done(); w != nil {
+		t.latest = w
+	}
+	_, t.expires, _ = unstructured.NestedFieldNoCopy(s.want.body.Object, "spec", "ttlSecondsAfterFinished")
+	t.expires = t.expires && s.GroupKind == jobKind
+	return t
 }
 
 // healthTargets are the objects that the plan applied or found as they should be.
@@ -55,13 +88,7 @@ func (a *application) healthTargets(p *Plan) []*target {
 		if s.want == nil || s.Action == Skip {
 			continue
 		}
-		t := &target{id: s.ID, mapping: s.want.mapping, latest: s.live}
-		if w := s.done(); w != nil {
-			t.latest = w
-		}
-		_, t.expires, _ = unstructured.NestedFieldNoCopy(s.want.body.Object, "spec", "ttlSecondsAfterFinished")
-		t.expires = t.expires && s.GroupKind == schema.GroupKind{Group: "batch", Kind: "Job"}
-		out = append(out, t)
+		out = append(out, targetOf(s))
 	}
 	return out
 }
@@ -93,14 +120,14 @@ const mostWaiting = 20
 func (c *Cluster) wait(ctx context.Context, p Package, targets []*target, opt Options) error {
 	total, began := len(targets), time.Now()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		targets = slices.DeleteFunc(targets, func(t *target) bool { return healthOf(t.latest).good() || t.latest == nil && t.expires })
+		targets = slices.DeleteFunc(targets, func(t *target) bool { return t.health().good() || t.latest == nil && t.expires && !t.finishes })
 		if len(targets) == 0 {
 			return nil
 		}
 		var waiting, failed []Waiting
 		pods := c.troubles(ctx, targets)
 		for _, t := range targets {
-			w := Waiting{ID: t.id, Health: healthOf(t.latest), Pods: pods[t.id]}
+			w := Waiting{ID: t.id, Health: t.health(), Pods: pods[t.id]}
 			waiting = append(waiting, w)
 			if w.bad() {
 				failed = append(failed, w)
