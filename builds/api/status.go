@@ -62,6 +62,7 @@ const (
 	ReasonResultsForged    = "ResultsForged"
 	ReasonImageMismatch    = "ImageMismatch"
 	ReasonRegistryRefused  = "RegistryRefused"
+	ReasonSBOMInvalid      = "SBOMInvalid"
 	ReasonAttestKeyMissing = "AttestKeyMissing"
 
 	ReasonMissingParameters  = "MissingParameterValues"
@@ -238,6 +239,13 @@ type Attestation struct {
 	Provenance string `json:"provenance"`
 	// ProvenanceDigest is of the provenance, the predicate of its statement, in JSON.
 	ProvenanceDigest string `json:"provenanceDigest"`
+	// SBOM is where cosign's tag format has the bill of materials, which describes the
+	// image or, of several platforms, one of them. Omitted, no step makes one.
+	// +optional
+	SBOM string `json:"sbom,omitempty"`
+	// SBOMDigest is of the document as the step wrote it.
+	// +optional
+	SBOMDigest string `json:"sbomDigest,omitempty"`
 }
 
 // SourceStatus is the revision that was built.

@@ -51,6 +51,10 @@ type Built struct {
 	Image string
 	// Digest is "sha256:" and 64 hexadecimal digits.
 	Digest string
+	// SBOM is the digest of the bill of materials, a blob beside the image; "" where no
+	// step reports one. What the registry has there is for the caller to judge, with
+	// ReadSBOM.
+	SBOM string
 	// Provenance is the predicate of SLSA v1. The same run has the same.
 	Provenance sign.Provenance
 }
@@ -78,6 +82,7 @@ type inspection struct {
 	tasks    []*task // in the pipeline's order
 	image    string
 	digest   string
+	sbom     string
 	commit   string
 }
 
@@ -106,7 +111,7 @@ func Check(o Observed) (*Built, error) {
 			return nil, err
 		}
 	}
-	return &Built{Image: i.image, Digest: i.digest, Provenance: provenance}, nil
+	return &Built{Image: i.image, Digest: i.digest, SBOM: i.sbom, Provenance: provenance}, nil
 }
 
 // checkRun makes sure that the run is ours, made of the spec as it is, and over.
@@ -238,7 +243,9 @@ func (i *inspection) checkResults() error {
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
 		return refuse(api.ReasonResultInvalid, wrongStep, "the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
-	return nil
+	var err error
+	i.sbom, err = i.sbomDigest()
+	return err
 }
 
 // canonical text of a value, to compare by.

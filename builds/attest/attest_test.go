@@ -141,8 +141,8 @@ func TestProvenance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if built.Image != image || built.Digest != digest {
-				t.Errorf("image %s@%s", built.Image, built.Digest)
+			if built.Image != image || built.Digest != digest || built.SBOM != attesttest.DigestOf(attesttest.SBOM(digest)) {
+				t.Errorf("image %s@%s, SBOM %s", built.Image, built.Digest, built.SBOM)
 			}
 			p := built.Provenance
 			if p.BuildDefinition.BuildType != "https://armature.dev/agent-build/v1" || p.RunDetails.Builder.ID != "https://armature.dev/builders/prod" || p.RunDetails.Metadata.InvocationID != "run" {
@@ -335,6 +335,13 @@ func TestRefusals(t *testing.T) {
 		"another commit": {func(f fixture) {
 			f.report("github-clone", "CHAINS-GIT_COMMIT", strings.Repeat("b", 40), true, true, true)
 		}, api.ReasonResultInvalid, "CHAINS-GIT_COMMIT"},
+		"TaskRun's SBOM digest forged": {func(f fixture) { f.report("sbom", "SBOM_DIGEST", other, false, true, true) }, api.ReasonResultsForged, "SBOM_DIGEST of TaskRun"},
+		"SBOM digest with words":       {func(f fixture) { f.report("sbom", "SBOM_DIGEST", "the digest", true, true, true) }, api.ReasonResultInvalid, "SBOM_DIGEST is not a digest"},
+		"SBOM digest not reported": {func(f fixture) {
+			tr, pod := f.task("sbom")
+			tr.Status.Results = nil
+			pod.Status.ContainerStatuses[len(pod.Status.ContainerStatuses)-1].State.Terminated.Message = ""
+		}, api.ReasonResultInvalid, "SBOM_DIGEST is not a digest"},
 		"a report that is not JSON": {func(f fixture) {
 			_, pod := f.task("github-clone")
 			pod.Status.ContainerStatuses[0].State.Terminated.Message = "{"

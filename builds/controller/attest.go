@@ -34,8 +34,8 @@ import (
 
 // A run of an attested mode that succeeded is not the end: the controller looks at
 // all that the run left, asks the registry what is under the image's name, signs the
-// image and its provenance with a key of its own namespace, and only then is the
-// build Ready. Registries are strangers like Git servers, so that this happens in a
+// image, its bill of materials and its provenance with a key of its own namespace, and
+// only then is the build Ready. Registries are strangers like Git servers, so that this happens in a
 // queue of its own, and no reconcile waits for it.
 //
 // Nothing is remembered between the end of a run and status.attestation. Whoever is
@@ -43,7 +43,7 @@ import (
 // the same statement and, with an ECDSA key, the same signature.
 
 const (
-	// attestTimeout bounds one attempt: at most two signatures and the reading around
+	// attestTimeout bounds one attempt: at most three signatures and the reading around
 	// them.
 	attestTimeout = 3 * time.Minute
 	// maxChildren of a run that are looked at.
@@ -81,10 +81,17 @@ func setAttested(v verdict, reason string, status *api.AgentBuildStatus, set fun
 	case v.refused:
 		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
 	case a != nil && a.RunUID == run.UID:
-		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("the image and its provenance by %s are signed", a.BuilderID))
+		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed", signedThings(a), a.BuilderID))
 	case v.attest, !run.succeeded():
 		set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
 	}
+}
+
+func signedThings(a *api.Attestation) string {
+	if a.SBOM == "" {
+		return "the image and its provenance"
+	}
+	return "the image, its SBOM and its provenance"
 }
 
 // attest a run, or look what came of it.
@@ -135,9 +142,18 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	if err != nil {
 		return none, err
 	}
+	materials, err := r.readBill(ctx, observed.Build, built, artifact, to)
+	if err != nil {
+		return none, err
+	}
 	session, err := to.Open(ctx)
 	if err != nil {
 		return none, fmt.Errorf("the key in Secret %s/%s: %w", r.Namespace, r.AttestKey, err)
+	}
+	if materials != nil {
+		if err := session.Attest(ctx, materials.of, materials.kind, materials.document); err != nil {
+			return none, registryFault(observed.Build, artifact, err)
+		}
 	}
 	if err := session.Sign(ctx, artifact); err != nil {
 		return none, registryFault(observed.Build, artifact, err)
@@ -145,21 +161,27 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	if err := session.Attest(ctx, artifact, sign.PredicateType, built.Provenance); err != nil {
 		return none, registryFault(observed.Build, artifact, err)
 	}
-	return attestation(uid, built, artifact)
+	return attestation(uid, built, artifact, materials)
 }
 
 // attestation is what status says of what was signed.
-func attestation(run types.UID, built *attest.Built, artifact name.Digest) (api.Attestation, error) {
+func attestation(run types.UID, built *attest.Built, artifact name.Digest, materials *bill) (api.Attestation, error) {
 	text, err := json.Marshal(built.Provenance)
 	if err != nil {
 		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	tag := artifact.Context().Name() + ":" + strings.Replace(artifact.DigestStr(), ":", "-", 1)
-	return api.Attestation{
+	tag := func(d name.Digest) string {
+		return d.Context().Name() + ":" + strings.Replace(d.DigestStr(), ":", "-", 1)
+	}
+	out := api.Attestation{
 		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
-		Signature: tag + ".sig", Provenance: tag + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
-	}, nil
+		Signature: tag(artifact) + ".sig", Provenance: tag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+	}
+	if materials != nil {
+		out.SBOM, out.SBOMDigest = tag(materials.of)+".att", built.SBOM
+	}
+	return out, nil
 }
 
 // observeRun reads from the API server what concerns a run.

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,8 @@ type shop struct {
 	// busy is how many of a hundred requests are answered with 503.
 	busy int
 	slow time.Duration
+	// instead answers a request of the controller's; false leaves it to the registry.
+	instead func(http.ResponseWriter, *http.Request) bool
 }
 
 func newShop(t *testing.T, referrers bool) *shop {
@@ -85,6 +88,9 @@ func newShop(t *testing.T, referrers bool) *shop {
 			time.Sleep(time.Duration(rand.Int64N(int64(s.slow) + 1)))
 			if s.fails.Add(-1) >= 0 || rand.IntN(100) < s.busy {
 				http.Error(w, "busy: secret-of-another-service", http.StatusServiceUnavailable)
+				return
+			}
+			if s.instead != nil && s.instead(w, r) {
 				return
 			}
 		}
@@ -106,7 +112,7 @@ func (s *shop) ref(t testing.TB, text string) name.Reference {
 	return ref
 }
 
-// push an image of its own, and give its digest.
+// push an image of its own with its bill of materials, and give its digest.
 func (s *shop) push(t testing.TB, tag string) string {
 	t.Helper()
 	img, err := random.Image(64, 1)
@@ -120,7 +126,17 @@ func (s *shop) push(t testing.TB, tag string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.keep(t, tag, attesttest.SBOM(digest.String()))
 	return digest.String()
+}
+
+// keep a bill of materials as the step sbom-attach does, beside its image.
+func (s *shop) keep(t testing.TB, tag string, document []byte) {
+	t.Helper()
+	layer := static.NewLayer(document, "application/spdx+json")
+	if err := remote.WriteLayer(s.ref(t, tag).Context(), layer, s.options()...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // statements counts what is attached to an image: signatures and attestations in
@@ -169,11 +185,12 @@ func (s *shop) predicate(t testing.TB, repository string, d v1.Descriptor) strin
 	return manifest.Annotations["dev.sigstore.bundle.predicateType"]
 }
 
-// once fails unless an image has exactly one signature and one provenance in each form.
+// once fails unless an image has exactly one signature, one bill of materials and one
+// provenance in each form.
 func (s *shop) once(t testing.TB, repository, digest string) {
 	t.Helper()
 	signatures, attestations, bundles := s.statements(t, repository, digest)
-	if signatures != 1 || attestations != 1 || len(bundles) != 2 || bundles["https://sigstore.dev/cosign/sign/v1"] != 1 || bundles[sign.PredicateType] != 1 {
+	if signatures != 1 || attestations != 2 || len(bundles) != 3 || bundles["https://sigstore.dev/cosign/sign/v1"] != 1 || bundles[sign.PredicateType] != 1 || bundles[sign.SPDXType] != 1 {
 		t.Errorf("%s has %d signatures, %d attestations and bundles %v, want one of each", repository, signatures, attestations, bundles)
 	}
 }
@@ -184,6 +201,18 @@ func (s *shop) nothing(t testing.TB, repository, digest string) {
 	if signatures, attestations, bundles := s.statements(t, repository, digest); signatures+attestations+len(bundles) != 0 {
 		t.Errorf("%s has %d signatures, %d attestations and bundles %v, want nothing", repository, signatures, attestations, bundles)
 	}
+}
+
+// policy demands what the controller attests of builds of https://github.com/org/weather by
+// a builder.
+func (s *shop) policy(t testing.TB, builder string) sign.Policy {
+	t.Helper()
+	public := filepath.Join(t.TempDir(), "cosign.pub")
+	if err := os.WriteFile(public, attestKey.pair().PublicBytes, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, SBOM: true,
+		Builders: []sign.TrustedBuilder{{ID: builder, Level: 2}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
 }
 
 // sold makes a build of mode prod whose image goes to a registry.
@@ -251,9 +280,9 @@ func (w *world) runOf(build string) *tektonv1.PipelineRun {
 	return out
 }
 
-// A run of prod is attested before the build is Ready: signature and provenance in
-// both forms, which a policy that names builder, source and level accepts, and each
-// single change of it refuses.
+// A run of prod is attested before the build is Ready: signature, bill of materials and
+// provenance in both forms, which a policy that demands an SBOM and names builder, source
+// and level accepts, and each single change of it refuses.
 func TestAttested(t *testing.T) {
 	for what, referrers := range map[string]bool{"referrers": true, "no referrers": false} {
 		t.Run(what, func(t *testing.T) {
@@ -270,7 +299,7 @@ func TestAttested(t *testing.T) {
 			b = w.phase("weather", api.PhaseSucceeded)
 			image := s.host + "/weather:v1@" + digest
 			a := b.Status.Attestation
-			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.Level != 2 || a.BuilderID != "https://armature.dev/builders/prod" {
+			if b.Status.BuiltImage != image || a == nil || a.Image != image || a.RunUID != run.UID || a.SBOMDigest != attesttest.DigestOf(attesttest.SBOM(digest)) || a.SBOM != a.Provenance || a.Level != 2 || a.BuilderID != "https://armature.dev/builders/prod" {
 				t.Fatalf("builtImage %s, attestation %+v", b.Status.BuiltImage, a)
 			}
 			if c := condition(b, api.ConditionAttested); c.Status != metav1.ConditionTrue || condition(b, api.ConditionReady).Status != metav1.ConditionTrue {
@@ -278,14 +307,8 @@ func TestAttested(t *testing.T) {
 			}
 			s.once(t, "weather", digest)
 
-			public := filepath.Join(t.TempDir(), "cosign.pub")
-			w.must(os.WriteFile(public, attestKey.pair().PublicBytes, 0o600))
-			policy := func() sign.Policy {
-				return sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2,
-					Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: 2}}, Sources: []sign.Source{{Repository: "https://github.com/org/weather"}}}}
-			}
 			artifact := s.ref(t, "weather@"+digest).(name.Digest)
-			if _, err := sign.Verify(t.Context(), artifact, policy()); err != nil {
+			if _, err := sign.Verify(t.Context(), artifact, s.policy(t, a.BuilderID)); err != nil {
 				t.Error(err)
 			}
 			for change, edit := range map[string]func(*sign.Builds){
@@ -296,9 +319,8 @@ func TestAttested(t *testing.T) {
 				},
 				"source": func(b *sign.Builds) { b.Sources[0].Repository += "2" },
 				"branch": func(b *sign.Builds) { b.Sources[0].Branches = []string{"main"} }, // a commit was ordered
-				"sbom":   func(b *sign.Builds) { b.SBOM = true },
 			} {
-				p := policy()
+				p := s.policy(t, a.BuilderID)
 				edit(p.Builds)
 				if _, err := sign.Verify(t.Context(), artifact, p); err == nil {
 					t.Errorf("with another %s it passes", change)

@@ -31,11 +31,12 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // A production image is tested and scanned and has its SBOM attached by the pipeline;
-// the controller signs it and its provenance with the platform's key, and cosign 2 and 3
-// confirm both. With another key, or for an image that somebody swapped in with the
+// the controller signs it, its SBOM and its provenance with the platform's key, and cosign 2
+// and 3 confirm all three. With another key, or for an image that somebody swapped in with the
 // signature copied along, they do not.
 func TestProductionImagesAreSigned(t *testing.T) {
 	t.Parallel()
@@ -61,14 +62,20 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	attested := &cosign.CheckOpts{SigVerifier: key, ClaimVerifier: cosign.IntotoSubjectClaimVerifier, IgnoreTlog: true}
 	attestations, _, err := cosign.VerifyImageAttestations(t.Context(), image, attested)
 	must(t, err)
-	if len(attestations) != 1 {
-		t.Fatalf("%d attestations", len(attestations))
+	statements := map[string]string{}
+	for _, attestation := range attestations {
+		kind, statement := statementOf(t, attestation)
+		statements[kind] = statement
 	}
-	kind, statement := statementOf(t, attestations[0])
-	if kind != "https://slsa.dev/provenance/v1" || !strings.Contains(statement, `"gitCommit":"`+commit+`"`) || !strings.Contains(statement, "@refs/heads/main") {
-		t.Errorf("no provenance of commit %s is attested, but %s: %s", commit, kind, statement)
+	provenance, sbom := statements[sign.PredicateType], statements[sign.SPDXType]
+	if len(attestations) != 2 || !strings.Contains(provenance, `"gitCommit":"`+commit+`"`) || !strings.Contains(provenance, "@refs/heads/main") {
+		t.Errorf("no provenance of commit %s is attested, but %v", commit, statements)
 	}
-	t.Logf("the statement:\n%s", statement)
+	t.Logf("the provenance:\n%s", provenance)
+	_, hex, _ := strings.Cut(digest, ":")
+	if !strings.Contains(sbom, `"spdxVersion":"SPDX-2.`) || !strings.Contains(sbom, `"checksumValue":"`+hex+`"`) || build.Status.Attestation.SBOMDigest == "" {
+		t.Errorf("no SBOM of %s is attested, but %s", digest, sbom)
+	}
 	for _, program := range []string{"cosign", "cosign3"} {
 		file, err := programs.Find(program)
 		if errors.Is(err, programs.ErrMissing) {
@@ -76,7 +83,7 @@ func TestProductionImagesAreSigned(t *testing.T) {
 			continue
 		}
 		must(t, err)
-		for _, args := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
+		for _, args := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}, {"verify-attestation", "--type", "spdxjson"}} {
 			args = append(args, "--insecure-ignore-tlog=true", "--key", public, image.String())
 			if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
 				t.Errorf("%s %v: %v\n%s", program, args, err, out)

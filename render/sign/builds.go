@@ -52,10 +52,11 @@ type Source struct {
 	Branches []string `json:"branches,omitempty"`
 }
 
-// Types of the attestations that Builds reads.
+// Types of the attestations that Builds reads. SPDXType and CycloneDXType are of bills
+// of materials.
 const (
-	spdxType      = "https://spdx.dev/Document"
-	cycloneDXType = "https://cyclonedx.org/bom"
+	SPDXType      = "https://spdx.dev/Document"
+	CycloneDXType = "https://cyclonedx.org/bom"
 	scanType      = "https://in-toto.io/attestation/vulns/v0.2"
 )
 
@@ -231,8 +232,8 @@ func splitSource(uri string) (repository, ref string) {
 // contents judges what an image is made of.
 func (t trust) contents(ctx context.Context, e *evidence, b *Builds) error {
 	if b.SBOM {
-		if _, err := t.attested(ctx, e, spdxType); err != nil {
-			if _, other := t.attested(ctx, e, cycloneDXType); other != nil {
+		if _, err := t.attested(ctx, e, SPDXType); err != nil {
+			if _, other := t.attested(ctx, e, CycloneDXType); other != nil {
 				return fmt.Errorf("bill of materials: %w", errors.Join(err, other))
 			}
 		}

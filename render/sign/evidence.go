@@ -61,7 +61,7 @@ func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool, tran
 	if transport == nil {
 		transport = oci.Transport()
 	}
-	return store{append(opt.Remote(ctx), remote.WithTransport(bounded{transport}))}
+	return store{append(opt.Remote(ctx), remote.WithTransport(Bounded(transport)))}
 }
 
 // cosign gives the store's options as cosign's functions take them.
@@ -69,7 +69,10 @@ func (s store) cosign() []ociremote.Option {
 	return []ociremote.Option{ociremote.WithRemoteOptions(s.options...)}
 }
 
-// bounded limits what each answer of a registry may contain.
+// Bounded limits what each answer of a registry to a GET may contain: MaxManifest and
+// MaxAttachment.
+func Bounded(t http.RoundTripper) http.RoundTripper { return bounded{t} }
+
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -3,6 +3,7 @@
 package attesttest
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -27,7 +28,19 @@ type Played struct {
 	Pods map[types.UID]*corev1.Pod
 }
 
-// Succeed ends a run whose image has a digest. Objects get UIDs that follow from their
+// SBOM is a bill of materials (SPDX) of an image with a digest, as the step sbom makes it.
+func SBOM(digest string) []byte {
+	const format = `{"spdxVersion":"SPDX-2.3","SPDXID":"SPDXRef-DOCUMENT","name":"weather","packages":[` +
+		`{"name":"weather","SPDXID":"SPDXRef-Root","checksums":[{"algorithm":"SHA256","checksumValue":"%s"}]},` +
+		`{"name":"setuptools","SPDXID":"SPDXRef-Package","versionInfo":"69.0.0"}],` +
+		`"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-Root"}]}`
+	return fmt.Appendf(nil, format, strings.TrimPrefix(digest, "sha256:"))
+}
+
+// DigestOf some content: "sha256:" and 64 hexadecimal digits.
+func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
+
+// Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. Objects get UIDs that follow from their
 // names.
 func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string) Played {
 	begun := run.CreationTimestamp.Time
@@ -37,6 +50,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
 		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
 		"url": "https://git.example/x", "CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile", "layout-digest": digest,
+		"SBOM_DIGEST": DigestOf(SBOM(digest)),
 	}
 	texts := map[string]string{}
 	arrays := map[string][]string{}

@@ -1,0 +1,124 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// The bill of materials of a run is a blob beside its image. The step that made it
+// reports its digest, and by this digest alone it is read: what refers to the image,
+// and under which tag, is anybody's who may push.
+
+const (
+	// maxSBOM is of a bill of materials, in bytes. It is held in memory several times
+	// while it is signed and read back.
+	maxSBOM = 8 << 20
+	// sbomTimeout bounds the reading of one.
+	sbomTimeout = time.Minute
+)
+
+// bill of materials that is to be attested.
+type bill struct {
+	of       name.Digest
+	kind     string
+	document json.RawMessage
+}
+
+// readBill reads the bill of materials that a run reported, nil where it reported none.
+func (r *Reconciler) readBill(ctx context.Context, build *api.AgentBuild, built *attest.Built, image name.Digest, to sign.Signer) (*bill, error) {
+	if built.SBOM == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sbomTimeout)
+	defer cancel()
+	reach := oci.Options{Keychain: to.Keychain}
+	options := append(reach.Remote(ctx), remote.WithTransport(sign.Bounded(to.Transport)))
+	at := image.Context().Digest(built.SBOM)
+	document, err := readBlob(at, options)
+	var answer *transport.Error
+	switch {
+	case errors.Is(err, errTooLarge):
+		return nil, invalidSBOM(build, "%s has more than %d MiB", at, maxSBOM>>20)
+	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
+		return nil, invalidSBOM(build, "the registry does not have %s, which the run reported", at)
+	case err != nil:
+		return nil, registryFault(build, at, err)
+	}
+	read, err := attest.ReadSBOM(document)
+	if err != nil {
+		return nil, invalidSBOM(build, "%s: %v", at, err)
+	}
+	out := &bill{of: image.Context().Digest(read.Of), kind: read.Type, document: document}
+	if read.Of == built.Digest {
+		return out, nil
+	}
+	parts, err := platforms(image, options)
+	if err != nil {
+		return nil, registryFault(build, image, err)
+	}
+	if !slices.Contains(parts, read.Of) {
+		return nil, invalidSBOM(build, "%s describes the image %s, and the run built %s", at, read.Of, built.Digest)
+	}
+	return out, nil
+}
+
+func invalidSBOM(build *api.AgentBuild, format string, args ...any) *krm.Finding {
+	return place(build).Fault(api.ReasonSBOMInvalid, "the SBOM: "+fmt.Sprintf(format, args...),
+		"see docs/builds.md on attestation for what a step has to leave, then start again with `armature build rerun`")
+}
+
+var errTooLarge = errors.New("it is too large")
+
+// readBlob reads a blob of at most maxSBOM bytes, which has to have its digest.
+func readBlob(at name.Digest, options []remote.Option) ([]byte, error) {
+	blob, err := remote.Layer(at, options...)
+	if err != nil {
+		return nil, err
+	}
+	content, err := blob.Compressed() // as it was sent; compares what comes with the digest
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	document, err := io.ReadAll(io.LimitReader(content, maxSBOM+1))
+	if err == nil && len(document) > maxSBOM {
+		err = errTooLarge
+	}
+	return document, err
+}
+
+// platforms are the digests of the images that an image of several platforms lists, nil
+// for another image.
+func platforms(image name.Digest, options []remote.Option) (digests []string, _ error) {
+	found, err := remote.Get(image, options...)
+	if err != nil || !found.MediaType.IsIndex() {
+		return nil, err
+	}
+	var index v1.IndexManifest
+	if err := json.Unmarshal(found.Manifest, &index); err != nil {
+		return nil, err
+	}
+	for _, m := range index.Manifests {
+		if m.MediaType.IsImage() {
+			digests = append(digests, m.Digest.String())
+		}
+	}
+	return digests, nil
+}
