@@ -46,6 +46,9 @@ const (
 	// attestTimeout bounds one attempt: at most three signatures and the reading around
 	// them.
 	attestTimeout = 3 * time.Minute
+	// attestRunning and attestRunningOfOne bound the attempts at once: of all, and of one
+	// namespace. One with a bill of materials of maxSBOM takes about 100 MiB of memory.
+	attestRunning, attestRunningOfOne = 6, 2
 	// maxChildren of a run that are looked at.
 	maxChildren = 128
 	// Fields of the key's Secret, as cosign makes them.

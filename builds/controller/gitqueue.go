@@ -33,6 +33,9 @@ type questions[T any] struct {
 	wake func(types.NamespacedName)
 	// within is what a question may take; zero means gitTimeout.
 	within time.Duration
+	// most and mostOfOne bound the questions at once, of all and of one namespace; zero
+	// means gitRunning and gitRunningOfOne.
+	most, mostOfOne int
 	// over ends the questions under way; nil never does.
 	over context.Context
 
@@ -148,8 +151,10 @@ func (g *questions[T]) enqueue(call *inquiry[T]) {
 
 // dispatch what may run now, a question of each namespace in turn.
 func (g *questions[T]) dispatch() {
-	for g.total < gitRunning {
-		i := slices.IndexFunc(g.turns, func(namespace string) bool { return g.running[namespace] < gitRunningOfOne })
+	for g.total < cmp.Or(g.most, gitRunning) {
+		i := slices.IndexFunc(g.turns, func(namespace string) bool {
+			return g.running[namespace] < cmp.Or(g.mostOfOne, gitRunningOfOne)
+		})
 		if i < 0 {
 			return
 		}

@@ -206,6 +206,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		}
 	}
 	r.attests.wake, r.attests.within, r.attests.over = r.git.wake, attestTimeout, ctx
+	r.attests.most, r.attests.mostOfOne = attestRunning, attestRunningOfOne
 	for _, c := range r.metrics.collectors() {
 		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return fmt.Errorf("registering metrics: %w", err)
