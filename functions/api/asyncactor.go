@@ -45,6 +45,50 @@ type AsyncActorSpec struct {
 	Volumes      []map[string]any  `json:"volumes,omitempty"`
 	// Resiliency says what the sidecar does about failures. Default: nothing.
 	Resiliency *AsyaResiliency `json:"resiliency,omitempty"`
+	// StateProxy are stores that the handler sees as files.
+	StateProxy []AsyaState `json:"stateProxy,omitempty"`
+	// InitContainers and Sidecars are more containers of the pod, as in any pod. They
+	// are of generation next, and no name begins with "asya-".
+	InitContainers []map[string]any `json:"initContainers,omitempty"`
+	Sidecars       []map[string]any `json:"sidecars,omitempty"`
+	// Tracing is of generation next.
+	Tracing *AsyaTracing `json:"tracing,omitempty"`
+}
+
+// AsyaState is a store that the handler sees as files below a path. A connector, one
+// more container of the pod, reads and writes the store.
+type AsyaState struct {
+	// Name is a DNS label of at most 46 characters, after which the connector is named
+	// asya-state-proxy-<name>. Required, and unique in the actor.
+	Name string `json:"name"`
+	// Mount.Path is absolute. Required.
+	Mount AsyaStateMount `json:"mount"`
+	// WriteMode is buffered (the default: a file is sent when it is closed) or
+	// passthrough (as it is written, without seeking).
+	WriteMode string        `json:"writeMode,omitempty"`
+	Connector AsyaConnector `json:"connector"`
+}
+
+// AsyaStateMount is where the handler sees a store.
+type AsyaStateMount struct {
+	Path string `json:"path"`
+}
+
+// AsyaConnector is the container of a store.
+type AsyaConnector struct {
+	// Image is required.
+	Image string `json:"image"`
+	// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
+	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+	// Env and Resources are those of a container. Default: none.
+	Env       []map[string]any `json:"env,omitempty"`
+	Resources map[string]any   `json:"resources,omitempty"`
+}
+
+// AsyaTracing says where the sidecar sends its traces.
+type AsyaTracing struct {
+	// Endpoint is that of OTLP: tempo:4317. Default: none.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // AsyaSecretRef names a Secret in the namespace of the actor.
@@ -123,6 +167,30 @@ type AsyaScaling struct {
 	// QueueLength is how many messages one replica is good for. Default 5.
 	QueueLength *int          `json:"queueLength,omitempty"`
 	Advanced    *AsyaAdvanced `json:"advanced,omitempty"`
+	// AdditionalTriggers follow that of the queue. They are of actors without
+	// spec.workload.
+	AdditionalTriggers []AsyaTrigger `json:"additionalTriggers,omitempty"`
+}
+
+// AsyaTrigger is a trigger of KEDA.
+type AsyaTrigger struct {
+	// Type and Metadata are those of a scaler of KEDA. Required.
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata"`
+	// Name is that in a formula; "queue" is the trigger of the actor's queue.
+	Name string `json:"name,omitempty"`
+	// AuthenticationRef names a TriggerAuthentication, or a ClusterTriggerAuthentication.
+	AuthenticationRef *AsyaAuthenticationRef `json:"authenticationRef,omitempty"`
+	// MetricType is AverageValue, Value or Utilization. Default: the scaler's.
+	MetricType       string `json:"metricType,omitempty"`
+	UseCachedMetrics *bool  `json:"useCachedMetrics,omitempty"`
+}
+
+// AsyaAuthenticationRef names what a trigger logs in with.
+type AsyaAuthenticationRef struct {
+	Name string `json:"name"`
+	// Kind is TriggerAuthentication (the default) or ClusterTriggerAuthentication.
+	Kind string `json:"kind,omitempty"`
 }
 
 // AsyaAdvanced is KEDA's "advanced".

@@ -120,6 +120,7 @@ func (e *expander) workload() {
 	e.runtime()
 	e.addSidecar()
 	e.podSpec()
+	e.states()
 	spec := object("selector", object("matchLabels", e.selector()))
 	if e.kind() == "StatefulSet" {
 		spec = object("serviceName", e.Name, "selector", object("matchLabels", e.selector()))
@@ -225,6 +226,9 @@ func (e *expander) sidecarEnv() (env []any) {
 		all = append(all, variable(name, e.timeout()))
 	}
 	all = append(all, e.resiliency()...)
+	if t := e.actor.Spec.Tracing; t != nil && t.Endpoint != "" {
+		all = append(all, variable("OTEL_EXPORTER_OTLP_ENDPOINT", t.Endpoint))
+	}
 	all = append(all, e.transport.env(e)...)
 	all = append(all, variable("ASYA_SOCKET_DIR", socketDir))
 	for _, v := range all {

@@ -27,6 +27,8 @@ func (e *expander) check() {
 		e.checkPods()
 	}
 	e.checkNumbers()
+	e.checkResiliency()
+	e.checkStates()
 	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
 		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
 	}
@@ -43,7 +45,7 @@ func (e *expander) readTemplate() {
 		e.readShort()
 		return
 	}
-	if e.Has("spec.image") {
+	if e.Has("spec.image") && e.actor.Spec.Workload.Template == nil {
 		return // reported
 	}
 	tree, err := e.Parse()
@@ -89,10 +91,15 @@ func (e *expander) checkContainers() {
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for i, c := range elements(e.template, "spec", list) {
 			at := fmt.Sprintf("%s.%s[%d]", e.podAt(), list, i)
-			if e.short {
+			if e.short && list == "containers" {
 				at = e.podAt()
+				if i > 0 {
+					at = fmt.Sprintf("spec.sidecars[%d]", i-1)
+				}
 			}
 			switch name := scalarOf(c, "name"); {
+			case e.short && at != e.podAt() && strings.HasPrefix(name, "asya-"):
+				e.error("reserved-container", at+".name", "names of containers that begin with asya- are those of Asya", "rename it")
 			case name == Sidecar:
 				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
 			case name == Runtime && list == "containers":
@@ -114,12 +121,13 @@ func (e *expander) checkRuntime(c *yaml.RNode, at string) {
 			"remove it; say which Python in spec.workload.pythonExecutable, and what to run in the variable ASYA_HANDLER")
 	}
 	for i, v := range elements(c, "env") {
-		if name := scalarOf(v, "name"); name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() {
+		name := scalarOf(v, "name")
+		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() || name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
 			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i), name+" is set by what is added", "remove it")
 		}
 	}
 	for i, m := range elements(c, "volumeMounts") {
-		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath {
+		if path := scalarOf(m, "mountPath"); path == socketDir || path == scriptPath || path == stateDir && len(e.actor.Spec.StateProxy) > 0 {
 			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i), path+" is mounted by what is added", "mount yours elsewhere")
 		}
 	}
@@ -128,7 +136,7 @@ func (e *expander) checkRuntime(c *yaml.RNode, at string) {
 // checkPods finds what clashes with what is added around the containers.
 func (e *expander) checkPods() {
 	for i, v := range elements(e.template, "spec", "volumes") {
-		if name := scalarOf(v, "name"); slices.Contains([]string{socketVolume, tmpVolume, Runtime}, name) {
+		if name := scalarOf(v, "name"); slices.Contains(e.reservedVolumes(), name) {
 			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.podAt(), i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
@@ -168,8 +176,12 @@ func (e *expander) checkNumbers() {
 			"lower it, or raise "+e.boundName("max"))
 	}
 	e.checkScaling()
-	if p := spec.Sidecar.ImagePullPolicy; p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
-		e.error("pull-policy", "spec.sidecar.imagePullPolicy", fmt.Sprintf("%q is not a policy", p), "write Always, IfNotPresent or Never")
+	e.checkPullPolicy("spec.sidecar.imagePullPolicy", spec.Sidecar.ImagePullPolicy)
+}
+
+func (e *expander) checkPullPolicy(field, p string) {
+	if p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
+		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", krm.Shown(p)), "write Always, IfNotPresent or Never")
 	}
 }
 

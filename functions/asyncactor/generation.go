@@ -204,6 +204,14 @@ func (e *expander) checkGeneration() {
 			unknown("spec."+field, field, []string{"0.5", "next"})
 		}
 	}
+	for _, field := range newestFields {
+		if e.Has("spec."+field) && !g.platform {
+			unknown("spec."+field, field, []string{"next"})
+		}
+	}
+	if g.short && g.template && spec.Workload.Template != nil {
+		e.checkForms()
+	}
 	if spec.Transport != "" && g.platform {
 		unknown("spec.transport", "transport", []string{"0.1", "0.2", "0.5"})
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // triggerName is the trigger's in formulas.
@@ -26,6 +28,7 @@ func (e *expander) checkScaling() {
 	if !e.scales() {
 		return
 	}
+	e.checkTriggers()
 	if len(e.Name) > maxScaled {
 		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
 			fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled))
@@ -45,18 +48,62 @@ func (e *expander) checkScaling() {
 	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" && (err != nil || n < 0 || math.IsInf(n, 0)) {
 		e.error("formula", at+".activationTarget", "not a number of zero or more", `write a number in quotes, such as "1"`)
 	}
-	if names := unknownNames(a.Formula); len(names) > 0 {
-		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), triggerName), "write the length of the queue as "+triggerName)
+	known := e.triggerNames()
+	if names := unknownNames(a.Formula, known...); len(names) == 0 {
+		return
+	} else if have := strings.Join(known, ", "); len(known) == 1 {
+		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the only trigger is %s", strings.Join(names, ", "), have), "write the length of the queue as "+triggerName)
+	} else {
+		e.error("formula", at+".formula", fmt.Sprintf("the formula reads %s, and the triggers are %s", krm.Shown(strings.Join(names, ", ")), have), "write the length of the queue as "+triggerName+", and of the others their names")
+	}
+}
+
+var identifier = krm.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
+
+// triggerNames are those that a formula can read. KEDA gives it no processor and no
+// memory.
+func (e *expander) triggerNames() []string {
+	names := []string{triggerName}
+	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {
+		if identifier().MatchString(t.Name) && t.Name != triggerName && t.Type != "cpu" && t.Type != "memory" {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// checkTriggers is what KEDA demands of triggers.
+func (e *expander) checkTriggers() {
+	taken := []string{triggerName}
+	for i, t := range e.actor.Spec.Scaling.AdditionalTriggers {
+		at := fmt.Sprintf("spec.scaling.additionalTriggers[%d]", i)
+		if (t.Type == "" || t.Metadata == nil) && !e.FollowsFrom(e.Misread, at) {
+			e.error("trigger", at, "a trigger needs type and metadata", "write those of a scaler of KEDA")
+		}
+		switch a := e.actor.Spec.Scaling.Advanced; {
+		case t.Name == "":
+		case slices.Contains(taken, t.Name):
+			e.error("trigger", at+".name", fmt.Sprintf("a second trigger is named %s", krm.Shown(t.Name)), "rename it: "+triggerName+" is the trigger of the actor's queue")
+		case a != nil && a.Formula != "" && !identifier().MatchString(t.Name):
+			e.error("trigger", at+".name", fmt.Sprintf("a formula cannot read %q", krm.Shown(t.Name)), "write letters, digits and _")
+		}
+		taken = append(taken, t.Name)
+		if t.MetricType != "" && !slices.Contains([]string{"AverageValue", "Value", "Utilization"}, t.MetricType) {
+			e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", krm.Shown(t.MetricType)), "write AverageValue, Value or Utilization")
+		}
+		if r := t.AuthenticationRef; r != nil && (r.Name == "" || r.Kind != "" && r.Kind != "TriggerAuthentication" && r.Kind != "ClusterTriggerAuthentication") {
+			e.error("trigger", at+".authenticationRef", "not a reference to what KEDA logs in with", "write name, and kind: TriggerAuthentication or ClusterTriggerAuthentication")
+		}
 	}
 }
 
 // formulaWords are the words of KEDA's expression language that are not names.
 var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches", "contains", "startsWith", "endsWith", "let"}
 
-// unknownNames gives the names in a formula that are not the trigger's, each once:
-// what is neither called, nor bound by let, nor a member of something.
-func unknownNames(formula string) (unknown []string) {
-	known := append([]string{triggerName}, formulaWords...)
+// unknownNames gives the names in a formula that no trigger has, each once: what is
+// neither called, nor bound by let, nor a member of something.
+func unknownNames(formula string, triggers ...string) (unknown []string) {
+	known := slices.Concat(triggers, formulaWords)
 	text := []rune(formula)
 	let, member := false, false
 	for i := 0; i < len(text); {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/expr-lang/expr"
+
+	"github.com/armature-dev/armature/functions/api"
 )
 
 func TestUnknownNames(t *testing.T) {
@@ -23,7 +25,7 @@ func TestUnknownNames(t *testing.T) {
 		"":                           nil,
 		"'":                          nil,
 	} {
-		if got := unknownNames(formula); !slices.Equal(got, want) {
+		if got := unknownNames(formula, triggerName); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, not %q", formula, got, want)
 		}
 	}
@@ -55,6 +57,30 @@ func TestSuits(t *testing.T) {
 	}
 }
 
+// TestFormulasOfTriggers compiles formulas of several triggers with KEDA's library.
+func TestFormulasOfTriggers(t *testing.T) {
+	e := expander{actor: api.AsyncActor{Spec: api.AsyncActorSpec{Scaling: api.AsyaScaling{AdditionalTriggers: []api.AsyaTrigger{
+		{Type: "prometheus", Name: "backlog"}, {Type: "cron"}, {Type: "cpu", Name: "load"}, {Type: "redis", Name: "not-a-name"},
+	}}}}}
+	env := make(map[string]float64)
+	for _, name := range e.triggerNames() {
+		env[name] = -1
+	}
+	for formula, compiles := range map[string]bool{
+		"max(queue, backlog / 100)": true,
+		"queue + load":              false,
+		"queue + not-a-name":        false,
+		"backlog > 5 ? queue : 1.0": true,
+	} {
+		if got := len(unknownNames(formula, e.triggerNames()...)) == 0; got != compiles {
+			t.Errorf("%s: its names are known: %v", formula, got)
+		}
+		if _, err := expr.Compile("float("+formula+")", expr.Env(env)); (err == nil) != compiles {
+			t.Errorf("%s: KEDA says %v", formula, err)
+		}
+	}
+}
+
 // TestFormulasCompile compiles formulas as KEDA does, with its library: those whose
 // names the render knows compile, and those that it reports do not.
 func TestFormulasCompile(t *testing.T) {
@@ -70,7 +96,7 @@ func TestFormulasCompile(t *testing.T) {
 		"max(Queue, 1)":          false,
 		"asya_queue > 1 ? 1 : 2": false,
 	} {
-		if got := len(unknownNames(formula)) == 0; got != names {
+		if got := len(unknownNames(formula, triggerName)) == 0; got != names {
 			t.Errorf("%s: its names are known: %v", formula, got)
 		}
 		program, err := expr.Compile("float("+formula+")", expr.Env(triggers))

@@ -9,17 +9,30 @@ that the handler is loaded. Needs Python 3.10 and nothing else.
 ASYA_HANDLER names the handler: module.function, or module.Class.method of a
 class that is made without arguments. With ASYA_HANDLER_MODE=envelope it gets the
 whole message instead of its payload, and gives whole messages back.
+
+ASYA_STATE_PROXY_MOUNTS names stores, which the handler sees as files: entries
+name:path:write=mode, separated by semicolons. A connector of each store listens
+on state/<name>.sock in ASYA_SOCKET_DIR. What builtins and os do with paths below
+the store's is sent there; a path that they cannot send is an error.
 """
 
 import asyncio
+import builtins
+import errno
+import http.client
 import http.server
 import importlib
 import inspect
+import io
 import json
 import logging
 import os
+import shutil
+import socket
 import socketserver
+import stat
 import sys
+import tempfile
 import traceback
 
 log = logging.getLogger("asya-runtime")
@@ -114,6 +127,288 @@ def problem(code, error):
     }
 
 
+class Connection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("connector")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self.path)
+
+
+PROBLEMS = {
+    400: ValueError,
+    403: PermissionError,
+    404: FileNotFoundError,
+    409: FileExistsError,
+    412: FileExistsError,
+    503: ConnectionError,
+    504: TimeoutError,
+}
+
+
+def finish(connection, path, into=None):
+    """Reads an answer, into a file if there is one, and raises what it reports."""
+    try:
+        answer = connection.getresponse()
+        if answer.status >= 400:
+            try:
+                message = json.loads(answer.read(1 << 20))["message"]
+            except (ValueError, KeyError, TypeError):
+                message = f"status {answer.status}"
+            raise PROBLEMS.get(answer.status, OSError)(f"{path}: {message}")
+        if into is None:
+            return answer, answer.read()
+        shutil.copyfileobj(answer, into)
+        return answer, b""
+    finally:
+        connection.close()
+
+
+class Store:
+    """A store whose keys are the paths of files below its own path."""
+
+    def __init__(self, entry):
+        self.name, self.path, options = entry.split(":", 2)
+        self.passthrough = "write=passthrough" in options.split(",")
+        self.socket = os.path.join(SOCKET_DIR, "state", self.name + ".sock")
+
+    def key(self, path):
+        """Gives the key of a path, None where it is not the store's."""
+        if path == self.path:
+            return ""
+        if not path.startswith(self.path + "/"):
+            return None
+        key = path[len(self.path) + 1 :]
+        if not key.isascii() or not key.isprintable() or set(key) & set(" ?#%"):
+            raise OSError(errno.EINVAL, "a store has no key of this name", path)
+        return key
+
+    def send(self, method, target, body=None, headers=None, into=None):
+        connection = Connection(self.socket)
+        try:
+            connection.request(method, target, body, headers or {})
+        except BaseException:
+            connection.close()
+            raise
+        return finish(connection, self.path + target.removeprefix("/keys"), into)
+
+    def download(self, key):
+        """Gives a local copy, a file without a name."""
+        copy = tempfile.TemporaryFile(buffering=0)
+        try:
+            self.send("GET", f"/keys/{key}", into=copy)
+        except BaseException:
+            copy.close()
+            raise
+        copy.seek(0)
+        return copy
+
+    def open(self, path, key, mode, encoding, errors, newline):
+        kind = mode.replace("b", "").replace("t", "")
+        if key == "" or path.endswith("/"):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if kind == "x":
+            try:
+                self.stat(path, key)
+            except FileNotFoundError:
+                pass
+            else:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if kind == "r":
+            file = io.BufferedReader(self.download(key))
+        elif kind == "w" and self.passthrough:
+            file = io.BufferedWriter(Stream(self, key))
+        elif kind in ("w", "x", "a", "r+", "w+", "a+"):
+            if self.passthrough and kind != "x":
+                raise io.UnsupportedOperation(f"{path}: mode {mode} needs a store that is buffered")
+            file = (io.BufferedRandom if "+" in kind else io.BufferedWriter)(Upload(self, key, kind))
+        else:
+            raise ValueError(f"invalid mode: {mode!r}")
+        if "b" in mode:
+            return file
+        return io.TextIOWrapper(file, encoding, errors, newline)
+
+    def stat(self, path, key):
+        size, kind = 0, stat.S_IFDIR | 0o755
+        if key:
+            try:
+                answer, _ = self.send("HEAD", f"/keys/{key}")
+            except FileNotFoundError:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+            size = int(answer.getheader("Content-Length") or 0)
+            if answer.getheader("X-Is-File", "true").lower() == "true":
+                kind = stat.S_IFREG | 0o644
+        return os.stat_result((kind, 0, 0, 1, os.getuid(), os.getgid(), size, 0, 0, 0))
+
+    def listdir(self, key):
+        prefix = key + "/" if key else ""
+        _, body = self.send("GET", f"/keys/?prefix={prefix}&delimiter=/")
+        found = json.loads(body)
+        names = found.get("keys", []) + found.get("prefixes", [])
+        return [name for name in (n.removeprefix(prefix).rstrip("/") for n in names) if name]
+
+    def attribute(self, key, name, value=None):
+        target = f"/meta/{key}?attr={name}"
+        if value is None:
+            return json.loads(self.send("GET", target)[1])["value"].encode()
+        body = json.dumps({"value": value.decode()})
+        self.send("PUT", target, body, {"Content-Type": "application/json"})
+
+
+class Upload(io.RawIOBase):
+    """A local file that is sent when it is closed."""
+
+    def __init__(self, store, key, kind):
+        self.store, self.key, self.exclusive = store, key, kind == "x"
+        try:
+            self.file = store.download(key) if kind[0] in "ra" else tempfile.TemporaryFile(buffering=0)
+        except FileNotFoundError:
+            if kind[0] == "r":
+                raise
+            self.file = tempfile.TemporaryFile(buffering=0)
+        if kind[0] == "a":
+            self.file.seek(0, io.SEEK_END)
+
+    def readable(self):
+        return True
+
+    def writable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def readinto(self, buffer):
+        return self.file.readinto(buffer)
+
+    def write(self, data):
+        return self.file.write(data)
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        return self.file.seek(offset, whence)
+
+    def truncate(self, size=None):
+        return self.file.truncate(size)
+
+    def close(self):
+        if self.closed or not hasattr(self, "file"):
+            return
+        try:
+            headers = {"Content-Length": str(self.file.seek(0, io.SEEK_END))}
+            if self.exclusive:
+                headers["If-None-Match"] = "*"
+            self.file.seek(0)
+            self.store.send("PUT", f"/keys/{self.key}", self.file, headers)
+        finally:
+            self.file.close()
+            super().close()
+
+
+class Stream(io.RawIOBase):
+    """Sends what is written at once."""
+
+    def __init__(self, store, key):
+        self.where = f"{store.path}/{key}"
+        self.connection = Connection(store.socket)
+        self.connection.putrequest("PUT", f"/keys/{key}")
+        self.connection.putheader("Transfer-Encoding", "chunked")
+        self.connection.endheaders()
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        data = bytes(data)
+        if data:
+            self.connection.send(b"%x\r\n%b\r\n" % (len(data), data))
+        return len(data)
+
+    def close(self):
+        if self.closed:
+            return
+        try:
+            self.connection.send(b"0\r\n\r\n")
+            finish(self.connection, self.where)
+        finally:
+            super().close()
+
+
+def mount(entries):
+    """Has builtins and os use the stores."""
+    stores = [Store(entry) for entry in entries.split(";") if entry]
+
+    def find(path):
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return None, None, None  # a descriptor
+        path = os.fsdecode(path)
+        if os.path.isabs(path):
+            clean = os.path.normpath(path)
+            for store in stores:
+                key = store.key(clean)
+                if key is not None:
+                    return store, path, key
+        return None, None, None
+
+    def instead(module, name, action):
+        """Calls action(store, path, key, ...) for paths in stores."""
+        original = getattr(module, name)
+
+        def replaced(path=".", *args, **kwargs):
+            store, text, key = find(path)
+            if store is None:
+                return original(path, *args, **kwargs)
+            return action(store, text, key, *args, **kwargs)
+
+        setattr(module, name, replaced)
+
+    def opened(store, path, key, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **_):
+        return store.open(path, key, mode, encoding, errors, newline)
+
+    def attribute(store, path, key, name, *args, **_):
+        name = os.fsdecode(name)
+        if not name.startswith("user.asya."):
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), path)
+        return store.attribute(key, name.removeprefix("user.asya."), *args[:1])
+
+    def attributes(store, path, key, **_):
+        _, body = store.send("GET", f"/meta/{key}")
+        return ["user.asya." + name for name in json.loads(body)["attrs"]]
+
+    def nothing(store, path, key, *args, **_):
+        """A store has no directories but those in its keys, no times and no modes."""
+
+    def removed(store, path, key, **_):
+        store.send("DELETE", f"/keys/{key}")
+
+    instead(builtins, "open", opened)
+    io.open = builtins.open  # pathlib's
+    for name in ("stat", "lstat"):
+        instead(os, name, lambda store, path, key, **_: store.stat(path, key))
+    instead(os, "listdir", lambda store, path, key: store.listdir(key))
+    for name in ("unlink", "remove"):
+        instead(os, name, removed)
+    for name in ("mkdir", "makedirs", "rmdir", "utime", "chmod"):
+        instead(os, name, nothing)
+    for name in ("getxattr", "setxattr"):
+        if hasattr(os, name):
+            instead(os, name, attribute)
+    if hasattr(os, "listxattr"):
+        instead(os, "listxattr", attributes)
+    for name in ("rename", "replace"):
+        original = getattr(os, name)
+
+        def moved(source, target, *args, original=original, **kwargs):
+            if find(source)[0] or find(target)[0]:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source, None, target)
+            return original(source, target, *args, **kwargs)
+
+        setattr(os, name, moved)
+
+
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     handler = None
@@ -177,6 +472,8 @@ def main():
     path = os.environ.get("ASYA_HANDLER")
     if not path or "." not in path:
         sys.exit("ASYA_HANDLER has to name the handler as module.function")
+    if os.environ.get("ASYA_STATE_PROXY_MOUNTS"):
+        mount(os.environ["ASYA_STATE_PROXY_MOUNTS"])
     for stale in (SOCKET, READY):
         if os.path.exists(stale):
             os.remove(stale)

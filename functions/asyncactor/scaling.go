@@ -68,7 +68,7 @@ func (e *expander) scaledObject() {
 	spec := object("scaleTargetRef", target,
 		"minReplicaCount", least, "maxReplicaCount", most,
 		"pollingInterval", value(s.PollingInterval, d.polling), "cooldownPeriod", value(s.CooldownPeriod, d.cooldown),
-		"advanced", advanced(s.Advanced), "triggers", []fields{trigger})
+		"advanced", advanced(s.Advanced), "triggers", append([]fields{trigger}, e.additionalTriggers()...))
 	e.add(expand.Object{APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject", Name: e.Name, Body: object("spec", spec).node()}, "scaling")
 }
 
@@ -130,6 +130,31 @@ func (e *expander) trigger() fields {
 		trigger = append(object("name", name), trigger...)
 	}
 	return trigger
+}
+
+// additionalTriggers are the author's.
+func (e *expander) additionalTriggers() (all []fields) {
+	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {
+		f := object("type", t.Type, "metadata", t.Metadata)
+		if t.Name != "" {
+			f = append(object("name", t.Name), f...)
+		}
+		if r := t.AuthenticationRef; r != nil {
+			ref := object("name", r.Name)
+			if r.Kind != "" {
+				ref = append(ref, field{"kind", r.Kind})
+			}
+			f = append(f, field{"authenticationRef", ref})
+		}
+		if t.MetricType != "" {
+			f = append(f, field{"metricType", t.MetricType})
+		}
+		if t.UseCachedMetrics != nil {
+			f = append(f, field{"useCachedMetrics", *t.UseCachedMetrics})
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 // queueURL is the queue's, or its name where the account is not known.

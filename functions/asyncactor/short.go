@@ -3,6 +3,7 @@ package asyncactor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,23 @@ import (
 // shortFields are those of actors without spec.workload, below spec.
 var shortFields = []string{
 	"actor", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts", "secretRefs", "pythonExecutable", "replicas",
-	"tolerations", "nodeSelector", "volumes", "resiliency", "scaling.minReplicaCount", "scaling.maxReplicaCount",
+	"tolerations", "nodeSelector", "volumes", "resiliency", "stateProxy", "scaling.minReplicaCount", "scaling.maxReplicaCount", "scaling.additionalTriggers",
+}
+
+// newestFields are those of them that came with the generation that no actor names a
+// transport for.
+var newestFields = []string{"initContainers", "sidecars", "tracing"}
+
+// besideWorkload are those of them that an actor with spec.workload may have.
+var besideWorkload = []string{"actor", "resiliency"}
+
+// checkForms reports what an actor with spec.workload says the other way.
+func (e *expander) checkForms() {
+	for _, field := range slices.Concat(shortFields, newestFields) {
+		if e.Has("spec."+field) && !slices.Contains(besideWorkload, field) {
+			e.error("two-forms", "spec."+field, fmt.Sprintf("%s is of actors without spec.workload, and has no effect beside it", field), "write it in spec.workload or in its template, or remove spec.workload")
+		}
+	}
 }
 
 // readShort makes the pod template of an actor that says its container's fields
@@ -60,7 +77,14 @@ func (e *expander) readShort() {
 	if len(spec.VolumeMounts) > 0 {
 		c = append(c, object("volumeMounts", spec.VolumeMounts)...)
 	}
-	pod := object("containers", []fields{c})
+	containers := []any{c}
+	for _, more := range spec.Sidecars {
+		containers = append(containers, more)
+	}
+	pod := object("containers", containers)
+	if len(spec.InitContainers) > 0 {
+		pod = append(object("initContainers", spec.InitContainers), pod...)
+	}
 	if len(spec.Volumes) > 0 {
 		pod = append(pod, object("volumes", spec.Volumes)...)
 	}
@@ -71,7 +95,6 @@ func (e *expander) readShort() {
 		pod = append(pod, object("tolerations", spec.Tolerations)...)
 	}
 	e.template = yaml.NewRNode(object("spec", pod).node())
-	e.checkResiliency()
 }
 
 // timeout is the time for one message, as the sidecar reads it.

@@ -1,0 +1,107 @@
+package asyncactor
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// A store of spec.stateProxy is read and written by a connector, a container of its
+// own. The runtime script sends it what the handler does with files below the
+// store's path, over a socket.
+const (
+	stateVolume = "state-sockets"
+	stateDir    = socketDir + "/state"
+	connector   = "asya-state-proxy-"
+	stateMounts = "ASYA_STATE_PROXY_MOUNTS"
+)
+
+var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// checkStates finds what is wrong with the stores, and what their connectors need.
+func (e *expander) checkStates() {
+	names, paths := map[string]bool{}, map[string]bool{}
+	for i := range e.actor.Spec.StateProxy {
+		s := &e.actor.Spec.StateProxy[i]
+		at := fmt.Sprintf("spec.stateProxy[%d]", i)
+		if !dnsLabel().MatchString(s.Name) || len(connector+s.Name) > 63 {
+			e.error("state", at+".name", fmt.Sprintf("%q does not name a container %s<name>", krm.Shown(s.Name), connector),
+				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)))
+		} else if names[s.Name] {
+			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name), "rename one of them")
+		}
+		names[s.Name] = true
+		clean := path.Clean(s.Mount.Path)
+		if !path.IsAbs(clean) || clean == "/" || strings.ContainsAny(clean, ":;") {
+			e.error("state", at+".mount.path", fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)), "write an absolute path without : and ;, such as /state/"+dirOr(s.Name))
+		} else if paths[clean] {
+			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", krm.Shown(clean)), "choose another path for one of them")
+		}
+		paths[clean] = true
+		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
+			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", krm.Shown(m)), "write buffered or passthrough")
+		}
+		e.checkPullPolicy(at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
+		e.CheckImage(function, at+".connector.image", s.Connector.Image)
+		for j, v := range s.Connector.Env {
+			if v["name"] == "CONNECTOR_SOCKET" {
+				e.error("reserved-variable", fmt.Sprintf("%s.connector.env[%d]", at, j), "CONNECTOR_SOCKET is set by what is added", "remove it")
+			}
+		}
+	}
+}
+
+func dirOr(name string) string {
+	if dnsLabel().MatchString(name) {
+		return name
+	}
+	return "cache"
+}
+
+// states adds the connectors, behind the sidecar, and says to the runtime what they
+// are for.
+func (e *expander) states() {
+	all := e.actor.Spec.StateProxy
+	if len(all) == 0 {
+		return
+	}
+	var mounts []string
+	pod := lookup(e.template, "spec")
+	for i := range all {
+		s := &all[i]
+		mode := s.WriteMode
+		if mode == "" {
+			mode = "buffered"
+		}
+		mounts = append(mounts, fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), mode))
+		policy := s.Connector.ImagePullPolicy
+		if policy == "" {
+			policy = "IfNotPresent"
+		}
+		env := []any{variable("CONNECTOR_SOCKET", stateDir+"/"+s.Name+".sock")}
+		for _, v := range s.Connector.Env {
+			env = append(env, v)
+		}
+		c := object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy", policy, "env", env)
+		if len(s.Connector.Resources) > 0 {
+			c = append(c, object("resources", s.Connector.Resources)...)
+		}
+		extend(pod, "containers", append(c, object("volumeMounts", []fields{object("name", stateVolume, "mountPath", stateDir)})...))
+	}
+	runtime := e.runtimeContainer()
+	extend(runtime, "env", variable(stateMounts, strings.Join(mounts, ";")))
+	extend(runtime, "volumeMounts", object("name", stateVolume, "mountPath", stateDir))
+	extend(pod, "volumes", object("name", stateVolume, "emptyDir", fields{}))
+}
+
+// reservedVolumes are the names of volumes that are added.
+func (e *expander) reservedVolumes() []string {
+	names := []string{socketVolume, tmpVolume, Runtime}
+	if len(e.actor.Spec.StateProxy) > 0 {
+		names = append(names, stateVolume)
+	}
+	return slices.Clip(names)
+}
