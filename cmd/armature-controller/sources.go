@@ -32,7 +32,7 @@ func (s *sourcesOptions) options(o builds.Options, beside bool) controller.Optio
 	out := controller.Options{
 		Namespace: o.Namespace, Namespaces: o.Namespaces, LeaderElection: o.LeaderElection, QPS: o.QPS,
 		MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
-		Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, Log: o.Log,
+		Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, Dial: o.Dial, Log: o.Log,
 	}
 	if beside {
 		out.MetricsAddress, out.HealthAddress = "0", "0"

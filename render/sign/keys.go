@@ -56,9 +56,14 @@ func privateKey(ctx context.Context, name string, password func() ([]byte, error
 }
 
 // publicKey loads a key to verify with.
-func publicKey(ctx context.Context, name string) (signature.Verifier, error) {
+func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier, error) {
 	var text []byte
-	if strings.HasPrefix(name, inSecret) {
+	if p.Files != nil {
+		var err error
+		if text, err = p.file(name); err != nil {
+			return nil, err
+		}
+	} else if strings.HasPrefix(name, inSecret) {
 		pair, err := keySecret(ctx, name)
 		if err != nil {
 			return nil, err

@@ -6,9 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -52,6 +55,11 @@ type Policy struct {
 	// Keychain and PlainHTTP are those of oci.Options.
 	Keychain  authn.Keychain `json:"-"`
 	PlainHTTP bool           `json:"-"`
+	// Transport carries the requests to the registry; nil is oci.Transport().
+	Transport http.RoundTripper `json:"-"`
+	// Files has what Keys, Roots and TrustedRoot name, where the policy is not one of
+	// the file system's. nil means that they are files, URLs and so on.
+	Files map[string][]byte `json:"-"`
 }
 
 // Identity is whom a certificate was issued to, and by whose word. Of each
@@ -136,12 +144,9 @@ func ReadPolicy(file string) (Policy, error) {
 	if err != nil {
 		return Policy{}, fmt.Errorf("reading the policy: %w", err)
 	}
-	var p policyFile
-	if err := yaml.UnmarshalStrict(data, &p); err != nil {
-		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
-	}
-	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
-		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file, p.APIVersion, p.Kind, keys.V1alpha1)
+	p, err := parse(data, file)
+	if err != nil {
+		return Policy{}, err
 	}
 	beside := func(name string) string {
 		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {
@@ -149,11 +154,62 @@ func ReadPolicy(file string) (Policy, error) {
 		}
 		return filepath.Join(filepath.Dir(file), name)
 	}
-	for i, key := range p.Spec.Keys {
-		p.Spec.Keys[i] = beside(key)
+	for i, key := range p.Keys {
+		p.Keys[i] = beside(key)
 	}
-	p.Spec.Roots = beside(p.Spec.Roots)
-	p.Spec.TrustedRoot = beside(p.Spec.TrustedRoot)
+	p.Roots = beside(p.Roots)
+	p.TrustedRoot = beside(p.TrustedRoot)
+	return p, nil
+}
+
+// ParsePolicy reads a VerifyPolicy that a controller is given: keys, roots and trusted
+// root are among files, by their names there, and nobody but the registry may be needed
+// to judge by it.
+func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
+	p, err := parse(data, "policy.yaml")
+	if err != nil {
+		return Policy{}, err
+	}
+	p.Files = maps.Clone(files)
+	if p.Files == nil {
+		p.Files = map[string][]byte{}
+	}
+	for _, name := range append(slices.Clone(p.Keys), p.Roots, p.TrustedRoot) {
+		if name == "" {
+			continue
+		}
+		if _, err := p.file(name); err != nil {
+			return Policy{}, err
+		}
+	}
+	offline := p.TrustedRoot != "" || p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT)
+	if !offline {
+		return Policy{}, errors.New("policy.yaml needs Sigstore's public instance: set trustedRoot, or insecureIgnoreTlog, and for identities roots and insecureIgnoreSCT")
+	}
+	return p, nil
+}
+
+// file gives what the policy names.
+func (p Policy) file(name string) ([]byte, error) {
+	if p.Files == nil {
+		return os.ReadFile(name)
+	}
+	data, ok := p.Files[name]
+	if !ok {
+		return nil, fmt.Errorf("%q is not beside the policy, which has %s", name, strings.Join(slices.Sorted(maps.Keys(p.Files)), ", "))
+	}
+	return data, nil
+}
+
+// parse reads a VerifyPolicy.
+func parse(data []byte, file string) (Policy, error) {
+	var p policyFile
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
+	}
+	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
+		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file, p.APIVersion, p.Kind, keys.V1alpha1)
+	}
 	if err := p.Spec.Check(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", file, err)
 	}

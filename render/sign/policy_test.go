@@ -87,6 +87,44 @@ func TestPolicyFile(t *testing.T) {
 	}
 }
 
+// A policy that a controller is given names files beside it, and needs nobody but the
+// registry.
+func TestParsePolicy(t *testing.T) {
+	files := map[string][]byte{"a.pub": []byte("key"), "roots.pem": []byte("roots"), "root.json": []byte("{}")}
+	const someone = "identities: [{subject: me, issuer: 'https://id.example.com'}]"
+	for _, spec := range []string{
+		"keys: [a.pub], insecureIgnoreTlog: true",
+		"keys: [a.pub], trustedRoot: root.json",
+		someone + ", trustedRoot: root.json",
+		someone + ", roots: roots.pem, insecureIgnoreTlog: true, insecureIgnoreSCT: true",
+	} {
+		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err != nil || p.Files == nil || p.Name != "fleet" || p.Digest == "" {
+			t.Errorf("%s: %+v, %v", spec, p, err)
+		}
+	}
+	for spec, why := range map[string]string{
+		"keys: [b.pub], insecureIgnoreTlog: true":                                                     `"b.pub" is not beside the policy, which has a.pub, root.json, roots.pem`,
+		"keys: [./a.pub], insecureIgnoreTlog: true":                                                   "is not beside the policy",
+		"keys: [a.pub, 'k8s://team/keys'], insecureIgnoreTlog: true":                                  "is not beside the policy",
+		"keys: ['awskms:///alias/x'], insecureIgnoreTlog: true":                                       "is not beside the policy",
+		"keys: ['https://example.com/a.pub'], insecureIgnoreTlog: true":                               "is not beside the policy",
+		"keys: [a.pub], trustedRoot: other.json":                                                      "is not beside the policy",
+		someone + ", roots: /etc/ssl/certs/ca.pem, insecureIgnoreTlog: true, insecureIgnoreSCT: true": "is not beside the policy",
+		"keys: [a.pub]":                                          "Sigstore's public instance",
+		someone + ", insecureIgnoreTlog: true":                   "Sigstore's public instance",
+		someone + ", roots: roots.pem":                           "Sigstore's public instance",
+		someone + ", roots: roots.pem, insecureIgnoreTlog: true": "Sigstore's public instance",
+		"insecureIgnoreTlog: true":                               "neither a key nor an identity",
+	} {
+		if p, err := sign.ParsePolicy([]byte(head+"spec: {"+spec+"}"), files); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %+v, %v, want %q", spec, p, err, why)
+		}
+	}
+	if _, err := sign.ParsePolicy([]byte(head+"spec: {keys: [policy_test.go], insecureIgnoreTlog: true}"), nil); err == nil {
+		t.Error("without files beside it, the policy reads those of the file system")
+	}
+}
+
 // TestMissingKey finds a misspelt key without asking the transparency log.
 func TestMissingKey(t *testing.T) {
 	artifact, err := name.NewDigest("registry.example/a@sha256:" + strings.Repeat("0", 64))

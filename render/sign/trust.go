@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -55,7 +54,7 @@ func (m *material) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, erro
 func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
 	verifiers := make([]signature.Verifier, len(p.Keys)) // before anybody is asked: a key may be misspelt
 	for i, key := range p.Keys {
-		if verifiers[i], err = publicKey(ctx, key); err != nil {
+		if verifiers[i], err = p.publicKey(ctx, key); err != nil {
 			return nil, fmt.Errorf("reading the key %s: %w", key, err)
 		}
 	}
@@ -151,7 +150,11 @@ func (m *material) use(from root.TrustedMaterial) {
 
 // fromFile reads the policy's trusted root.
 func (p Policy) fromFile(check *cosign.CheckOpts, m *material) error {
-	from, err := root.NewTrustedRootFromPath(p.TrustedRoot)
+	text, err := p.file(p.TrustedRoot)
+	if err != nil {
+		return fmt.Errorf("reading the trusted root: %w", err)
+	}
+	from, err := root.NewTrustedRootFromJSON(text)
 	if err != nil {
 		return fmt.Errorf("reading the trusted root %s: %w", p.TrustedRoot, err)
 	}
@@ -175,7 +178,7 @@ func (p Policy) authorities(ctx context.Context, check *cosign.CheckOpts, m *mat
 		m.use(check.TrustedMaterial)
 		return nil
 	}
-	text, err := os.ReadFile(p.Roots)
+	text, err := p.file(p.Roots)
 	if err != nil {
 		return fmt.Errorf("reading the authorities: %w", err)
 	}

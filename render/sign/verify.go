@@ -41,7 +41,7 @@ func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, erro
 	if err != nil {
 		return Verified{}, err
 	}
-	e, err := newStore(ctx, p.Keychain, p.PlainHTTP, nil).evidence(artifact)
+	e, err := newStore(ctx, p.Keychain, p.PlainHTTP, p.Transport).evidence(artifact)
 	if err != nil {
 		return Verified{}, err
 	}

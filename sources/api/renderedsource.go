@@ -58,6 +58,8 @@ type RenderedSourceList struct {
 }
 
 // RenderedSourceSpec says what to render and how often to check the result.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !has(self.verify.origin) || self.sourceRef.kind == 'OCIRepository'",message="verify.origin is for an OCIRepository: let Flux verify the commits of a GitRepository by spec.verify there"
 type RenderedSourceSpec struct {
 	// SourceRef names the Flux source to render.
 	SourceRef SourceReference `json:"sourceRef"`
@@ -81,9 +83,41 @@ type RenderedSourceSpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be a duration of at least one second, such as 30s or 10m"
 	Interval string `json:"interval,omitempty"`
+	// Verify demands signatures before a render is published. Omitted, none is demanded.
+	// +optional
+	Verify *Verification `json:"verify,omitempty"`
 	// Suspend stops rendering; what was published stays. Default false.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// Verification says which signatures are demanded, of what.
+//
+// +kubebuilder:validation:MinProperties=1
+type Verification struct {
+	// Origin is the policy for the artifact that an OCIRepository has fetched, in its
+	// registry. Omitted, it needs no signature.
+	// +optional
+	Origin *PolicyReference `json:"origin,omitempty"`
+	// Images is the policy for each image that the rendered objects run; one without a
+	// digest is refused. Omitted, they need no signature.
+	// +optional
+	Images *PolicyReference `json:"images,omitempty"`
+}
+
+// PolicyReference names a ConfigMap of the same namespace. Its key policy.yaml has a
+// VerifyPolicy, and its other keys are the files that the policy names: public keys,
+// roots or a trusted root. The policy may need nobody but the registry.
+type PolicyReference struct {
+	// Name of the ConfigMap.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Namespace may only be the RenderedSource's own: a reference to another one is
+	// refused with the reason AccessDenied. Omitted, it is the own one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // SourceReference names a Flux source of the same namespace.

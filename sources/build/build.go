@@ -5,6 +5,7 @@
 package build
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
@@ -36,7 +37,15 @@ type Result struct {
 	Findings []krm.Finding
 	// Objects is the number of Kubernetes objects in Files.
 	Objects int
-	Stats   render.Stats
+	// Images are those that the objects in Files run, sorted.
+	Images []Image
+	Stats  render.Stats
+}
+
+// Image is an image, and a place where the source names it or an object that runs it.
+type Image struct {
+	Ref   string
+	Place krm.Place
 }
 
 // Run renders a folder of a source. files are those of the source, by their path
@@ -46,7 +55,7 @@ func Run(files map[string][]byte, o Options) (r Result) {
 	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config}
 	r = b.run()
 	if krm.Failed(r.Findings) {
-		r.Files, r.Objects = nil, 0
+		r.Files, r.Images, r.Objects = nil, nil, 0
 	}
 	return r
 }
@@ -108,7 +117,9 @@ func (b *builder) run() (r Result) {
 		}
 		r.Files[name] = text
 		r.Objects += objects
+		r.Findings = append(r.Findings, b.images(&r, render.File{Path: f.Path, Data: text})...)
 	}
+	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {
 		r.Findings = append(r.Findings, problem("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
 			"an empty artifact would delete everything that the last one applied: correct spec.path, or delete the RenderedSource"))
@@ -120,6 +131,38 @@ func (b *builder) run() (r Result) {
 		r.Findings = append(r.Findings, problem("source/render", "", err.Error(), ""))
 	}
 	return r
+}
+
+// images adds those of a file to the result. What cannot be read is an error: it might run one.
+func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
+	render.Objects(f, func(o *krm.Object) {
+		value, err := o.Value()
+		if err != nil {
+			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
+			return
+		}
+		for _, ref := range krm.Images(value) {
+			i, known := slices.BinarySearchFunc(r.Images, ref, func(have Image, ref string) int { return strings.Compare(have.Ref, ref) })
+			if !known {
+				r.Images = slices.Insert(r.Images, i, Image{ref, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
+			}
+		}
+	})
+	return findings
+}
+
+// locateImages names the files of the source, and the line of an image that it names. An
+// image that the render has added has no line.
+func (b *builder) locateImages(inputs []render.File, images []Image) {
+	for i := range images {
+		at := &images[i].Place
+		at.Line = 0
+		*at = b.locate(inputs, []krm.Finding{{Place: *at}})[0].Place
+		at.Line = 0
+		if before, _, ok := bytes.Cut(b.files[at.File], []byte(images[i].Ref)); ok {
+			at.Line = 1 + bytes.Count(before, []byte("\n"))
+		}
+	}
 }
 
 // plain lists the manifests of a folder without a kustomization.

@@ -142,9 +142,14 @@ func (w *world) options() controller.Options {
 // start a controller, which the result ends.
 func (w *world) start() (stop func()) {
 	w.Helper()
+	return w.startWith(w.options())
+}
+
+func (w *world) startWith(o controller.Options) (stop func()) {
+	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- controller.Run(ctx, w.plane.Admin.Config, w.options()) }()
+	go func() { done <- controller.Run(ctx, w.plane.Admin.Config, o) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

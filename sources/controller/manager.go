@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/armature-dev/armature/render/oci"
 	"github.com/armature-dev/armature/render/version"
 	"github.com/armature-dev/armature/sources/api"
 	"github.com/armature-dev/armature/sources/archive"
@@ -65,8 +66,15 @@ type Options struct {
 	AdvertisedAddress string
 	// Hosts that archives of sources may be fetched from, with or without a port.
 	Hosts []string
-	Log   logr.Logger
+	// Dial opens connections to the registries that manifests name; nil dials any address.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// VerifyTimeout of all signatures of one package; zero means one minute.
+	VerifyTimeout time.Duration
+	Log           logr.Logger
 }
+
+// waiting is how many packages for each that is rendered may wait for registries.
+const waiting = 8
 
 // Scheme knows RenderedSource; Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
@@ -81,6 +89,9 @@ func Scheme() (*runtime.Scheme, error) {
 func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = 2
+	}
+	if o.VerifyTimeout == 0 {
+		o.VerifyTimeout = time.Minute
 	}
 	cfg = rest.CopyConfig(cfg)
 	if cfg.QPS = o.QPS; cfg.QPS == 0 {
@@ -118,8 +129,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	}
 	r := &Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: mgr.GetEventRecorder(program), Limits: archive.DefaultLimits, Build: fingerprint,
-		fetcher: newFetcher(o.Hosts), metrics: newMetrics(),
+		VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: newMetrics(), slots: make(chan struct{}, o.Concurrency),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+	if o.Dial != nil {
+		r.Registries = oci.TransportTo(o.Dial)
 	}
 	for _, c := range r.metrics.collectors() {
 		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
@@ -177,7 +191,7 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 	if err := r.sweep(ctx, mgr.GetAPIReader(), o.Namespaces); err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	c, err := r.setup(mgr, o.Concurrency)
+	c, err := r.setup(mgr, waiting*o.Concurrency)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,11 @@ var FluxSources = schema.GroupVersion{Group: "source.toolkit.fluxcd.io", Version
 // externalArtifact is the kind that is published, which can be a source as well.
 const externalArtifact = "ExternalArtifact"
 
+// ociRepository is the kind whose artifacts a policy can judge.
+const ociRepository = "OCIRepository"
+
 // sourceKinds that a RenderedSource may refer to.
-var sourceKinds = []string{"GitRepository", "OCIRepository", "Bucket", externalArtifact}
+var sourceKinds = []string{"GitRepository", ociRepository, "Bucket", externalArtifact}
 
 // fluxArtifact is status.artifact of Flux's sources (RFC-0012).
 type fluxArtifact struct {

@@ -65,7 +65,8 @@ func TestShippedRBAC(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- controller.Run(ctx, access.Config, o) }()
 			w.repository("fleet", "aaaa", map[string]string{"settings.yaml": settings})
-			w.rendered("app", "fleet")
+			w.registry(nil).policy("policy")
+			w.rendered("app", "fleet", images("policy"))
 			w.ready("app", "aaaa")
 			// Somebody takes the ExternalArtifact away, and edits it.
 			w.must(w.Delete(t.Context(), w.object("ExternalArtifact", "app")))

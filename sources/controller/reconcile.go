@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -52,6 +53,8 @@ const (
 	reasonFetch         = "FetchFailed"
 	reasonInvalidSource = "InvalidArchive"
 	reasonRender        = "RenderFailed"
+	reasonPolicy        = "InvalidPolicy"
+	reasonVerify        = "VerificationFailed"
 	reasonStorage       = "StorageFailed"
 	reasonPublish       = "PublishFailed"
 	reasonConflict      = "NameConflict"
@@ -85,8 +88,16 @@ type Reconciler struct {
 	// http://armature-sources.armature-system.svc.cluster.local.
 	Base string
 
+	// Registries carries requests about signatures; nil is oci.Transport().
+	Registries http.RoundTripper
+	// VerifyTimeout of all signatures of one render.
+	VerifyTimeout time.Duration
+
 	fetcher *fetcher
 	metrics *metrics
+	// slots are for fetching and rendering, which take memory and CPU. Waiting for
+	// registries takes none.
+	slots   chan struct{}
 	backoff workqueue.TypedRateLimiter[reconcile.Request]
 }
 
@@ -174,7 +185,11 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 	if failed != nil {
 		return failed
 	}
-	inputs := r.inputs(source, origin)
+	demanded, failed := r.demands(ctx, source)
+	if failed != nil {
+		return failed
+	}
+	inputs := r.inputs(source, origin, demanded)
 	last := source.Status.Artifact
 	asked := source.Annotations[requestedAt] != source.Status.LastHandledReconcileAt
 	if last != nil && last.Inputs == inputs && !asked && r.Store.Holds(source.Namespace, source.Name, last.Digest, last.Size) {
@@ -184,7 +199,7 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 		}
 		return r.collect(source, last)
 	}
-	next, failed := r.render(ctx, source, origin)
+	next, failed := r.render(ctx, source, origin, demanded)
 	if failed != nil {
 		return failed
 	}
@@ -229,8 +244,12 @@ func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*f
 }
 
 // inputs is a digest of all that a render depends on.
-func (r *Reconciler) inputs(source *api.RenderedSource, origin *fluxArtifact) string {
-	text, err := json.Marshal([]string{r.Build, origin.Digest, origin.Revision, source.Spec.Path, source.Spec.Config})
+func (r *Reconciler) inputs(source *api.RenderedSource, origin *fluxArtifact, d demands) string {
+	all := []string{r.Build, origin.Digest, origin.Revision, source.Spec.Path, source.Spec.Config}
+	if d.digest != "" {
+		all = append(all, d.digest)
+	}
+	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // strings can be written as JSON
 	}
@@ -238,29 +257,17 @@ func (r *Reconciler) inputs(source *api.RenderedSource, origin *fluxArtifact) st
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// render fetches, renders and stores.
-func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact) (*api.Artifact, *failure) {
-	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
-	switch {
-	case errors.Is(err, errHost):
-		return nil, &failure{reasonAccessDenied, true, err}
-	case errors.Is(err, archive.ErrLimit):
-		return nil, &failure{reasonInvalidSource, true, err}
-	case err != nil:
-		return nil, &failure{reasonFetch, false, err}
+// render fetches, renders, verifies and stores.
+func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, d demands) (*api.Artifact, *failure) {
+	if failed := r.verifyOrigin(ctx, source, origin, d); failed != nil {
+		return nil, failed
 	}
-	files, err := archive.Open(data, origin.Digest, r.Limits)
-	if err != nil {
-		// A source that moves on while it is fetched has another digest a moment later.
-		return nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), fmt.Errorf("the archive of %s: %w", origin.Revision, err)}
+	made, packed, failed := r.build(ctx, source, origin)
+	if failed != nil {
+		return nil, failed
 	}
-	made := build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config})
-	if krm.Failed(made.Findings) {
-		return nil, &failure{reasonRender, true, errors.New(summary(origin.Revision, made.Findings))}
-	}
-	packed, err := archive.Write(made.Files)
-	if err != nil {
-		return nil, &failure{reasonStorage, false, err}
+	if failed := r.verifyImages(ctx, origin, made.Images, d); failed != nil {
+		return nil, failed
 	}
 	digest := archive.Digest(packed)
 	if err := r.Store.Put(source.Namespace, source.Name, digest, packed); err != nil {
@@ -271,6 +278,40 @@ func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, ori
 		LastUpdateTime: metav1.Now().Rfc3339Copy(), OriginRevision: origin.Revision,
 		Objects: int32(made.Objects), Workloads: int32(made.Stats.Workloads),
 	}, nil
+}
+
+// build fetches, renders and packs, in one of the slots.
+func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact) (made build.Result, packed []byte, failed *failure) {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return made, nil, &failure{reasonFetch, false, fmt.Errorf("other packages were rendered all the time: %w", ctx.Err())}
+	}
+	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
+	switch {
+	case errors.Is(err, errHost):
+		return made, nil, &failure{reasonAccessDenied, true, err}
+	case errors.Is(err, archive.ErrLimit):
+		return made, nil, &failure{reasonInvalidSource, true, err}
+	case err != nil:
+		return made, nil, &failure{reasonFetch, false, err}
+	}
+	files, err := archive.Open(data, origin.Digest, r.Limits)
+	if err != nil {
+		// A source that moves on while it is fetched has another digest a moment later.
+		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), fmt.Errorf("the archive of %s: %w", origin.Revision, err)}
+	}
+	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config})
+	if krm.Failed(made.Findings) {
+		return made, nil, &failure{reasonRender, true, errors.New(summary(origin.Revision, made.Findings))}
+	}
+	packed, err = archive.Write(made.Files)
+	if err != nil {
+		return made, nil, &failure{reasonStorage, false, err}
+	}
+	made.Files = nil // packed has them
+	return made, packed, nil
 }
 
 // url that an archive is served at.
@@ -287,21 +328,31 @@ func (r *Reconciler) collect(source *api.RenderedSource, published *api.Artifact
 
 // summary has the errors of a render, as many as a condition shows well.
 func summary(revision string, findings []krm.Finding) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s does not render", revision)
-	shown, all := 0, 0
+	var texts []string
 	for _, f := range findings {
-		if f.Severity != krm.Error {
-			continue
+		if f.Severity == krm.Error {
+			texts = append(texts, f.String())
 		}
-		all++
-		if text := f.String(); b.Len()+len(text) < 2000 {
+	}
+	return list(revision+" does not render", texts)
+}
+
+// list has as many of texts as a condition shows well, below a title.
+func list(title string, texts []string) string {
+	var b strings.Builder
+	b.WriteString(title)
+	shown := 0
+	for _, text := range texts {
+		if len(texts) == 1 && len(text) > 1900 {
+			text = text[:1900] + "…"
+		}
+		if b.Len()+len(text) < 2000 {
 			b.WriteString("\n" + text)
 			shown++
 		}
 	}
-	if all > shown {
-		fmt.Fprintf(&b, "\nand %d more", all-shown)
+	if len(texts) > shown {
+		fmt.Fprintf(&b, "\nand %d more", len(texts)-shown)
 	}
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }

@@ -1,18 +1,17 @@
-package main
+package krm_test
 
 import (
-	"maps"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/armature-dev/armature/render/apply"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
-// TestObjectImages finds what runs, in custom resources and lists, too.
-func TestObjectImages(t *testing.T) {
-	objects, err := apply.Read("all.yaml", []byte(`apiVersion: apps/v1
+// What runs is found in custom resources and lists, too.
+func TestImages(t *testing.T) {
+	stream := []byte(`apiVersion: apps/v1
 kind: Deployment
 metadata: {name: a}
 spec:
@@ -49,16 +48,22 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: e}
 data: {image: text, containers: "- image: text"}
-`))
-	if err != nil {
-		t.Fatal(err)
+`)
+	var found []string
+	for d := range krm.Documents(stream) {
+		var o krm.Object
+		if _, err := o.Read(stream, d, false, krm.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+		value, err := o.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, krm.Images(value)...)
 	}
-	found := make(map[string]bool)
-	for _, o := range objects {
-		objectImages(o.Object, found)
-	}
+	slices.Sort(found)
 	want := []string{"cron", "ephemeral", "init", "main", "nested", "pod", "volume"}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(found))); diff != "" {
+	if diff := cmp.Diff(want, found); diff != "" {
 		t.Error(diff)
 	}
 }
