@@ -91,6 +91,7 @@ var images = []image{
 	sidecar("client-registration"),
 	sidecar("auth-proxy"),
 	sidecar("envoy-proxy"),
+	sidecar("authbridge-proxy"),
 
 	{
 		name: "builder", standsFor: "docker.io/paketobuildpacks/builder-jammy-base:0.4.461",

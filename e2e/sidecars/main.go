@@ -1,4 +1,4 @@
-// Sidecars replaces the five containers that are injected into agents. Each
+// Sidecars replaces the containers that are injected into agents. Each
 // does what the next one waits for, in the files and on the ports that the
 // rendered manifests name, and fails where these are not as the real program
 // needs them. It runs as the one that its first argument names, or as python.
@@ -30,6 +30,7 @@ func main() {
 	}
 	programs := map[string]func() error{
 		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy, "envoy-proxy": envoyProxy,
+		"authbridge-proxy": authBridge,
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
 		exit(fmt.Errorf("%q is none of the sidecars", os.Args))

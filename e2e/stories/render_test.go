@@ -34,13 +34,19 @@ func enterForAgents(t *testing.T) *story {
 	return s
 }
 
-// agents is a copy of files of testdata/agents, where ${image:NAME} is replaced
-// by an image of the cluster.
+// agents is a copy of files of testdata/agents.
 func (s *story) agents(t *testing.T, files ...string) (folder string) {
 	t.Helper()
+	return s.copied(t, "agents", append(files, "armature.yaml")...)
+}
+
+// copied are files of a folder of testdata, where ${image:NAME} is replaced by an
+// image of the cluster.
+func (s *story) copied(t *testing.T, from string, files ...string) (folder string) {
+	t.Helper()
 	folder = t.TempDir()
-	for _, file := range append(files, "armature.yaml") {
-		text, err := os.ReadFile(filepath.Join("testdata", "agents", file))
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("testdata", from, file))
 		must(t, err)
 		text = regexp.MustCompile(`\$\{image:([a-z-]+)\}`).ReplaceAllFunc(text, func(match []byte) []byte {
 			name := string(match[len("${image:") : len(match)-1])
