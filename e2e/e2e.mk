@@ -61,6 +61,8 @@ cluster-programs: controlplane
 	@e2e/build.sh csi csi .
 	@e2e/build.sh sidecars sidecars .
 	@for module in tekton kaniko buildkit lifecycle cosign anchore oras; do e2e/build.sh $$module $$module tool || exit; done
+	@e2e/spire/source.sh
+	@e2e/build.sh spire spire tool
 	@e2e/build.sh grype-database anchore ./database
 	@go build -o .cache/bin/ ./e2e/cmd/cluster
 	@CGO_ENABLED=0 go build $(LDFLAGS) -o .cache/bin/ ./cmd/armature-controller # for an image without a C library

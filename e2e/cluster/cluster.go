@@ -3,7 +3,7 @@
 // Package cluster runs a whole Kubernetes with Tekton on one Linux machine, from
 // programs built from pinned modules and from Debian packages: etcd, API server,
 // controller manager, scheduler, kubelet, kube-proxy, containerd, DNS, Tekton
-// Pipelines, two registries, and Git over HTTP and SSH.
+// Pipelines, two registries, SPIRE, and Git over HTTP and SSH.
 //
 //	Up     makes a folder and starts Init in namespaces of its own
 //	Init   is process 1 in there: mounts, network, and one child, Serve
@@ -80,6 +80,9 @@ func (c Cluster) refresh() error {
 		return err
 	}
 	info.Process, info.AuditLog = c.pid(), filepath.Join(c.logs(), "audit.log")
+	// The server takes callers of its own namespaces alone.
+	info.SPIREServer = []string{"nsenter", "--target", strconv.Itoa(c.pid()), "--mount", "--pid", "--net", spireProgram}
+	info.SPIREAgent = "spiffe://example.com/spire/agent/x509pop/" + node
 	return errors.Join(built.writeTo(info), built.push(info.HostRegistry), c.makeGrypeDatabase(), info.write(c.state()))
 }
 

@@ -73,6 +73,7 @@ func makeCertificates(hostAPI string) error {
 		{ca, "kubelet-client", "system:node:" + node, []string{"system:nodes"}, pki + "/kubelet.kubeconfig"},
 		{ca, "kube-proxy", "system:kube-proxy", nil, pki + "/kube-proxy.kubeconfig"},
 		{ca, "apiserver-kubelet-client", "apiserver-kubelet-client", []string{"system:masters"}, ""},
+		{ca, "spire-agent", "spire-agent", nil, ""},
 		{ca, "etcd-client", "apiserver-etcd-client", nil, ""},
 		{front, "front-proxy-client", "front-proxy-client", nil, ""},
 	}

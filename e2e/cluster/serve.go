@@ -50,6 +50,13 @@ type Info struct {
 
 	// Process has all processes of the cluster for descendants.
 	Process int
+
+	// SPIREServer is the command, with its first arguments, that manages the SPIRE
+	// server: `entry create …`, `bundle show`. The trust domain is example.com, and
+	// SPIREAgent the SPIFFE ID of the agent that issues to pods, at the socket
+	// /spire-agent.sock of csi.spiffe.io. Empty means that there is none.
+	SPIREServer []string
+	SPIREAgent  string
 }
 
 // Info describes the running cluster.
@@ -101,7 +108,11 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		}},
 		{"images in the registry", func() error { return pushImages(info) }},
 		{"node", func() error {
-			if err := errors.Join(start(controllerManager, scheduler, csi, kubelet, kubeProxy), serveVolumes()); err != nil {
+			// SPIRE's agent would close the folder to the users of pods.
+			if err := os.MkdirAll(workloadAPI, 0o755); err != nil {
+				return err
+			}
+			if err := errors.Join(start(controllerManager, scheduler, csi, kubelet, kubeProxy, spireServer, spireAgent), serveVolumes()); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
@@ -148,14 +159,16 @@ func (c Cluster) prepare(info *Info) error {
 		return err
 	}
 	for from, to := range map[string]string{
-		"containerd.toml": "containerd.toml",
-		"cni.conflist":    "cni/pods.conflist",
-		"kubelet.yaml":    "kubelet.yaml",
-		"kube-proxy.yaml": "kube-proxy.yaml",
-		"resolv.conf":     "resolv.conf",
-		"sshd_config":     "sshd_config",
-		"cluster.yaml":    "manifests/00-cluster.yaml",
-		"audit.yaml":      "audit.yaml",
+		"containerd.toml":   "containerd.toml",
+		"cni.conflist":      "cni/pods.conflist",
+		"kubelet.yaml":      "kubelet.yaml",
+		"kube-proxy.yaml":   "kube-proxy.yaml",
+		"resolv.conf":       "resolv.conf",
+		"sshd_config":       "sshd_config",
+		"cluster.yaml":      "manifests/00-cluster.yaml",
+		"audit.yaml":        "audit.yaml",
+		"spire-server.conf": "spire/server.conf",
+		"spire-agent.conf":  "spire/agent.conf",
 	} {
 		if err := c.render(from, filepath.Join(state, to), info); err != nil {
 			return err

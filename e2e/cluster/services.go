@@ -57,10 +57,19 @@ var (
 		"--config=" + state + "/kubelet.yaml", "--kubeconfig=" + pki + "/kubelet.kubeconfig",
 		"--root-dir=" + state + "/kubelet", "--hostname-override=" + node, "--node-ip=" + nodeIP,
 	}}
-	containerd = service{"containerd", []string{"--config=" + state + "/containerd.toml"}}
-	csi        = service{"csi", []string{state + "/kubelet", state + "/workload-api"}}
-	sshd       = service{"/usr/sbin/sshd", []string{"-D", "-e", "-f", state + "/sshd_config"}}
+	containerd  = service{"containerd", []string{"--config=" + state + "/containerd.toml"}}
+	csi         = service{"csi", []string{state + "/kubelet", workloadAPI}}
+	spireServer = service{spireProgram, []string{"run", "-config", state + "/spire/server.conf"}}
+	spireAgent  = service{bin + "/spire/spire-agent", []string{"run", "-config", state + "/spire/agent.conf"}}
+	sshd        = service{"/usr/sbin/sshd", []string{"-D", "-e", "-f", state + "/sshd_config"}}
 )
+
+// workloadAPI is the folder that csi shows pods. SPIRE's agent has a socket in there.
+const workloadAPI = state + "/workload-api"
+
+// spireProgram is the server, and the command that manages it by the socket that it
+// makes if nobody names one.
+const spireProgram = bin + "/spire/spire-server"
 
 // as are the flags of a component that talks to the API under its own name.
 func as(component string) []string {

@@ -1,7 +1,9 @@
 // Sidecars replaces the containers that are injected into agents. Each
 // does what the next one waits for, in the files and on the ports that the
 // rendered manifests name, and fails where these are not as the real program
-// needs them. It runs as the one that its first argument names, or as python.
+// needs them. Only that of AuthBridge really checks and exchanges tokens, with the
+// Keycloak, the agent and the tool that are here too. It runs as the one that its first
+// argument names, or as python.
 package main
 
 import (
@@ -31,6 +33,8 @@ func main() {
 	programs := map[string]func() error{
 		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy, "envoy-proxy": envoyProxy,
 		"authbridge-proxy": authBridge,
+		// What these talk to.
+		"keycloak": keycloak, "agent": agent, "tool": tool,
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
 		exit(fmt.Errorf("%q is none of the sidecars", os.Args))

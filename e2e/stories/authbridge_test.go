@@ -1,33 +1,43 @@
 package stories
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	ssautil "github.com/fluxcd/pkg/ssa/utils"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // A namespace that enforces Pod Security restricted runs agents of the profile
-// authbridge, in both modes that do not intercept traffic. The proxy reads its
-// configuration, has the agent's port, and forwards what needs no token to where the
-// agent listens now. With a key that it does not know it ends.
+// authbridge, in both modes that do not intercept traffic. SPIRE gives each its
+// identity, with which alone the proxy exchanges the token of the agent's user for
+// one that the agent's tool takes. A proxy that does not know a key of its
+// configuration ends.
 func TestAuthBridge(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	var driver storagev1.CSIDriver
-	if err := s.Get(t.Context(), client.ObjectKey{Name: "csi.spiffe.io"}, &driver); err != nil {
-		t.Skipf("agents need SPIFFE's CSI driver in the cluster: %v", err)
+	if len(s.info.SPIREServer) == 0 {
+		t.Skip("it needs SPIRE in the cluster, and E2E_INFO names no command for its server")
 	}
 	modes := []string{"proxy-sidecar", "lite"}
 	for _, mode := range modes {
+		entry := s.spire(t, "entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID", s.spiffeID(mode),
+			"-selector", "k8s:ns:"+s.namespace, "-selector", "k8s:sa:"+mode)
+		_, rest, _ := strings.Cut(string(entry), "Entry ID")
+		id := strings.Fields(rest)[1]
+		t.Cleanup(func() { s.spire(t, "entry", "delete", "-entryID", id) })
 		s.applyObjects(t, s.authBridge(t, mode, mode))
 	}
 	const misspelt = "misspelt"
@@ -38,16 +48,26 @@ func TestAuthBridge(t *testing.T) {
 		}
 	}
 	s.applyObjects(t, broken)
+	must(t, s.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "spire-bundle"},
+		Data:       map[string]string{"bundle.json": string(s.spire(t, "bundle", "show", "-format", "spiffe"))},
+	}))
+	s.peers(t, "peers.yaml", "")
 
+	s.running(t, "peers")
 	for _, mode := range modes {
 		s.running(t, mode)
+		s.peers(t, "user.yaml", mode)
 		got, err := s.through(t, mode, "/healthz")
 		if want := "the agent listens on 8001\n"; err != nil || got != want {
 			t.Errorf("%s: the agent's healthz answers %q, %v; want %q", mode, got, err, want)
 		}
-		if got, err := s.through(t, mode, "/"); !refused(err) {
+		if got, err := s.through(t, mode, "/ask"); !refused(err) {
 			t.Errorf("%s: a request without a token gets %q, %v; want status 401", mode, got, err)
 		}
+	}
+	for _, mode := range modes {
+		s.says(t, "user-"+mode, "alice by "+s.spiffeID(mode)+"\nrefused")
 	}
 	eventually(t, 3*time.Minute, "the proxy refuses the key that it does not know", func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -65,17 +85,42 @@ func TestAuthBridge(t *testing.T) {
 	})
 }
 
+// spiffeID is that of a ServiceAccount of the story's namespace.
+func (s *story) spiffeID(account string) string {
+	return "spiffe://example.com/ns/" + s.namespace + "/sa/" + account
+}
+
+// spire manages the SPIRE server.
+func (s *story) spire(t *testing.T, args ...string) []byte {
+	t.Helper()
+	command := append(slices.Clone(s.info.SPIREServer), args...)
+	return run(t, nil, command[0], command[1:]...)
+}
+
 // authBridge is what `armature render` makes of testdata/authbridge in a mode, with
 // name instead of agent.
 func (s *story) authBridge(t *testing.T, name, mode string) []*unstructured.Unstructured {
 	t.Helper()
 	folder := s.copied(t, "authbridge", "agent.yaml", "armature.yaml")
-	rewrite(t, folder, "agent.yaml", "name: agent}", "name: "+name+"}")
-	rewrite(t, folder, "agent.yaml", "app: agent}", "app: "+name+"}")
-	rewrite(t, folder, "agent.yaml", "  name: agent\n  labels", "  name: "+name+"\n  labels")
-	rewrite(t, folder, "agent.yaml", "serviceAccountName: agent", "serviceAccountName: "+name)
+	for _, old := range []string{"name: agent}", "app: agent}", "  name: agent\n  labels", "serviceAccountName: agent\n"} {
+		rewrite(t, folder, "agent.yaml", old, strings.Replace(old, "agent", name, 1))
+	}
 	rewrite(t, folder, "armature.yaml", "profile: authbridge\n", "profile: authbridge\n  authbridge: {mode: "+mode+"}\n")
 	return s.rendered(t, folder)
+}
+
+// peers applies a file that says NAMESPACE for the story's, and AGENT for agent.
+func (s *story) peers(t *testing.T, file, agent string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.copied(t, "authbridge", file), file))
+	must(t, err)
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("NAMESPACE"), []byte(s.namespace)), []byte("AGENT"), []byte(agent))
+	objects, err := ssautil.ReadObjects(bytes.NewReader(text))
+	must(t, err)
+	for _, object := range objects {
+		object.SetNamespace(s.namespace)
+	}
+	s.applyObjects(t, objects)
 }
 
 // through is the answer of a Service, asked by way of the API server.
