@@ -303,7 +303,7 @@ type Material struct {
 // Materials of a run of an attested template, in its annotation keys.AnnotationMaterials.
 type Materials struct {
 	Template Material `json:"template"`
-	// Steps by the name of the task.
+	// Steps by the name that the template gives them.
 	Steps map[string]Material `json:"steps"`
 }
 

@@ -201,7 +201,14 @@ func (c *composition) shape(run *tektonv1.PipelineRun) string {
 	}
 	bare := run.Spec
 	bare.Params, bare.PipelineSpec = nil, nil
-	return fingerprint(c.texts[1], mustJSON(bare), strings.Join(kinds, ","))
+	parts := []string{c.texts[1], mustJSON(bare), strings.Join(kinds, ",")}
+	if len(c.podOf) > 0 { // the text has other names in its references than judge looks at
+		parts = append(parts, mustJSON(c.podOf))
+		for _, s := range c.steps {
+			parts = append(parts, mustJSON(s.task.Params), mustJSON(s.task.When))
+		}
+	}
+	return fingerprint(parts...)
 }
 
 // validate lets Tekton judge the composed objects; true means that nothing is

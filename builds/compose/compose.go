@@ -146,7 +146,8 @@ type composition struct {
 	faulty   map[string]bool // pipeline tasks that a finding is about
 	warnings []string
 	taskIn   map[string]*plannedStep
-	broken   bool // a step could not be read, which its reader reported
+	podOf    map[string]string // a step that is a part of another one's task, and that task
+	broken   bool              // a step could not be read, which its reader reported
 
 	texts []string // what shapes the run: its spec, its pipeline, its annotations and labels
 }
@@ -184,6 +185,7 @@ func Pipeline(in Input) (*Output, error) {
 	c.checkLogin()
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
+	c.sharePods(pipeline)
 	run, claim := c.run(pipeline)
 	apply := c.apply(pipeline, claim)
 	c.check(pipeline, run)

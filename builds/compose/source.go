@@ -118,7 +118,7 @@ func splitPath(path string) []string {
 }
 
 // Template is a pipeline template (000, "Template Structure"). The fields from
-// RunAfter on in its steps are ours.
+// Builders on in its steps are ours.
 type Template struct {
 	Name               string              `json:"name,omitempty"`
 	Namespace          string              `json:"namespace,omitempty"`
@@ -164,6 +164,11 @@ type TemplateStep struct {
 	// Builders that the step belongs to: it runs for builds that choose one of
 	// them. Omitted, it runs whatever the builder is.
 	Builders []string `json:"builders,omitempty"`
+	// PodOf names an earlier step, in whose pod this one runs after the containers of
+	// that one: the pipeline has one task for both, with the name of the earlier step.
+	// A workspace that one of them does not declare is not mounted into its containers.
+	// Omitted, the step has a pod of its own.
+	PodOf string `json:"podOf,omitempty"`
 	// RunAfter names the steps to wait for. Omitted, the step before; an empty
 	// list starts at once.
 	RunAfter *[]string `json:"runAfter,omitempty"`
@@ -241,6 +246,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		checkDoubles(s.DefaultParameters, doc, at+".defaultParameters", problems)
 	}
 	template.checkBuilders(problems)
+	template.checkPods(problems)
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
 	checkOpen(template, func(field, message, hint string) {
 		problems.add(doc.place(field).Fault(api.ReasonInvalidTemplate, message, hint))

@@ -131,8 +131,13 @@ func TestAttestedRun(t *testing.T) {
 	if want := digestOf("pipeline-template-prod", "template.yaml"); got.Template != want {
 		t.Errorf("template %v, want %v", got.Template, want)
 	}
-	if len(got.Steps) != len(run.Spec.PipelineSpec.Tasks) {
-		t.Errorf("%d steps are recorded of %d", len(got.Steps), len(run.Spec.PipelineSpec.Tasks))
+	for _, inAnothersPod := range []string{"folder-verification", "dockerfile-check"} {
+		if got.Steps[inAnothersPod].Digest == "" {
+			t.Errorf("step %s is not recorded", inAnothersPod)
+		}
+	}
+	if want := len(run.Spec.PipelineSpec.Tasks) + 2; len(got.Steps) != want {
+		t.Errorf("%d steps are recorded of %d", len(got.Steps), want)
 	}
 	if want := digestOf("run-tests-step", "task-spec.yaml"); got.Steps["tests"] != want {
 		t.Errorf("step tests %v, want %v", got.Steps["tests"], want)

@@ -103,7 +103,7 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"github-clone": "shared-workspace git-credentials", "folder-verification": "shared-workspace", "dockerfile-check": "shared-workspace",
+		"github-clone":   "shared-workspace git-credentials",
 		"buildkit-build": "shared-workspace", "push": "shared-workspace registry-credentials", "buildpack-build": "shared-workspace registry-credentials",
 	}
 	if diff := cmp.Diff(want, bound); diff != "" {
@@ -139,7 +139,7 @@ func TestBuilderByStepName(t *testing.T) {
 	for _, task := range out.Pipeline.Spec.Tasks {
 		names = append(names, task.Name)
 	}
-	want := []string{"github-clone", "folder-verification", "tests", "dockerfile-check", "buildkit-build", "push", "sbom", "sbom-attach", "vulnerability-scan"}
+	want := []string{"github-clone", "tests", "buildkit-build", "push", "sbom", "sbom-attach", "vulnerability-scan"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}

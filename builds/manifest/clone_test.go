@@ -309,3 +309,34 @@ func anotherUser(t *testing.T, folder string) *syscall.Credential {
 	}
 	return as
 }
+
+// The SSH key is where git needs it while it fetches, and nowhere in the home that
+// the steps of a pod share when the step has ended, well or badly.
+func TestCloneLeavesNoKey(t *testing.T) {
+	server := newGitServer(t)
+	_, commit := server.repository(t, "agent", nil)
+	bin, credentials := t.TempDir(), t.TempDir()
+	stub := "#!/bin/sh\ncat \"$2\" >> \"$SEEN\"\n[ -z \"$BROKEN\" ] || exit 255\nfor last; do :; done\neval \"$last\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"ssh-privatekey", "known_hosts"} {
+		if err := os.WriteFile(filepath.Join(credentials, file), []byte("the "+file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, broken := range []string{"", "yes"} {
+		home, seen := t.TempDir(), filepath.Join(t.TempDir(), "seen")
+		_, results, printed, err := clone(t, "ssh://git@git.example.com"+filepath.Join(server.root, "agent"), "PATH="+bin+":"+os.Getenv("PATH"),
+			"HOME="+home, "CREDENTIALS="+credentials, "SEEN="+seen, "BROKEN="+broken)
+		if broken == "" && (err != nil || results["commit"] != commit) || broken != "" && err == nil {
+			t.Fatalf("broken %q: %v: %s", broken, err, printed)
+		}
+		if key, err := os.ReadFile(seen); err != nil || !strings.HasPrefix(string(key), "the ssh-privatekey") {
+			t.Errorf("broken %q: ssh was given the key %q, %v", broken, key, err)
+		}
+		if exists(filepath.Join(home, ".ssh")) {
+			t.Errorf("broken %q: the key is left behind", broken)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -119,8 +120,20 @@ spec:
 		t.Fatal("the run left no pods to look at")
 	}
 	var pushed []string
+	logins := map[string][]string{} // containers by the Secret that they mount
 	for _, pod := range pods.Items {
-		for _, container := range pod.Spec.Containers {
+		secrets := map[string]string{}
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Secret != nil {
+				secrets[volume.Name] = volume.Secret.SecretName
+			}
+		}
+		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			for _, mount := range container.VolumeMounts {
+				if secret := secrets[mount.Name]; secret != "" {
+					logins[secret] = append(logins[secret], pod.Labels["tekton.dev/pipelineTask"]+"/"+container.Name)
+				}
+			}
 			if pod.Labels["tekton.dev/pipelineTask"] == "push" && container.Name == "step-push" {
 				pushed = append(pushed, container.Image)
 			}
@@ -135,6 +148,9 @@ spec:
 				}
 			}
 		}
+	}
+	if want := map[string][]string{"git-login": {"github-clone/step-clone"}, "registry-login": {"push/step-push"}}; !maps.EqualFunc(logins, want, slices.Equal) {
+		t.Errorf("containers with a login are %v, want %v", logins, want)
 	}
 	// It is the program of the controller that was installed, by --image.
 	if want := s.info.Images["armature-controller"]; !slices.Equal(pushed, []string{want}) {

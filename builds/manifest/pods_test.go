@@ -1,0 +1,297 @@
+package manifest_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"github.com/tektoncd/pipeline/pkg/workspace"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/manifest"
+)
+
+// pods lists the tasks of a pipeline, each with its steps.
+func pods(p *tektonv1.Pipeline) []string {
+	var out []string
+	for _, task := range slices.Concat(p.Spec.Tasks, p.Spec.Finally) {
+		var steps []string
+		for _, s := range task.TaskSpec.Steps {
+			steps = append(steps, s.Name)
+		}
+		out = append(out, task.Name+": "+strings.Join(steps, " "))
+	}
+	return out
+}
+
+// What a shipped mode does before it runs code of the repository takes one pod, and
+// a build that adjusts or lists its steps has the names that it knows.
+func TestStepsThatShareAPod(t *testing.T) {
+	const whole, kaniko, buildpack = "github-clone: clone check-subfolder check-dockerfile", "kaniko-build: build-and-push", "buildpack-build: prepare create"
+	const hasDockerfile = "$(tasks.github-clone.results.has-dockerfile)"
+	tests := []struct {
+		what, spec string
+		want       []string
+		when       string // input of the condition of buildpack-build
+		warning    string
+	}{
+		{"as shipped", "  mode: dev\n", []string{whole, kaniko, buildpack}, hasDockerfile, ""},
+		{"no check of the folder", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, enabled: false}]}\n",
+			[]string{"github-clone: clone check-dockerfile", kaniko, buildpack}, hasDockerfile, ""},
+		{"no clone", "  mode: dev\n  pipeline: {steps: [{name: github-clone, enabled: false}]}\n",
+			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+		{"a parameter of one step", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: dockerfile, value: Dockerfile.prod}]}]}\n",
+			[]string{whole, kaniko, buildpack}, hasDockerfile, ""},
+		{"a parameter that differs", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: subfolder-path, value: other}]}]}\n",
+			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			`steps[2].podOf: step "dockerfile-check" has a pod of its own: its parameter "subfolder-path" has another value or type than that of step "github-clone"`},
+		{"a condition", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			`step "dockerfile-check" has a pod of its own: it waits for folder-verification`},
+		{"the build's own condition", "  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: $(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: [none]}]}]}\n",
+			[]string{whole, kaniko, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
+		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
+			"{name: dockerfile-check, configMap: check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+		{"tests", "  mode: preprod\n", []string{whole, "tests: test", kaniko, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
+		{"buildpacks alone", "  mode: buildpack-dev\n", []string{"github-clone: clone check-subfolder", buildpack}, "", ""},
+	}
+	for _, c := range tests {
+		t.Run(c.what, func(t *testing.T) {
+			out, err := plan(t, withSpec(c.spec), nil, compose.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := pods(out.Pipeline)
+			if len(got) != len(c.want) || !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+				t.Errorf("the pods are %q, want %q", got, c.want)
+			}
+			names := map[string]bool{}
+			for _, task := range out.Pipeline.Spec.Tasks {
+				names[task.Name] = true
+				for _, after := range task.RunAfter {
+					if !names[after] {
+						t.Errorf("%s waits for %s, which does not run before it", task.Name, after)
+					}
+				}
+				if task.Name == "buildpack-build" && len(task.When) > 0 && task.When[0].Input != c.when || task.Name == "buildpack-build" && len(task.When) == 0 && c.when != "" {
+					t.Errorf("buildpack-build runs when %+v, want %q", task.When, c.when)
+				}
+			}
+			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings, c.warning) || c.warning == "" && warnings != "" {
+				t.Errorf("the warnings are %q, want %q", warnings, c.warning)
+			}
+		})
+	}
+}
+
+// Two steps that cannot be one task stay two, and the plan says why.
+func TestStepsThatCannotShareAPod(t *testing.T) {
+	const one, two = "results:\n- name: version\nsteps:\n- name: first\n  image: busybox:1.37.0\n  command: [echo]\n", "steps:\n- name: second\n  image: busybox:1.37.0\n  command: [echo]\n"
+	for what, c := range map[string]struct{ first, second, rows, want string }{
+		"nothing":        {one, two, "", ""},
+		"volume":         {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: b, emptyDir: {}}]\n", "", ""},
+		"same volume":    {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: a, emptyDir: {}}]\n", "", `too has a volume "a"`},
+		"same result":    {one, "results: [{name: version}]\n" + two, "", `too has a result "version"`},
+		"same container": {one, strings.Replace(two, "second", "first", 1), "", "have the same name, or none"},
+		"no name":        {one, strings.Replace(two, "- name: second\n  image", "- image", 1), "", "have the same name, or none"},
+		"sidecar":        {one, two + "sidecars: [{name: a, image: b:1}]\n", "", `step "second" has sidecars`},
+		"step template":  {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "", `step "first" has sidecars or a stepTemplate`},
+		"default":        {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" has another value`},
+		"type":           {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" has another value or type`},
+		"same default":   {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
+		"workspace":      {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" is another`},
+		"binding":        {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" is another`},
+		"result":         {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			template := "steps:\n  - name: first\n    configMap: first-step\n  - name: second\n    configMap: second-step\n    podOf: first\n" + c.rows
+			build := good
+			if c.rows != "" && strings.Contains(c.rows, "other") {
+				build += "  pipeline: {workspaces: [{name: other, emptyDir: true}]}\n"
+			}
+			out, err := plan(t, []byte(build), fstest.MapFS{
+				"template.yaml": configMap("pipeline-template-own", compose.TemplateKeyYAML, template),
+				"first.yaml":    configMap("first-step", compose.StepKey, c.first),
+				"second.yaml":   configMap("second-step", compose.StepKey, c.second),
+			}, compose.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 1
+			if c.want != "" {
+				want = 2
+			}
+			if got := pods(out.Pipeline); len(got) != want {
+				t.Errorf("the pods are %q, want %d", got, want)
+			}
+			if warnings := strings.Join(out.Warnings, "\n"); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+				t.Errorf("the warnings are %q, want %q", warnings, c.want)
+			}
+		})
+	}
+}
+
+// A template that asks for what cannot be is refused.
+func TestPodOfRefused(t *testing.T) {
+	row := func(name, more string) string { return "  - {name: " + name + ", configMap: x-step" + more + "}\n" }
+	for rows, want := range map[string]string{
+		row("a", ", podOf: b") + row("b", ""):                                                           `is "b", and no step before this one has that name`,
+		row("a", ", podOf: a"):                                                                          `is "a", and no step before this one has that name`,
+		row("a", "") + row("b", ", podOf: a") + row("c", ", podOf: b"):                                  `is "b", which runs in the pod of "a"`,
+		row("a", "") + row("b", ", podOf: a, finally: true"):                                            "goes with none of",
+		row("a", ", finally: true") + row("b", ", podOf: a"):                                            "goes with none of",
+		row("a", "") + row("b", ", podOf: a, retries: 1"):                                               "goes with none of",
+		row("a", "") + row("b", ", podOf: a, timeout: 1m"):                                              "goes with none of",
+		row("a", "") + row("b", ", podOf: a, onError: continue"):                                        "goes with none of",
+		row("a", "") + row("b", ", podOf: a, runAfter: [a]"):                                            "goes with none of",
+		row("a", "") + row("b", ", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "goes with none of",
+	} {
+		_, err := compose.ReadTemplate(compose.ConfigMap{Name: "pipeline-template-own", Data: map[string]string{compose.TemplateKeyYAML: "steps:\n" + rows}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", rows, err, want)
+		}
+	}
+}
+
+// A result counts for the step that declares it, whatever pod it runs in, and
+// whatever was accepted before.
+func TestResultOfAStepInAnothersPod(t *testing.T) {
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := compose.ReadTemplate(library.ConfigMaps["pipeline-template-dev"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := &compose.Verdicts{}
+	for _, c := range []struct{ task, want string }{
+		{"github-clone", ""},
+		{"folder-verification", `step "folder-verification" declares no such result`},
+	} {
+		spec := fmt.Sprintf("  mode: dev\n  pipeline: {steps: [{name: kaniko-build, whenExpressions: [{input: $(tasks.%s.results.commit), operator: notin, values: ['']}]}]}\n", c.task)
+		builds, err := manifest.Builds("build.yaml", withSpec(spec), api.DefaultGroup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := map[string]*compose.StepFile{}
+		for _, name := range compose.StepNames(builds[0].AgentBuild, template) {
+			if steps[name], err = compose.ReadStep(library.ConfigMaps[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: the error is %v, want %q", c.task, err, c.want)
+		}
+	}
+}
+
+// In every shipped mode and with every builder Git's login is mounted into the
+// container that clones and no other one. What the repository's tests run has no
+// login at all, and what a Dockerfile runs has none with BuildKit, nor has its client.
+func TestContainersThatHaveALogin(t *testing.T) {
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod", "prod", "custom"} {
+		template, err := compose.ReadTemplate(library.ConfigMaps[compose.TemplateName(mode)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		builders := template.Builders()
+		if len(builders) == 0 {
+			builders = []string{""}
+		}
+		for _, builder := range builders {
+			spec := "  mode: " + mode + "\n"
+			if builder != "" {
+				spec += "  builder: " + builder + "\n"
+			}
+			build := string(withSpec(spec)) + "    imageRepoCredentials: {name: push-login}\n"
+			build = strings.Replace(build, "    sourceRepository:", "    sourceCredentials: {name: git-login}\n    sourceRepository:", 1)
+			out, err := plan(t, []byte(build), nil, compose.Settings{})
+			if err != nil {
+				t.Fatalf("%s with %q: %v", mode, builder, err)
+			}
+			if token := out.Run.Spec.TaskRunTemplate.PodTemplate.AutomountServiceAccountToken; token == nil || *token {
+				t.Errorf("%s with %q: pods have a ServiceAccount token", mode, builder)
+			}
+			for _, s := range out.Run.Spec.TaskRunSpecs {
+				if s.PodTemplate != nil && s.PodTemplate.AutomountServiceAccountToken != nil {
+					t.Errorf("%s with %q: task %s has its own setting of the ServiceAccount token", mode, builder, s.PipelineTaskName)
+				}
+			}
+			have := logins(t, out)
+			if diff := cmp.Diff([]string{"github-clone/clone"}, have["git-login"]); diff != "" {
+				t.Errorf("%s with %q: containers with Git's login (-want +got):\n%s", mode, builder, diff)
+			}
+			for _, container := range have["push-login"] {
+				task, _, _ := strings.Cut(container, "/")
+				if slices.Contains([]string{"github-clone", "tests", "buildkit-build"}, task) {
+					t.Errorf("%s with %q: %s has the registry's login", mode, builder, container)
+				}
+			}
+			if mode != "custom" && len(have["push-login"]) == 0 {
+				t.Errorf("%s with %q: no container has the registry's login, so that this test shows nothing", mode, builder)
+			}
+		}
+	}
+}
+
+// logins of a run: for each Secret the containers that mount it, as TASK/CONTAINER,
+// as Tekton makes pods of the tasks.
+func logins(t *testing.T, out *compose.Output) map[string][]string {
+	t.Helper()
+	secrets := map[string]string{} // by the workspace of the pipeline
+	for _, w := range out.Run.Spec.Workspaces {
+		if w.Secret != nil {
+			secrets[w.Name] = w.Secret.SecretName
+		}
+	}
+	have := map[string][]string{}
+	for _, task := range slices.Concat(out.Pipeline.Spec.Tasks, out.Pipeline.Spec.Finally) {
+		var bound []tektonv1.WorkspaceBinding
+		for _, w := range task.Workspaces {
+			bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: secrets[w.Workspace]}})
+		}
+		volumes := workspace.CreateVolumes(bound)
+		spec, err := workspace.Apply(t.Context(), task.TaskSpec.TaskSpec, bound, volumes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secretOf := map[string]string{} // by the volume
+		for _, v := range slices.Concat(spec.Volumes, slices.Collect(maps.Values(volumes))) {
+			if v.Secret != nil {
+				secretOf[v.Name] = v.Secret.SecretName
+			}
+		}
+		var all []corev1.VolumeMount
+		if spec.StepTemplate != nil {
+			all = spec.StepTemplate.VolumeMounts
+		}
+		note := func(container string, own []corev1.VolumeMount) {
+			for _, m := range slices.Concat(all, own) {
+				if secret := secretOf[m.Name]; secret != "" {
+					have[secret] = append(have[secret], task.Name+"/"+container)
+				}
+			}
+		}
+		for _, s := range spec.Steps {
+			note(s.Name, s.VolumeMounts)
+		}
+		for _, s := range spec.Sidecars {
+			note(s.Name, s.VolumeMounts)
+		}
+	}
+	return have
+}
