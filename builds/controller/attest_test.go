@@ -308,7 +308,16 @@ func TestAttested(t *testing.T) {
 			s.once(t, "weather", digest)
 
 			artifact := s.ref(t, "weather@"+digest).(name.Digest)
-			if _, err := sign.Verify(t.Context(), artifact, s.policy(t, a.BuilderID)); err != nil {
+			// A platform finds the template's digest so.
+			var template corev1.ConfigMap
+			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "pipeline-template-prod"}, &template))
+			policy := func() sign.Policy {
+				p := s.policy(t, a.BuilderID)
+				p.Builds.Templates = []string{"sha256:" + sum(template.Data["template.yaml"])}
+				p.Builds.MaxAge = &metav1.Duration{Duration: 24 * time.Hour}
+				return p
+			}
+			if _, err := sign.Verify(t.Context(), artifact, policy()); err != nil {
 				t.Error(err)
 			}
 			for change, edit := range map[string]func(*sign.Builds){
@@ -319,8 +328,12 @@ func TestAttested(t *testing.T) {
 				},
 				"source": func(b *sign.Builds) { b.Sources[0].Repository += "2" },
 				"branch": func(b *sign.Builds) { b.Sources[0].Branches = []string{"main"} }, // a commit was ordered
+				"template": func(b *sign.Builds) {
+					b.Templates = []string{"sha256:" + sum("another")}
+				},
+				"scan": func(b *sign.Builds) { b.MaxSeverity = "high" }, // no scan is attested
 			} {
-				p := s.policy(t, a.BuilderID)
+				p := policy()
 				edit(p.Builds)
 				if _, err := sign.Verify(t.Context(), artifact, p); err == nil {
 					t.Errorf("with another %s it passes", change)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Builds says how an image must have been built. All of it is judged by
@@ -25,6 +27,10 @@ type Builds struct {
 	MinimumLevel int `json:"minimumLevel,omitempty"`
 	// Sources are those that may be built. Omitted, any source.
 	Sources []Source `json:"sources,omitempty"`
+	// Templates are the digests of the pipeline templates that may be used, each
+	// "sha256:" and 64 hexadecimal digits. Only the provenance of AgentBuilds names one.
+	// A template names its steps, whose digests are not compared. Omitted, any template.
+	Templates []string `json:"templates,omitempty"`
 	// MaxAge is how long ago the build may have finished, such as 720h. Omitted,
 	// any time.
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
@@ -90,6 +96,11 @@ func (b *Builds) Check() error {
 			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
 		}
 	}
+	for i, digest := range b.Templates {
+		if !digestForm.MatchString(digest) {
+			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 hexadecimal digits in small letters", i, digest)
+		}
+	}
 	if b.MaxAge != nil && b.MaxAge.Duration <= 0 {
 		return fmt.Errorf("builds.maxAge %s: use a positive duration, such as 720h", b.MaxAge.Duration)
 	}
@@ -140,6 +151,11 @@ func (b *Builds) judge(predicate json.RawMessage, now time.Time) (level int, _ *
 			return 0, nil, err
 		}
 	}
+	if len(b.Templates) > 0 {
+		if err := b.judgeTemplate(made.BuildDefinition); err != nil {
+			return 0, nil, err
+		}
+	}
 	if b.MaxAge != nil {
 		if err := judgeAge(made.RunDetails.Metadata, b.MaxAge.Duration, now); err != nil {
 			return 0, nil, err
@@ -161,6 +177,30 @@ func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 		return fmt.Errorf("the build finished on %s, and the policy's maxAge is %s", run.FinishedOn.Format(time.RFC3339), most)
 	case age < -skew:
 		return fmt.Errorf("the build finished on %s, which is in the future", run.FinishedOn.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// digestForm is a digest as templates and images have it.
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// judgeTemplate compares the template that an AgentBuild's provenance names.
+func (b *Builds) judgeTemplate(made BuildDefinition) error {
+	var platform struct {
+		Template struct {
+			ConfigMap string `json:"configMap"`
+			Digest    string `json:"digest"`
+		} `json:"template"`
+	}
+	text, err := json.Marshal(made.InternalParameters)
+	if err != nil {
+		return err
+	}
+	if made.BuildType != keys.AgentBuildType || json.Unmarshal(text, &platform) != nil || platform.Template.Digest == "" {
+		return errors.New("the provenance does not say which template was used, and the policy names templates")
+	}
+	if t := platform.Template; !slices.Contains(b.Templates, t.Digest) {
+		return fmt.Errorf("the template %s of digest %s was used, which is none of the policy's", t.ConfigMap, t.Digest)
 	}
 	return nil
 }

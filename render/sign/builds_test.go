@@ -14,6 +14,8 @@ import (
 const (
 	builderID = "https://armature.dev/builder/prod"
 	commit    = "0123456789012345678901234567890123456789"
+	template  = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	template2 = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
 // build is a provenance that the policy of builds accepts, unless a test changes it.
@@ -23,6 +25,7 @@ func build(change func(map[string]any)) map[string]any {
 		"buildDefinition": map[string]any{
 			"buildType":            "https://armature.dev/agent-build/v1",
 			"externalParameters":   map[string]any{"source": source},
+			"internalParameters":   map[string]any{"template": map[string]any{"configMap": "armature-system/pipeline-template-prod", "digest": template}},
 			"resolvedDependencies": []any{source, map[string]any{"uri": "git+https://git.example/lib", "digest": map[string]any{"gitCommit": commit}}},
 		},
 		"runDetails": map[string]any{
@@ -50,8 +53,9 @@ func builds(key string) sign.Policy {
 	p := local(key)
 	p.Builds = &sign.Builds{
 		Builders: []sign.TrustedBuilder{{ID: builderID, Level: 3}, {ID: "https://armature.dev/builder/custom", Level: 1}}, MinimumLevel: 2,
-		Sources: []sign.Source{{Repository: "https://git.example/team1/weather", Branches: []string{"main", "release"}}},
-		MaxAge:  &metav1.Duration{Duration: 2 * time.Hour}, SBOM: true, MaxSeverity: "medium",
+		Sources:   []sign.Source{{Repository: "https://git.example/team1/weather", Branches: []string{"main", "release"}}},
+		Templates: []string{template2, template},
+		MaxAge:    &metav1.Duration{Duration: 2 * time.Hour}, SBOM: true, MaxSeverity: "medium",
 	}
 	return p
 }
@@ -102,6 +106,7 @@ func TestBuildPolicy(t *testing.T) {
 		{func(p *sign.Policy) { p.Builds.Sources[0].Repository += "s" }, "https://git.example/team1/weather was built, which is none of the policy's sources"},
 		{func(p *sign.Policy) { p.Builds.Sources[0].Repository = "https://git.example/lib" }, "none of the policy's sources"},
 		{func(p *sign.Policy) { p.Builds.Sources[0].Branches = []string{"release"} }, "demands a branch of release"},
+		{func(p *sign.Policy) { p.Builds.Templates = []string{template2} }, "the template armature-system/pipeline-template-prod of digest " + template + " was used"},
 		{func(p *sign.Policy) { p.Builds.MaxAge.Duration = time.Minute }, "the policy's maxAge is 1m0s"},
 		{func(p *sign.Policy) { p.Builds.MaxSeverity = "low" }, "CVE-2026-1 is rated medium, and the policy accepts low"},
 	} {
@@ -170,6 +175,25 @@ func TestBuilds(t *testing.T) {
 		"two sources": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "buildDefinition", "externalParameters"), "source") })
 		}, "several dependencies with a commit"},
+		"another template": {func(all map[string]any) {
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				part(p, "buildDefinition", "internalParameters", "template")["digest"] = strings.Replace(template, "a", "c", 1)
+			})
+		}, "which is none of the policy's"},
+		"no template": {func(all map[string]any) {
+			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "buildDefinition"), "internalParameters") })
+		}, "does not say which template"},
+		"a template of no digest": {func(all map[string]any) {
+			all[sign.PredicateType] = build(func(p map[string]any) {
+				delete(part(p, "buildDefinition", "internalParameters", "template"), "digest")
+			})
+		}, "does not say which template"},
+		"a template in another shape": {func(all map[string]any) {
+			all[sign.PredicateType] = build(func(p map[string]any) { part(p, "buildDefinition")["internalParameters"] = template })
+		}, "does not say which template"},
+		"another build type": {func(all map[string]any) {
+			all[sign.PredicateType] = build(func(p map[string]any) { part(p, "buildDefinition")["buildType"] = "https://elsewhere.example/v1" })
+		}, "does not say which template"},
 		"no time": {func(all map[string]any) {
 			all[sign.PredicateType] = build(func(p map[string]any) { delete(part(p, "runDetails"), "metadata") })
 		}, "does not say when the build finished"},
@@ -258,7 +282,10 @@ func TestBuildPolicyFile(t *testing.T) {
 		`{builders: [{id: a}], maxAge: -1h}`:                                "use a positive duration",
 		`{builders: [{id: a}], maxSeverity: bad}`:                           "use one of none, low, medium, high",
 		`{builders: [{id: a}], maxSeverity: critical}`:                      "use one of none, low, medium, high",
-		`{builders: [{id: a}], templates: [x]}`:                             `unknown field "templates"`,
+		`{builders: [{id: a}], templates: [""]}`:                            `templates[0] "" is not a digest`,
+		`{builders: [{id: a}], templates: [prod]}`:                          `templates[0] "prod" is not a digest`,
+		`{builders: [{id: a}], templates: ["` + template + `", sha256:AA]}`: `templates[1] "sha256:AA" is not a digest`,
+		`{builders: [{id: a}], template: x}`:                                `unknown field "template"`,
 		`{builders: [{id: a, levels: 3}]}`:                                  `unknown field`,
 	} {
 		if _, err := policy(t, "spec: {keys: [a.pub], builds: "+text+"}\n"); err == nil || !strings.Contains(err.Error(), why) {
