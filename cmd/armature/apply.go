@@ -37,7 +37,9 @@ created or changed. A conflict with another field manager, an immutable field or
 object that the API server refuses ends apply before it writes anything. Objects
 that depend on the package itself, such as on its CRDs, are checked once those
 exist. An object annotated config.kubernetes.io/depends-on is applied once the
-objects that it names are ready, and pruned before them. Only one command applies or deletes a package at a time: a second one waits.
+objects that it names are ready, and pruned before them. A Job annotated
+argocd.argoproj.io/hook: PreSync or PostSync runs before or after the other objects
+in each apply that changes something. Only one command applies or deletes a package at a time: a second one waits.
 After an interruption, the next apply finishes the work.
 
 With --verify-policy, or the flags that replace it, every image of a package has to
@@ -225,7 +227,7 @@ func listingOf(plan *apply.Plan, dryRun bool) listing {
 }
 
 var past = map[apply.Action]string{
-	apply.Create: "created", apply.Change: "changed", apply.Recreate: "recreated", apply.Unchanged: "unchanged",
+	apply.Create: "created", apply.Change: "changed", apply.Recreate: "recreated", apply.Run: "run", apply.Unchanged: "unchanged",
 	apply.Prune: "pruned", apply.Skip: "skipped", apply.Conflict: "in conflict", apply.Refused: "refused",
 }
 
@@ -279,7 +281,7 @@ func (r *report) print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err er
 
 func actionSummary(counts map[apply.Action]int) string {
 	var parts []string
-	for _, a := range []apply.Action{apply.Create, apply.Change, apply.Recreate, apply.Unchanged, apply.Prune, apply.Skip, apply.Conflict, apply.Refused} {
+	for _, a := range []apply.Action{apply.Create, apply.Change, apply.Recreate, apply.Run, apply.Unchanged, apply.Prune, apply.Skip, apply.Conflict, apply.Refused} {
 		if counts[a] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[a], past[a]))
 		}

@@ -7,9 +7,10 @@
 //	         refusal ends it here, with nothing written
 //	lease    nobody else applies the package until the second save
 //	save     the inventory, as the union of what was and what is to be
-//	stages   namespaces and CRDs, then the rest, each stage at once, or in waves
+//	stages   namespaces and CRDs, hooks that run before, then the rest, each stage at once, or in waves
 //	         where objects depend on others of it
 //	prune    in the reverse order, guarded by owner label and UID
+//	hooks    that run after, once all is healthy
 //	save     the inventory, shrunk to what is there
 //	wait     until all is healthy
 //
@@ -97,7 +98,9 @@ type application struct {
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
 	depends  map[ID][]ID   // of wanted and later: what has to be ready before
-	ranks    map[ID]rank   // of wanted and later
+	ranks    map[ID]rank   // of wanted, later and hooks
+	hooks    map[ID]*object
+	early    map[ID]bool // of wanted: what hooks that run first need
 	mappings map[ID]*meta.RESTMapping
 	seen     map[ID]liveObject
 	scaled   map[ID]string // by which autoscaler
@@ -170,6 +173,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	a := &application{
 		Package: p, Options: opt, cluster: c,
 		wanted: make(map[ID]*object), local: make(map[ID]Object), later: make(map[ID]Object), mappings: make(map[ID]*meta.RESTMapping),
+		hooks: make(map[ID]*object), early: make(map[ID]bool),
 		seen: make(map[ID]liveObject), scaled: make(map[ID]string), unscaled: make(map[ID]string),
 	}
 	c.kinds.forget() // kinds come and go between two applies
@@ -180,10 +184,13 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 	if err := a.take(objects); err != nil {
 		return nil, err
 	}
-	if len(a.wanted)+len(a.later) == 0 {
+	if len(a.wanted)+len(a.later)+len(a.hooks) == 0 {
 		return nil, fmt.Errorf("all %d objects are annotated %s: there is nothing to apply", len(objects), krm.LocalConfig)
 	}
-	return a, a.observe(ctx, slices.Collect(maps.Values(a.wanted)))
+	if err := a.observe(ctx, slices.Collect(maps.Values(a.wanted))); err != nil {
+		return nil, err
+	}
+	return a, a.observeHooks(ctx)
 }
 
 // prepare settles what is sent, now that the live object is known. The digest is
@@ -248,6 +255,9 @@ func (a *application) carryOut(ctx context.Context, p *Plan) error {
 	if err := a.settleReplicas(ctx, p); err != nil {
 		return err
 	}
+	if err := a.runHooks(ctx, p, postSync); err != nil {
+		return err
+	}
 	if err := a.shrink(ctx, p, gone); err != nil {
 		return err
 	}
@@ -270,9 +280,11 @@ func (a *application) remember(ctx context.Context, p *Plan) error {
 	for _, s := range p.Steps {
 		old, known := a.old.Entries[s.ID]
 		switch {
-		case s.Action == Recreate, s.Action == Create && old.UID != "":
+		case s.Action == Recreate, s.Action == Run, s.Action == Create && old.UID != "":
 			old.UID = ""
-		case s.Action == Create, s.Action == Change, s.Action == Unchanged && s.want != nil:
+		case s.Action == Unchanged && s.want.hook != nil:
+			continue
+		case s.Action == Create, s.Action == Change, s.Action == Unchanged:
 			if known && (s.live == nil || old.UID == s.live.GetUID()) {
 				continue
 			}
@@ -293,16 +305,10 @@ func (a *application) remember(ctx context.Context, p *Plan) error {
 }
 
 // stage applies what belongs to one stage, wave by wave, each once what it depends
-// on is ready. After the first stage its CRDs are served.
+// on is ready. After the first stage its CRDs are served, and hooks run.
 func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 	for wave := range a.waves(stage) {
-		var work []*Step
-		for i := range p.Steps {
-			s := &p.Steps[i]
-			if s.rank == (rank{stage, wave}) && s.want != nil && s.done() == nil && (s.Action == Create || s.Action == Change || s.Action == Recreate) {
-				work = append(work, s)
-			}
-		}
+		work := p.work(func(s *Step) bool { return s.rank == (rank{stage, wave}) })
 		if err := a.awaitDependencies(ctx, p, work); err != nil {
 			return err
 		}
@@ -310,10 +316,30 @@ func (a *application) stage(ctx context.Context, p *Plan, stage int) error {
 			return err
 		}
 	}
-	if stage == 0 {
-		return a.definitionsDone(ctx, p)
+	if stage > 0 {
+		return nil
 	}
-	return nil
+	if err := a.definitionsDone(ctx, p); err != nil {
+		return err
+	}
+	for needed := 1; needed < workloads; needed++ {
+		work := p.work(func(s *Step) bool { return s.rank.stage == needed && a.early[s.ID] })
+		if err := a.wave(ctx, work, "what hooks need"); err != nil {
+			return err
+		}
+	}
+	return a.runHooks(ctx, p, preSync)
+}
+
+// work gives the steps of some that are still to be applied.
+func (p *Plan) work(of func(*Step) bool) (work []*Step) {
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.want != nil && s.done() == nil && (s.Action == Create || s.Action == Change || s.Action == Recreate) && of(s) {
+			work = append(work, s)
+		}
+	}
+	return work
 }
 
 // wave carries out steps, all at once. All that fails is reported, but nothing more
@@ -357,9 +383,12 @@ func (a *application) do(ctx context.Context, s *Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.Action == Recreate {
+	if s.Action == Recreate || s.Action == Run && s.live != nil {
 		if err := a.remove(ctx, s); err != nil {
 			return err
+		}
+		if s.Action == Skip {
+			return fmt.Errorf("%s: %s: somebody else deleted it and made it again: apply again", s.Place(), title(s.ID))
 		}
 		s.want.force = false
 	}
@@ -478,6 +507,7 @@ func (a *application) definitionsDone(ctx context.Context, p *Plan) error {
 // shrink stores what is there at the end.
 func (a *application) shrink(ctx context.Context, p *Plan, gone map[ID]bool) error {
 	a.old.Entries = a.remaining(p, gone)
+	a.old.Hooks = a.hooksDone()
 	a.old.Complete, a.old.Deleting = true, false
 	return a.cluster.save(ctx, a.old)
 }
@@ -487,6 +517,13 @@ func (a *application) remaining(p *Plan, gone map[ID]bool) map[ID]Entry {
 	entries := maps.Clone(a.old.Entries)
 	for _, s := range p.Steps {
 		switch {
+		case s.want != nil && s.want.hook != nil:
+			if w := s.done(); w != nil {
+				entries[s.ID] = Entry{ID: s.ID, Version: s.Version, UID: w.GetUID()}
+			}
+			if s.want.ended && s.want.hook.deleted {
+				delete(entries, s.ID)
+			}
 		case s.Action == Skip && s.want == nil && !s.ours:
 			delete(entries, s.ID) // not ours any more
 		case s.Action == Skip, s.want == nil:
@@ -499,7 +536,7 @@ func (a *application) remaining(p *Plan, gone map[ID]bool) map[ID]Entry {
 		}
 	}
 	for id := range entries {
-		if a.wanted[id] == nil && (gone[id] || a.seen[id] == nil) {
+		if a.wanted[id] == nil && a.hooks[id] == nil && (gone[id] || a.seen[id] == nil) {
 			delete(entries, id)
 		}
 	}

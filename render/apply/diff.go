@@ -20,6 +20,8 @@ func (s Step) Diff() (string, error) {
 		before = shown(s.live)
 	}
 	switch s.Action {
+	case Run:
+		before, after = nil, shown(s.want.body)
 	case Create, Change, Recreate, Conflict:
 		switch {
 		case s.next != nil:

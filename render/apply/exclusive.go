@@ -82,13 +82,10 @@ func (a *application) idle(p *Plan) bool {
 	if a.last != (ID{}) {
 		return false // a delete takes out the inventory at least
 	}
-	for _, s := range p.Steps {
-		switch s.Action {
-		case Create, Change, Recreate, Prune:
-			return false
-		}
+	if slices.ContainsFunc(p.Steps, Step.changes) {
+		return false
 	}
-	return a.old.stored != nil && a.old.Complete && maps.Equal(a.remaining(p, nil), a.old.Entries)
+	return a.old.stored != nil && a.old.Complete && maps.Equal(a.remaining(p, nil), a.old.Entries) && maps.Equal(a.hooksDone(), a.old.Hooks)
 }
 
 // ownNamespace is the namespace that the inventory is in.

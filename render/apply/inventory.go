@@ -85,6 +85,9 @@ type Entry struct {
 type Inventory struct {
 	Package
 	Entries map[ID]Entry
+	// Hooks that have run to their end, with a digest of what ran as the seal. Their
+	// Jobs are entries, too, but for those that were deleted when they succeeded.
+	Hooks map[ID]Entry
 	// Complete says that the last apply ended as it was meant to.
 	Complete bool
 	// Deleting says that a delete has begun.
@@ -107,6 +110,7 @@ const (
 	stateDeleting   = "deleting"
 	objectsKey      = "objects"
 	objectsGzipKey  = "objects.gz"
+	hooksKey        = "hooks"
 	plainLimit      = 256 << 10
 	inventoryLimit  = 64 << 20 // unpacked
 	inventoryFields = 6
@@ -187,6 +191,9 @@ func parseInventory(u *unstructured.Unstructured) (*Inventory, error) {
 	if v.Entries, err = parseEntries(text); err != nil {
 		return broken(err)
 	}
+	if v.Hooks, err = parseEntries([]byte(cm.Data[hooksKey])); err != nil {
+		return broken(err)
+	}
 	return v, nil
 }
 
@@ -219,9 +226,9 @@ func parseEntries(text []byte) (map[ID]Entry, error) {
 	return entries, lines.Err()
 }
 
-func (v *Inventory) text() []byte {
+func formatEntries(entries map[ID]Entry) []byte {
 	var out bytes.Buffer
-	for _, e := range v.Sorted() {
+	for _, e := range sorted(entries) {
 		words := []string{
 			schema.GroupVersion{Group: e.GroupKind.Group, Version: e.Version}.String(), e.GroupKind.Kind,
 			e.Namespace, url.PathEscape(e.Name), string(e.UID), e.Seal,
@@ -237,8 +244,10 @@ func (v *Inventory) text() []byte {
 }
 
 // Sorted gives the entries in the order in which they are applied.
-func (v *Inventory) Sorted() []Entry {
-	return slices.SortedFunc(maps.Values(v.Entries), func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
+func (v *Inventory) Sorted() []Entry { return sorted(v.Entries) }
+
+func sorted(entries map[ID]Entry) []Entry {
+	return slices.SortedFunc(maps.Values(entries), func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
 }
 
 func compareIDs(a, b ID) int {
@@ -260,7 +269,10 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	case v.Complete:
 		cm.Data[stateKey] = stateApplied
 	}
-	text := v.text()
+	if len(v.Hooks) > 0 {
+		cm.Data[hooksKey] = string(formatEntries(v.Hooks))
+	}
+	text := formatEntries(v.Entries)
 	if len(text) <= plainLimit {
 		cm.Data[objectsKey] = string(text)
 		return cm, nil

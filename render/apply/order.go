@@ -103,6 +103,9 @@ func (a *application) arrange() error {
 	if a.ranks, cycle = ranksOf(ids, a.depends); cycle != nil {
 		return a.cyclic(cycle)
 	}
+	for id, o := range a.hooks {
+		a.ranks[id] = o.hook.rank()
+	}
 	return nil
 }
 
@@ -112,6 +115,9 @@ func (a *application) outside(id ID, ids []ID) error {
 		if local.GroupKind == id.GroupKind && local.Name == id.Name {
 			return fmt.Errorf("%s is for tools, not for a cluster (%s)\n  hint: remove the reference", title(id), place(o.File, o.Line))
 		}
+	}
+	if a.hooks[id] != nil {
+		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n  hint: remove the reference", title(id), a.placeOf(id))
 	}
 	for _, other := range ids {
 		if other.GroupKind.Kind == id.GroupKind.Kind && other.Name == id.Name {

@@ -64,7 +64,7 @@ func (w *world) start(ctx context.Context, opt apply.Options, manifests ...strin
 	return u
 }
 
-// reports waits until the apply says something after all that it has said by now.
+// reports waits until the apply reports something new with these words.
 func (u *underWay) reports(words string) {
 	u.Helper()
 	words = strings.ReplaceAll(words, "NS", u.Package.Namespace)

@@ -17,9 +17,11 @@ import (
 type Action string
 
 const (
-	Create    Action = "create"
-	Change    Action = "change"
-	Recreate  Action = "recreate"
+	Create   Action = "create"
+	Change   Action = "change"
+	Recreate Action = "recreate"
+	// Run is a hook, whose Job is created again.
+	Run       Action = "run"
 	Unchanged Action = "unchanged"
 	Prune     Action = "prune"
 	// Skip leaves an object alone, for the reason given.
@@ -111,6 +113,9 @@ type object struct {
 	fits    bool            // it could be created again
 	lost    []string        // fields that go with the former managers
 	untried string          // why the API server's answer does not count yet
+
+	hook  *hook // nil of what is not one
+	ended bool  // the hook's Job is complete
 
 	written liveObject // as the API server stored it; nil until then
 }
@@ -226,27 +231,48 @@ func (a *application) plan() *Plan {
 		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: rank{stage: stageOf(id.GroupKind)}, Reason: "its annotation says that it is for tools, not for a cluster"})
 	}
 	for _, e := range a.old.Entries {
-		if a.wanted[e.ID] == nil && a.later[e.ID].Unstructured == nil {
+		if a.wanted[e.ID] == nil && a.hooks[e.ID] == nil && a.later[e.ID].Unstructured == nil {
 			if s, exists := a.decidePrune(e); exists {
 				p.Steps = append(p.Steps, s)
 			}
 		}
+	}
+	changes := slices.ContainsFunc(p.Steps, Step.changes)
+	for _, o := range a.hooks {
+		p.Steps = append(p.Steps, a.decideHook(o, changes))
 	}
 	a.arrangePruned(p)
 	p.sort()
 	return p
 }
 
-// sort puts what is pruned behind the rest, in the reverse order.
+// changes reports whether a step writes an object.
+func (s Step) changes() bool {
+	switch s.Action {
+	case Create, Change, Recreate, Run, Prune:
+		return true
+	}
+	return false
+}
+
+// sort puts what is pruned behind the rest, in the reverse order, and the last hooks
+// behind that.
 func (p *Plan) sort() {
-	slices.SortFunc(p.Steps, func(x, y Step) int {
+	part := func(s Step) int {
 		switch {
-		case x.Action == Prune && y.Action == Prune:
-			return cmp.Or(y.rank.compare(x.rank), compareIDs(y.ID, x.ID))
-		case x.Action == Prune:
+		case s.rank.stage == len(stages):
+			return 2
+		case s.Action == Prune:
 			return 1
-		case y.Action == Prune:
-			return -1
+		}
+		return 0
+	}
+	slices.SortFunc(p.Steps, func(x, y Step) int {
+		if n := cmp.Compare(part(x), part(y)); n != 0 {
+			return n
+		}
+		if x.Action == Prune && y.Action == Prune {
+			return cmp.Or(y.rank.compare(x.rank), compareIDs(y.ID, x.ID))
 		}
 		return cmp.Or(x.rank.compare(y.rank), compareIDs(x.ID, y.ID))
 	})

@@ -64,6 +64,9 @@ func (c *Cluster) delete(ctx context.Context, m *meta.RESTMapping, s *Step) (lef
 		return true, err
 	}
 	uid, policy := s.live.GetUID(), metav1.DeletePropagationBackground
+	if s.Action == Run {
+		policy = metav1.DeletePropagationForeground // its pods end before it runs again
+	}
 	err = c.at(m, s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -41,6 +41,9 @@ func (c *Cluster) Items(ctx context.Context, v *Inventory) ([]Item, error) {
 	}
 	var items []Item
 	for _, e := range v.Sorted() {
+		if _, ran := v.Hooks[e.ID]; ran && found[e.ID] == nil {
+			continue // it deleted itself when it was done
+		}
 		items = append(items, Item{APIVersion: apiVersion(e.GroupKind.Group, e.Version), Kind: e.GroupKind.Kind,
 			Namespace: e.Namespace, Name: e.Name, UID: e.UID, Health: healthOf(found[e.ID])})
 	}

@@ -56,6 +56,18 @@ func (a *application) take(objects []Object) error {
 			failed = multierror.Append(failed, fmt.Errorf("%s: %s is the name of the package's lease", at, title(id)))
 			continue
 		}
+		h, err := hookOf(o.Unstructured)
+		if err != nil {
+			failed = multierror.Append(failed, fmt.Errorf("%s: %s: %w", at, title(id), err))
+			continue
+		}
+		if h != nil && id.GroupKind == jobKind {
+			a.hooks[id] = &object{id: id, file: o.File, line: o.Line, mapping: m, body: o.Unstructured, hook: h}
+			continue
+		}
+		if h != nil && h.phase == preSync {
+			a.early[id] = true
+		}
 		if m == nil {
 			a.later[id], a.deferred = o, append(a.deferred, id)
 			continue
@@ -71,6 +83,9 @@ func (a *application) take(objects []Object) error {
 // placeOf says where the package has an object; "" where it has none.
 func (a *application) placeOf(id ID) string {
 	if o := a.wanted[id]; o != nil {
+		return place(o.file, o.line)
+	}
+	if o := a.hooks[id]; o != nil {
 		return place(o.file, o.line)
 	}
 	return place(a.later[id].File, a.later[id].Line)

@@ -85,7 +85,7 @@ func (a *application) healthTargets(p *Plan) []*target {
 	var out []*target
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if s.want == nil || s.Action == Skip {
+		if s.want == nil || s.want.hook != nil || s.Action == Skip {
 			continue
 		}
 		out = append(out, targetOf(s))
