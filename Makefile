@@ -43,8 +43,8 @@ demo: ## Render the examples and show what was added; the first output takes abo
 
 # Tests wait for servers more than they compute: two packages for each processor.
 # vet is a target of its own (it reads all dependencies again), and a program of
-# which nothing is debugged needs no tables for it.
-TEST = $(GO) test -p $$((2 * $$(nproc))) -vet=off -ldflags=-w -timeout 30m
+# which nothing is debugged needs no tables for it, nor do those that tests build.
+TEST = GOFLAGS="$$GOFLAGS -ldflags=-w" $(GO) test -p $$((2 * $$(nproc))) -vet=off -timeout 30m
 
 # The packages whose tests take longest begin first.
 LONGEST := ./builds/controller ./render/apply ./cmd/armature ./render ./catalog/controller

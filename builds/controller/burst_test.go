@@ -78,15 +78,30 @@ func (w *world) await(what string, limit time.Duration, done func() bool) {
 	}
 }
 
-// buildProgram builds the controller's program.
+// buildProgram builds the controller's program, once for all tests.
 func buildProgram(t testing.TB) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "armature-controller")
-	if out, err := exec.Command("go", "build", "-o", file, "../../cmd/armature-controller").CombinedOutput(); err != nil {
-		t.Fatalf("building the controller: %v\n%s", err, out)
+	folder, err := program()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return file
+	return filepath.Join(folder, "armature-controller")
 }
+
+var program = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "armature-controller-")
+	if err != nil {
+		return "", err
+	}
+	programFolder = folder
+	if out, err := exec.Command("go", "build", "-o", folder, "../../cmd/armature-controller").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the controller: %w\n%s", err, out)
+	}
+	return folder, nil
+})
+
+// programFolder is what TestMain removes.
+var programFolder string
 
 // spawn the controller as a process of its own.
 func (w *world) spawn(file string, flags ...string) *exec.Cmd {

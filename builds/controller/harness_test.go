@@ -44,7 +44,11 @@ var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(shared.Main(m, furnish))
+	code := shared.Main(m, furnish)
+	if programFolder != "" {
+		_ = os.RemoveAll(programFolder)
+	}
+	os.Exit(code)
 }
 
 // furnish installs the CRDs of AgentBuild and Tekton, and the shipped templates.
