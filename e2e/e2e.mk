@@ -41,8 +41,8 @@ $(CACHE)/bin/helm-template: e2e/helm/go.mod $(wildcard e2e/helm/*.go)
 PEERS += flux
 
 .PHONY: flux
-flux: ## Build Flux's kustomize-controller, which takes what RenderedSources publish
-	@e2e/build.sh kustomize-controller flux/kustomize-controller github.com/fluxcd/kustomize-controller
+flux: ## Build Flux's source-controller and kustomize-controller, between which RenderedSources are
+	@e2e/build.sh flux flux tool
 
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)

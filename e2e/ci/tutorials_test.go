@@ -225,8 +225,8 @@ func TestFluxTutorial(t *testing.T) {
 	cosign := programs.Peer(t, "cosign")
 	c := newCluster(t)
 	if err := c.plane.InstallCRDs(
-		filepath.Join(module(t, "e2e/flux/sources", "github.com/fluxcd/source-controller"), "config", "crd", "bases"),
-		filepath.Join(module(t, "e2e/flux/kustomize-controller", "github.com/fluxcd/kustomize-controller"), "config", "crd", "bases"),
+		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/source-controller"), "config", "crd", "bases"),
+		filepath.Join(module(t, "e2e/flux", "github.com/fluxcd/kustomize-controller"), "config", "crd", "bases"),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -33,20 +33,25 @@ import (
 // shared is the one control plane of this package.
 var shared controlplane.Shared
 
-// crdFolders have the CRDs of RenderedSource and of Flux's sources, those of the
-// module that e2e/flux/sources pins.
+// crdFolders have the CRDs of RenderedSource and of Flux's sources.
 func crdFolders() ([]string, error) {
-	cmd := exec.Command("go", "mod", "download", "-json", "github.com/fluxcd/source-controller@v1.9.6")
-	cmd.Dir = filepath.Join("..", "..", "e2e", "flux", "sources")
+	folder, err := fluxCRDs("github.com/fluxcd/source-controller@v1.9.6")
+	return []string{filepath.Join("..", "..", "templates", "crds", "sources"), folder}, err
+}
+
+// fluxCRDs is the folder with the CRDs of a module that e2e/flux pins.
+func fluxCRDs(module string) (string, error) {
+	cmd := exec.Command("go", "mod", "download", "-json", module)
+	cmd.Dir = filepath.Join("..", "..", "e2e", "flux")
 	out, err := cmd.Output()
-	var module struct{ Dir, Error string }
-	if decoded := json.Unmarshal(out, &module); err == nil {
+	var found struct{ Dir, Error string }
+	if decoded := json.Unmarshal(out, &found); err == nil {
 		err = decoded
 	}
-	if err != nil || module.Dir == "" {
-		return nil, fmt.Errorf("downloading Flux's source-controller for its CRDs: %v %s", err, module.Error)
+	if err != nil || found.Dir == "" {
+		return "", fmt.Errorf("downloading %s for its CRDs: %v %s", module, err, found.Error)
 	}
-	return []string{filepath.Join("..", "..", "templates", "crds", "sources"), filepath.Join(module.Dir, "config", "crd", "bases")}, nil
+	return filepath.Join(found.Dir, "config", "crd", "bases"), nil
 }
 
 // asController makes the test binary a controller, which a test can kill.

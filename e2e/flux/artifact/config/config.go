@@ -1,0 +1,35 @@
+// Package config has the settings of the storage of artifacts.
+package config
+
+import (
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Options of the storage. BindFlags sets the defaults.
+type Options struct {
+	// StoragePath is the folder of the archives.
+	StoragePath string
+	// StorageAddress is where they are served; a port 0 is a free one.
+	StorageAddress string
+	// Listener listens there. storage.New sets it, since the URLs of archives have its
+	// port, and server.Start serves on it.
+	Listener net.Listener
+	// Archives that are no longer published go when they are older than the TTL, or
+	// when there are more than the records.
+	ArtifactRetentionTTL     time.Duration
+	ArtifactRetentionRecords int
+	// ArtifactDigestAlgo is sha256, sha384 or sha512.
+	ArtifactDigestAlgo string
+}
+
+// BindFlags adds the flags, whose names are Flux's.
+func (o *Options) BindFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.StoragePath, "storage-path", "", "folder of the archives")
+	f.StringVar(&o.StorageAddress, "storage-addr", ":9090", "where archives are served")
+	f.DurationVar(&o.ArtifactRetentionTTL, "artifact-retention-ttl", time.Minute, "how long an archive is kept that is no longer published")
+	f.IntVar(&o.ArtifactRetentionRecords, "artifact-retention-records", 2, "how many archives of an object are kept")
+	f.StringVar(&o.ArtifactDigestAlgo, "artifact-digest-algo", "sha256", "sha256, sha384 or sha512")
+}
