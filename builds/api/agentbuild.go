@@ -123,6 +123,14 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a positive duration such as 45m; leave it out for the template's timeout"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
+	// Priority among the builds of this namespace that wait for a place, where the
+	// controller limits how many run at once: higher goes first, then the older build.
+	// Default 0. (Armature)
+	// +optional
+	// +kubebuilder:validation:Minimum=-1000
+	// +kubebuilder:validation:Maximum=1000
+	Priority int32 `json:"priority,omitempty"`
+
 	// Retries says how often a failed run is tried again, and after which
 	// failures. Omitted, it is not.
 	// (Armature)

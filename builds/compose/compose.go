@@ -38,6 +38,9 @@ type Settings struct {
 	// PipelineObjects makes a Pipeline object that the run refers to, for
 	// clusters that forbid embedded specs (disable-inline-spec).
 	PipelineObjects bool
+	// QueueName labels runs with the LocalQueue of Kueue that decides when they begin;
+	// empty labels none.
+	QueueName string
 	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
 	// over http as well; all others get it over https and ssh alone.
 	PlainHTTPHosts []string
@@ -129,6 +132,9 @@ const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "armature"
 )
+
+// labelQueue of Kueue names the LocalQueue of an object. Tekton copies it to the pods.
+const labelQueue = "kueue.x-k8s.io/queue-name"
 
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
@@ -227,6 +233,7 @@ func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*St
 func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape := build.Spec.DeepCopy()
 	shape.CleanupAfterBuild = nil
+	shape.Priority = 0
 	shape.Retries = nil
 	shape.Retention = nil
 	shape.OnChange = ""

@@ -160,6 +160,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"},
 		ObjectMeta: c.objectMeta(""),
 	}
+	setIf(run.Labels, labelQueue, c.in.Settings.QueueName)
 	for k, v := range b.Spec.Labels {
 		if _, ours := run.Labels[k]; !ours {
 			run.Labels[k] = v

@@ -44,6 +44,8 @@ type verdict struct {
 	refused bool
 	// attestation of the run, where acting has made one.
 	attestation *api.Attestation
+	// queued: the run that is to be started waits for a place.
+	queued bool
 	// restored: status speaks again of a run that is gone.
 	restored bool
 }
@@ -174,7 +176,7 @@ func (v *verdict) retry(s *seen, last run) {
 }
 
 // reported is the verdict for status, after acting on it: a run was attested, refused,
-// or is still to be.
+// or is still to be; or the next one waits for a place.
 func (v verdict) reported(done outcome) verdict {
 	switch {
 	case done.attested != nil:
@@ -183,6 +185,8 @@ func (v verdict) reported(done outcome) verdict {
 	case done.refused != nil:
 		v.attest, v.refused = false, true
 		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
+	case done.queued != "":
+		v.queued, v.phase, v.reason, v.message = true, api.PhasePending, api.ReasonQueued, done.queued
 	case done.retried != nil:
 		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
 	}
@@ -346,8 +350,10 @@ func prunable(s *seen) (out []run, after time.Duration) {
 	return out, after
 }
 
-// recorded reports whether status holds the result of a finished run.
+// recorded reports whether status holds the result of a finished run. A build that
+// waits in the queue for its next one is Pending, and holds it as well.
 func recorded(s *seen, r run) bool {
 	status := s.build.Status
-	return status.PipelineRunName == r.Name && status.CompletionTime != nil && status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending
+	return status.PipelineRunName == r.Name && status.CompletionTime != nil &&
+		(status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queued(status) && status.LastRunPhase != "")
 }

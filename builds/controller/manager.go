@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -79,6 +80,10 @@ type Options struct {
 	// RebuildRate is how many runs a minute a changed template or step starts; zero
 	// means 10. Until a build's turn comes its result stays as it is.
 	RebuildRate int
+	// MaxRunning and MaxRunningPerNamespace are how many runs are under way at once, of
+	// all builds and of those of one namespace; further ones wait in a queue. Zero is
+	// unlimited. Where one is set, an annotation may lower a namespace's.
+	MaxRunning, MaxRunningPerNamespace int
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 	Log      logr.Logger
@@ -205,6 +210,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		case <-ctx.Done():
 		}
 	}
+	r.queue = newQueue(o.MaxRunning, o.MaxRunningPerNamespace, r.git.wake)
+	r.metrics.queue.of = r.queue
 	r.attests.wake, r.attests.within, r.attests.over = r.git.wake, attestTimeout, ctx
 	r.attests.most, r.attests.mostOfOne = attestRunning, attestRunningOfOne
 	for _, c := range r.metrics.collectors() {
@@ -234,6 +241,11 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, concurrency in
 	for _, o := range []client.Object{&api.AgentBuild{}, configMapMetadata()} {
 		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("setting up the cache of %T: %w", o, err)
+		}
+	}
+	if r.queue != nil {
+		if err := errors.Join(r.watchRuns(ctx, mgr.GetCache()), mgr.Add(manager.RunnableFunc(r.keepQueue))); err != nil {
+			return fmt.Errorf("setting up the queue: %w", err)
 		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).

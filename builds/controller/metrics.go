@@ -20,6 +20,7 @@ type metrics struct {
 	rampUp     *prometheus.HistogramVec
 	completion *prometheus.HistogramVec
 	builds     *phaseCollector
+	queue      *queueCollector
 }
 
 func newMetrics(cache client.Reader) *metrics {
@@ -39,11 +40,12 @@ func newMetrics(cache client.Reader) *metrics {
 		completion: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "armature_build_completion_duration_seconds", Help: "From the creation of a PipelineRun to its end.", Buckets: seconds}, labels),
 		builds: &phaseCollector{cache: cache, desc: prometheus.NewDesc("armature_builds", "AgentBuilds by phase.", []string{"namespace", "phase"}, nil)},
+		queue:  &queueCollector{desc: prometheus.NewDesc("armature_builds_queued", "AgentBuilds that wait for a place, of namespaces where any does.", []string{"namespace"}, nil)},
 	}
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.builds}
+	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.builds, m.queue}
 }
 
 func (m *metrics) created(s *seen, why api.Trigger, now time.Time) {
@@ -96,5 +98,19 @@ func (c *phaseCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for key, n := range counts {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), key[0], key[1])
+	}
+}
+
+// queueCollector counts the builds in the queue when it is asked.
+type queueCollector struct {
+	of   *queue
+	desc *prometheus.Desc
+}
+
+func (c *queueCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+func (c *queueCollector) Collect(out chan<- prometheus.Metric) {
+	for namespace, n := range c.of.lengths() {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), namespace)
 	}
 }

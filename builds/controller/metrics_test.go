@@ -21,7 +21,7 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	metrics, health := freeAddress(t), freeAddress(t)
 	var logs controlplane.Output
 	cmd := exec.Command(buildProgram(t), "--namespace", systemNamespace, "--watch-namespaces", w.namespace,
-		"--leader-elect=false", "--metrics-address", metrics, "--health-address", health)
+		"--leader-elect=false", "--metrics-address", metrics, "--health-address", health, "--max-running-per-namespace", "1")
 	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+shared.Get(t).Admin.Kubeconfig), &logs
 	w.must(cmd.Start())
 	defer kill(cmd)
@@ -45,10 +45,13 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 	w.create("denied")
 	w.phase("denied", api.PhaseFailed)
 	lift()
+	w.create("runs")
+	w.create("waits")
 
 	where := fmt.Sprintf(`mode="dev",namespace=%q`, w.namespace)
 	for _, want := range []string{
 		fmt.Sprintf(`armature_builds{namespace=%q,phase="Succeeded"} 1`, w.namespace),
+		fmt.Sprintf(`armature_builds_queued{namespace=%q} `, w.namespace),
 		`armature_build_runs_total{` + where + `,trigger="CONFIG"} `,
 		`armature_build_results_total{` + where + `,reason="Succeeded",result="succeeded"} 1`,
 		`armature_build_results_total{` + where + `,reason="Failed",result="failed"} 1`,

@@ -46,6 +46,7 @@ func TestShippedRBAC(t *testing.T) {
 				w.options.Namespaces = []string{systemNamespace, w.namespace}
 			}
 			w.options.LeaderElection = true
+			w.options.MaxRunning = 8
 			w.options.Settings.PipelineObjects = true
 			w.options.Pod = "armature-controller-0"
 			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +73,7 @@ type Reconciler struct {
 	woken    chan event.GenericEvent
 	verdicts compose.Verdicts
 	rebuilds rebuilds
+	queue    *queue
 	waits    sync.Map // build by name -> how long the last recheck waited
 	created  sync.Map // build by name -> UID of the run that was made and that status does not know yet
 }
@@ -89,6 +91,8 @@ func (r *Reconciler) watches(namespace string) bool {
 
 // Reconcile one AgentBuild.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	waits, pending := false, false // in the queue; for a Git server
+	defer func() { r.queue.reconciled(request.NamespacedName, waits, pending) }()
 	s, err := r.observe(ctx, request.NamespacedName)
 	if s == nil && err == nil {
 		r.waits.Delete(request.NamespacedName)
@@ -116,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	done, err := r.act(ctx, s, v)
 	var later *notYet
 	if errors.As(err, &later) {
+		pending = later.cause == nil
 		if later.cause != nil || later.waited > patience {
 			r.retrying(ctx, s, err)
 		}
@@ -127,8 +132,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if done.created {
 		// The run's own event brings the status, after other builds' runs exist.
+		// A place that the build has it keeps: it is its run's.
 		return reconcile.Result{RequeueAfter: done.again}, nil
 	}
+	waits = done.queued != ""
 	if err := r.writeStatus(ctx, s, v.reported(done), done.problem); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
@@ -151,6 +158,8 @@ type outcome struct {
 	problem error
 	// again is when to look again; zero is never.
 	again time.Duration
+	// queued says what the build waits for, where the queue has no place for it.
+	queued string
 
 	// Of attesting a run one is set; none while it is under way.
 	attested *api.Attestation
@@ -218,7 +227,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 	}
 	again := false
 	if in.Commit == "" {
-		answer, err := r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, found.source, v.start == api.TriggerManual)
+		answer, err := r.commit(s, v, revision, found.source)
 		var problem *krm.Finding
 		if errors.As(err, &problem) {
 			return r.hold(s, problem), nil
@@ -233,6 +242,9 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 		if v.start == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.commit {
 			in.Trigger = api.TriggerCommit
 		}
+	}
+	if queued, err := r.line(ctx, s, resolved{commit: in.Commit, branch: strings.TrimPrefix(in.Ref, "refs/heads/")}); queued != "" || err != nil {
+		return outcome{queued: queued}, err
 	}
 	if in.SecretKeys = found.keys; len(in.SecretKeys) > 0 {
 		again = true
@@ -255,6 +267,14 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 	return r.create(ctx, s, v, out)
 }
 
+// commit that a revision names. A build that waits in the queue asks once.
+func (r *Reconciler) commit(s *seen, v verdict, revision string, secret *corev1.Secret) (resolved, error) {
+	if known, ok := r.queue.resolved(client.ObjectKeyFromObject(s.build), s.want); ok {
+		return known, nil
+	}
+	return r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, secret, v.start == api.TriggerManual)
+}
+
 // create the run, once. An answer that got lost leads to AlreadyExists, and then
 // the run must be ours and of the same content.
 func (r *Reconciler) create(ctx context.Context, s *seen, v verdict, out *compose.Output) (outcome, error) {
@@ -264,12 +284,17 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v verdict, out *compos
 	if err != nil {
 		return outcome{}, fmt.Errorf("marshalling run %s: %w", run.Name, err)
 	}
+	name := client.ObjectKeyFromObject(run)
+	if !r.queue.creates(client.ObjectKeyFromObject(s.build), name) {
+		return outcome{created: true, again: firstRecheck}, nil // the caches will show the run that was
+	}
 	// The UID is read of the answer. Without this header it would repeat the whole run.
 	answer := &metav1.PartialObjectMetadata{}
 	err = r.Runs.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader("Content-Type", runtime.ContentTypeJSON).
 		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(answer)
 	switch {
 	case err == nil:
+		r.queue.created(name, answer.UID)
 		r.created.Store(client.ObjectKeyFromObject(s.build), answer.UID)
 		r.waits.Delete(client.ObjectKeyFromObject(s.build))
 		r.metrics.created(s, v.start, time.Now())
@@ -284,12 +309,19 @@ func (r *Reconciler) create(ctx context.Context, s *seen, v verdict, out *compos
 			return outcome{}, err
 		}
 		if len(counted) > 0 && have.Labels[compose.LabelManagedBy] == compose.ManagedBy {
+			if r.queue.created(name, have.UID); readRun(have).done() {
+				r.queue.ended(name, have.UID)
+			}
 			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
 		}
+		r.queue.ended(name, "")
 		return r.hold(s, place(s.build).Fault(api.ReasonRunForeign,
 			fmt.Sprintf("a PipelineRun %s exists that is not this build's", run.Name), "delete it, if nothing needs it; the build then continues by itself")), nil
 	case denied(err):
+		r.queue.ended(name, "")
 		return r.hold(s, r.refused(s, err)), nil
+	case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsUnauthorized(err):
+		r.queue.ended(name, "") // it was not created
 	}
 	return outcome{}, fmt.Errorf("creating run %s: %w", run.Name, err)
 }

@@ -153,8 +153,11 @@ func (r run) cancelled() bool {
 	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String()
 }
 
-// cancelAsked reports whether somebody cancelled the run.
-func (r run) cancelAsked() bool { return r.Spec.Status != "" }
+// cancelAsked reports whether somebody cancelled the run. One that waits until a queue
+// of the cluster lets it begin is not.
+func (r run) cancelAsked() bool {
+	return r.Spec.Status != "" && r.Spec.Status != tektonv1.PipelineRunSpecStatusPending
+}
 
 func (r run) finished() time.Time {
 	if r.Status.CompletionTime != nil {

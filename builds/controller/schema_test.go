@@ -114,6 +114,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"source: {}\nretries: {limit: 11}":                                                                     "less than or equal to 10",
 		"source: {}\nretries: {backoff: -1s}":                                                                  "must be a duration such as 30s",
 		"source: {}\nretention: {ttlAfterFailed: -1h}":                                                         "must be a duration such as 72h",
+		"source: {}\npriority: 1001":                                                                           "less than or equal to 1000",
+		"source: {}\npriority: -1001":                                                                          "greater than or equal to -1000",
 		"source: {}\nonChange: Restart":                                                                        "supported values",
 		"source: {}\npipeline: {steps: [{name: Bad_Name}]}":                                                    "must be a DNS label such as unit-tests",
 		"source: {}\npipeline: {parameters: [{name: a, value: x, array: [z]}]}":                                "keep the one of the parameter's type",

@@ -71,8 +71,11 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 		ignored := s.want
 		status.Ignored = &ignored
 	}
-	if v.current != nil {
+	if v.current != nil && !(v.queued && recorded(s, *v.current)) {
 		reason = r.fillRun(ctx, s, v, status)
+	}
+	if v.queued {
+		return fillQueued(s, v, status)
 	}
 	if problem != nil {
 		reason = compose.Findings(problem)[0].Rule
@@ -117,6 +120,18 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 	}
 	set(api.ConditionSucceeded, succeeded, reason, status.Message)
 	return reason
+}
+
+// fillQueued writes that the build waits for a place, over what its last run says.
+func fillQueued(s *seen, v verdict, status *api.AgentBuildStatus) (reason string) {
+	status.Phase, status.Message = api.PhasePending, clip(v.message)
+	if c := meta.FindStatusCondition(status.Conditions, api.ConditionRunExists); c != nil && c.Status == metav1.ConditionFalse && c.Reason != api.ReasonQueued {
+		status.FailureDetails = nil // it was of a problem that is solved
+	}
+	for kind, state := range map[string]metav1.ConditionStatus{api.ConditionReady: metav1.ConditionFalse, api.ConditionRunExists: metav1.ConditionFalse, api.ConditionSucceeded: metav1.ConditionUnknown} {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: api.ReasonQueued, Message: status.Message, ObservedGeneration: s.build.Generation})
+	}
+	return api.ReasonQueued
 }
 
 // fillRun writes what the run itself says, and gives the reason of the conditions.

@@ -23,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
 	catalog "github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/functions/api/keys"
 	sources "github.com/armature-dev/armature/sources/controller"
 )
 
@@ -122,6 +123,9 @@ func command() *cobra.Command {
 	f.IntVar(&o.Concurrency, "concurrency", 8, "number of builds to process at once")
 	f.Float32Var(&o.QPS, "qps", 500, "requests a second to the API server; twice that in a burst")
 	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute that changed templates or steps start, and at once")
+	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
+	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
+	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "Secret in the controller's namespace with the key that attests, as cosign generate-key-pair makes it")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
@@ -159,6 +163,12 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--qps %v: use a positive number", o.QPS)
 	case o.RebuildRate < 1:
 		return fmt.Errorf("--rebuild-rate %d: use 1 or more", o.RebuildRate)
+	case o.MaxRunning < 0:
+		return fmt.Errorf("--max-running %d: use a positive number, or 0", o.MaxRunning)
+	case o.MaxRunningPerNamespace < 0:
+		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0", o.MaxRunningPerNamespace)
+	case s.QueueName != "" && len(validation.IsDNS1123Label(s.QueueName)) > 0:
+		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", s.QueueName)
 	case o.LogLines < 0:
 		return fmt.Errorf("--log-lines %d: use 0 or more", o.LogLines)
 	case s.ImageMirror != "":

@@ -20,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/version"
 	"github.com/armature-dev/armature/templates"
 )
@@ -43,6 +44,9 @@ type installation struct {
 	plainHTTP []string
 	networks  []string // of Git servers to ask although they are refused by default
 	group     string
+	// Limits of the queue of builds, and the LocalQueue of Kueue.
+	maxRunning, maxRunningPerNamespace int
+	queueName                          string
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
 	catalog bool
@@ -88,6 +92,9 @@ that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 	f.StringVar(&i.mirror, "image-mirror", "", "registry, or path in one, that holds the images of all steps; empty takes them from where they are published")
 	f.StringSliceVar(&i.plainHTTP, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.StringSliceVar(&i.networks, "git-allow-network", nil, "networks of Git servers to allow although they are loopback, link-local or cloud metadata addresses, such as 169.254.20.0/24")
+	f.IntVar(&i.maxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
+	f.IntVar(&i.maxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
+	f.StringVar(&i.queueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -174,6 +181,12 @@ func (i installation) check() error {
 			return fmt.Errorf("--git-allow-network %q: write it as 10.0.0.0/8", n)
 		}
 	}
+	if i.maxRunning < 0 || i.maxRunningPerNamespace < 0 {
+		return errors.New("--max-running and --max-running-per-namespace: use a positive number, or 0")
+	}
+	if i.queueName != "" && len(validation.IsDNS1123Label(i.queueName)) > 0 {
+		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.queueName)
+	}
 	if i.mirror != "" {
 		if err := compose.CheckMirror(i.mirror); err != nil {
 			return fmt.Errorf("--image-mirror: %w", err)
@@ -199,6 +212,15 @@ func (i installation) overlay() map[string]any {
 	}
 	if len(i.networks) > 0 {
 		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--git-allow-network="+strings.Join(i.networks, ","))
+	}
+	if i.maxRunning > 0 {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", fmt.Sprintf("--max-running=%d", i.maxRunning))
+	}
+	if i.maxRunningPerNamespace > 0 {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", fmt.Sprintf("--max-running-per-namespace=%d", i.maxRunningPerNamespace))
+	}
+	if i.queueName != "" {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--queue-name="+i.queueName)
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -85,6 +85,8 @@ const (
 	AnnotationPipelineDigest = Own + "pipeline-digest"
 	// AnnotationProof holds what only the controller can make of the others.
 	AnnotationProof = Own + "proof"
+	// AnnotationMaxRunning on a Namespace lowers how many of its builds run at once.
+	AnnotationMaxRunning = Own + "max-running"
 	// LabelCredentials on a Secret says which purpose it serves.
 	LabelCredentials = Own + "credentials"
 )

@@ -90,6 +90,15 @@ nothing.
 {{- if $v.gitAllowNetwork -}}
 {{- $_ := set $c "args" (append $c.args (printf "--git-allow-network=%s" (join "," $v.gitAllowNetwork))) -}}
 {{- end -}}
+{{- if $v.maxRunning -}}
+{{- $_ := set $c "args" (append $c.args (printf "--max-running=%d" (int $v.maxRunning))) -}}
+{{- end -}}
+{{- if $v.maxRunningPerNamespace -}}
+{{- $_ := set $c "args" (append $c.args (printf "--max-running-per-namespace=%d" (int $v.maxRunningPerNamespace))) -}}
+{{- end -}}
+{{- if $v.queueName -}}
+{{- $_ := set $c "args" (append $c.args (printf "--queue-name=%s" $v.queueName)) -}}
+{{- end -}}
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
