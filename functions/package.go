@@ -191,10 +191,11 @@ func (p *Package) CollectObject(o *krm.Object) {
 	}
 }
 
-// use reports whether a function reads a kind, and whether it expands.
-func (p *Package) use(apiVersion, name string) (read, expands bool) {
+// use reports whether a function reads a kind, whether it expands, and whether it is in
+// no namespace.
+func (p *Package) use(apiVersion, name string) (read, expands, cluster bool) {
 	kind, read := p.shared.Kinds.Find(apiVersion, name)
-	return read, read && kind.Use.Resource()
+	return read, read && kind.Use.Resource(), read && kind.Cluster
 }
 
 // collectKind gives an object to the function that reads its kind.

@@ -64,7 +64,7 @@ def append(payload):
     return open(base + "/copy").read()
 `
 
-// connector stands in for a connector of Asya: keys and values over HTTP.
+// connector takes the place of a connector of Asya: keys and values over HTTP.
 type connector struct {
 	mu         sync.Mutex
 	keys       map[string]string

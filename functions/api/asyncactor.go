@@ -23,6 +23,9 @@ type AsyncActorSpec struct {
 	// how Asya writes actors since 0.5.4.
 	Workload AsyaWorkload `json:"workload,omitempty"`
 
+	// Flavors name EnvironmentConfigs of Crossplane whose data are parts of this spec, at
+	// most 8. What the actor says replaces what they say.
+	Flavors []string `json:"flavors,omitempty"`
 	// Actor is the name of the resource.
 	Actor string `json:"actor,omitempty"`
 	// Image and Handler (module.function) are of the container asya-runtime, and

@@ -35,10 +35,13 @@ const (
 	defaultShutdown     = 30
 )
 
-// Expand makes the objects of an AsyncActor.
-func Expand(r *expand.Resource, config *api.AsyaSpec, g *generation) {
-	e := expander{Resource: r, config: config, generation: g}
+// expand makes the objects of an AsyncActor.
+func (s *state) expand(r *expand.Resource, g *generation) {
+	e := expander{Resource: r, config: &s.config, generation: g, judged: s.judged}
 	if !r.Decode("async-actor/field", &e.actor) {
+		return
+	}
+	if g.short && e.actor.Spec.Workload.Template == nil && !e.takeFlavors() {
 		return
 	}
 	e.check()
@@ -61,9 +64,16 @@ type expander struct {
 	transport  *transport
 	template   *yaml.RNode // of the pods, as the author wrote it
 	short      bool        // the actor has no spec.workload
+
+	merged map[string]any    // the spec with its flavors, nil without
+	from   map[string]string // the flavor, by the path of a field below spec
+	judged map[*krm.Object]bool
 }
 
 func (e *expander) error(rule, field, message, hint string) {
+	if flavor := e.flavorOf(field); flavor != "" {
+		message += ", by the flavor " + krm.Shown(flavor)
+	}
 	e.Report(krm.Error, "async-actor/"+rule, field, message, hint)
 }
 

@@ -45,7 +45,7 @@ func (e *expander) readTemplate() {
 		e.readShort()
 		return
 	}
-	if e.Has("spec.image") && e.actor.Spec.Workload.Template == nil {
+	if e.has("spec.image") && e.actor.Spec.Workload.Template == nil {
 		return // reported
 	}
 	tree, err := e.Parse()

@@ -23,6 +23,8 @@ func Function() contract.Function {
 		Page:    page,
 		Kinds: []contract.Kind{{
 			Name: "AsyncActor", Groups: []contract.Group{{Name: "asya.sh"}}, Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.AsyncActor{}, Config: "spec.asya", Own: true,
+		}, {
+			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}}, Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
 		}},
 		Migration: contract.Migration{Fields: moves},
 		New:       begin,
@@ -33,15 +35,16 @@ func Function() contract.Function {
 type state struct {
 	pkg    *contract.Package
 	config api.AsyaSpec
+	judged map[*krm.Object]bool // flavors whose findings are reported
 }
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p}
+	s := &state{pkg: p, judged: make(map[*krm.Object]bool)}
 	if p.Config.Asya != nil {
 		s.config = *p.Config.Asya
 	}
 	g := generationOf(p, &s.config)
-	steps := contract.Steps{Expand: func(r *expand.Resource) { Expand(r, &s.config, g) }}
+	steps := contract.Steps{Expand: func(r *expand.Resource) { s.expand(r, g) }}
 	if file := s.config.RuntimeScriptFile; file != nil && *file != "" {
 		steps.File = &contract.File{Name: *file, Take: s.script}
 		steps.Whole = func() bool { return true } // a script is not a manifest

@@ -200,12 +200,12 @@ func (e *expander) checkGeneration() {
 		unknown("spec.workload", "workload", []string{"0.1", "0.2", "0.5"})
 	}
 	for _, field := range shortFields {
-		if e.Has("spec."+field) && !g.short {
+		if e.has("spec."+field) && !g.short {
 			unknown("spec."+field, field, []string{"0.5", "next"})
 		}
 	}
 	for _, field := range newestFields {
-		if e.Has("spec."+field) && !g.platform {
+		if e.has("spec."+field) && !g.platform {
 			unknown("spec."+field, field, []string{"next"})
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // shortFields are those of actors without spec.workload, below spec.
 var shortFields = []string{
-	"actor", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts", "secretRefs", "pythonExecutable", "replicas",
+	"actor", "flavors", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts", "secretRefs", "pythonExecutable", "replicas",
 	"tolerations", "nodeSelector", "volumes", "resiliency", "stateProxy", "scaling.minReplicaCount", "scaling.maxReplicaCount", "scaling.additionalTriggers",
 }
 
@@ -27,7 +27,7 @@ var besideWorkload = []string{"actor", "resiliency"}
 // checkForms reports what an actor with spec.workload says the other way.
 func (e *expander) checkForms() {
 	for _, field := range slices.Concat(shortFields, newestFields) {
-		if e.Has("spec."+field) && !slices.Contains(besideWorkload, field) {
+		if e.has("spec."+field) && !slices.Contains(besideWorkload, field) {
 			e.error("two-forms", "spec."+field, fmt.Sprintf("%s is of actors without spec.workload, and has no effect beside it", field), "write it in spec.workload or in its template, or remove spec.workload")
 		}
 	}
@@ -39,7 +39,7 @@ func (e *expander) checkForms() {
 func (e *expander) readShort() {
 	spec := &e.actor.Spec
 	e.short = true
-	if e.Has("spec.workload") {
+	if e.has("spec.workload") {
 		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "write spec.workload.template.spec.containers, or spec.image and spec.handler without spec.workload")
 		return
 	}
@@ -52,7 +52,7 @@ func (e *expander) readShort() {
 		e.error("actor-name", "spec.actor", fmt.Sprintf("the actor %s is in a resource of another name, %s", spec.Actor, e.Name), "name both the same: the objects are named after the resource")
 	}
 	for _, field := range []string{"minReplicas", "maxReplicas"} {
-		if e.Has("spec.scaling." + field) {
+		if e.has("spec.scaling." + field) {
 			e.error("field", "spec.scaling."+field, "an AsyncActor without spec.workload has no such field", "write "+field[:3]+"ReplicaCount")
 		}
 	}

@@ -25,6 +25,8 @@ type Kind struct {
 	// Shared says that a resource may decide about objects of other files that do
 	// not name it, and that it does not name.
 	Shared bool
+	// Cluster says that its objects are in no namespace.
+	Cluster bool
 	// Own says that no other project has a kind of the name, so that one of
 	// another group is a mistake.
 	Own bool

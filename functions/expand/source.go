@@ -26,9 +26,9 @@ type source struct {
 	expands bool
 }
 
-// Reads reports whether a kind is read by a function at all, and whether it is
-// one of those that expand, or that they refer to.
-type Reads func(apiVersion, kind string) (read, expands bool)
+// Reads reports whether a kind is read by a function at all, whether it is one of
+// those that expand, or that they refer to, and whether it is in no namespace.
+type Reads func(apiVersion, kind string) (read, expands, cluster bool)
 
 // CollectSources reads the custom resources that a generated object was made
 // from. They count only where the package does not have them itself. It gives how
@@ -47,8 +47,8 @@ func (s *Set) CollectSources(generated *krm.Object, reads Reads) (count int) {
 	for i, data := range list {
 		o := new(krm.Object)
 		isObject, err := o.ReadMade(data, generated)
-		read, expands := reads(o.APIVersion, o.Kind)
-		if err == nil && isObject && expands {
+		read, expands, cluster := reads(o.APIVersion, o.Kind)
+		if err == nil && isObject && expands && !cluster {
 			isObject, err = o.ReadMade(moved(data, generated, i == 0), generated)
 		}
 		if err == nil && isObject && read {

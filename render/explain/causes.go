@@ -86,7 +86,11 @@ func (e *explainer) resources(objects []*explained) error {
 			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
 		}
 	}
-	return e.fields(objects, baseline, candidates, open)
+	if err := e.fields(objects, baseline, candidates, open); err != nil {
+		return err
+	}
+	e.settleReferred()
+	return nil
 }
 
 // unexplained reports whether a function wrote a line for a reason that is not
@@ -285,6 +289,23 @@ func (e *explainer) settle() {
 		own := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return !strings.HasPrefix(p.Setting, "components.") })
 		if len(own) > 0 {
 			l.Because = own
+		}
+	}
+}
+
+// settleReferred leaves out fields that have no default because a resource that is
+// referred to sets them, as a flavor does.
+func (e *explainer) settleReferred() {
+	referred := func(p identity.Provenance) bool {
+		return slices.ContainsFunc(e.stages.Rows(), func(row functions.Row) bool {
+			return slices.ContainsFunc(row.Kinds, func(k contract.Kind) bool {
+				return k.Use == contract.Refers && p.By == identity.Input(k.Name)
+			})
+		})
+	}
+	for i := range e.lines {
+		if l := &e.lines[i]; slices.ContainsFunc(l.Because, referred) {
+			l.Because = slices.DeleteFunc(l.Because, func(p identity.Provenance) bool { return p.By == identity.ByDefault })
 		}
 	}
 }

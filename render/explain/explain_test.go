@@ -156,6 +156,52 @@ spec:
 	}
 }
 
+// TestExplainFlavors: what an actor has from a flavor leads there.
+func TestExplainFlavors(t *testing.T) {
+	const archive = `-- armature.yaml --
+apiVersion: armature.dev/v1alpha1
+kind: RenderConfig
+spec:
+  asya:
+    generation: "0.5"
+    transports:
+      rabbitmq: {enabled: true, type: rabbitmq, config: {host: rabbitmq.default.svc}}
+-- flavor.yaml --
+apiVersion: apiextensions.crossplane.io/v1beta1
+kind: EnvironmentConfig
+metadata: {name: few}
+data:
+  scaling: {maxReplicaCount: 5}
+-- actor.yaml --
+apiVersion: asya.sh/v1alpha1
+kind: AsyncActor
+metadata: {name: small, namespace: prod}
+spec:
+  transport: rabbitmq
+  flavors: [few]
+  image: example/small:v1
+  handler: a.b
+`
+	e, err := explanationOf(t, archive, "actor.yaml", explain.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{
+		"maxReplicaCount: 5":      "async-actor: EnvironmentConfig few data.scaling.maxReplicaCount (flavor.yaml:5)",
+		"image: example/small:v1": "async-actor: AsyncActor small spec.image (actor.yaml:7)",
+		"pollingInterval: 30":     "async-actor: AsyncActor small spec.scaling.pollingInterval (default)",
+	} {
+		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool {
+			return strings.TrimSpace(l.Text) == field
+		})
+		if i < 0 {
+			t.Errorf("no line is %s", field)
+		} else if got := e.Lines[i].Reason(); got != want {
+			t.Errorf("%s: %q, want %q", field, got, want)
+		}
+	}
+}
+
 // TestExplainFields: what a resource expands to leads to the author's field, to a
 // field of the configuration, or to the field that the author left out.
 func TestExplainFields(t *testing.T) {

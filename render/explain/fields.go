@@ -49,7 +49,7 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]map[string
 		if kind.Config != "" && !slices.Contains(sections, kind.Config) {
 			sections = append(sections, kind.Config)
 		}
-		for _, t := range trials(&o, reflect.TypeOf(kind.Fields), "spec", "metadata.labels", "metadata.annotations") {
+		for _, t := range trials(&o, reflect.TypeOf(kind.Fields), "spec", "data", "metadata.labels", "metadata.annotations") {
 			if tries++; tries > maxTries {
 				return nil
 			}

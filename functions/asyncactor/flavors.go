@@ -1,0 +1,192 @@
+package asyncactor
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// A flavor is a part of the spec of actors that a platform has named: the data of
+// an EnvironmentConfig of Crossplane, which is in no namespace.
+const (
+	flavorGroup = "apiextensions.crossplane.io"
+	flavorKind  = "EnvironmentConfig"
+	maxFlavors  = 8
+)
+
+// flavorVersions are those of EnvironmentConfigs, which all have data.
+var flavorVersions = []string{"v1beta1", "v1alpha1", "v1"}
+
+// notOfFlavors are the fields that Asya leaves out of flavors.
+var notOfFlavors = []string{"actor", "transport", "flavors"}
+
+type flavor struct {
+	api.TypeMeta   `json:",inline"`
+	api.ObjectMeta `json:"metadata,omitempty"`
+
+	Data api.AsyncActorSpec `json:"data"`
+}
+
+// takeFlavors completes the spec of the actor with its flavors. Between flavors, lists
+// are joined, mappings are merged, and a value that two of them have is an error. A
+// field of the actor replaces that of flavors as a whole. ok is false where a flavor
+// cannot be had.
+func (e *expander) takeFlavors() (ok bool) {
+	names := e.actor.Spec.Flavors
+	if len(names) == 0 {
+		return true
+	}
+	if len(names) > maxFlavors {
+		e.error("flavor", "spec.flavors", fmt.Sprintf("an actor has at most %d flavors, and this one %d", maxFlavors, len(names)), "merge some of them")
+		return false
+	}
+	ok = true
+	m := merger{spec: map[string]any{}, from: map[string]string{}}
+	for i, name := range names {
+		at := fmt.Sprintf("spec.flavors[%d]", i)
+		if slices.Contains(names[:i], name) {
+			e.error("flavor", at, fmt.Sprintf("%s is there twice", krm.Shown(name)), "remove one")
+			continue
+		}
+		data, read := e.readFlavor(name, at)
+		if !read {
+			ok = false
+			continue
+		}
+		m.flavor = name
+		for _, path := range m.merge(data, m.spec, "") {
+			e.error("flavor", at, fmt.Sprintf("the flavors %s and %s both set %s", krm.Shown(m.from[path]), krm.Shown(name), path), "take it out of one of them")
+		}
+	}
+	author, err := e.Value()
+	if !ok || err != nil || e.Failed() {
+		return false // reported
+	}
+	object, _ := author.(map[string]any)
+	written, _ := object["spec"].(map[string]any)
+	for field, value := range written {
+		if value != nil {
+			m.spec[field] = value
+			maps.DeleteFunc(m.from, func(path, _ string) bool { return path == field || strings.HasPrefix(path, field+".") })
+		}
+	}
+	data, err := json.Marshal(m.spec)
+	spec := api.AsyncActorSpec{}
+	if err == nil {
+		err = json.Unmarshal(data, &spec)
+	}
+	if err != nil {
+		e.error("flavor", "spec.flavors", "the flavors do not give a spec: "+err.Error(), "")
+		return false
+	}
+	e.actor.Spec, e.merged, e.from = spec, m.spec, m.from
+	return true
+}
+
+// readFlavor gives the data of a flavor. What is wrong with it is reported for the first
+// actor that has it.
+func (e *expander) readFlavor(name, at string) (data map[string]any, ok bool) {
+	o := e.Find(flavorGroup, flavorKind, "", name)
+	if o == nil && e.Namespace != "" { // which kustomize writes on all kinds that it does not know
+		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
+	}
+	if o == nil {
+		e.error("no-flavor", at, fmt.Sprintf("the package has no %s %s", flavorKind, krm.Shown(name)), "correct the name, or add it to the package")
+		return nil, false
+	}
+	var f flavor
+	findings := o.Decode("async-actor/flavor", &f)
+	value, err := o.Value()
+	whole, _ := value.(map[string]any)
+	data, _ = whole["data"].(map[string]any)
+	for _, field := range notOfFlavors {
+		if _, set := data[field]; set {
+			findings = append(findings, o.Finding(krm.Warning, "async-actor/flavor", o.At("data."+field), field+" has no effect in a flavor", "remove it: the actor says it"))
+			delete(data, field)
+		}
+	}
+	if !e.judged[o] {
+		e.judged[o] = true
+		e.Findings = append(e.Findings, findings...)
+	}
+	return data, err == nil && !krm.Failed(findings)
+}
+
+// merger joins flavors.
+type merger struct {
+	spec   map[string]any
+	from   map[string]string // the first flavor, by the path of a field
+	flavor string            // that is merged
+}
+
+// merge adds fields to others, and gives the paths of those that are there already.
+func (m *merger) merge(fields, into map[string]any, below string) (conflicts []string) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		path := below + key
+		have, taken := into[key]
+		if !taken {
+			into[key] = fields[key]
+			m.note(path, fields[key])
+			continue
+		}
+		switch value := fields[key].(type) {
+		case map[string]any:
+			if have, ok := have.(map[string]any); ok {
+				conflicts = append(conflicts, m.merge(value, have, path+".")...)
+				continue
+			}
+		case []any:
+			if have, ok := have.([]any); ok {
+				into[key] = slices.Concat(have, value)
+				continue
+			}
+		}
+		conflicts = append(conflicts, path)
+	}
+	return conflicts
+}
+
+// note remembers the flavor that a value is from, and those within.
+func (m *merger) note(path string, value any) {
+	m.from[path] = m.flavor
+	if fields, ok := value.(map[string]any); ok {
+		for key, value := range fields {
+			m.note(path+"."+key, value)
+		}
+	}
+}
+
+// has reports whether the actor or one of its flavors has a field such as
+// spec.scaling.maxReplicaCount.
+func (e *expander) has(field string) bool {
+	if e.merged == nil {
+		return e.Has(field)
+	}
+	var value any = map[string]any{"spec": e.merged}
+	for key := range strings.SplitSeq(field, ".") {
+		fields, _ := value.(map[string]any)
+		if value = fields[key]; value == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// flavorOf gives the flavor that a field is from, or the first of a list's; "" for one
+// of the actor.
+func (e *expander) flavorOf(field string) string {
+	path, _, _ := strings.Cut(strings.TrimPrefix(field, "spec."), "[")
+	for path != "" {
+		if name := e.from[path]; name != "" {
+			return name
+		}
+		end := max(strings.LastIndexByte(path, '.'), 0)
+		path = path[:end]
+	}
+	return ""
+}
