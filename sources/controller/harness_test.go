@@ -96,7 +96,7 @@ type world struct {
 
 var worlds atomic.Int32
 
-func newWorld(t *testing.T, plane *controlplane.ControlPlane) *world {
+func newWorld(t testing.TB, plane *controlplane.ControlPlane) *world {
 	t.Helper()
 	w := &world{TB: t, plane: plane, namespace: fmt.Sprintf("team%d", worlds.Add(1)), dir: t.TempDir(), archives: map[string][]byte{}}
 	w.host = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -341,8 +341,8 @@ func configMap(name, value string) string {
 	return strings.ReplaceAll(strings.Replace(settings, "key: value", "key: "+value, 1), "name: settings", "name: "+name)
 }
 
-// process runs a controller in a process of its own, which the result kills.
-func (w *world) process() (kill func()) {
+// process runs a controller in a process of its own, which kill ends.
+func (w *world) process() (pid int, kill func()) {
 	w.Helper()
 	o := w.options()
 	text, err := json.Marshal(map[string]any{
@@ -365,5 +365,5 @@ func (w *world) process() (kill func()) {
 		}
 	})
 	w.Cleanup(kill)
-	return kill
+	return cmd.Process.Pid, kill
 }

@@ -503,7 +503,7 @@ func TestKilled(t *testing.T) {
 	}
 	commit(0)
 	w.rendered("app", "fleet", every("1s"))
-	kill := w.process()
+	_, kill := w.process()
 	w.ready("app", "c0")
 	for i := 1; i <= 8; i++ {
 		commit(i)
@@ -525,7 +525,7 @@ func TestKilled(t *testing.T) {
 			}
 			return archive.Check(data, "sha256:"+strings.TrimSuffix(filepath.Base(file), ".tar.gz"))
 		}))
-		kill = w.process()
+		_, kill = w.process()
 		w.ready("app", fmt.Sprint("c", i))
 	}
 	kill()
