@@ -238,7 +238,13 @@ func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*end
 	}
 	fresh := &tektonv1.PipelineRun{}
 	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(run), fresh))
-	played := attesttest.Succeed(fresh, fresh.Spec.PipelineSpec, digest)
+	pipeline := fresh.Spec.PipelineSpec
+	if ref := fresh.Spec.PipelineRef; pipeline == nil && ref != nil {
+		var object tektonv1.Pipeline
+		w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: ref.Name}, &object))
+		pipeline = &object.Spec
+	}
+	played := attesttest.Succeed(fresh, pipeline, digest)
 	left := &ended{run: fresh, taskRuns: map[string]*tektonv1.TaskRun{}, pods: map[string]*corev1.Pod{}}
 	for _, tr := range played.TaskRuns {
 		pod, status := played.Pods[tr.UID], tr.Status

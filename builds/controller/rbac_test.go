@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -21,11 +26,13 @@ import (
 )
 
 // The controller does all its work under the ServiceAccount that `armature
-// install` makes, and is never forbidden anything.
+// install` makes, and is never forbidden anything. The API server's audit log says that it
+// reads the Secrets that builds name and lists none, and that nobody else reads the key
+// that it attests with.
 func TestShippedRBAC(t *testing.T) {
 	for _, mode := range []string{"cluster", "namespaced"} {
 		t.Run(mode, func(t *testing.T) {
-			plane := controlplane.Start(t)
+			plane := controlplane.StartAudited(t)
 			w := newWorldOn(t, plane)
 			tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 			w.must(err)
@@ -50,8 +57,10 @@ func TestShippedRBAC(t *testing.T) {
 			w.options.Settings.PipelineObjects = true
 			w.options.Pod = "armature-controller-0"
 			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
-			w.start()
+			w.must(w.Client.Create(t.Context(), attestKey.secret()))
+			stop := w.start()
 
+			w.login("bystander", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
 			w.login("login", compose.PurposeRegistry, map[string]string{"config.json": "{}"})
 			w.must(w.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}))
 			w.create("weather", func(b *api.AgentBuild) {
@@ -88,11 +97,85 @@ func TestShippedRBAC(t *testing.T) {
 				}
 				return ""
 			})
+			s := newShop(t, true)
+			w.create("signed", s.sold, func(b *api.AgentBuild) {
+				b.Spec.BuildOutput.ImageRepoCredentials = &corev1.LocalObjectReference{Name: "login"}
+			})
+			run := w.runOf("signed")
+			w.play(run, s.push(t, "signed:v1"))
+			w.phase("signed", api.PhaseSucceeded)
+			tenant := w.tenant(plane)
 			time.Sleep(300 * time.Millisecond) // the last events leave
+			stop()
 			if got := forbidden.All(); len(got) > 0 {
 				t.Errorf("forbidden: %s", strings.Join(got, "\n"))
 			}
+			w.auditSecrets(plane, tenant)
 		})
+	}
+}
+
+// tenant with every right in the world's namespace tries to read the keys of the
+// controller.
+func (w *world) tenant(plane *controlplane.ControlPlane) (user string) {
+	w.Helper()
+	access, err := plane.ServiceAccount(w.Context(), w.namespace, "tenant")
+	w.must(err)
+	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"}
+	w.must(w.Client.Create(w.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}))
+	w.must(w.Client.Create(w.Context(), &rbacv1.RoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "tenant"}}}))
+	c, err := client.New(access.Config, client.Options{Scheme: w.Scheme()})
+	w.must(err)
+	w.eventually("the tenant's rights count", func() string {
+		if err := c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "bystander"}, &corev1.Secret{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	for _, name := range []string{"armature-attest-key", "armature-run-key"} {
+		if err := c.Get(w.Context(), client.ObjectKey{Namespace: systemNamespace, Name: name}, &corev1.Secret{}); !apierrors.IsForbidden(err) {
+			w.Errorf("a tenant reads %s: %v", name, err)
+		}
+	}
+	return "system:serviceaccount:" + w.namespace + ":tenant"
+}
+
+// auditSecrets compares the API server's audit log with what docs/threat-model.md says of
+// Secrets.
+func (w *world) auditSecrets(plane *controlplane.ControlPlane, tenant string) {
+	w.Helper()
+	const itself = "system:serviceaccount:" + systemNamespace + ":armature-controller"
+	requests, err := plane.SecretRequests()
+	w.must(err)
+	reads := map[string]int{} // of the controller, by namespace and name
+	denied := 0
+	for _, r := range requests {
+		key := r.Namespace + "/" + r.Name
+		ours := key == systemNamespace+"/armature-attest-key" || key == systemNamespace+"/armature-run-key"
+		switch {
+		case r.User == itself && r.Verb == "get" && r.Name != "":
+			reads[key]++
+		case r.User == itself && r.Verb == "patch" && key == systemNamespace+"/armature-run-key": // it fills its own
+		case r.User == itself:
+			w.Errorf("the controller did %+v", r)
+		case r.User == tenant && ours && r.Code == http.StatusForbidden:
+			denied++
+		case ours && r.Verb != "create" || r.Namespace == systemNamespace && r.Name == "" && r.User != "system:apiserver":
+			w.Errorf("somebody else did %+v", r)
+		}
+	}
+	if denied != 2 {
+		w.Errorf("%d of the tenant's attempts are in the log", denied)
+	}
+	if reads[systemNamespace+"/armature-attest-key"] == 0 || reads[w.namespace+"/login"] == 0 {
+		w.Errorf("the log lacks what the controller read: %v", reads)
+	}
+	for key := range reads {
+		if !slices.Contains([]string{systemNamespace + "/armature-attest-key", systemNamespace + "/armature-run-key", w.namespace + "/login"}, key) {
+			w.Errorf("the controller read %s, which no build names", key)
+		}
 	}
 }
 

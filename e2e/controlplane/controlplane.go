@@ -43,13 +43,20 @@ type ControlPlane struct {
 	plane envtest.ControlPlane
 	dir   string // all that the servers write, logs included
 	logs  []*os.File
+	// audited has the API server log requests about Secrets.
+	audited bool
 }
 
 // Start runs a control plane until the test ends. Where the programs to run are
 // missing it skips the test, or fails it if CI is set.
 func Start(t testing.TB) *ControlPlane {
 	t.Helper()
-	c, err := Run()
+	return start(t, &ControlPlane{})
+}
+
+func start(t testing.TB, c *ControlPlane) *ControlPlane {
+	t.Helper()
+	err := c.begin()
 	switch {
 	case errors.Is(err, ErrNoPrograms) && os.Getenv("CI") == "":
 		skip(t, err)
@@ -67,16 +74,23 @@ func Start(t testing.TB) *ControlPlane {
 // Run is Start for a TestMain: the caller ends it with Stop. The error is
 // ErrNoPrograms where etcd and kube-apiserver have not been built.
 func Run() (*ControlPlane, error) {
-	bin, err := programs()
-	if err != nil {
+	c := &ControlPlane{}
+	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{}
+	return c, nil
+}
+
+func (c *ControlPlane) begin() error {
+	bin, err := programs()
+	if err != nil {
+		return err
+	}
 	if err := c.run(bin); err != nil {
 		err = fmt.Errorf("starting a control plane: %w%s", err, c.lastWords())
-		return nil, errors.Join(err, c.Stop())
+		return errors.Join(err, c.Stop())
 	}
-	return c, nil
+	return nil
 }
 
 // patience is how long a server may take to start or stop. Three seconds are
@@ -111,6 +125,11 @@ func (c *ControlPlane) run(bin string) (err error) {
 		Path:          filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[1], Err: c.logs[1],
+	}
+	if c.audited {
+		if err := c.audit(c.plane.APIServer); err != nil {
+			return err
+		}
 	}
 	if err := c.plane.Start(); err != nil {
 		return err
