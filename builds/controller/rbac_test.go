@@ -42,6 +42,12 @@ func TestShippedRBAC(t *testing.T) {
 				args = append(args, "--watch", w.namespace)
 			}
 			w.applyAll(args)
+			w.eventually("the API server serves AgentBuilds", func() string {
+				if err := w.List(t.Context(), &api.AgentBuildList{}); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
 
 			access, err := plane.ServiceAccount(t.Context(), systemNamespace, "armature-controller")
 			w.must(err)
