@@ -55,6 +55,9 @@ func (c *composition) sharePods(p *tektonv1.Pipeline) {
 			continue
 		}
 		whole, conflict := joined(tasks[at], task)
+		if c.taskIn[task.Name].file.refers {
+			conflict = otherResult
+		}
 		if after := task.RunAfter; len(after) != 1 || after[0] != head && c.podOf[after[0]] != head {
 			conflict = fmt.Sprintf("it waits for %s", strings.Join(after, ", "))
 		}
@@ -87,7 +90,10 @@ func (c *composition) renameTasks(p *tektonv1.Pipeline) {
 	names := strings.NewReplacer(pairs...)
 	for _, list := range [][]tektonv1.PipelineTask{p.Spec.Tasks, p.Spec.Finally} {
 		for i := range list {
-			list[i] = replaced(list[i], names)
+			list[i].Params, list[i].When = replaced(list[i].Params, names), replaced(list[i].When, names)
+			if c.taskIn[list[i].Name].file.refers {
+				list[i].TaskSpec = replaced(list[i].TaskSpec, names)
+			}
 			var after []string
 			for _, name := range list[i].RunAfter {
 				if head, ok := c.podOf[name]; ok {
@@ -117,9 +123,11 @@ func replaced[T any](v T, texts *strings.Replacer) T {
 	return out
 }
 
+const otherResult = "it takes the result of another step"
+
 // joined is head with the steps of next behind its own, or what is in the way.
 func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conflict string) {
-	whole, added := *head.DeepCopy(), next.DeepCopy()
+	whole, added := changeable(head), changeable(next)
 	a, b := whole.TaskSpec, added.TaskSpec
 	bad := func(format string, args ...any) (tektonv1.PipelineTask, string) {
 		return head, fmt.Sprintf(format, args...)
@@ -132,8 +140,8 @@ func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conf
 			return bad("step %q has sidecars or a stepTemplate", t.Name)
 		}
 	}
-	if strings.Contains(mustJSON(next), "$(tasks.") {
-		return bad("it takes the result of another step")
+	if refersToTasks(next.Params) {
+		return bad(otherResult)
 	}
 	for _, p := range b.Params {
 		at := slices.IndexFunc(a.Params, func(q tektonv1.ParamSpec) bool { return q.Name == p.Name })
@@ -149,7 +157,7 @@ func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conf
 			return bad("its parameter %q has another value or type than that of step %q", p.Name, head.Name)
 		}
 	}
-	if conflict := joinWorkspaces(&whole, added); conflict != "" {
+	if conflict := joinWorkspaces(&whole, &added); conflict != "" {
 		return head, conflict
 	}
 	for _, r := range b.Results {
@@ -170,6 +178,22 @@ func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conf
 	a.Results, a.Steps, a.Volumes = append(a.Results, b.Results...), append(a.Steps, b.Steps...), append(a.Volumes, b.Volumes...)
 	return whole, ""
 }
+
+// changeable is a copy of a task whose lists can be appended to, and whose steps can be
+// given workspaces, without a change of the task.
+func changeable(t tektonv1.PipelineTask) tektonv1.PipelineTask {
+	spec := *t.TaskSpec
+	spec.Params, spec.Workspaces, spec.Results, spec.Volumes = slices.Clip(spec.Params), slices.Clip(spec.Workspaces), slices.Clip(spec.Results), slices.Clip(spec.Volumes)
+	spec.Steps = slices.Clone(spec.Steps)
+	for i := range spec.Steps {
+		spec.Steps[i].Workspaces = slices.Clip(spec.Steps[i].Workspaces)
+	}
+	t.TaskSpec, t.Params, t.Workspaces = &spec, slices.Clip(t.Params), slices.Clip(t.Workspaces)
+	return t
+}
+
+// refersToTasks reports whether a value has a variable of another task.
+func refersToTasks(v any) bool { return strings.Contains(mustJSON(v), "$(tasks.") }
 
 // paramText says what a parameter is to a task's containers: its type and its value.
 func paramText(p tektonv1.ParamSpec, given tektonv1.Params) string {

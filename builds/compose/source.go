@@ -194,6 +194,8 @@ type StepFile struct {
 	doc  *document
 	// broken: its problems are reported, so that no more follow from it
 	broken bool
+	// refers to other tasks, as by $(tasks.NAME.results.RESULT) in a script
+	refers bool
 }
 
 // ReadTemplate reads the template of a ConfigMap, strictly.
@@ -307,7 +309,7 @@ func ReadStep(cm ConfigMap) (*StepFile, error) {
 		problems.add(doc.place("apiVersion").Fault(api.ReasonInvalidStep,
 			fmt.Sprintf("is %q", file.APIVersion), "use tekton.dev/v1, or leave apiVersion and kind out"))
 	}
-	step := &StepFile{Task: file.TaskSpec, doc: doc}
+	step := &StepFile{Task: file.TaskSpec, doc: doc, refers: refersToTasks(file.TaskSpec)}
 	if len(problems.found) == 0 {
 		checkTask(step, problems)
 	}

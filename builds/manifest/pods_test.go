@@ -109,6 +109,7 @@ func TestStepsThatCannotShareAPod(t *testing.T) {
 		"same default":   {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
 		"workspace":      {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" is another`},
 		"binding":        {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" is another`},
+		"result inside":  {one, strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "", "it takes the result of another step"},
 		"result":         {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -172,8 +173,9 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts := &compose.Verdicts{}
+	verdicts, steps, pipelines := &compose.Verdicts{}, map[string]*compose.StepFile{}, map[string]bool{}
 	for _, c := range []struct{ task, want string }{
+		{"github-clone", ""},
 		{"github-clone", ""},
 		{"folder-verification", `step "folder-verification" declares no such result`},
 	} {
@@ -182,16 +184,24 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := map[string]*compose.StepFile{}
 		for _, name := range compose.StepNames(builds[0].AgentBuild, template) {
+			if steps[name] != nil {
+				continue // as a burst of builds shares them
+			}
 			if steps[name], err = compose.ReadStep(library.ConfigMaps[name]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err = compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts})
+		out, err := compose.Pipeline(compose.Input{Build: builds[0].AgentBuild, Template: template, Steps: steps, Verdicts: verdicts})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: the error is %v, want %q", c.task, err, c.want)
 		}
+		if out != nil {
+			pipelines[text(t, out.Pipeline)] = true
+		}
+	}
+	if len(pipelines) != 1 {
+		t.Errorf("one build became %d pipelines: composition changed the steps that builds share", len(pipelines))
 	}
 }
 
@@ -294,4 +304,30 @@ func logins(t *testing.T, out *compose.Output) map[string][]string {
 		}
 	}
 	return have
+}
+
+// Whatever refers to a step leads to the pod that it runs in: the text of another
+// step, what a finally step looks at, and a result of the pipeline.
+func TestReferencesToAStepInAnothersPod(t *testing.T) {
+	const plain = "steps:\n- name: NAME\n  image: busybox:1.37.0\n  command: [echo]\n"
+	step := func(name, more string) string { return strings.Replace(plain, "NAME", name, 1) + more }
+	template := "steps:\n  - {name: first, configMap: first-step}\n  - {name: second, configMap: second-step, podOf: first}\n" +
+		"  - {name: third, configMap: third-step}\n  - name: last\n    configMap: last-step\n    finally: true\n    defaultParameters: [{name: state, value: $(tasks.second.status)}]\n"
+	folder := fstest.MapFS{
+		"template.yaml": configMap("pipeline-template-own", compose.TemplateKeyYAML, template),
+		"first.yaml":    configMap("first-step", compose.StepKey, step("one", "")),
+		"second.yaml":   configMap("second-step", compose.StepKey, step("two", "results: [{name: IMAGE_URL}]\n")),
+		"third.yaml":    configMap("third-step", compose.StepKey, strings.Replace(step("three", ""), "[echo]", "[echo, $(tasks.second.results.IMAGE_URL)]", 1)),
+		"last.yaml":     configMap("last-step", compose.StepKey, step("four", "params: [{name: state}]\n")),
+	}
+	out, err := plan(t, []byte(good), folder, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := out.Pipeline.Spec
+	got := []string{p.Tasks[1].TaskSpec.Steps[0].Command[1], p.Finally[0].Params[0].Value.StringVal, p.Results[0].Value.StringVal, strings.Join(p.Tasks[1].RunAfter, " ")}
+	want := []string{"$(tasks.first.results.IMAGE_URL)", "$(tasks.first.status)", "$(tasks.first.results.IMAGE_URL)", "first"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("references (-want +got):\n%s", diff)
+	}
 }
