@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/apply"
 )
 
@@ -36,11 +37,15 @@ Apply makes a plan first. For it the API server checks every object that would b
 created or changed. A conflict with another field manager, an immutable field or an
 object that the API server refuses ends apply before it writes anything. Objects
 that depend on the package itself, such as on its CRDs, are checked once those
-exist. An object annotated config.kubernetes.io/depends-on is applied once the
-objects that it names are ready, and pruned before them. A Job annotated
-argocd.argoproj.io/hook: PreSync or PostSync runs before or after the other objects
-in each apply that changes something. Only one command applies or deletes a package at a time: a second one waits.
+exist. Only one command applies or deletes a package at a time: a second one waits.
 After an interruption, the next apply finishes the work.
+
+Annotations of objects settle the rest:
+  config.kubernetes.io/depends-on   apply it once the objects that it names are ready,
+                                    and prune it before them
+  argocd.argoproj.io/hook           run a Job before (PreSync) or after (PostSync) the
+                                    other objects, in each apply that changes something
+  ` + keys.IgnoreFields + `        leave these fields alone once the object exists
 
 With --verify-policy, or the flags that replace it, every image of a package has to
 have a digest and to be signed. Of a package from a registry the package itself has

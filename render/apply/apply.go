@@ -194,7 +194,8 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 }
 
 // prepare settles what is sent, now that the live object is known. The digest is
-// of the author's object, so that it does not move with an autoscaler.
+// of the author's object without what is left to others, so that it does not move
+// with an autoscaler.
 func (o *object) prepare(live liveObject, scaler string) error {
 	o.policy, o.bad = policyOf(o.body)
 	if o.former = clientSide(live); len(o.former) > 0 {
@@ -202,17 +203,28 @@ func (o *object) prepare(live liveObject, scaler string) error {
 			return o.former.Has(manager) && operation == string(metav1.ManagedFieldsOperationUpdate) && subresource == ""
 		})
 	}
-	if scaler == "" {
-		var err error
+	ignored, err := ignoredFields(o.body)
+	if err != nil && o.bad == nil {
+		o.bad = err
+	}
+	if scaler == "" && len(ignored) == 0 {
 		o.digest, err = digestOf(o.body)
 		return err
 	}
-	o.body = o.body.DeepCopy() // the plan may be made again
+	o.author, o.body = o.body, o.body.DeepCopy() // the plan may be made again
 	without := o.body.DeepCopy()
-	unstructured.RemoveNestedField(without.Object, "spec", "replicas")
-	var err error
+	if scaler != "" {
+		unstructured.RemoveNestedField(without.Object, "spec", "replicas")
+		leaveReplicas(o.body, live, o.formerFields)
+	}
+	for _, path := range ignored {
+		leave(without.Object, nil, nil, path)
+	}
+	if live != nil {
+		fields, _ := owned(live)
+		leaveFields(o.body, live, union(fields, o.formerFields), ignored)
+	}
 	o.digest, err = digestOf(without)
-	leaveReplicas(o.body, live, o.formerFields)
 	return err
 }
 
@@ -391,6 +403,9 @@ func (a *application) do(ctx context.Context, s *Step) error {
 			return fmt.Errorf("%s: %s: somebody else deleted it and made it again: apply again", s.Place(), title(s.ID))
 		}
 		s.want.force = false
+		if s.want.author != nil {
+			s.want.body = s.want.author // nobody has a field of the new one
+		}
 	}
 	u, err := a.send(ctx, s)
 	for wait := 50 * time.Millisecond; err != nil && s.want.untried != "" && early(err) && wait < 4*time.Second; wait *= 2 {

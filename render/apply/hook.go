@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Argo CD's annotations of hooks ("Sync Phases and Waves"), and that of Helm's.
@@ -63,6 +65,8 @@ func hookOf(u *unstructured.Unstructured) (*hook, error) {
 		return nil, fmt.Errorf("annotation %s: %s cannot be a hook\n  hint: use a Job; what it needs, such as a ServiceAccount or ConfigMap, may have the annotation too", argoHook, kind.Kind)
 	case annotations[dependsOn] != "":
 		return nil, fmt.Errorf("annotations %s and %s exclude each other\n  hint: remove one: without the first it is applied once, in that order", argoHook, dependsOn)
+	case annotations[keys.IgnoreFields] != "" && kind == jobKind:
+		return nil, fmt.Errorf("annotation %s: a hook's Job is created each time\n  hint: remove it", keys.IgnoreFields)
 	case annotations[argoWave] != "" && annotations[argoWave] != "0":
 		return nil, fmt.Errorf("annotation %s: hooks of a phase run at once\n  hint: remove it, and make one Job of what has an order", argoWave)
 	}

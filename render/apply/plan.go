@@ -101,6 +101,7 @@ type object struct {
 	bad     error  // of its annotations
 	digest  digest // of the author's object
 	body    *unstructured.Unstructured
+	author  *unstructured.Unstructured // where it differs from body: the author's object
 
 	former       sets.Set[string] // field managers that applied it from the client's side
 	formerFields map[string]any

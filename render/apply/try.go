@@ -62,7 +62,11 @@ func (c *Cluster) tryElsewhere(ctx context.Context, o *object, namespace string)
 
 // tryUnder creates the object under another name, in a dry run.
 func (c *Cluster) tryUnder(ctx context.Context, o *object, namespace string) error {
-	probe := &object{mapping: o.mapping, id: o.id, body: o.body.DeepCopy()}
+	body := o.body
+	if o.author != nil {
+		body = o.author
+	}
+	probe := &object{mapping: o.mapping, id: o.id, body: body.DeepCopy()}
 	const suffix = "-armature-try"
 	probe.id.Name, probe.id.Namespace = o.id.Name[:min(len(o.id.Name), 63-len(suffix))]+suffix, namespace
 	probe.body.SetName(probe.id.Name)

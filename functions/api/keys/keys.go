@@ -41,6 +41,9 @@ const (
 	// LintIgnore on an object names rules, separated by commas, which do not judge
 	// it.
 	LintIgnore = Own + "lint-ignore"
+	// IgnoreFields on an object names fields, as JSON pointers separated by commas,
+	// that apply sets when it creates the object and leaves to others from then on.
+	IgnoreFields = Own + "ignore-fields"
 	// KagentImage and KagentURL on a kagent Agent say what kagent's controller has
 	// from its environment.
 	KagentImage = Own + "kagent-image"
