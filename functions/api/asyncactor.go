@@ -56,6 +56,36 @@ type AsyncActorSpec struct {
 	Sidecars       []map[string]any `json:"sidecars,omitempty"`
 	// Tracing is of generation next.
 	Tracing *AsyaTracing `json:"tracing,omitempty"`
+
+	AsyaClaim `json:",inline"`
+}
+
+// AsyaClaim is what Crossplane has in each claim, and adds to those in a cluster. An
+// actor of Asya 0.5.0 or later is one.
+type AsyaClaim struct {
+	// CompositionSelector and CompositionRef choose a Composition by labels and by name.
+	// That of the transport has the label asya.sh/transport and is named
+	// asyncactor-<type>; another type than the transport's is an error.
+	CompositionSelector *AsyaCompositionSelector `json:"compositionSelector,omitempty"`
+	CompositionRef      *AsyaCompositionRef      `json:"compositionRef,omitempty"`
+	// The others say how Crossplane works, and a render does not.
+	CompositionRevisionSelector any `json:"compositionRevisionSelector,omitempty"`
+	CompositionRevisionRef      any `json:"compositionRevisionRef,omitempty"`
+	CompositionUpdatePolicy     any `json:"compositionUpdatePolicy,omitempty"`
+	CompositeDeletePolicy       any `json:"compositeDeletePolicy,omitempty"`
+	ResourceRef                 any `json:"resourceRef,omitempty"`
+	WriteConnectionSecretToRef  any `json:"writeConnectionSecretToRef,omitempty"`
+	PublishConnectionDetailsTo  any `json:"publishConnectionDetailsTo,omitempty"`
+}
+
+// AsyaCompositionSelector chooses a Composition by its labels.
+type AsyaCompositionSelector struct {
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+// AsyaCompositionRef names a Composition.
+type AsyaCompositionRef struct {
+	Name string `json:"name"`
 }
 
 // AsyaState is a store that the handler sees as files below a path. A connector, one

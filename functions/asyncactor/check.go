@@ -35,6 +35,7 @@ func (e *expander) check() {
 	e.readTransport()
 	if e.transport != nil {
 		e.checkTransport()
+		e.checkComposition()
 	}
 	e.checkConfig()
 }
@@ -207,6 +208,25 @@ func (e *expander) readTransport() {
 		e.misconfigured("type", fmt.Sprintf("%q is not a type of transport", t.Type), "rabbitmq or sqs")
 	default:
 		e.transport = &transport{kind: t.Type, config: t.Config}
+	}
+}
+
+// checkComposition compares the transport with the one whose Composition the actor
+// chooses.
+func (e *expander) checkComposition() {
+	other := func(field, kind string) {
+		if kind != "" && kind != e.transport.kind {
+			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s is of type %s", krm.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
+				"remove it, or enable a transport of that type in armature.yaml")
+		}
+	}
+	if s := e.actor.Spec.CompositionSelector; s != nil {
+		other("spec.compositionSelector.matchLabels[asya.sh/transport]", s.MatchLabels["asya.sh/transport"])
+	}
+	if r := e.actor.Spec.CompositionRef; r != nil {
+		if kind, asyas := strings.CutPrefix(r.Name, "asyncactor-"); asyas {
+			other("spec.compositionRef.name", kind)
+		}
 	}
 }
 
