@@ -27,6 +27,8 @@ type Options struct {
 	// Config is the file of the RenderConfig, relative to the source's root. "" is
 	// armature.yaml in Path, or the defaults where that file does not exist.
 	Config string
+	// Images asks for those of the result, for which every object is read as a whole.
+	Images bool
 }
 
 // Result is a rendered folder.
@@ -37,7 +39,7 @@ type Result struct {
 	Findings []krm.Finding
 	// Objects is the number of Kubernetes objects in Files.
 	Objects int
-	// Images are those that the objects in Files run, sorted.
+	// Images are those that the objects in Files run, sorted, where they are asked for.
 	Images []Image
 	Stats  render.Stats
 }
@@ -52,7 +54,7 @@ type Image struct {
 // relative to its root. What is wrong is among the findings; an error among them
 // leaves no files.
 func Run(files map[string][]byte, o Options) (r Result) {
-	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config}
+	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config, withImages: o.Images}
 	r = b.run()
 	if krm.Failed(r.Findings) {
 		r.Files, r.Images, r.Objects = nil, nil, 0
@@ -62,10 +64,11 @@ func Run(files map[string][]byte, o Options) (r Result) {
 
 // builder is one run.
 type builder struct {
-	files  map[string][]byte // of the source
-	folder string            // "." is the root
-	config string
-	opt    render.Options
+	files      map[string][]byte // of the source
+	folder     string            // "." is the root
+	config     string
+	opt        render.Options
+	withImages bool
 
 	origins map[string]origin // of the files of a built kustomization
 }
@@ -117,7 +120,9 @@ func (b *builder) run() (r Result) {
 		}
 		r.Files[name] = text
 		r.Objects += objects
-		r.Findings = append(r.Findings, b.images(&r, render.File{Path: f.Path, Data: text})...)
+		if b.withImages {
+			r.Findings = append(r.Findings, b.images(&r, render.File{Path: f.Path, Data: text})...)
+		}
 	}
 	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {

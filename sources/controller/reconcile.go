@@ -262,7 +262,7 @@ func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, ori
 	if failed := r.verifyOrigin(ctx, source, origin, d); failed != nil {
 		return nil, failed
 	}
-	made, packed, failed := r.build(ctx, source, origin)
+	made, packed, failed := r.build(ctx, source, origin, d.images != nil)
 	if failed != nil {
 		return nil, failed
 	}
@@ -281,7 +281,7 @@ func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, ori
 }
 
 // build fetches, renders and packs, in one of the slots.
-func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact) (made build.Result, packed []byte, failed *failure) {
+func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, images bool) (made build.Result, packed []byte, failed *failure) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -302,7 +302,7 @@ func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, orig
 		// A source that moves on while it is fetched has another digest a moment later.
 		return made, nil, &failure{reasonInvalidSource, !errors.Is(err, archive.ErrDigest), fmt.Errorf("the archive of %s: %w", origin.Revision, err)}
 	}
-	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config})
+	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config, Images: images})
 	if krm.Failed(made.Findings) {
 		return made, nil, &failure{reasonRender, true, errors.New(summary(origin.Revision, made.Findings))}
 	}
