@@ -24,6 +24,7 @@ func applyCommand() *cobra.Command {
 	var r report
 	var opt apply.Options
 	var adopt []string
+	var healthChecks string
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "apply PATH|-|oci://REGISTRY/REPOSITORY:TAG",
@@ -52,6 +53,7 @@ have a digest and to be signed. Of a package from a registry the package itself 
 to be, and its images where the policy says how they must have been built.`,
 		Example: `  armature apply apps/weather -n team1
   armature apply apps/weather -n team1 --dry-run
+  armature apply apps/weather -n team1 --health-checks health.yaml
   kustomize build . | armature apply - --name weather -n team1 --yes
   armature apply apps/weather --force-conflicts kubectl-edit
   armature apply rendered/weather --rendered --wait=false -o json
@@ -66,6 +68,15 @@ to be, and its images where the policy says how they must have been built.`,
 			}
 			if opt.Adopt, err = packages(adopt); err != nil {
 				return err
+			}
+			if healthChecks != "" {
+				text, err := os.ReadFile(healthChecks)
+				if err != nil {
+					return fmt.Errorf("reading --health-checks: %w", err)
+				}
+				if opt.HealthChecks, err = apply.ReadHealthChecks(healthChecks, text); err != nil {
+					return err
+				}
 			}
 			c, id, objects, err := k.open(cmd, &p, a[0])
 			if err != nil {
@@ -109,6 +120,7 @@ to be, and its images where the policy says how they must have been built.`,
 	pruneSharedFlag(cmd, &opt)
 	f.BoolVar(&opt.Nudge, "nudge", true, "annotate pods that mount a changed ConfigMap, so that they see it at once")
 	waitFlags(cmd, &opt)
+	f.StringVar(&healthChecks, "health-checks", "", "a `file` with healthCheckExprs as in a Kustomization of Flux: CEL expressions that decide for their kinds, in place of kstatus, what is healthy")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask before objects are pruned or recreated")
 	return cmd
 }

@@ -101,6 +101,19 @@ func TestApply(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 
+	// A kind with a health check of its own is waited for by that.
+	checks := filepath.Join(t.TempDir(), "health.yaml")
+	for text, words := range map[string]string{
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: \"data.key == 'other'\"}]": "not healthy after 1s: ConfigMap team1/settings: InProgress, expression current is false",
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: data.}]":                   "healthCheckExprs[0].current: ERROR",
+	} {
+		if err := os.WriteFile(checks, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, errs = a.run(t, 1, "apply", folder, "-n", "team1", "--timeout", "1s", "--health-checks", checks)
+		contains(errs, words)
+	}
+
 	// To prune is to delete: nobody is there to ask.
 	if err := os.Remove(filepath.Join(folder, "settings.yaml")); err != nil {
 		t.Fatal(err)

@@ -63,6 +63,8 @@ type Options struct {
 	Wait bool
 	// Timeout of each wait; 0 is five minutes.
 	Timeout time.Duration
+	// HealthChecks decide in place of kstatus how objects of their kinds fare.
+	HealthChecks HealthChecks
 	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
 	Nudge bool
 	// Confirm is called before the first write; nil agrees. Its error ends the apply.

@@ -186,7 +186,7 @@ func (a *application) runHooks(ctx context.Context, p *Plan, phase string) error
 	}
 	var targets []*target
 	for _, s := range work {
-		t := targetOf(s)
+		t := a.targetOf(s)
 		t.finishes = true
 		targets = append(targets, t)
 	}

@@ -204,7 +204,7 @@ func (a *application) awaitDependencies(ctx context.Context, p *Plan, work []*St
 	var targets []*target
 	for i := range p.Steps {
 		if s := &p.Steps[i]; s.want != nil && needed[s.ID] {
-			t := targetOf(s)
+			t := a.targetOf(s)
 			t.finishes = true
 			targets = append(targets, t)
 		}

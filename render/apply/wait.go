@@ -44,6 +44,7 @@ type target struct {
 	id      ID
 	mapping *meta.RESTMapping
 	latest  liveObject
+	checks  HealthChecks
 
 	expires  bool // a Job that deletes itself when it is done
 	finishes bool // a Job counts when it is complete, not when it has begun
@@ -51,7 +52,7 @@ type target struct {
 
 // health of a target. kstatus calls a Job current as soon as it has begun.
 func (t *target) health() Health {
-	h := healthOf(t.latest)
+	h := t.checks.healthOf(t.latest)
 	switch {
 	case !t.finishes || t.id.GroupKind != jobKind:
 	case t.latest == nil && t.expires:
@@ -70,8 +71,8 @@ func hasCondition(u liveObject, kind string) bool {
 	})
 }
 
-func targetOf(s *Step) *target {
-	t := &target{id: s.ID, mapping: s.want.mapping, latest: s.live}
+func (a *application) targetOf(s *Step) *target {
+	t := &target{id: s.ID, mapping: s.want.mapping, latest: s.live, checks: a.HealthChecks}
 	if w := s.done(); w != nil {
 		t.latest = w
 	}
@@ -88,7 +89,7 @@ func (a *application) healthTargets(p *Plan) []*target {
 		if s.want == nil || s.want.hook != nil || s.Action == Skip {
 			continue
 		}
-		out = append(out, targetOf(s))
+		out = append(out, a.targetOf(s))
 	}
 	return out
 }
