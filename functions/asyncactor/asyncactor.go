@@ -298,6 +298,15 @@ func (e *expander) podSpec() {
 	if e.generation.short {
 		put(labels, "asya.sh/actor", e.Name)
 	}
+	if !e.short {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
+		prefix, _, _ := strings.Cut(key, "/")
+		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix && key != "asya.sh/actor" {
+			put(labels, key, e.actor.Labels[key])
+		}
+	}
 }
 
 // runtimeConfigMap holds the script. All actors of a namespace share it.
