@@ -45,6 +45,9 @@ type AgentBuildList struct {
 }
 
 // AgentBuildSpec says what to build, how, and where the image goes.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.platforms) || !has(self.builder) || self.builder == 'buildkit'",fieldPath=".platforms",message="needs builder: buildkit; the others build for the platform of their node alone"
+// +kubebuilder:validation:XValidation:rule="!has(self.platformNodes) || has(self.platforms)",fieldPath=".platformNodes",message="has no effect without platforms: name them, or remove it"
 type AgentBuildSpec struct {
 	// Source names the Git revision to build.
 	Source SourceSpec `json:"source"`
@@ -108,6 +111,24 @@ type AgentBuildSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=buildkit;kaniko;buildah;buildpacks
 	Builder string `json:"builder,omitempty"`
+
+	// Platforms that the image is for, such as linux/arm64. Each is built by a task of
+	// its own; several are pushed as one index. Only buildkit can. Omitted, the image
+	// is for the platform of the node that builds it. (Armature)
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=6
+	// +kubebuilder:validation:items:Enum=linux/amd64;linux/arm64;linux/arm/v7;linux/ppc64le;linux/s390x;linux/riscv64
+	Platforms []string `json:"platforms,omitempty"`
+
+	// PlatformNodes says where each platform is built: Native, on nodes of its
+	// architecture; Any, on the build's other nodes, which is enough for a Dockerfile
+	// that cross-compiles, and needs emulation for one that runs programs of the
+	// platform. Omitted, Native. (Armature)
+	// +optional
+	// +kubebuilder:validation:Enum=Native;Any
+	PlatformNodes PlatformNodes `json:"platformNodes,omitempty"`
 
 	// Labels are added to the PipelineRun. Omitted, none are added.
 	// +optional

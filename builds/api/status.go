@@ -179,6 +179,12 @@ type AgentBuildStatus struct {
 	// +optional
 	BuiltImage string `json:"builtImage,omitempty"`
 
+	// Platforms of builtImage, where spec.platforms named them, in that order.
+	// +optional
+	// +listType=map
+	// +listMapKey=platform
+	Platforms []PlatformStatus `json:"platforms,omitempty"`
+
 	// Attestation of builtImage, where its mode is attested.
 	// +optional
 	Attestation *Attestation `json:"attestation,omitempty"`
@@ -221,6 +227,15 @@ func (b *AgentBuild) Over() bool {
 		return !ran || b.Spec.Cancel || !b.Spec.Retries.Covers(s.Attempt, s.FailureDetails)
 	}
 	return false
+}
+
+// PlatformStatus is the image of one platform.
+type PlatformStatus struct {
+	// Platform such as linux/arm64.
+	Platform string `json:"platform"`
+	// Digest of its image, in the repository of builtImage. Where there is one platform,
+	// that is builtImage itself.
+	Digest string `json:"digest"`
 }
 
 // Attestation is what the controller attested of a run.

@@ -219,7 +219,7 @@ func (i *inspection) checkResults() error {
 		}
 		delete(have, declared.Name)
 		if known {
-			for _, name := range []string{"IMAGE_DIGEST", "IMAGE_URL", "CHAINS-GIT_COMMIT"} {
+			for _, name := range []string{"IMAGE_DIGEST", "IMAGE_URL", "CHAINS-GIT_COMMIT", compose.PlatformDigests} {
 				if endsIn(declared.Name, name) {
 					of[name] = append(of[name], trimmed(value))
 				}
@@ -238,6 +238,11 @@ func (i *inspection) checkResults() error {
 	for _, url := range of["IMAGE_URL"] {
 		if url != i.image {
 			return refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_URL is not %s, which spec.buildOutput names", i.image)
+		}
+	}
+	if platforms := i.Build.Spec.Platforms; len(platforms) > 0 { // one: composition refuses more in a mode that is attested
+		if have := of[compose.PlatformDigests]; len(have) != 1 || have[0] != platforms[0]+"="+i.digest {
+			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s", compose.PlatformDigests, platforms[0])
 		}
 	}
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {

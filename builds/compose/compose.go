@@ -166,6 +166,8 @@ type plannedStep struct {
 	userAt   int
 	file     *StepFile
 	task     tektonv1.PipelineTask
+	// platform that the task makes the image of, empty for none in particular
+	platform string
 	// known values of the task's parameters, for checks before the run
 	known map[string]tektonv1.ParamValue
 }
@@ -189,6 +191,8 @@ func Pipeline(in Input) (*Output, error) {
 	c.checkUserParameters()
 	c.checkRoles()
 	c.checkLogin()
+	c.checkPlatforms()
+	c.fanOut()
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
 	c.sharePods(pipeline)

@@ -100,6 +100,10 @@ func derive(in Input) derived {
 		d.field[buildSecrets] = "spec.secrets"
 	}
 	set("network", spec.Network, "spec.network")
+	set(platformsParameter, strings.Join(spec.Platforms, ","), "spec.platforms")
+	if len(spec.Platforms) == 1 {
+		set(platformParameter, spec.Platforms[0], "spec.platforms")
+	}
 	if c := spec.Cache; c != nil {
 		set("cache", c.Registry, "spec.cache.registry")
 		set("cache-mode", firstOf(c.Mode, "max"), "spec.cache.mode")

@@ -275,6 +275,8 @@ var specFields = map[string]string{
 	"network":            "spec.network",
 	"cache":              "spec.cache.registry",
 	"cache-mode":         "spec.cache.mode",
+	platformParameter:    "spec.platforms",
+	platformsParameter:   "spec.platforms",
 }
 
 // checkUserParameters refuses what no step takes, since it would be ignored.

@@ -66,7 +66,11 @@ func (c *composition) pipeline() *tektonv1.Pipeline {
 // task's name in front, which Chains understands too.
 func (c *composition) results() []tektonv1.PipelineResult {
 	var out []tektonv1.PipelineResult
-	for _, name := range chainsResults {
+	names := chainsResults
+	if len(c.in.Build.Spec.Platforms) > 0 {
+		names = append(slices.Clone(names), PlatformDigests)
+	}
+	for _, name := range names {
 		var from []string
 		for _, s := range c.steps {
 			if !s.row.Finally && slices.ContainsFunc(s.task.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == name }) {
@@ -194,6 +198,7 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 		ServiceAccountName: firstOf(b.Spec.ServiceAccountName, c.in.Settings.ServiceAccountName),
 		PodTemplate:        podTemplate(b.Spec.Pod, b.Spec.Workspace != nil && b.Spec.Workspace.Keep),
 	}
+	c.placeAll(run.Spec.TaskRunTemplate.PodTemplate)
 	run.Spec.TaskRunSpecs = c.taskRunSpecs(p)
 	if c.in.Template.Attest && run.Spec.TaskRunTemplate.ServiceAccountName == "" {
 		run.Spec.TaskRunTemplate.ServiceAccountName = "default" // else Tekton's defaults decide
@@ -306,8 +311,9 @@ func podTemplate(settings *api.PodSettings, keep bool) *pod.PodTemplate {
 	return t
 }
 
-// taskRunSpecs give the build's resources to the task that makes the image, and
-// pods in which containers are made a security context that allows it.
+// taskRunSpecs give the build's resources to the task that makes the image, pods in
+// which containers are made a security context that allows it, and those of a platform
+// its nodes.
 func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTaskRunSpec {
 	settings := c.in.Build.Spec.Pod
 	var makers []string
@@ -330,6 +336,16 @@ func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTask
 			context := podTemplate(settings, c.in.Build.Spec.Workspace != nil && c.in.Build.Spec.Workspace.Keep).SecurityContext
 			context.SeccompProfile = nil
 			row.PodTemplate = &pod.PodTemplate{SecurityContext: context}
+		}
+		if platform := c.taskIn[task.Name].platform; platform != "" && c.nativeNodes() && len(c.in.Build.Spec.Platforms) > 1 {
+			if row.PodTemplate == nil {
+				row.PodTemplate = &pod.PodTemplate{}
+			}
+			var selector map[string]string
+			if settings != nil {
+				selector = settings.NodeSelector
+			}
+			row.PodTemplate.NodeSelector = nodesOf(platform, selector)
 		}
 		if row.ComputeResources != nil || row.SidecarSpecs != nil || row.PodTemplate != nil {
 			out = append(out, row)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,6 +45,48 @@ func TestForgedResults(t *testing.T) {
 		got := w.phase(name, api.PhaseSucceeded).Status
 		if got.BuiltImage != "" || !strings.Contains(got.Message, forged.says) || strings.Contains(got.Message, "COSIGN_PASSWORD") {
 			t.Errorf("%s: built %q: %s", name, got.BuiltImage, got.Message)
+		}
+	}
+}
+
+// The digests of an image's platforms are in status, and a result that is not made of
+// them gives no image.
+func TestPlatformResults(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	other := "sha256:" + strings.Repeat("9", 64)
+	for name, c := range map[string]struct {
+		platforms, says string
+		want            []api.PlatformStatus
+	}{
+		"two":     {"linux/amd64=" + other + ",linux/arm64=" + digest, "", []api.PlatformStatus{{Platform: "linux/amd64", Digest: other}, {Platform: "linux/arm64", Digest: digest}}},
+		"one":     {"linux/arm64=" + digest, "", []api.PlatformStatus{{Platform: "linux/arm64", Digest: digest}}},
+		"none":    {"", "", nil},
+		"another": {"linux/arm64=" + other, "another image than IMAGE_DIGEST", nil},
+		"twice":   {"linux/arm64=" + digest + ",linux/arm64=" + other, "linux/arm64 occurs twice", nil},
+		"unknown": {"linux/sparc=" + digest, `"linux/sparc" is not a platform`, nil},
+		"bare":    {"linux/arm64", "linux/arm64 has no digest", nil},
+		"long":    {"linux/arm64=" + digest + "0", "linux/arm64 has no digest", nil},
+	} {
+		w.create(name)
+		w.phase(name, api.PhaseBuilding)
+		for _, run := range w.runs() {
+			if run.Annotations["armature.dev/build-name"] != name {
+				continue
+			}
+			w.finish(&run, corev1.ConditionTrue, "Succeeded", "done", func(s *tektonv1.PipelineRunStatus) {
+				s.Results = []tektonv1.PipelineRunResult{
+					{Name: "IMAGE_DIGEST", Value: *tektonv1.NewStructuredValues(digest)},
+					{Name: "push-PLATFORM_DIGESTS", Value: *tektonv1.NewStructuredValues(c.platforms)},
+				}
+			})
+		}
+		got := w.phase(name, api.PhaseSucceeded).Status
+		if (got.BuiltImage == "") != (c.says != "") || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%s: built %q: %s", name, got.BuiltImage, got.Message)
+		}
+		if diff := cmp.Diff(c.want, got.Platforms); diff != "" {
+			t.Errorf("%s: platforms (-want +got):\n%s", name, diff)
 		}
 	}
 }

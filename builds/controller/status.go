@@ -3,14 +3,11 @@ package controller
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,7 +20,6 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // maxMessage of a condition or a status, in bytes; the API server refuses a
@@ -191,17 +187,20 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 		if v.attestation != nil {
 			status.Attestation = v.attestation
 		}
-		switch image, err := builtImage(run); {
+		switch image, platforms, err := builtImage(run); {
 		case declined:
 			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: clip(message)}
 		case status.Attestation != nil && status.Attestation.RunUID == run.UID:
+			if v.attestation != nil { // of the spec as it is
+				status.Platforms = onePlatform(s.build.Spec.Platforms, status.Attestation.Image)
+			}
 			status.BuiltImage = status.Attestation.Image
 			message = "built and attested " + status.BuiltImage
 		case err == nil:
 			if status.BuiltImage != image {
 				status.Attestation = nil // it is of the image before
 			}
-			status.BuiltImage = image
+			status.BuiltImage, status.Platforms = image, platforms
 			message = "built " + image
 		default:
 			message = "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
@@ -379,70 +378,6 @@ func (r *Reconciler) logTail(ctx context.Context, namespace string, at *api.Fail
 	}
 	return strings.Split(text, "\n")
 }
-
-// result of a run by name, or by a name that ends in it after the task's.
-func result(run run, name string) string {
-	if value := exact(run, name); value != "" {
-		return value
-	}
-	for _, r := range run.Status.Results {
-		if strings.HasSuffix(r.Name, "-"+name) && r.Value.StringVal != "" {
-			return strings.TrimSpace(r.Value.StringVal)
-		}
-	}
-	return ""
-}
-
-func exact(run run, name string) string {
-	for _, r := range run.Status.Results {
-		if r.Name == name {
-			return strings.TrimSpace(r.Value.StringVal)
-		}
-	}
-	return ""
-}
-
-// builtImage by digest, from the run's results. Steps wrote those, so the name is
-// the one that was ordered, and an attested run names the commit that was ordered.
-// The error says why there is no image.
-func builtImage(run run) (string, error) {
-	digest := result(run, "IMAGE_DIGEST")
-	image := result(run, "IMAGE_URL")
-	if image == "" {
-		image = run.Annotations[keys.AnnotationImage]
-	}
-	if image == "" || digest == "" {
-		return "", errors.New("no step gave the result IMAGE_DIGEST")
-	}
-	image, _, _ = strings.Cut(image, "@")
-	if _, err := name.ParseReference(image); err != nil {
-		return "", errors.New("the result IMAGE_URL is not an image reference")
-	}
-	if !imageDigest.MatchString(digest) {
-		return "", errors.New("the result IMAGE_DIGEST is not a digest")
-	}
-	if ordered := run.Annotations[keys.AnnotationImage]; ordered != "" {
-		if !sameRepository(image, ordered) {
-			return "", errors.New("the result IMAGE_URL names another repository than spec.buildOutput")
-		}
-		image = ordered
-	}
-	if cloned := exact(run, "CHAINS-GIT_COMMIT"); run.Annotations[keys.AnnotationRunDigest] != "" && cloned != run.commit {
-		return "", fmt.Errorf("the result CHAINS-GIT_COMMIT is not the commit %s", run.commit)
-	}
-	return image + "@" + digest, nil
-}
-
-func sameRepository(a, b string) bool {
-	x, err := name.ParseReference(a)
-	if err != nil {
-		return false
-	}
-	y, err := name.ParseReference(b)
-	return err == nil && x.Context().Name() == y.Context().Name()
-}
-
-var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // report what changed as events and metrics. A build that succeeds has one event,
 // when it is done.

@@ -25,7 +25,10 @@ const maxDocument = 4 << 20
 
 // store is an OCI layout. Only blobs/sha256 is read. index.json is not:
 // the caller has the digest.
-type store struct{ root *os.Root }
+type store struct {
+	root *os.Root
+	dir  string // of the layout in root; empty is root itself
+}
 
 // open a blob. It has to be a regular file: a link could lead to a file of the
 // container that reads it.
@@ -33,7 +36,7 @@ func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	if digest.Algorithm != "sha256" {
 		return nil, 0, fmt.Errorf("%s: only sha256 digests are supported", digest)
 	}
-	name := path.Join("blobs", "sha256", digest.Hex)
+	name := path.Join(s.dir, "blobs", "sha256", digest.Hex)
 	info, err := s.root.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, fmt.Errorf("the layout has no blob %s", digest)

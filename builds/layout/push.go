@@ -15,10 +15,15 @@ import (
 
 // Push says what to push where.
 type Push struct {
-	// Dir holds the OCI layout.
+	// Dir holds the OCI layout or, with Platforms, one for each in a folder of its own,
+	// such as linux-arm64.
 	Dir string
-	// Digest of the image or index, sha256: and 64 hexadecimal digits.
-	Digest string
+	// Digests are sha256: and 64 hexadecimal digits each: that of the image or index,
+	// or that of the image of each of Platforms, in their order.
+	Digests []string
+	// Platforms that the images are for, such as linux/arm64, at most 32. Several are
+	// pushed as an index. None means that one image or index is pushed as it is.
+	Platforms []string
 	// Image to push it to, as registry/repository:tag.
 	Image string
 	// PlainHTTP sends it to a registry without TLS.
@@ -29,59 +34,82 @@ type Push struct {
 
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Run pushes the image or index that Digest names. The tag moves last. Whatever is
-// missing from the layout, is a link or has other content than its digest says is
-// an error, and then the registry has no manifest of it.
-func (p Push) Run(ctx context.Context) error {
-	if !sha256Digest.MatchString(p.Digest) {
-		return fmt.Errorf("%q is not a digest: write sha256: and 64 hexadecimal digits", p.Digest)
-	}
-	digest, err := v1.NewHash(p.Digest)
-	if err != nil {
-		return fmt.Errorf("reading the digest: %w", err)
-	}
+// Run pushes what Digests name, and returns the digest of what the tag is at then.
+// The tag moves last. Whatever is missing from a layout, is a link, has other content
+// than its digest says or is for another platform is an error, and then the registry
+// has neither the tag nor a manifest of what is wrong.
+func (p Push) Run(ctx context.Context) (string, error) {
 	options := []name.Option{name.StrictValidation}
 	if p.PlainHTTP {
 		options = append(options, name.Insecure)
 	}
 	tag, err := name.NewTag(p.Image, options...)
 	if err != nil {
-		return fmt.Errorf("reading the image to push to: %w", err)
+		return "", fmt.Errorf("reading the image to push to: %w", err)
 	}
 	root, err := os.OpenRoot(p.Dir)
 	if err != nil {
-		return fmt.Errorf("opening the layout: %w", err)
+		return "", fmt.Errorf("opening the layout: %w", err)
 	}
 	defer root.Close()
-	found, list, err := store{root}.read(digest)
+	found, list, err := p.read(root)
 	if err != nil {
-		return fmt.Errorf("reading the layout in %s: %w", p.Dir, err)
+		return "", fmt.Errorf("reading the layout in %s: %w", p.Dir, err)
 	}
 	to := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("armature")}
 	if p.Keychain != nil {
 		to = append(to, remote.WithAuthFromKeychain(p.Keychain))
 	}
-	// By digest first: the registry refuses a manifest of another one.
-	byDigest := tag.Context().Digest(p.Digest)
-	if list != nil {
-		if err := remote.WriteIndex(byDigest, list, to...); err != nil {
-			return fmt.Errorf("pushing %s: %w", byDigest, err)
-		}
-		return tagged(tag, list, to)
+	var pushed interface {
+		remote.Taggable
+		Digest() (v1.Hash, error)
+	} = list
+	if found != nil {
+		pushed = found
 	}
-	img, err := partial.CompressedToImage(found)
+	digest, err := pushed.Digest()
 	if err != nil {
-		return fmt.Errorf("reading the image %s: %w", digest, err)
+		return "", fmt.Errorf("computing the digest of what is pushed: %w", err)
 	}
-	if err := remote.Write(byDigest, img, to...); err != nil {
-		return fmt.Errorf("pushing %s: %w", byDigest, err)
+	// By digest first: the registry refuses a manifest of another one.
+	byDigest := tag.Context().Digest(digest.String())
+	if found != nil {
+		err = remote.Write(byDigest, found, to...)
+	} else {
+		err = remote.WriteIndex(byDigest, list, to...)
 	}
-	return tagged(tag, img, to)
+	if err != nil {
+		return "", fmt.Errorf("pushing %s: %w", byDigest, err)
+	}
+	if err := remote.Tag(tag, pushed, to...); err != nil {
+		return "", fmt.Errorf("tagging %s: %w", tag, err)
+	}
+	return digest.String(), nil
 }
 
-func tagged(tag name.Tag, what remote.Taggable, to []remote.Option) error {
-	if err := remote.Tag(tag, what, to...); err != nil {
-		return fmt.Errorf("tagging %s: %w", tag, err)
+// read what is to be pushed: an image, or an index.
+func (p Push) read(root *os.Root) (v1.Image, v1.ImageIndex, error) {
+	if len(p.Platforms) > 0 {
+		return p.readPlatforms(root)
 	}
-	return nil
+	if len(p.Digests) != 1 {
+		return nil, nil, fmt.Errorf("%d digests are given, and one is pushed where no platforms are", len(p.Digests))
+	}
+	digest, err := parseDigest(p.Digests[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	found, list, err := store{root: root}.read(digest)
+	if err != nil || list != nil {
+		return nil, list, err
+	}
+	img, err := partial.CompressedToImage(found)
+	return img, nil, err
+}
+
+func parseDigest(text string) (v1.Hash, error) {
+	if !sha256Digest.MatchString(text) {
+		return v1.Hash{}, fmt.Errorf("%.80q is not a digest: write sha256: and 64 hexadecimal digits", text)
+	}
+	return v1.NewHash(text)
 }

@@ -64,7 +64,11 @@ func TestPush(t *testing.T) {
 	for what, digest := range map[string]string{"image": image, "index": index} {
 		t.Run(what, func(t *testing.T) {
 			to := registryAt(t) + "/team/weather:v1"
-			must(t, layout.Push{Dir: dir, Digest: digest, Image: to, PlainHTTP: true}.Run(t.Context()))
+			pushed, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: to, PlainHTTP: true}.Run(t.Context())
+			must(t, err)
+			if pushed != digest {
+				t.Errorf("it says that it pushed %s, want %s", pushed, digest)
+			}
 			ref, err := name.ParseReference(to)
 			must(t, err)
 			got, err := remote.Get(ref)
@@ -181,7 +185,7 @@ func TestPushRefuses(t *testing.T) {
 			if c.image != "" {
 				image = host + c.image
 			}
-			err := layout.Push{Dir: dir, Digest: digest, Image: image, PlainHTTP: true}.Run(t.Context())
+			_, err := layout.Push{Dir: dir, Digests: []string{digest}, Image: image, PlainHTTP: true}.Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("the error is %v, want one with %q", err, c.want)
 			}

@@ -272,7 +272,7 @@ done
 	}
 	source, args := t.TempDir(), filepath.Join(t.TempDir(), "args")
 	script := "set -- --armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'\n" + stepContainer(t, "buildkit-build-step", "build").Script
-	results, printed, err := runScript(t, script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=",
+	results, printed, err := runScript(t, script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=",
 		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min")
 	if err != nil {
 		t.Fatalf("%v: %s", err, printed)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/spf13/cobra"
@@ -16,10 +17,10 @@ import (
 // the one that a cluster with builds has anyway.
 func pushCommand() *cobra.Command {
 	p := layout.Push{Keychain: authn.DefaultKeychain}
-	var urlFile, digestFile string
+	var digests, platforms, urlFile, digestFile, platformsFile string
 	cmd := &cobra.Command{
 		Use:   "push-layout",
-		Short: "Push an image from an OCI layout, by the digest that the build reported",
+		Short: "Push an image from an OCI layout, or those of several platforms as an index, by the digests that the build reported",
 		Args: func(_ *cobra.Command, given []string) error {
 			if len(given) > 0 {
 				return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
@@ -27,30 +28,41 @@ func pushCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(*cobra.Command, []string) error {
-			if p.Dir == "" || p.Digest == "" || p.Image == "" {
+			if p.Dir == "" || digests == "" || p.Image == "" {
 				return usageError{errors.New("--layout, --digest and --image are needed")}
 			}
-			if err := p.Run(ctrl.SetupSignalHandler()); err != nil {
+			p.Digests = strings.Split(digests, ",")
+			if platforms != "" {
+				p.Platforms = strings.Split(platforms, ",")
+			}
+			pushed, err := p.Run(ctrl.SetupSignalHandler())
+			if err != nil {
 				return err
 			}
-			for file, text := range map[string]string{urlFile: p.Image, digestFile: p.Digest} {
-				if file == "" {
+			var each []string
+			for i, platform := range p.Platforms {
+				each = append(each, platform+"="+p.Digests[i])
+			}
+			for file, text := range map[string]string{urlFile: p.Image, digestFile: pushed, platformsFile: strings.Join(each, ",")} {
+				if file == "" || text == "" {
 					continue
 				}
 				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 					return fmt.Errorf("writing a result: %w", err)
 				}
 			}
-			fmt.Fprintf(os.Stderr, "pushed %s@%s\n", p.Image, p.Digest)
+			fmt.Fprintf(os.Stderr, "pushed %s@%s\n", p.Image, pushed)
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.Dir, "layout", "", "folder of the OCI layout")
-	f.StringVar(&p.Digest, "digest", "", "digest of the image or index in it")
+	f.StringVar(&p.Dir, "layout", "", "folder of the OCI layout; with --platforms it holds a layout for each, such as linux-arm64")
+	f.StringVar(&digests, "digest", "", "digest of the image or index in it; with --platforms that of each image, in their order, separated by commas")
+	f.StringVar(&platforms, "platforms", "", "what the images are for, such as linux/amd64,linux/arm64; several are pushed as an index")
 	f.StringVar(&p.Image, "image", "", "where to push it, as registry/repository:tag; the login is in $DOCKER_CONFIG/config.json")
 	f.BoolVar(&p.PlainHTTP, "plain-http", false, "push to a registry without TLS")
 	f.StringVar(&urlFile, "image-url-file", "", "file that receives the image's name; empty writes none")
 	f.StringVar(&digestFile, "image-digest-file", "", "file that receives the image's digest; empty writes none")
+	f.StringVar(&platformsFile, "platform-digests-file", "", "file that receives PLATFORM=DIGEST for each of --platforms, separated by commas; empty writes none")
 	return cmd
 }

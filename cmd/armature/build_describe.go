@@ -94,6 +94,9 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error 
 	row("Phase", string(s.Phase))
 	row("Message", strings.ReplaceAll(s.Message, "\n", "\n\t"))
 	row("Image", s.BuiltImage)
+	for _, p := range s.Platforms {
+		row(p.Platform, p.Digest)
+	}
 	row("Run", s.PipelineRunName)
 	if s.Attempt > 0 {
 		row("Started because of", fmt.Sprintf("%s, attempt %d", s.RunReason, s.Attempt))

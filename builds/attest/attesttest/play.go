@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/apis"
 
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -60,6 +61,9 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		} else {
 			texts["params."+p.Name] = p.Value.StringVal
 		}
+	}
+	if platform := texts["params.platforms"]; platform != "" {
+		results[compose.PlatformDigests] = platform + "=" + digest
 	}
 	run.Status.ChildReferences = nil
 	for _, t := range slices.Concat(pipeline.Tasks, pipeline.Finally) {

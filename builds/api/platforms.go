@@ -1,0 +1,42 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Platforms that spec.platforms may name. The enumeration of the field is the same.
+var Platforms = []string{"linux/amd64", "linux/arm64", "linux/arm/v7", "linux/ppc64le", "linux/s390x", "linux/riscv64"}
+
+// PlatformNodes says on which nodes the image of a platform is built.
+type PlatformNodes string
+
+// The values of spec.platformNodes.
+const (
+	PlatformNodesNative PlatformNodes = "Native"
+	PlatformNodesAny    PlatformNodes = "Any"
+)
+
+var platformDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// ReadPlatforms reads what a step reports of an image's platforms: PLATFORM=DIGEST,
+// separated by commas. An unknown or repeated platform and a digest that is none are
+// errors.
+func ReadPlatforms(text string) ([]PlatformStatus, error) {
+	var out []PlatformStatus
+	for _, part := range strings.Split(text, ",") {
+		platform, digest, _ := strings.Cut(part, "=")
+		switch {
+		case !slices.Contains(Platforms, platform):
+			return nil, fmt.Errorf("%.64q is not a platform", platform)
+		case slices.ContainsFunc(out, func(p PlatformStatus) bool { return p.Platform == platform }):
+			return nil, fmt.Errorf("the platform %s occurs twice", platform)
+		case !platformDigest.MatchString(digest):
+			return nil, fmt.Errorf("the platform %s has no digest", platform)
+		}
+		out = append(out, PlatformStatus{Platform: platform, Digest: digest})
+	}
+	return out, nil
+}
