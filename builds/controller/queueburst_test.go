@@ -128,11 +128,11 @@ func (c *census) succeedAll(w *world) {
 func queueSize(t *testing.T) (builds, kills int) {
 	text := os.Getenv("ARMATURE_QUEUE_BUILDS")
 	if text == "" {
-		return 80, 3
+		return 100, 2
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 80 {
-		t.Fatalf("ARMATURE_QUEUE_BUILDS=%q: use a number from 80", text)
+	if err != nil || n < 100 {
+		t.Fatalf("ARMATURE_QUEUE_BUILDS=%q: use a number from 100", text)
 	}
 	return n, 8
 }
@@ -241,7 +241,9 @@ func TestQueueSurvivesKills(t *testing.T) {
 		t.Errorf("%d runs at once in the namespace with the limit 1", n)
 	}
 	spread := judgeOrder(t, counted.started, order, limit)
-	if spread > 2+kills {
+	// A creation time is exact to a second, so that a restart may give a namespace one
+	// turn again; the status of another may be lost.
+	if spread > 2+2*kills {
 		t.Errorf("a namespace was given %d turns less than another, both with builds that wait", spread)
 	}
 	t.Logf("%d builds, %d runs, at most %d at once; turns differ by at most %d; runs at the kills: %v", builds, len(counted.started), counted.peak, spread, at)

@@ -225,7 +225,7 @@ func (r *Reconciler) gather(ctx context.Context, began time.Time) bool {
 	for i := range list.Items {
 		b := &list.Items[i]
 		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
-			q.served[b.Namespace] = at.Time
+			q.served[b.Namespace] = at.Time // of runs that may be gone
 		}
 		if key := client.ObjectKeyFromObject(b); !q.looked[key] {
 			if q.gathering[b.Namespace] == nil {
@@ -245,6 +245,15 @@ func (q *queue) gathered() bool {
 	return len(q.gathering) == 0
 }
 
+// turned notes when a namespace had a turn, before this controller started.
+func (q *queue) turned(namespace string, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if at.After(q.served[namespace]) {
+		q.served[namespace] = at
+	}
+}
+
 // countListed counts the runs that the API server itself lists.
 func (r *Reconciler) countListed(ctx context.Context) error {
 	namespaces := r.Namespaces
@@ -260,7 +269,9 @@ func (r *Reconciler) countListed(ctx context.Context) error {
 				return fmt.Errorf("listing the runs under way: %w", err)
 			}
 			for i := range list.Items {
-				if run := &list.Items[i]; !readRun(run).done() {
+				run := &list.Items[i]
+				r.queue.turned(run.Namespace, run.CreationTimestamp.Time)
+				if !readRun(run).done() {
 					r.countRun(ctx, run, false)
 				}
 			}
