@@ -1,5 +1,11 @@
 package api
 
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
 // AsyncActor is a workload that works through a message queue. Source: 004.
 type AsyncActor struct {
 	TypeMeta   `json:",inline"`
@@ -164,13 +170,43 @@ type AsyaRetry struct {
 // AsyaSidecar changes the container asya-sidecar.
 type AsyaSidecar struct {
 	// Image replaces that of the configuration.
-	Image string `json:"image,omitempty"`
+	Image AsyaImage `json:"image,omitempty"`
 	// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
 	// Resources are the container's, as in any pod. Default: none.
 	Resources map[string]any `json:"resources,omitempty"`
 	// Env is added to what the container gets; a variable of the same name gives way.
 	Env []map[string]any `json:"env,omitempty"`
+}
+
+// AsyaImage is an image: text or, in generation next, a mapping with repository, tag and
+// pullPolicy, of which it holds the JSON.
+type AsyaImage string
+
+// AsyaImageParts are the parts of an image. What is left out is the generation's.
+type AsyaImageParts struct {
+	Repository string `json:"repository,omitempty"`
+	Tag        string `json:"tag,omitempty"`
+	PullPolicy string `json:"pullPolicy,omitempty"`
+}
+
+// UnmarshalJSON reads text or a mapping. Anything else is an error.
+func (i *AsyaImage) UnmarshalJSON(data []byte) error {
+	if bytes.HasPrefix(data, []byte("{")) {
+		*i = AsyaImage(data)
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(i))
+}
+
+// Parts gives the parts of an image that is a mapping; mapping is false for text.
+func (i AsyaImage) Parts() (p AsyaImageParts, mapping bool, err error) {
+	if !strings.HasPrefix(string(i), "{") {
+		return p, false, nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(i)))
+	d.DisallowUnknownFields()
+	return p, true, d.Decode(&p)
 }
 
 // AsyaTimeout bounds work, in seconds.

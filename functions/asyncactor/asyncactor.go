@@ -4,6 +4,7 @@
 package asyncactor
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -194,17 +195,7 @@ func (e *expander) runtime() {
 // addSidecar adds the container last, so that the author's stay where they are.
 func (e *expander) addSidecar() {
 	spec := e.actor.Spec.Sidecar
-	image := e.generation.image
-	if e.config.SidecarImage != nil {
-		image = *e.config.SidecarImage
-	}
-	if spec.Image != "" {
-		image = spec.Image
-	}
-	policy := "IfNotPresent"
-	if spec.ImagePullPolicy != "" {
-		policy = spec.ImagePullPolicy
-	}
+	image, policy := e.sidecarImage()
 	c := object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", e.sidecarEnv())
 	if len(spec.Resources) > 0 {
 		c = append(c, object("resources", spec.Resources)...)
@@ -214,6 +205,25 @@ func (e *expander) addSidecar() {
 		object("name", tmpVolume, "mountPath", "/tmp"),
 	})...)
 	extend(lookup(e.template, "spec"), "containers", c)
+}
+
+// sidecarImage is the actor's, the configuration's or the generation's, and the policy
+// by which it is pulled.
+func (e *expander) sidecarImage() (image, policy string) {
+	image, policy = e.generation.image, "IfNotPresent"
+	if e.config.SidecarImage != nil {
+		image = *e.config.SidecarImage
+	}
+	spec := &e.actor.Spec.Sidecar
+	parts, mapping, _ := spec.Image.Parts() // checked
+	switch {
+	case !mapping && spec.Image != "":
+		image = string(spec.Image)
+	case parts.Repository != "" || parts.Tag != "":
+		repository, tag, _ := strings.Cut(e.generation.image, ":")
+		image = cmp.Or(parts.Repository, repository) + ":" + cmp.Or(parts.Tag, tag)
+	}
+	return image, cmp.Or(parts.PullPolicy, spec.ImagePullPolicy, policy)
 }
 
 // sidecarEnv is 004's "Injected environment variables" as the generation has them,

@@ -221,8 +221,17 @@ func (e *expander) checkGeneration() {
 			unknown(fmt.Sprintf("spec.sidecar.env[%d]", i), krm.Shown(name), others)
 		}
 	}
-	if !g.suits(spec.Sidecar.Image) {
-		e.error("generation", "spec.sidecar.image", fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(spec.Sidecar.Image), g.name),
+	parts, mapping, err := spec.Sidecar.Image.Parts()
+	switch {
+	case err != nil:
+		e.error("field", "spec.sidecar.image", "not an image", "write repository, tag and pullPolicy, each as text")
+	case mapping && !g.platform:
+		unknown("spec.sidecar.image", "an image in parts", []string{"next"})
+	case parts.PullPolicy != "":
+		e.checkPullPolicy("spec.sidecar.image.pullPolicy", parts.PullPolicy)
+	}
+	if image, _ := e.sidecarImage(); spec.Sidecar.Image != "" && !g.suits(image) {
+		e.error("generation", "spec.sidecar.image", fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name),
 			"the releases of generation "+g.name+" are "+g.releases())
 	}
 	if r := spec.Resiliency; r != nil {
