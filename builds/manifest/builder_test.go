@@ -271,6 +271,9 @@ done
 		t.Fatal(err)
 	}
 	source, args := t.TempDir(), filepath.Join(t.TempDir(), "args")
+	if err := os.MkdirAll(filepath.Join(source, "agents/a b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	script := "set -- --armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'\n" + stepContainer(t, "buildkit-build-step", "build").Script
 	results, printed, err := runScript(t, script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=",
 		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min")

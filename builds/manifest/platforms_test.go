@@ -270,9 +270,10 @@ done
 	if err := os.Symlink("/nowhere", filepath.Join(source, "link")); err != nil {
 		t.Fatal(err)
 	}
+	folder := "."
 	run := func(platform string) (string, error) {
 		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source,
-			"FOLDER=.", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "PLATFORM="+platform)
+			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "PLATFORM="+platform)
 		return printed, err
 	}
 	if printed, err := run("linux/arm/v7"); err != nil {
@@ -299,6 +300,23 @@ done
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(source, "out")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("sub", filepath.Join(source, "in")); err != nil {
+		t.Fatal(err)
+	}
+	for _, platform := range []string{"", "linux/arm64"} {
+		folder = "out"
+		if printed, err := run(platform); err == nil || !strings.Contains(printed, "leads out of the source") {
+			t.Errorf("a folder that is a link out of the source: %v: %s", err, printed)
+		}
+		folder = "in"
+		if printed, err := run(platform); err != nil {
+			t.Errorf("a folder that is a link within the source: %v: %s", err, printed)
+		}
+	}
+	folder = "."
 	if _, err := run("linux/../../x y"); err == nil {
 		t.Error("a platform that leads out is taken")
 	}
