@@ -180,7 +180,7 @@ type AsyaSidecar struct {
 }
 
 // AsyaImage is an image: text or, in generation next, a mapping with repository, tag and
-// pullPolicy, of which it holds the JSON.
+// pullPolicy, which it holds as JSON.
 type AsyaImage string
 
 // AsyaImageParts are the parts of an image. What is left out is the generation's.
