@@ -91,7 +91,7 @@ type application struct {
 	old     *Inventory
 
 	wanted   map[ID]*object
-	local    map[ID]Object // for tools, not for a cluster
+	local    map[ID]Object // not for a cluster
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
 	depends  map[ID][]ID   // of wanted and later: what has to be ready before
@@ -182,7 +182,7 @@ func (c *Cluster) begin(ctx context.Context, p Package, objects []Object, opt Op
 		return nil, err
 	}
 	if len(a.wanted)+len(a.later)+len(a.hooks) == 0 {
-		return nil, fmt.Errorf("all %d objects are annotated %s: there is nothing to apply", len(objects), krm.LocalConfig)
+		return nil, fmt.Errorf("all %d objects are annotated %s or are tests of a Helm chart: there is nothing to apply", len(objects), krm.LocalConfig)
 	}
 	if err := a.observe(ctx, slices.Collect(maps.Values(a.wanted))); err != nil {
 		return nil, err

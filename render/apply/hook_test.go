@@ -257,6 +257,18 @@ func TestHookRefused(t *testing.T) {
 	}
 }
 
+// Charts come with tests, which `helm install` does not create either.
+func TestHelmTest(t *testing.T) {
+	w := newWorld(t)
+	pod := "{apiVersion: v1, kind: Pod, metadata: {name: test-connection, annotations: {helm.sh/hook: EVENTS}}, spec: {containers: [{name: wget, image: busybox}]}}"
+	plan := w.apply(apply.Options{}, configMap("settings", "a"), strings.Replace(pod, "EVENTS", `"test-success, test"`, 1))
+	w.expect(plan, "create ConfigMap NS/settings", "skip Pod test-connection")
+	if w.get("v1", "Pod", "test-connection") != nil {
+		t.Error("it was applied")
+	}
+	w.refused(apply.Options{}, `"test,post-install" is run by Helm only`, strings.Replace(pod, "EVENTS", `"test,post-install"`, 1))
+}
+
 // Two applies at once run a hook once: the second finds nothing to do.
 func TestHookConcurrent(t *testing.T) {
 	w := newWorld(t)

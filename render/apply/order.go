@@ -113,7 +113,7 @@ func (a *application) arrange() error {
 func (a *application) outside(id ID, ids []ID) error {
 	for local, o := range a.local {
 		if local.GroupKind == id.GroupKind && local.Name == id.Name {
-			return fmt.Errorf("%s is for tools, not for a cluster (%s)\n  hint: remove the reference", title(id), place(o.File, o.Line))
+			return fmt.Errorf("%s is not applied (%s): %s\n  hint: remove the reference", title(id), place(o.File, o.Line), notForClusters(o.Unstructured))
 		}
 	}
 	if a.hooks[id] != nil {

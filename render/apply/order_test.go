@@ -209,7 +209,7 @@ func TestDependsOnRefused(t *testing.T) {
 		"elsewhere":     {"/namespaces/other/ConfigMap/settings", []string{`the package has no "/namespaces/other/ConfigMap/settings"`, `hint: write "/namespaces/NS/ConfigMap/settings"`}},
 		"cluster-wide":  {"/ConfigMap/settings", []string{`hint: write "/namespaces/NS/ConfigMap/settings"`}},
 		"outside":       {"/namespaces/NS/ConfigMap/others", []string{"the package has no", "hint: add the object to the package"}},
-		"for tools":     {"/namespaces/NS/ConfigMap/tools", []string{"is for tools, not for a cluster (app.yaml:7)"}},
+		"for tools":     {"/namespaces/NS/ConfigMap/tools", []string{"is not applied (app.yaml:7): its annotation says that it is for tools"}},
 		"itself":        {"apps/namespaces/NS/Deployment/web", []string{"Deployment NS/web depends on itself", "hint: remove one of the annotations"}},
 	} {
 		t.Run(name, func(t *testing.T) {

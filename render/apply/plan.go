@@ -229,7 +229,7 @@ func (a *application) plan() *Plan {
 		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: a.ranks[id], Reason: "once its CRD is there"})
 	}
 	for id, o := range a.local {
-		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: rank{stage: stageOf(id.GroupKind)}, Reason: "its annotation says that it is for tools, not for a cluster"})
+		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: rank{stage: stageOf(id.GroupKind)}, Reason: notForClusters(o.Unstructured)})
 	}
 	for _, e := range a.old.Entries {
 		if a.wanted[e.ID] == nil && a.hooks[e.ID] == nil && a.later[e.ID].Unstructured == nil {

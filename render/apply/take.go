@@ -22,7 +22,7 @@ func (a *application) take(objects []Object) error {
 	var failed *multierror.Error
 	for _, o := range objects {
 		gvk, at := o.GroupVersionKind(), place(o.File, o.Line)
-		if value, ok := o.GetAnnotations()[krm.LocalConfig]; ok && value != "false" {
+		if notForClusters(o.Unstructured) != "" {
 			a.local[ID{Namespace: o.GetNamespace(), Name: o.GetName(), GroupKind: gvk.GroupKind()}] = o
 			continue
 		}
@@ -78,6 +78,21 @@ func (a *application) take(objects []Object) error {
 		return err
 	}
 	return a.arrange()
+}
+
+// notForClusters is why an object does not belong in a cluster; "" where it does.
+func notForClusters(u *unstructured.Unstructured) string {
+	annotations := u.GetAnnotations()
+	if value, ok := annotations[krm.LocalConfig]; ok && value != "false" {
+		return "its annotation says that it is for tools, not for a cluster"
+	}
+	if value, ok := annotations[helmHook]; ok && !slices.ContainsFunc(strings.Split(value, ","), func(event string) bool {
+		event = strings.TrimSpace(event)
+		return event != "test" && event != "test-success" && event != "test-failure"
+	}) {
+		return "its annotation says that it is for `helm test` alone"
+	}
+	return ""
 }
 
 // placeOf says where the package has an object; "" where it has none.
