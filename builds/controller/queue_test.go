@@ -70,7 +70,7 @@ func TestQueue(t *testing.T) {
 	w := newWorld(t)
 	w.options.MaxRunningPerNamespace = 1
 	w.options.Settings.PipelineObjects = true
-	counted := w.census(w.namespace)
+	counted := w.census()
 	w.start()
 	// In the order of their names, where their creation times are the same second.
 	w.create("a-first", kept)
@@ -164,7 +164,7 @@ func TestQueueWithdrawnRerun(t *testing.T) {
 func TestQueueOnePlace(t *testing.T) {
 	w := newWorld(t)
 	w.options.MaxRunning = 1
-	counted := w.census(w.namespace)
+	counted := w.census()
 	counted.succeedAll(w)
 	w.start()
 	const builds = 30
@@ -188,7 +188,7 @@ func TestQueueLostCreate(t *testing.T) {
 	w.options.MaxRunning = 1
 	f := w.faulty()
 	f.lost.Store(true)
-	counted := w.census(w.namespace)
+	counted := w.census()
 	w.start()
 	w.create("a")
 	w.soleRun("a")
@@ -240,7 +240,7 @@ func TestQueueAnnotation(t *testing.T) {
 		w.must(w.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	annotate(`"five"`)
-	counted := w.census(w.namespace)
+	counted := w.census()
 	w.start()
 	for i := range 6 {
 		w.create(fmt.Sprintf("b%d", i), kept)

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,12 +40,19 @@ type census struct {
 	failed  string
 }
 
-// census of the runs in the namespaces that begin so, from now on.
-func (w *world) census(prefix string) *census {
+// census of the runs in the world's namespace, and in those whose names are this one, a
+// hyphen and more, from now on.
+func (w *world) census() *census {
 	w.Helper()
 	c, err := client.NewWithWatch(shared.Get(w.TB).Admin.Config, client.Options{Scheme: w.Scheme()})
 	w.must(err)
-	events, err := c.Watch(w.Context(), &tektonv1.PipelineRunList{})
+	var now tektonv1.PipelineRunList
+	w.must(c.List(w.Context(), &now))
+	// Connections end under load: the watch goes on where it was.
+	events, err := watchtools.NewRetryWatcherWithContext(w.Context(), now.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &tektonv1.PipelineRunList{}, &client.ListOptions{Raw: &options})
+		}})
 	w.must(err)
 	w.Cleanup(events.Stop)
 	out := &census{active: map[types.NamespacedName]bool{}, peaks: map[string]int{}, begun: make(chan types.NamespacedName, 10000)}
@@ -50,7 +60,7 @@ func (w *world) census(prefix string) *census {
 		for e := range events.ResultChan() {
 			if run, ok := e.Object.(*tektonv1.PipelineRun); !ok {
 				out.fail("the watch reports %v", e.Object)
-			} else if strings.HasPrefix(run.Namespace, prefix) {
+			} else if run.Namespace == w.namespace || strings.HasPrefix(run.Namespace, w.namespace+"-") {
 				out.note(e.Type, run)
 			}
 		}
@@ -159,7 +169,7 @@ func TestQueueSurvivesKills(t *testing.T) {
 		namespaces = append(namespaces, n.Name)
 	}
 	flags := []string{"--max-running", strconv.Itoa(limit), "--watch-namespaces", strings.Join(namespaces, ",")}
-	counted := w.census(w.namespace + "-q")
+	counted := w.census()
 	// In several seconds, which is as exact as a creation time is.
 	const waves = 4
 	for wave := range waves {
