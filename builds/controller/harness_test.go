@@ -2,12 +2,15 @@ package controller_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,8 +45,14 @@ const sha = "0123456789abcdef0123456789abcdef01234567"
 // shared is the one control plane of this package.
 var shared controlplane.Shared
 
+// Its tests wait for an API server more than they compute: more run at once than there
+// are processors, unless -parallel gives another number.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
 	code := shared.Main(m, furnish)
 	if programFolder != "" {
 		_ = os.RemoveAll(programFolder)
