@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,9 +153,14 @@ func (w *world) start() (stop func()) {
 
 func (w *world) startWith(o controller.Options) (stop func()) {
 	w.Helper()
+	return w.startAs(w.plane.Admin.Config, o)
+}
+
+func (w *world) startAs(cfg *rest.Config, o controller.Options) (stop func()) {
+	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- controller.Run(ctx, w.plane.Admin.Config, o) }()
+	go func() { done <- controller.Run(ctx, cfg, o) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -252,6 +258,15 @@ func (w *world) rendered(name, repository string, set ...func(*api.RenderedSourc
 		f(s)
 	}
 	w.must(w.Create(w.Context(), s))
+}
+
+// change the spec of a RenderedSource, whatever its status is by then.
+func (w *world) change(name string, set func(*api.RenderedSource)) {
+	w.Helper()
+	s := w.get(name)
+	before := s.DeepCopy()
+	set(s)
+	w.must(w.Patch(w.Context(), s, client.MergeFrom(before)))
 }
 
 func (w *world) get(name string) *api.RenderedSource {

@@ -112,6 +112,38 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	metrics := newMetrics()
+	for _, c := range metrics.collectors() {
+		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	base := Reconciler{
+		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: metrics,
+	}
+	if o.Dial != nil {
+		base.Registries = oci.TransportTo(o.Dial)
+	}
+	for {
+		allowed, denied, err := divide(ctx, direct, o.Namespaces)
+		if err != nil {
+			return err
+		}
+		r, o := base, o
+		o.Namespaces = allowed
+		if err := r.run(ctx, cfg, o, scheme, direct, denied); !errors.Is(err, errGranted) {
+			return err
+		}
+		o.Log.Info("starting again, with the namespaces that were granted")
+	}
+}
+
+// run until ctx ends, or the controller has got the rights in a namespace that was denied.
+func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, scheme *runtime.Scheme, direct client.Client, denied []string) error {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        scheme,
 		Logger:                        o.Log,
@@ -127,22 +159,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
-	r := &Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: mgr.GetEventRecorder(program), Limits: archive.DefaultLimits, Build: fingerprint,
-		VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: newMetrics(), slots: make(chan struct{}, o.Concurrency),
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-	}
-	if o.Dial != nil {
-		r.Registries = oci.TransportTo(o.Dial)
-	}
-	for _, c := range r.metrics.collectors() {
-		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-			return fmt.Errorf("registering metrics: %w", err)
-		}
-	}
+	r.Client, r.Live, r.Events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(program)
+	r.slots = make(chan struct{}, o.Concurrency)
+	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	var serving atomic.Bool
 	if err := errors.Join(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) })),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied, o.Log) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {

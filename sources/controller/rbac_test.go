@@ -3,8 +3,10 @@ package controller_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -28,30 +30,8 @@ func TestShippedRBAC(t *testing.T) {
 			w := newWorld(t, shared.Get(t))
 			own := w.namespace + "-system"
 			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}))
-			folder := filepath.Join("..", "..", "templates", "install", "sources")
-			for file, namespace := range map[string]string{filepath.Join("base", "leader-role.yaml"): own, filepath.Join(mode, "role.yaml"): w.namespace} {
-				text, err := os.ReadFile(filepath.Join(folder, file))
-				w.must(err)
-				if bytes.Contains(text, []byte("secrets")) || bytes.Contains(text, []byte(`"*"`)) {
-					t.Errorf("%s grants too much", file)
-				}
-				for _, doc := range bytes.Split(text, []byte("\n---\n")) {
-					o := &unstructured.Unstructured{}
-					w.must(yaml.Unmarshal(doc, o))
-					if strings.HasPrefix(o.GetKind(), "Cluster") {
-						o.SetName(o.GetName() + "-" + w.namespace) // the API server is shared
-						if ref, ok := o.Object["roleRef"].(map[string]any); ok {
-							ref["name"] = ref["name"].(string) + "-" + w.namespace
-						}
-					} else {
-						o.SetNamespace(namespace)
-					}
-					if subjects, ok := o.Object["subjects"].([]any); ok {
-						subjects[0].(map[string]any)["namespace"] = own
-					}
-					w.must(w.Create(t.Context(), o))
-				}
-			}
+			w.grant("base/leader-role.yaml", own, own)
+			w.grant(mode+"/role.yaml", w.namespace, own)
 			access, err := w.plane.ServiceAccount(t.Context(), own, "armature-sources")
 			w.must(err)
 			forbidden := &controlplane.Forbidden{}
@@ -92,5 +72,95 @@ func TestShippedRBAC(t *testing.T) {
 				t.Errorf("forbidden: %s", strings.Join(got, "\n"))
 			}
 		})
+	}
+}
+
+// grant applies a file of the shipped roles to a namespace, for the controller in the
+// namespace own. without are resources that its rules leave out.
+func (w *world) grant(file, namespace, own string, without ...string) {
+	w.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "templates", "install", "sources", filepath.FromSlash(file)))
+	w.must(err)
+	if bytes.Contains(text, []byte("secrets")) || bytes.Contains(text, []byte(`"*"`)) {
+		w.Errorf("%s grants too much", file)
+	}
+	for _, resource := range without {
+		changed := regexp.MustCompile(`\b`+resource+`\b,? ?`).ReplaceAll(text, nil)
+		if bytes.Equal(changed, text) {
+			w.Fatalf("%s has no %s", file, resource)
+		}
+		text = bytes.ReplaceAll(changed, []byte("resources: []"), []byte("resources: [nothing]"))
+	}
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		o := &unstructured.Unstructured{}
+		w.must(yaml.Unmarshal(doc, o))
+		if strings.HasPrefix(o.GetKind(), "Cluster") {
+			o.SetName(o.GetName() + "-" + w.namespace) // the API server is shared
+			if ref, ok := o.Object["roleRef"].(map[string]any); ok {
+				ref["name"] = fmt.Sprint(ref["name"], "-", w.namespace)
+			}
+		} else {
+			o.SetNamespace(namespace)
+		}
+		if subjects, ok := o.Object["subjects"].([]any); ok {
+			subjects[0].(map[string]any)["namespace"] = own
+		}
+		w.must(w.Client.Create(w.Context(), o))
+	}
+}
+
+// A namespace in which the controller has no rights, or not all of them, publishes
+// nothing and says why as far as the rights go. It harms no other namespace, and is
+// looked after as soon as it is granted.
+func TestNamespaceWithoutRights(t *testing.T) {
+	plane := shared.Get(t)
+	w, none, blind, mute := newWorld(t, plane), newWorld(t, plane), newWorld(t, plane), newWorld(t, plane)
+	own := w.namespace + "-system"
+	w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}))
+	w.grant("base/leader-role.yaml", own, own)
+	w.grant("namespaced/role.yaml", w.namespace, own)
+	blind.grant("namespaced/role.yaml", blind.namespace, own, "gitrepositories")
+	mute.grant("namespaced/role.yaml", mute.namespace, own, "externalartifacts/status")
+	access, err := plane.ServiceAccount(t.Context(), own, "armature-sources")
+	w.must(err)
+	o := w.options()
+	o.Namespace, o.LeaderElection = own, true
+	o.Namespaces = []string{none.namespace, w.namespace, blind.namespace, mute.namespace}
+	w.startAs(access.Config, o)
+	for _, of := range []*world{none, w, blind, mute} {
+		of.repository("fleet", "aaaa", map[string]string{"settings.yaml": settings})
+		of.rendered("app", "fleet", every("1s"))
+	}
+	w.ready("app", "aaaa")
+	if message := blind.fails("app", "AccessDenied"); !strings.Contains(message, "may not list gitrepositories.source.toolkit.fluxcd.io in namespace "+blind.namespace) {
+		t.Errorf("the message lacks the right: %s", message)
+	}
+	if message := mute.fails("app", "PublishFailed"); !strings.Contains(message, "forbidden") {
+		t.Errorf("the message lacks the right: %s", message)
+	}
+	for _, of := range []*world{none, blind, mute} {
+		if got := of.published("app"); got != nil {
+			t.Errorf("namespace %s: it published %v", of.namespace, got)
+		}
+	}
+	w.repository("fleet", "bbbb", map[string]string{"settings.yaml": configMap("settings", "b")})
+	w.ready("app", "bbbb")
+
+	none.grant("namespaced/role.yaml", none.namespace, own)
+	none.ready("app", "aaaa")
+	none.fetch(none.published("app"))
+	w.repository("fleet", "cccc", map[string]string{"settings.yaml": configMap("settings", "c")})
+	w.ready("app", "cccc")
+	w.fetch(w.published("app"))
+}
+
+// A controller with rights in none of its namespaces ends, and does not look after all.
+func TestNoNamespaceIsGranted(t *testing.T) {
+	w := newWorld(t, shared.Get(t))
+	access, err := w.plane.ServiceAccount(t.Context(), w.namespace, "armature-sources")
+	w.must(err)
+	err = controller.Run(t.Context(), access.Config, w.options())
+	if err == nil || !strings.Contains(err.Error(), "may not list renderedsources.armature.dev in namespace "+w.namespace) {
+		t.Errorf("it ended with %v", err)
 	}
 }
