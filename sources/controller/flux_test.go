@@ -23,6 +23,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/sources/api"
 )
 
 // flux runs one of Flux's controllers until the test ends.
@@ -186,6 +187,7 @@ func (w *world) weather(value string) map[string]string {
 	if len(out) == 0 {
 		w.Fatal("the example has no files")
 	}
+	out["config/large.yaml"] = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata: {name: large}\nspec: {components: {envoy-proxy: {resources: {limits: {memory: 999Mi}}}}}\n"
 	if value != "" {
 		out["apps/weather/settings.yaml"] = configMap("settings", value)
 	}
@@ -275,6 +277,18 @@ func TestFlux(t *testing.T) {
 		t.Errorf("a broken commit arrived: %s", got)
 	}
 
+	fleet.commit(map[string]string{"apps/weather/README.md": "all manifests are gone\n"})
+	w.eventually("an empty render is refused", func() string {
+		if _, _, message := w.condition("weather", "Ready"); !strings.Contains(message, "no Kubernetes object is left") {
+			return message
+		}
+		return ""
+	})
+	w.applied("weather")
+	if w.value() != "two" || w.injected() != 1 {
+		t.Errorf("an empty render arrived: the value is %q, and %d Deployments are injected", w.value(), w.injected())
+	}
+
 	commit = fleet.commit(w.weather(""))
 	w.ready("weather", commit)
 	w.applied("weather")
@@ -282,7 +296,32 @@ func TestFlux(t *testing.T) {
 	if got := w.injected(); got != 1 {
 		t.Errorf("%d injected Deployments are left", got)
 	}
+	w.renderedAgain(commit)
 	w.changedArchives(stored)
+}
+
+// renderedAgain changes what a commit renders to, without another commit: the revision is
+// another one, so that Flux applies it.
+func (w *world) renderedAgain(commit string) {
+	w.Helper()
+	before := w.published("weather")["revision"]
+	w.change("weather", func(s *api.RenderedSource) { s.Spec.Config = "config/large.yaml" })
+	w.eventually("the commit is rendered again", func() string {
+		after := w.published("weather")["revision"].(string)
+		if after == before || !strings.HasPrefix(after, "main@sha1:"+commit+"+sha256:") {
+			return fmt.Sprintf("published is %s, and was %s", after, before)
+		}
+		return ""
+	})
+	w.applied("weather")
+	d := &appsv1.Deployment{}
+	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "weather-agent"}, d))
+	for _, c := range append(d.Spec.Template.Spec.InitContainers, d.Spec.Template.Spec.Containers...) {
+		if c.Name == "envoy-proxy" && c.Resources.Limits.Memory().String() == "999Mi" {
+			return
+		}
+	}
+	w.Errorf("Flux has not applied what the commit renders to now: %v", d.Spec.Template.Spec)
 }
 
 // changedArchives replaces the archives that the two controllers have stored: the one of

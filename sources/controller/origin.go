@@ -11,12 +11,15 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/version"
+	"github.com/armature-dev/armature/sources/api"
 	"github.com/armature-dev/armature/sources/archive"
 )
 
@@ -61,6 +64,31 @@ func artifactOf(source *unstructured.Unstructured) (*fluxArtifact, error) {
 		return nil, fmt.Errorf("reading status.artifact of %s %s: %w", source.GetKind(), source.GetName(), err)
 	}
 	return a, nil
+}
+
+// cycle fails where a RenderedSource renders, itself or by way of others, what it
+// publishes: each render would be a new revision for the next one, for ever.
+func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *failure {
+	path := []string{source.Name}
+	for ref := source.Spec.SourceRef; ref.Kind == externalArtifact; {
+		if ref.Name == source.Name {
+			return &failure{reasonCycle, true, fmt.Errorf("%s → %s: a RenderedSource cannot render what it publishes: refer to another source", strings.Join(path, " → "), ref.Name)}
+		}
+		if slices.Contains(path, ref.Name) {
+			return nil // a cycle of others, who report it
+		}
+		path = append(path, ref.Name)
+		next := &api.RenderedSource{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, next)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil // somebody else publishes it
+		case err != nil:
+			return &failure{reasonSource, false, fmt.Errorf("reading RenderedSource %s: %w", ref.Name, err)}
+		}
+		ref = next.Spec.SourceRef
+	}
+	return nil
 }
 
 // errHost is an address that is not that of a source-controller.

@@ -1,11 +1,10 @@
 package controller_test
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -159,86 +158,6 @@ func TestKeepsLastGood(t *testing.T) {
 	if status, _, _ := w.condition("app", "Stalled"); status != "" {
 		t.Errorf("Stalled is still %q", status)
 	}
-}
-
-// Each bad input has a clear condition, publishes nothing and harms no other.
-func TestBadInput(t *testing.T) {
-	w := newWorld(t, shared.Get(t))
-	w.start()
-	good := pack(t, map[string]string{"settings.yaml": settings})
-	artifactAt := func(path string, data []byte, digest string) map[string]any {
-		if data != nil {
-			w.serve(path, data)
-		}
-		return map[string]any{"digest": digest, "path": path, "url": w.host.URL + path, "revision": "main@sha1:aaaa", "lastUpdateTime": "2026-11-22T20:00:00Z"}
-	}
-	packed := func(path string, files map[string]string) map[string]any {
-		data := pack(t, files)
-		return artifactAt(path, data, archive.Digest(data))
-	}
-	foreign := artifactAt("/x", nil, archive.Digest(good))
-	foreign["url"] = "http://169.254.169.254/latest/meta-data"
-	disguised := artifactAt("/x", nil, archive.Digest(good))
-	disguised["url"] = "http://127.0.0.1@evil.example/x"
-	file := artifactAt("/x", nil, archive.Digest(good))
-	file["url"] = "file:///etc/passwd"
-	links := linked(t)
-	for name, c := range map[string]struct {
-		artifact     map[string]any
-		set          func(*api.RenderedSource)
-		reason, text string
-	}{
-		"declared-gib": {artifactAt("/declared-gib", nil, archive.Digest(good)), nil, "InvalidArchive", "1073741824 bytes"},
-		"endless":      {artifactAt("/endless", nil, archive.Digest(good)), nil, "InvalidArchive", "larger than the limit"},
-		"links":        {artifactAt("/links", links, archive.Digest(links)), nil, "InvalidArchive", "is a link"},
-		"remote":       {packed("/remote", map[string]string{"kustomization.yaml": "resources: ['https://github.com/o/r']\n"}), nil, "RenderFailed", "remote base"},
-		"cycle":        {packed("/cycle", map[string]string{"a/kustomization.yaml": "resources: [../b]\n", "b/kustomization.yaml": "resources: [../a]\n"}), at("a"), "RenderFailed", "its own base"},
-		"digest":       {artifactAt("/digest", good, archive.Digest([]byte("other"))), nil, "InvalidArchive", "does not have the digest"},
-		"not-there":    {artifactAt("/not-there", nil, archive.Digest(good)), nil, "FetchFailed", "404"},
-		"redirect":     {artifactAt("/elsewhere", nil, archive.Digest(good)), nil, "FetchFailed", "redirect is not followed"},
-		"foreign-host": {foreign, nil, "AccessDenied", "not fetched from this host"},
-		"disguised":    {disguised, nil, "AccessDenied", "not fetched from this host"},
-		"file":         {file, nil, "AccessDenied", "not fetched from this host"},
-		"namespace":    {packed("/namespace", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Namespace = "default" }, "AccessDenied", "another namespace"},
-		"itself":       {packed("/itself", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Kind = "ExternalArtifact" }, "NameConflict", "what this RenderedSource publishes"},
-		"no-source":    {packed("/no-source", map[string]string{"settings.yaml": settings}), func(s *api.RenderedSource) { s.Spec.SourceRef.Name = "nobody" }, "SourceNotReady", "does not exist"},
-	} {
-		w.artifact(name, c.artifact)
-		if c.set == nil {
-			c.set = at("")
-		}
-		w.rendered(name, name, c.set)
-		defer func() {
-			if message := w.fails(name, c.reason); !strings.Contains(message, c.text) {
-				t.Errorf("%s: message lacks %q: %s", name, c.text, message)
-			}
-			if got := w.published(name); got != nil {
-				t.Errorf("%s published %v", name, got)
-			}
-		}()
-	}
-	w.repository("good", "aaaa", map[string]string{"settings.yaml": settings})
-	w.rendered("good", "good")
-	w.ready("good", "aaaa")
-}
-
-// linked is an archive with a link.
-func linked(t *testing.T) []byte {
-	var out bytes.Buffer
-	zipped := gzip.NewWriter(&out)
-	tarred := tar.NewWriter(zipped)
-	for i := range 100 {
-		if err := tarred.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: fmt.Sprint(i, ".yaml"), Linkname: "/var/run/secrets/kubernetes.io/serviceaccount/token"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := tarred.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
 }
 
 // Archives that are changed or lost on the disk are rendered again, also after a
@@ -505,15 +424,26 @@ func TestKilled(t *testing.T) {
 	w.rendered("app", "fleet", every("1s"))
 	_, kill := w.process()
 	w.ready("app", "c0")
-	for i := 1; i <= 8; i++ {
+	begun := time.Now()
+	commit(100)
+	w.ready("app", "c100")
+	took := time.Since(begun)
+	moments := map[string]int{}
+	for i := 1; i <= 16; i++ {
 		commit(i)
-		time.Sleep(time.Duration(i*i) * 4 * time.Millisecond)
+		moment := rand.N(took * 3 / 2)
+		time.Sleep(moment)
 		kill()
 		published := w.published("app")
+		if before, _, _ := strings.Cut(published["revision"].(string), "+"); before == fmt.Sprint("main@sha1:c", i) {
+			moments["after"]++
+		} else {
+			moments["before"]++
+		}
 		named := filepath.Join(w.dir, filepath.FromSlash(published["path"].(string)))
 		data, err := os.ReadFile(named)
 		if err != nil || archive.Check(data, published["digest"].(string)) != nil {
-			t.Fatalf("the published archive is not whole: %v", err)
+			t.Fatalf("killed after %s, the published archive is not whole: %v", moment, err)
 		}
 		w.must(filepath.WalkDir(w.dir, func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".tar.gz") {
@@ -529,4 +459,5 @@ func TestKilled(t *testing.T) {
 		w.ready("app", fmt.Sprint("c", i))
 	}
 	kill()
+	t.Logf("a replacement takes %s; killed before and after it was published: %v", took, moments)
 }

@@ -58,6 +58,7 @@ const (
 	reasonStorage       = "StorageFailed"
 	reasonPublish       = "PublishFailed"
 	reasonConflict      = "NameConflict"
+	reasonCycle         = "CyclicSource"
 )
 
 // How soon a failure that may pass is tried again: doubled each time.
@@ -220,8 +221,8 @@ func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*f
 	if ref.Namespace != "" && ref.Namespace != source.Namespace {
 		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s/%s is in another namespace: a RenderedSource may only refer to its own", ref.Kind, ref.Namespace, ref.Name)}
 	}
-	if ref.Kind == externalArtifact && ref.Name == source.Name {
-		return nil, &failure{reasonConflict, true, fmt.Errorf("the ExternalArtifact %s is what this RenderedSource publishes: refer to another source", ref.Name)}
+	if failed := r.cycle(ctx, source); failed != nil {
+		return nil, failed
 	}
 	o := newSource(ref.Kind)
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, o)
