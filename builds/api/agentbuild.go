@@ -201,47 +201,6 @@ type AgentBuildSpec struct {
 	Workspace *Workspace `json:"workspace,omitempty"`
 }
 
-// SourceSpec names a Git revision.
-type SourceSpec struct {
-	// SourceRepository is a Git URL: https://host/path, ssh://git@host/path,
-	// git@host:path, or host/path, which means https. Omitted, the parameter
-	// repo-url (or SOURCE_REPO_URL) must be given.
-	// +optional
-	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
-	// +kubebuilder:validation:XValidation:rule="!self.contains(' ')",message="must not hold spaces"
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && (!self.contains('://') || self.matches('^(https?|ssh)://'))",message="must be a Git URL over https or ssh, or host/path, which means https"
-	SourceRepository string `json:"sourceRepository,omitempty"`
-
-	// SourceRevision is a branch, a tag, a full ref or a full commit SHA. It is
-	// resolved to a commit once, before the run. Omitted, the template's
-	// default, then main.
-	// +optional
-	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="must not begin with '-': write a branch, a tag, a full ref or a full commit SHA"
-	SourceRevision string `json:"sourceRevision,omitempty"`
-
-	// SourceSubfolder is the folder to build, relative to the repository's
-	// root. Omitted, the root.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(p, p == '..')",message="must be a path inside the repository: no leading '/' and no '..'"
-	SourceSubfolder string `json:"sourceSubfolder,omitempty"`
-
-	// RepoUser is the user name that goes with a token in sourceCredentials.
-	// Omitted, the Secret's username, then git.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	RepoUser string `json:"repoUser,omitempty"`
-
-	// SourceCredentials names a Secret in this namespace: kubernetes.io/basic-auth
-	// (username, password), a token under the key token, or
-	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts). Omitted, the
-	// repository is read without credentials.
-	// +optional
-	SourceCredentials *corev1.LocalObjectReference `json:"sourceCredentials,omitempty"`
-}
-
 // PipelineSpec adjusts or replaces what the template runs.
 type PipelineSpec struct {
 	// Namespace is where the template and step ConfigMaps are looked up first;

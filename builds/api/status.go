@@ -32,6 +32,9 @@ const (
 	// provenance attached, False when that was refused, Unknown until then. Builds of
 	// modes without attest do not have it.
 	ConditionAttested = "Attested"
+	// ConditionVerified is True when the commit of the last run satisfies the policies for
+	// it, False when that was refused. Builds without a policy do not have it.
+	ConditionVerified = "SourceVerified"
 )
 
 // The reasons that conditions and failure details carry. They follow
@@ -100,6 +103,15 @@ const (
 	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
 	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
 	ReasonInsecureSource    = "InsecureSourceURL"
+
+	ReasonVerified = "SourceVerified"
+	// What keeps a commit from being built under a policy. It is looked at again by itself.
+	ReasonSourcePolicy    = "SourcePolicyInvalid"
+	ReasonNotReachable    = "SourceNotReachable"
+	ReasonNotSigned       = "SourceNotSigned"
+	ReasonHistoryTooLarge = "SourceHistoryTooLarge"
+	// A step cloned another commit than the one that was verified.
+	ReasonSourceReplaced = "SourceReplaced"
 )
 
 // Trigger says why a run was started.
@@ -129,8 +141,8 @@ type AgentBuildStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions Ready, PipelineRunExists and BuildSucceeded, and Attested in modes
-	// that are attested.
+	// Conditions Ready, PipelineRunExists and BuildSucceeded, Attested in modes that are
+	// attested, and SourceVerified where a policy judges the commit.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -281,6 +293,12 @@ type GitStatus struct {
 	// such as refs/heads/main.
 	// +optional
 	Ref string `json:"ref,omitempty"`
+
+	// Verified are the policies that the commit was found to satisfy, right before the run
+	// was created.
+	// +optional
+	// +listType=atomic
+	Verified []SourceVerification `json:"verified,omitempty"`
 }
 
 // Inputs identify what a run was composed from.

@@ -44,11 +44,14 @@ var (
 // to set: which Dockerfile is built is a choice of the author.
 var overridable = []string{"DOCKERFILE"}
 
-// checkOpen judges what a template says of attest and open.
+// checkOpen judges what a template says of attest, open and verifySource.
 func checkOpen(t *Template, bad func(field, message, hint string)) {
 	if !t.Attest {
 		if len(t.Open.Parameters)+len(t.Open.Steps) > 0 {
 			bad("open", "has no effect without attest: true", "add attest: true, or remove open")
+		}
+		if t.VerifySource != "" {
+			bad("verifySource", "has no effect without attest: true", "add attest: true, or let builds set spec.source.verify")
 		}
 		return
 	}

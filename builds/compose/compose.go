@@ -69,6 +69,8 @@ type Input struct {
 	// Ref is the full name of the branch that Commit was the head of; empty where that
 	// is not known.
 	Ref string
+	// Verified are the policies that Commit was found to satisfy; nil where there is none.
+	Verified []api.SourceVerification
 	// Attempt from 1; zero means 1.
 	Attempt int32
 	// Trigger is the reason to start; it is noted on the run. Number distinguishes
@@ -139,7 +141,7 @@ const labelQueue = "kueue.x-k8s.io/queue-name"
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
 	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
-	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationProof}
+	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationProof}
 
 // composition is the state while one build is composed.
 type composition struct {

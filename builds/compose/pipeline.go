@@ -181,6 +181,9 @@ func (c *composition) run(p *tektonv1.Pipeline) (*tektonv1.PipelineRun, *corev1.
 	run.Annotations[keys.AnnotationAttempt] = strconv.Itoa(int(c.in.Attempt))
 	setIf(run.Annotations, keys.AnnotationCommit, c.in.Commit)
 	setIf(run.Annotations, keys.AnnotationRef, c.in.Ref)
+	if len(c.in.Verified) > 0 {
+		run.Annotations[keys.AnnotationVerified] = mustJSON(c.in.Verified)
+	}
 	setIf(run.Annotations, keys.AnnotationImage, c.spec.image)
 	if c.in.Template.Attest {
 		run.Annotations[keys.AnnotationMaterials] = mustJSON(c.materials())

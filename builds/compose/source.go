@@ -137,6 +137,10 @@ type Template struct {
 	Attest bool `json:"attest,omitempty"`
 	// Open names what a build may change of an attested template. Omitted, nothing.
 	Open Open `json:"open,omitempty"`
+	// VerifySource names a ConfigMap in the controller's namespace, whose policy the
+	// commit of each build has to satisfy; it goes with Attest. Omitted, builds may
+	// demand that by themselves.
+	VerifySource string `json:"verifySource,omitempty"`
 
 	doc *document
 	// broken: its problems are reported, so that Tekton need not report them again

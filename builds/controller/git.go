@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
@@ -33,23 +34,46 @@ const gitTimeout = 20 * time.Second
 type resolved struct {
 	commit string
 	branch string // when the revision names one
+	// verified are the policies that the commit satisfies, in the order of the demands.
+	verified []api.SourceVerification
+}
+
+// question about a repository: the commit of its revision, and whether that satisfies
+// policies.
+type question struct {
+	repository, revision string
+	// commit where it is known; then only the policies are asked about.
+	commit  string
+	demands []demand
+}
+
+// text of a question: questions that differ have another one.
+func (q question) text() string {
+	text := q.repository + "\n" + q.revision + "\n" + q.commit
+	for _, d := range q.demands {
+		text += "\n" + d.name + " " + d.Digest
+	}
+	return text
 }
 
 var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// resolve finds the commit of a revision of a repository; a full SHA is used
-// unchanged. The errors are those of questions.get.
-func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secret *corev1.Secret, fresh bool) (resolved, error) {
-	if fullCommit.MatchString(revision) {
-		return resolved{commit: revision}, nil
+// resolve answers a question; without policies a full SHA is used unchanged. The errors are
+// those of questions.get.
+func (g *resolver) resolve(b *api.AgentBuild, q question, secret *corev1.Secret, fresh bool) (resolved, error) {
+	if q.commit == "" && fullCommit.MatchString(q.revision) {
+		q.commit = q.revision
 	}
-	question := repository + "\n" + revision + "\n" + b.Spec.Source.RepoUser
+	if q.commit != "" && len(q.demands) == 0 {
+		return resolved{commit: q.commit}, nil
+	}
+	text := q.text() + "\n" + b.Spec.Source.RepoUser
 	if secret != nil {
-		question += "\n" + string(secret.UID) + secret.ResourceVersion
+		text += "\n" + string(secret.UID) + secret.ResourceVersion
 	}
 	own := b.DeepCopy() // the reconcile goes on with its own
-	answer, err := g.get(client.ObjectKeyFromObject(b), question, fresh, func(ctx context.Context) (resolved, error) {
-		return lsRemote(ctx, g.dial, own, repository, revision, secret)
+	answer, err := g.get(client.ObjectKeyFromObject(b), text, fresh, func(ctx context.Context) (resolved, error) {
+		return ask(ctx, g.dial, own, q, secret)
 	})
 	var problem *krm.Finding
 	if errors.As(err, &problem) { // asked for another build, perhaps
@@ -60,16 +84,17 @@ func (g *resolver) resolve(b *api.AgentBuild, repository, revision string, secre
 	return answer, err
 }
 
-// lsRemote lists the references of the repository and picks the revision's.
-func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, revision string, secret *corev1.Secret) (resolved, error) {
+// ask a server: list the references of the repository, pick the revision's, and verify
+// its commit.
+func ask(ctx context.Context, dial Dial, b *api.AgentBuild, q question, secret *corev1.Secret) (resolved, error) {
 	bad := func(reason, field, message, hint string) (resolved, error) {
 		return resolved{}, place(b).At(field).Fault(reason, message, hint)
 	}
 	const repo, rev, creds = "spec.source.sourceRepository", "spec.source.sourceRevision", "spec.source.sourceCredentials"
-	address := compose.CloneURL(repository)
+	address, revision := compose.CloneURL(q.repository), q.revision
 	endpoint, err := transport.NewEndpoint(address)
 	if err != nil {
-		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("%q is not a Git URL", repository), "write it like https://host/path or git@host:path")
+		return bad(api.ReasonInvalidBuild, repo, fmt.Sprintf("%q is not a Git URL", q.repository), "write it like https://host/path or git@host:path")
 	}
 	switch endpoint.Protocol {
 	case "https", "http", "ssh":
@@ -80,12 +105,15 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 	if problem != nil {
 		return resolved{}, problem
 	}
-	refs, err := references(ctx, dial, endpoint, auth)
+	server, err := connect(ctx, dial, endpoint, auth)
 	shown := redact(address)
+	later := func(err error) error { // it may answer then
+		return fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown))
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, errRefsTooLarge):
-		return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has too many references: %v", shown, errRefsTooLarge), "write a full commit SHA, which is not looked up")
+		return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has too many references: %v", shown, errRefsTooLarge), "write a full commit SHA, which is not looked up where no policy judges it")
 	case errors.Is(err, ErrForbiddenAddress):
 		return bad(api.ReasonInvalidBuild, repo, shown+" has an address that builds may not ask", "use another server, or let the operator allow the network in --git-allow-network of the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
@@ -104,8 +132,27 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 	case knownhosts.IsHostKeyChanged(err), knownhosts.IsHostUnknown(err), strings.Contains(err.Error(), "knownhosts:"):
 		return bad(api.ReasonGitAuthInvalid, creds, fmt.Sprintf("the host key of %s is not the one in the Secret's known_hosts", shown), "put the server's key there, as ssh-keyscan prints it")
 	default:
-		return resolved{}, fmt.Errorf("asking %s for %q: %s", shown, revision, strings.ReplaceAll(err.Error(), address, shown)) // it may answer later
+		return resolved{}, later(err)
 	}
+	defer func() { _ = server.close() }()
+	out := resolved{commit: q.commit}
+	if out.commit == "" {
+		if out = pick(server.refs, revision); out.commit == "" {
+			hint := "use a branch, a tag, a full ref or a full commit SHA"
+			if regexp.MustCompile(`^[0-9a-f]{4,39}$`).MatchString(revision) {
+				hint = "a short SHA cannot be looked up: write the full one"
+			}
+			return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has no revision %q", shown, revision), hint)
+		}
+	}
+	if out.verified, err = server.verify(ctx, b, shown, out.commit, q.demands, time.Now()); err != nil && !errors.As(err, new(*krm.Finding)) {
+		return resolved{}, later(err)
+	}
+	return out, err
+}
+
+// pick the commit of a revision; it is empty where there is none.
+func pick(refs *packp.AdvRefs, revision string) resolved {
 	head := ""
 	for _, target := range refs.Capabilities.Get(capability.SymRef) {
 		if name, is := strings.CutPrefix(target, "HEAD:"); is {
@@ -132,14 +179,10 @@ func lsRemote(ctx context.Context, dial Dial, b *api.AgentBuild, repository, rev
 			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
 				out.branch = branch
 			}
-			return out, nil
+			return out
 		}
 	}
-	hint := "use a branch, a tag, a full ref or a full commit SHA"
-	if regexp.MustCompile(`^[0-9a-f]{4,39}$`).MatchString(revision) {
-		hint = "a short SHA cannot be looked up: write the full one"
-	}
-	return bad(api.ReasonRevisionNotFound, rev, fmt.Sprintf("%s has no revision %q", shown, revision), hint)
+	return resolved{}
 }
 
 // gitAuth makes the login that a Secret holds. The Secret's text goes nowhere

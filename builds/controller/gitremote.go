@@ -12,11 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/armature-dev/armature/builds/commit"
 )
 
 // Dial opens connections to Git servers, and refuses the addresses that tenants
@@ -30,6 +33,8 @@ const (
 	// maxRefs is how much a Git server may answer, in bytes; it is room for about
 	// 100,000 references.
 	maxRefs = 8 << 20
+	// maxUpload is how much it may answer with objects: a pack, and what is before it.
+	maxUpload = commit.MaxPack + 1<<20
 	// maxGitError of what it says of an error is read.
 	maxGitError = 64 << 10
 )
@@ -37,10 +42,18 @@ const (
 // errRefsTooLarge ends an answer that goes on and on.
 var errRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
 
-// references that a Git server advertises.
-func references(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (*packp.AdvRefs, error) {
+// gitServer is a Git server that has advertised its references.
+type gitServer struct {
+	refs *packp.AdvRefs
+	// upload asks for objects, which come as a pack.
+	upload func(context.Context, *packp.UploadPackRequest) (io.ReadCloser, error)
+	close  func() error
+}
+
+// connect to a Git server, and read the references that it advertises.
+func connect(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (*gitServer, error) {
 	if endpoint.Protocol == "ssh" {
-		return sshReferences(ctx, dial, endpoint, auth)
+		return sshConnect(ctx, dial, endpoint, auth)
 	}
 	client := &http.Client{Transport: &bounded{&http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true,
@@ -51,10 +64,19 @@ func references(ctx context.Context, dial Dial, endpoint *transport.Endpoint, au
 		return nil, err
 	}
 	refs, err := session.AdvertisedReferencesContext(ctx)
-	return refs, errors.Join(err, session.Close())
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return &gitServer{refs: refs, close: session.Close, upload: func(ctx context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
+		response, err := session.UploadPack(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		return response, nil
+	}}, nil
 }
 
-// bounded reads at most maxRefs of each answer.
+// bounded reads at most maxRefs of each answer, or maxUpload of one with objects.
 type bounded struct{ http.RoundTripper }
 
 func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -64,6 +86,9 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	body := response.Body
 	limit, after := int64(maxRefs), errRefsTooLarge
+	if r.Method == http.MethodPost {
+		limit, after = maxUpload, commit.ErrTooLarge
+	}
 	if response.StatusCode >= http.StatusBadRequest {
 		limit, after = maxGitError, io.EOF
 	}
@@ -90,9 +115,9 @@ func (r *atMost) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sshReferences asks over SSH. The connection has the deadline of ctx, and what
-// comes over it a bound.
-func sshReferences(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (*packp.AdvRefs, error) {
+// sshConnect asks over SSH. The connection has the deadline of ctx, and what comes
+// over it a bound.
+func sshConnect(ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod) (_ *gitServer, err error) {
 	login, ok := auth.(gitssh.AuthMethod)
 	if !ok {
 		return nil, transport.ErrInvalidAuthMethod
@@ -106,39 +131,72 @@ func sshReferences(ctx context.Context, dial Dial, endpoint *transport.Endpoint,
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer func() {
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
 	if deadline, has := ctx.Deadline(); has {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return nil, err
 		}
 	}
-	handshake, channels, requests, err := ssh.NewClientConn(&boundedConn{conn, atMost{conn, 2 * maxRefs, errRefsTooLarge}}, address, config)
+	handshake, channels, requests, err := ssh.NewClientConn(&boundedConn{conn, atMost{conn, 4 * (maxRefs + maxUpload), errRefsTooLarge}}, address, config)
 	if err != nil {
 		return nil, err
 	}
 	client := ssh.NewClient(handshake, channels, requests)
-	defer func() { _ = client.Close() }()
+	session, err := openUploadPack(client, endpoint.Path)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	_ = session.Close() // each request has a session of its own
+	return &gitServer{refs: session.refs, close: client.Close, upload: func(_ context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
+		session, err := openUploadPack(client, endpoint.Path)
+		if err != nil {
+			return nil, err
+		}
+		return session.upload(request)
+	}}, nil
+}
+
+// uploadPack is git-upload-pack over SSH that has advertised its references.
+type uploadPack struct {
+	*ssh.Session
+	in   io.WriteCloser
+	out  io.Reader
+	refs *packp.AdvRefs
+}
+
+func openUploadPack(client *ssh.Client, path string) (_ *uploadPack, err error) {
 	session, err := client.NewSession()
 	if err != nil {
 		return nil, err
 	}
-	out, err := session.StdoutPipe()
-	if err != nil {
+	defer func() {
+		if err != nil {
+			_ = session.Close()
+		}
+	}()
+	u := &uploadPack{Session: session, refs: packp.NewAdvRefs()}
+	if u.in, err = session.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if u.out, err = session.StdoutPipe(); err != nil {
 		return nil, err
 	}
 	complaint := &head{}
 	session.Stderr = complaint
-	if err := session.Start("git-upload-pack '" + strings.ReplaceAll(endpoint.Path, "'", `'\''`) + "'"); err != nil {
+	if err := session.Start("git-upload-pack '" + strings.ReplaceAll(path, "'", `'\''`) + "'"); err != nil {
 		return nil, err
 	}
-	refs := packp.NewAdvRefs()
-	switch err := refs.Decode(&atMost{out, maxRefs, errRefsTooLarge}); {
+	switch err := u.refs.Decode(&atMost{u.out, maxRefs, errRefsTooLarge}); {
 	case errors.Is(err, errRefsTooLarge):
 		return nil, err
-	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && refs.IsEmpty():
+	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && u.refs.IsEmpty():
 		return nil, transport.ErrEmptyRemoteRepository
 	case err != nil:
-		_ = session.Wait() // for what it complains of
+		_, _ = u.in.Close(), session.Wait() // for what it complains of
 		if text := strings.TrimSpace(string(complaint.text)); noRepository(text) {
 			return nil, transport.ErrRepositoryNotFound
 		} else if text != "" {
@@ -146,7 +204,23 @@ func sshReferences(ctx context.Context, dial Dial, endpoint *transport.Endpoint,
 		}
 		return nil, err
 	}
-	return refs, nil
+	return u, nil
+}
+
+// upload asks for objects. Closing the answer ends the session.
+func (u *uploadPack) upload(request *packp.UploadPackRequest) (io.ReadCloser, error) {
+	err := errors.Join(request.UploadRequest.Encode(u.in), request.UploadHaves.Encode(u.in, false), pktline.NewEncoder(u.in).EncodeString("done\n"), u.in.Close())
+	if err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	response := packp.NewUploadPackResponse(request)
+	if err := response.Decode(struct {
+		io.Reader
+		io.Closer
+	}{&atMost{u.out, maxUpload, commit.ErrTooLarge}, u}); err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	return response, nil
 }
 
 // noRepository reports whether a server says over SSH that there is none, or none

@@ -225,25 +225,15 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 	if found.problem != nil {
 		return r.hold(s, found.problem), nil
 	}
-	again := false
-	if in.Commit == "" {
-		answer, err := r.commit(s, v, revision, found.source)
-		var problem *krm.Finding
-		if errors.As(err, &problem) {
-			return r.hold(s, problem), nil
-		}
-		if err != nil {
-			return outcome{}, err
-		}
-		in.Commit, again = answer.commit, true
-		if answer.branch != "" {
-			in.Ref = "refs/heads/" + answer.branch
-		}
-		if v.start == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.commit {
-			in.Trigger = api.TriggerCommit
-		}
+	again, err := r.source(ctx, s, v, &in, found.source)
+	var refusal *krm.Finding
+	if errors.As(err, &refusal) {
+		return r.hold(s, refusal), nil
 	}
-	if queued, err := r.line(ctx, s, resolved{commit: in.Commit, branch: strings.TrimPrefix(in.Ref, "refs/heads/")}); queued != "" || err != nil {
+	if err != nil {
+		return outcome{}, err
+	}
+	if queued, err := r.line(ctx, s, resolved{commit: in.Commit, branch: strings.TrimPrefix(in.Ref, "refs/heads/"), verified: in.Verified}); queued != "" || err != nil {
 		return outcome{queued: queued}, err
 	}
 	if in.SecretKeys = found.keys; len(in.SecretKeys) > 0 {
@@ -265,14 +255,6 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
 	}
 	return r.create(ctx, s, v, out)
-}
-
-// commit that a revision names. A build that waits in the queue asks once.
-func (r *Reconciler) commit(s *seen, v verdict, revision string, secret *corev1.Secret) (resolved, error) {
-	if known, ok := r.queue.resolved(client.ObjectKeyFromObject(s.build), s.want); ok {
-		return known, nil
-	}
-	return r.git.resolve(s.build, compose.Repository(s.build, s.template), revision, secret, v.start == api.TriggerManual)
 }
 
 // create the run, once. An answer that got lost leads to AlreadyExists, and then

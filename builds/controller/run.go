@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
@@ -114,6 +115,8 @@ type run struct {
 	commit  string
 	ref     string
 	trigger api.Trigger
+	// verified are the policies that the commit satisfies.
+	verified []api.SourceVerification
 }
 
 func readRun(pr *PipelineRun) run {
@@ -125,8 +128,11 @@ func readRun(pr *PipelineRun) run {
 		}
 		return int32(n)
 	}
+	var verified []api.SourceVerification
+	_ = json.Unmarshal([]byte(a[keys.AnnotationVerified]), &verified) // what is not ours does not count
 	return run{
 		PipelineRun: pr,
+		verified:    verified,
 		inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec], TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
 			SourceHash: a[keys.AnnotationSource], Commit: a[keys.AnnotationCommit]},
 		attempt: count(keys.AnnotationAttempt),

@@ -92,6 +92,9 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 	set(api.ConditionReady, ready, reason, status.Message)
 	if v.current != nil && problem == nil {
 		setAttested(v, reason, status, set)
+		setVerified(*v.current, status, set)
+	} else if problem != nil && slices.Contains(sourceReasons, reason) {
+		set(api.ConditionVerified, metav1.ConditionFalse, reason, status.Message)
 	}
 	switch {
 	case problem != nil:
@@ -154,7 +157,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 	if commit != "" {
 		git := api.GitStatus{CommitSHA: commit}
 		if commit == run.commit {
-			git.Ref = run.ref
+			git.Ref, git.Verified = run.ref, run.verified
 		}
 		if s.template != nil && commit == run.commit {
 			if revision := compose.Revision(s.build, s.template); !fullCommit.MatchString(revision) && !strings.HasPrefix(revision, "refs/tags/") {

@@ -90,6 +90,9 @@ func describe(out io.Writer, b *api.AgentBuild, tasks []tektonv1.TaskRun) error 
 	row("Revision", b.Spec.Source.SourceRevision)
 	if s.Source != nil {
 		row("Commit", s.Source.Git.CommitSHA)
+		for _, v := range s.Source.Git.Verified {
+			row("Verified", strings.TrimRight(v.Policy+": "+v.Ref+", "+v.Signer, ", "))
+		}
 	}
 	row("Phase", string(s.Phase))
 	row("Message", strings.ReplaceAll(s.Message, "\n", "\n\t"))

@@ -80,6 +80,9 @@ const (
 	// AnnotationRef is the full ref that the revision named, such as refs/heads/main,
 	// where a Git server reported it.
 	AnnotationRef = Own + "ref"
+	// AnnotationVerified holds a list of SourceVerification of AgentBuild's API in JSON:
+	// the policies that the commit was found to satisfy.
+	AnnotationVerified = Own + "source-verified"
 	// AnnotationMaterials holds compose.Materials in JSON, on runs of attested
 	// templates, and AnnotationRunDigest the digest of the composed spec.
 	AnnotationMaterials = Own + "materials"

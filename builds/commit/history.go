@@ -1,0 +1,208 @@
+package commit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+)
+
+// A Git server may answer with anything, without end. Of a pack, commits and tags are
+// kept, under the hash that was computed of what came; the rest is read over. What is not
+// there, or is too large, is not a part of the history, so that less is reachable.
+const (
+	// MaxPack is how much of a pack is read, in bytes.
+	MaxPack = 32 << 20
+	// maxInflated is how much all objects of a pack may have, in bytes.
+	maxInflated = 512 << 20
+	// maxObject is the size of the largest commit that is kept, in bytes.
+	maxObject = 256 << 10
+	// maxHeld is the size of all that is kept, in bytes: some 50,000 commits.
+	maxHeld = 16 << 20
+)
+
+// ErrTooLarge is a history beyond these bounds.
+var ErrTooLarge = errors.New("the history is too large to be looked at")
+
+// History is a part of a repository's history. The zero History is empty.
+type History struct {
+	objects map[plumbing.Hash]object
+	held    int
+}
+
+// object is a commit or a tag.
+type object struct {
+	kind  plumbing.ObjectType
+	data  []byte
+	links []plumbing.Hash
+}
+
+// Read adds a pack, until enough says so, which is asked after each object: hash is zero
+// for one that is neither a commit nor a tag.
+func (h *History) Read(pack io.Reader, enough func(hash plumbing.Hash) bool) error {
+	limit := &limited{pack, MaxPack}
+	err := h.read(limit, enough)
+	if err != nil && limit.left <= 0 {
+		return ErrTooLarge
+	}
+	return err
+}
+
+func (h *History) read(pack io.Reader, enough func(plumbing.Hash) bool) error {
+	scanner := packfile.NewScanner(pack)
+	_, count, err := scanner.Header()
+	if err != nil {
+		return fmt.Errorf("reading a pack: %w", err)
+	}
+	at := map[int64]plumbing.Hash{} // by the place in the pack
+	inflated := int64(0)
+	for range count {
+		header, err := scanner.NextObjectHeader()
+		if err != nil {
+			return fmt.Errorf("reading a pack: %w", err)
+		}
+		if inflated += header.Length; header.Length < 0 || inflated > maxInflated {
+			return ErrTooLarge
+		}
+		hash, err := h.add(scanner, header, at)
+		if err != nil {
+			return err
+		}
+		if enough(hash) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// add the object of a header, if it is a commit or a tag, and give its hash.
+func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, at map[int64]plumbing.Hash) (none plumbing.Hash, _ error) {
+	kind, base := header.Type, object{}
+	switch kind {
+	case plumbing.CommitObject, plumbing.TagObject:
+	case plumbing.OFSDeltaObject:
+		base = h.objects[at[header.OffsetReference]]
+	case plumbing.REFDeltaObject:
+		base = h.objects[header.Reference]
+	default:
+		return none, nil
+	}
+	if kind.IsDelta() && base.data == nil || header.Length > maxObject {
+		return none, nil
+	}
+	var content bytes.Buffer
+	if n, _, err := scanner.NextObject(&content); err != nil || n != header.Length {
+		return none, fmt.Errorf("reading an object of a pack: %w", errors.Join(err, sizeFault(n, header.Length)))
+	}
+	data := content.Bytes()
+	if kind.IsDelta() {
+		if deltaTarget(data) > maxObject {
+			return none, nil
+		}
+		var err error
+		if data, err = packfile.PatchDelta(base.data, data); err != nil {
+			return none, fmt.Errorf("reading an object of a pack: %w", err)
+		}
+		kind = base.kind
+	}
+	hash := plumbing.ComputeHash(kind, data)
+	at[header.Offset] = hash
+	if _, have := h.objects[hash]; have {
+		return hash, nil
+	}
+	refers, err := links(kind, data)
+	if err != nil {
+		return none, fmt.Errorf("object %s: %w", hash, err)
+	}
+	if h.held += len(data) + len(refers)*len(hash); h.held > maxHeld {
+		return none, ErrTooLarge
+	}
+	if h.objects == nil {
+		h.objects = map[plumbing.Hash]object{}
+	}
+	h.objects[hash] = object{kind, bytes.Clone(data), refers}
+	return hash, nil
+}
+
+func sizeFault(have, want int64) error {
+	if have == want {
+		return nil
+	}
+	return fmt.Errorf("it has %d bytes of %d", have, want)
+}
+
+// deltaTarget is the size of what a delta makes: its second number.
+func deltaTarget(delta []byte) uint64 {
+	var size uint64
+	for range 2 {
+		size = 0
+		for shift := 0; ; shift += 7 {
+			if len(delta) == 0 || shift > 56 {
+				return maxObject + 1 // malformed
+			}
+			b := delta[0]
+			delta = delta[1:]
+			if size |= uint64(b&0x7f) << shift; b&0x80 == 0 {
+				break
+			}
+		}
+	}
+	return size
+}
+
+// Reaches reports whether a commit is tip or one of its ancestors, as far as the history
+// was read, and how many commits it is from tip on the shortest way.
+func (h *History) Reaches(tip, commit plumbing.Hash) (distance int, ok bool) {
+	for range 10 { // tags of tags
+		if o := h.objects[tip]; o.kind == plumbing.TagObject {
+			tip = o.links[0]
+		}
+	}
+	seen := map[plumbing.Hash]bool{tip: true}
+	for level := []plumbing.Hash{tip}; len(level) > 0; distance++ {
+		var next []plumbing.Hash
+		for _, hash := range level {
+			if hash == commit {
+				return distance, true
+			}
+			o := h.objects[hash]
+			if o.kind != plumbing.CommitObject {
+				continue
+			}
+			for _, parent := range o.links {
+				if !seen[parent] {
+					seen[parent] = true
+					next = append(next, parent)
+				}
+			}
+		}
+		level = next
+	}
+	return 0, false
+}
+
+// Commit gives a commit as Git stores it; nil where it was not read.
+func (h *History) Commit(hash plumbing.Hash) []byte {
+	if o := h.objects[hash]; o.kind == plumbing.CommitObject {
+		return o.data
+	}
+	return nil
+}
+
+// limited reads left bytes.
+type limited struct {
+	from io.Reader
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, ErrTooLarge
+	}
+	n, err := l.from.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	return n, err
+}

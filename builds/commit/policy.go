@@ -1,0 +1,169 @@
+// Package commit decides whether a Git commit may be built: a policy names the branches
+// and tags that it has to be reachable from, and whose signature it has to carry. It is
+// pure: it reads packs and objects that others fetched, computes the hash of each object
+// itself, and knows no clock, network or cluster.
+package commit
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Policy is spec.source of a VerifyPolicy (apiVersion armature.dev/v1alpha1). A policy
+// that demands nothing is refused.
+type Policy struct {
+	// Branches that the commit may be reachable from, such as main. In a pattern, '*'
+	// and '?' do not match '/', and "[a-z]" is a range.
+	Branches []string `json:"branches,omitempty"`
+	// Tags that the commit may be reachable from, such as v*, in the same form.
+	Tags []string `json:"tags,omitempty"`
+	// AllowedSigners are files in the format of ssh-keygen ("ALLOWED SIGNERS"), and
+	// OpenPGPKeys files with armored public keys. With any of them the commit has to be
+	// signed, by a key of any of them. With neither, no signature is demanded.
+	AllowedSigners []string `json:"allowedSigners,omitempty"`
+	OpenPGPKeys    []string `json:"openPGPKeys,omitempty"`
+
+	// Digest of the policy and its files: "sha256:" and 64 hexadecimal digits.
+	Digest string `json:"-"`
+
+	ssh     []allowedSigner
+	openPGP openpgp.EntityList
+}
+
+// policyFile is a VerifyPolicy about commits.
+type policyFile struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata,omitempty"`
+	Spec       struct {
+		Source *Policy `json:"source"`
+	} `json:"spec"`
+}
+
+// PolicyKey names the file that has the policy; the policy names the others.
+const PolicyKey = "policy.yaml"
+
+// ParsePolicy reads a policy and the files that it names, by their names. Unknown fields
+// are errors, and so are those about images and packages.
+func ParsePolicy(files map[string][]byte) (*Policy, error) {
+	text, ok := files[PolicyKey]
+	if !ok {
+		return nil, fmt.Errorf("it has no key %s with a VerifyPolicy", PolicyKey)
+	}
+	var file policyFile
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", PolicyKey, err)
+	}
+	if file.APIVersion != keys.V1alpha1 || file.Kind != "VerifyPolicy" {
+		return nil, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", PolicyKey, file.APIVersion, file.Kind, keys.V1alpha1)
+	}
+	p := file.Spec.Source
+	if p == nil || len(p.Branches)+len(p.Tags) == 0 {
+		return nil, fmt.Errorf("%s: spec.source names neither a branch nor a tag, so that any commit would do: name branches or tags", PolicyKey)
+	}
+	for field, patterns := range map[string][]string{"branches": p.Branches, "tags": p.Tags} {
+		for _, pattern := range patterns {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "refs/") {
+				return nil, fmt.Errorf("%s: spec.source.%s: %q is not a name or a pattern: write it as in main, release/* or v1.?", PolicyKey, field, pattern)
+			}
+		}
+	}
+	if err := p.readSigners(files); err != nil {
+		return nil, err
+	}
+	all, err := json.Marshal(files)
+	if err != nil {
+		panic(err) // bytes can be written as JSON
+	}
+	p.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(all))
+	return p, nil
+}
+
+// readSigners of the files that the policy names.
+func (p *Policy) readSigners(files map[string][]byte) error {
+	read := func(field string, names []string, parse func([]byte) error) error {
+		if names != nil && len(names) == 0 {
+			return fmt.Errorf("%s: spec.source.%s is an empty list: name a file, or remove it", PolicyKey, field)
+		}
+		for _, name := range names {
+			data, ok := files[name]
+			if !ok {
+				return fmt.Errorf("%q is not beside the policy, which has %s", name, strings.Join(slices.Sorted(maps.Keys(files)), ", "))
+			}
+			if err := parse(data); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	}
+	if err := read("allowedSigners", p.AllowedSigners, func(data []byte) error {
+		signers, err := parseAllowedSigners(data)
+		p.ssh = append(p.ssh, signers...)
+		return err
+	}); err != nil {
+		return err
+	}
+	var all []byte // so that a key that comes twice is found
+	if err := read("openPGPKeys", p.OpenPGPKeys, func(data []byte) error {
+		all = append(append(all, '\n'), data...)
+		_, err := parseOpenPGPKeys(data)
+		return err
+	}); err != nil || len(p.OpenPGPKeys) == 0 {
+		return err
+	}
+	keys, err := parseOpenPGPKeys(all)
+	p.openPGP = keys
+	return err
+}
+
+// Covers reports whether a ref, in full, is one of the policy's branches and tags.
+func (p *Policy) Covers(ref string) bool {
+	patterns := p.Branches
+	name, is := strings.CutPrefix(ref, "refs/heads/")
+	if !is {
+		if name, is = strings.CutPrefix(ref, "refs/tags/"); !is {
+			return false
+		}
+		patterns = p.Tags
+	}
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		match, _ := path.Match(pattern, name) // it was tried when it was read
+		return match
+	})
+}
+
+// DemandsSignature reports whether a commit has to be signed.
+func (p *Policy) DemandsSignature() bool { return len(p.AllowedSigners)+len(p.OpenPGPKeys) > 0 }
+
+// Signer of a commit, given as Git stores the object: whom the policy names for the key, by
+// the principals or the user id, and its fingerprint. Keys count by the time now; the dates in
+// a commit are the word of whoever wrote it. The error says why nobody allowed has signed it.
+func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
+	signature, payload, err := split(object)
+	if err != nil {
+		return "", err
+	}
+	switch kind, _, _ := strings.Cut(signature, "\n"); strings.TrimSpace(kind) {
+	case "":
+		return "", errors.New("it is not signed")
+	case "-----BEGIN SSH SIGNATURE-----":
+		return p.sshSigner(signature, payload, now)
+	case "-----BEGIN SIGNED MESSAGE-----":
+		return "", errors.New("it is signed with a certificate (gitsign, S/MIME), which this cannot check: sign with SSH or OpenPGP")
+	case "-----BEGIN PGP SIGNATURE-----":
+		return p.openPGPSigner(signature, payload, now)
+	}
+	return "", errors.New("its signature is of an unknown kind")
+}

@@ -1,0 +1,216 @@
+package commit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// allowedSigner is a line of a file of allowed signers.
+type allowedSigner struct {
+	principals    string
+	key           ssh.PublicKey
+	after, before time.Time // zero: no bound
+}
+
+// sshNamespace is what Git signs in: a signature that ssh-keygen made of a file is none
+// of a commit.
+const sshNamespace = "git"
+
+// maxPrincipals is how long those of a line may be, in bytes: they are in the status of builds.
+const maxPrincipals = 256
+
+// minRSA is the least size of an RSA key, in bits.
+const minRSA = 2048
+
+// parseAllowedSigners reads a file as ssh-keygen describes it: principals, options, key.
+func parseAllowedSigners(data []byte) (out []allowedSigner, err error) {
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 64<<10)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		bad := func(message string) error { return fmt.Errorf("line %d: %s", n, message) }
+		at := strings.IndexAny(line, " \t")
+		if line[0] == '"' { // principals may be quoted
+			if at = strings.IndexByte(line[1:], '"') + 2; at == 1 {
+				return nil, bad("a quote is not closed")
+			}
+		}
+		if at < 0 || at >= len(line) {
+			return nil, bad("it has no key: write PRINCIPALS [OPTIONS] KEYTYPE KEY")
+		}
+		s := allowedSigner{principals: strings.Trim(line[:at], `"`)}
+		if len(s.principals) > maxPrincipals {
+			return nil, bad(fmt.Sprintf("the principals have more than %d bytes", maxPrincipals))
+		}
+		var options []string
+		if s.key, _, options, _, err = ssh.ParseAuthorizedKey([]byte(line[at:])); err != nil {
+			return nil, bad("it has no key: write PRINCIPALS [OPTIONS] KEYTYPE KEY")
+		}
+		if err := checkKey(s.key); err != nil {
+			return nil, bad(err.Error())
+		}
+		git, err := s.readOptions(options)
+		if err != nil {
+			return nil, bad(err.Error())
+		}
+		if git {
+			out = append(out, s)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, errors.New("it allows nobody to sign commits")
+	}
+	return out, nil
+}
+
+// readOptions of a line. git is false for a key that may sign other things alone.
+func (s *allowedSigner) readOptions(options []string) (git bool, err error) {
+	git = true
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		value = strings.Trim(value, `"`)
+		switch strings.ToLower(name) {
+		case "namespaces":
+			if strings.ContainsAny(value, "*?!") && value != "*" {
+				return false, fmt.Errorf("namespaces=%q: patterns are not supported: list the names", value)
+			}
+			git = value == "*" || slices.Contains(strings.Split(value, ","), sshNamespace)
+		case "valid-after":
+			s.after, err = readTime(value)
+		case "valid-before":
+			s.before, err = readTime(value)
+		case "cert-authority":
+			return false, errors.New("certificates of SSH (cert-authority) are not supported: list the keys")
+		default:
+			return false, fmt.Errorf("the option %q is unknown", name)
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return git, nil
+}
+
+// readTime in the forms of ssh-keygen. Without a Z it is UTC as well: the controller has
+// no other time.
+func readTime(text string) (time.Time, error) {
+	text = strings.TrimSuffix(text, "Z")
+	for _, form := range []string{"20060102", "200601021504", "20060102150405"} {
+		if len(form) == len(text) {
+			return time.Parse(form, text)
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time: write YYYYMMDD or YYYYMMDDHHMMSSZ", text)
+}
+
+// checkKey refuses keys that are too weak, and certificates.
+func checkKey(key ssh.PublicKey) error {
+	switch key.Type() {
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
+		return nil
+	case ssh.KeyAlgoRSA:
+		if crypto, ok := key.(ssh.CryptoPublicKey); ok {
+			if public, ok := crypto.CryptoPublicKey().(*rsa.PublicKey); ok && public.N.BitLen() >= minRSA {
+				return nil
+			}
+		}
+		return fmt.Errorf("an RSA key of less than %d bits is too weak", minRSA)
+	}
+	return fmt.Errorf("keys of type %s are not supported", key.Type())
+}
+
+// sshBlob is a signature of ssh-keygen (OpenSSH, PROTOCOL.sshsig).
+type sshBlob struct {
+	Magic     [6]byte
+	Version   uint32
+	PublicKey string
+	Namespace string
+	Reserved  string
+	Hash      string
+	Signature string
+}
+
+// sshSigned is what such a signature is of.
+type sshSigned struct {
+	Magic                     [6]byte
+	Namespace, Reserved, Hash string
+	Digest                    string
+}
+
+var sshMagic = [6]byte{'S', 'S', 'H', 'S', 'I', 'G'}
+
+// sshSigner verifies a signature, and finds its key among the allowed ones.
+func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (string, error) {
+	if len(p.ssh) == 0 {
+		return "", errors.New("it is signed with SSH, and the policy has no allowedSigners")
+	}
+	malformed := errors.New("its SSH signature is malformed")
+	block, rest := pem.Decode([]byte(armored))
+	if block == nil || block.Type != "SSH SIGNATURE" || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
+		return "", malformed
+	}
+	var blob sshBlob
+	var signature ssh.Signature
+	if ssh.Unmarshal(block.Bytes, &blob) != nil || blob.Magic != sshMagic || blob.Version != 1 || ssh.Unmarshal([]byte(blob.Signature), &signature) != nil {
+		return "", malformed
+	}
+	key, err := ssh.ParsePublicKey([]byte(blob.PublicKey))
+	if err != nil {
+		return "", malformed
+	}
+	fingerprint := ssh.FingerprintSHA256(key)
+	var allowed []allowedSigner
+	for _, s := range p.ssh {
+		if bytes.Equal(s.key.Marshal(), key.Marshal()) {
+			allowed = append(allowed, s)
+		}
+	}
+	if len(allowed) == 0 {
+		return "", fmt.Errorf("it is signed by the SSH key %s, which the policy does not allow", fingerprint)
+	}
+	if blob.Namespace != sshNamespace {
+		return "", fmt.Errorf("its SSH signature is for %q, not for Git", blob.Namespace)
+	}
+	// Of RSA, SSH has a form with SHA-1 as well, which counts as no signature.
+	if signature.Format == ssh.KeyAlgoRSA {
+		return "", errors.New("its SSH signature uses SHA-1")
+	}
+	var digest []byte
+	switch blob.Hash {
+	case "sha256":
+		sum := sha256.Sum256(payload)
+		digest = sum[:]
+	case "sha512":
+		sum := sha512.Sum512(payload)
+		digest = sum[:]
+	default:
+		return "", fmt.Errorf("its SSH signature uses the hash %q", blob.Hash)
+	}
+	signed := ssh.Marshal(sshSigned{sshMagic, blob.Namespace, blob.Reserved, blob.Hash, string(digest)})
+	if err := key.Verify(signed, &signature); err != nil {
+		return "", fmt.Errorf("its signature by the SSH key %s is not of this commit", fingerprint)
+	}
+	for _, s := range allowed {
+		if (s.after.IsZero() || !now.Before(s.after)) && (s.before.IsZero() || now.Before(s.before)) {
+			return s.principals + " " + fingerprint, nil
+		}
+	}
+	return "", fmt.Errorf("it is signed by the SSH key %s of %s, which the policy does not allow at this time", fingerprint, allowed[0].principals)
+}
