@@ -375,3 +375,40 @@ func TestChangedPipeline(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 }
+
+// What the platform's policy found of the commit is an annotation of the source; what a
+// tenant's own policy found is not.
+func TestVerifiedSource(t *testing.T) {
+	tenants := api.SourceVerification{Policy: "team1/own", PolicyDigest: "sha256:1", Ref: "refs/heads/any", Signer: "mallory"}
+	platforms := api.SourceVerification{Policy: "armature-system/release", PolicyDigest: "sha256:2", Platform: true, Ref: "refs/heads/main", Signer: "alice"}
+	for name, test := range map[string]struct {
+		text string
+		want string // "" for a refusal
+	}{
+		"none":            {"", "null"},
+		"tenant's":        {marshal(t, []api.SourceVerification{tenants}), "null"},
+		"both":            {marshal(t, []api.SourceVerification{platforms, tenants}), `{"sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
+		"the other order": {marshal(t, []api.SourceVerification{tenants, platforms}), `{"sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
+		"no list":         {"yes", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observe(t, false)
+			if test.text != "" {
+				o.Run.Annotations[keys.AnnotationVerified] = test.text
+			}
+			built, err := attest.Check(*o)
+			if test.want == "" {
+				if err == nil || !strings.Contains(err.Error(), "does not say how its commit was verified") {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := marshal(t, built.Provenance.BuildDefinition.ResolvedDependencies[0].Annotations); got != test.want {
+				t.Errorf("annotations %s, want %s", got, test.want)
+			}
+		})
+	}
+}

@@ -36,7 +36,7 @@ type internalParameters struct {
 
 // provenance of a run. Its times are the run's, so that it is the same whenever it
 // is made.
-func (i *inspection) provenance() (sign.Provenance, error) {
+func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	var materials compose.Materials
 	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil || materials.Template.Digest == "" {
 		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which template it was composed from", i.Run.Name)
@@ -48,6 +48,9 @@ func (i *inspection) provenance() (sign.Provenance, error) {
 	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + i.Run.Spec.Params[at].Value.StringVal, Digest: map[string]string{"gitCommit": i.commit}}
 	if ref := i.Run.Annotations[keys.AnnotationRef]; ref != "" {
 		source.URI += "@" + ref
+	}
+	if source.Annotations, err = i.verifiedSource(); err != nil {
+		return sign.Provenance{}, err
 	}
 	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
 	return sign.Provenance{
@@ -62,6 +65,25 @@ func (i *inspection) provenance() (sign.Provenance, error) {
 			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: rounded(started), FinishedOn: rounded(finished)},
 		},
 	}, nil
+}
+
+// verifiedSource are the annotations of the source: what the platform's policy found
+// before the run. A policy of the tenant's proves nothing to others.
+func (i *inspection) verifiedSource() (any, error) {
+	text := i.Run.Annotations[keys.AnnotationVerified]
+	if text == "" {
+		return nil, nil
+	}
+	var verified []api.SourceVerification
+	if err := json.Unmarshal([]byte(text), &verified); err != nil {
+		return nil, refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say how its commit was verified", i.Run.Name)
+	}
+	for _, v := range verified {
+		if v.Platform {
+			return sign.SourceAnnotations{SourceRefs: []string{v.Ref}, Policy: v.Policy, PolicyDigest: v.PolicyDigest, Signer: v.Signer}, nil
+		}
+	}
+	return nil, nil
 }
 
 func rounded(t time.Time) *time.Time {

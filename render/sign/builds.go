@@ -56,7 +56,18 @@ type Source struct {
 	Repository string `json:"repository"`
 	// Branches are those of it that may be built. Omitted, all that it contains.
 	Branches []string `json:"branches,omitempty"`
+	// Verified demands that a policy of the builder's platform judged the commit:
+	// "reachable" from its branches and tags, or "signed" as well. Branches are then those
+	// that the commit was reachable from, also where a commit was ordered. Only the
+	// provenance of AgentBuilds says so. Omitted, any commit will do.
+	Verified string `json:"verified,omitempty"`
 }
+
+// The values of Source.Verified.
+const (
+	VerifiedReachable = "reachable"
+	VerifiedSigned    = "signed"
+)
 
 // Types of the attestations that Builds reads. SPDXType and CycloneDXType are of bills
 // of materials.
@@ -94,6 +105,9 @@ func (b *Builds) Check() error {
 		}
 		if slices.Contains(s.Branches, "") {
 			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
+		}
+		if s.Verified != "" && s.Verified != VerifiedReachable && s.Verified != VerifiedSigned {
+			return fmt.Errorf("builds.sources[%d].verified %q: use %s or %s", i, s.Verified, VerifiedReachable, VerifiedSigned)
 		}
 	}
 	for i, digest := range b.Templates {
@@ -212,6 +226,7 @@ var commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 // its only dependency with a commit.
 func (b *Builds) judgeSource(made BuildDefinition) error {
 	var source *ResourceDescriptor
+	platforms := false // what the builder's platform found, and nobody asked for
 	if parameters, ok := made.ExternalParameters.(map[string]any); ok && parameters["source"] != nil {
 		text, err := json.Marshal(parameters["source"])
 		if err != nil {
@@ -229,30 +244,64 @@ func (b *Builds) judgeSource(made BuildDefinition) error {
 			if source != nil {
 				return errors.New("the provenance has several dependencies with a commit, and does not say which of them is the source")
 			}
-			source = &made.ResolvedDependencies[i]
+			source, platforms = &made.ResolvedDependencies[i], true
 		}
 	}
 	if source == nil || !commitForm.MatchString(source.Digest["gitCommit"]) {
 		return errors.New("the provenance does not say which commit was built")
 	}
 	repository, ref := splitSource(source.URI)
-	var other []string
+	var verified SourceAnnotations
+	if made.BuildType == keys.AgentBuildType && platforms {
+		verified = source.verified()
+	}
+	var reasons []error
 	for _, s := range b.Sources {
 		if wanted, _ := splitSource(s.Repository); wanted != repository {
 			continue
 		}
-		if len(s.Branches) == 0 {
+		err := s.judge(repository, ref, verified)
+		if err == nil {
 			return nil
 		}
-		if branch, ok := strings.CutPrefix(ref, "refs/heads/"); ok && slices.Contains(s.Branches, branch) {
-			return nil
-		}
-		other = append(other, s.Branches...)
+		reasons = append(reasons, err)
 	}
-	if len(other) > 0 {
-		return fmt.Errorf("%q of %s was built, and the policy demands a branch of %s", ref, repository, strings.Join(other, ", "))
+	if len(reasons) > 0 {
+		return errors.Join(reasons...)
 	}
 	return fmt.Errorf("%s was built, which is none of the policy's sources", repository)
+}
+
+// judge a commit of the repository.
+func (s Source) judge(repository, ref string, verified SourceAnnotations) error {
+	refs := []string{ref}
+	if s.Verified != "" {
+		refs = verified.SourceRefs
+		if len(refs) == 0 {
+			return fmt.Errorf("the provenance does not say that the commit of %s was verified, and the policy demands that", repository)
+		}
+		if s.Verified == VerifiedSigned && verified.Signer == "" {
+			return fmt.Errorf("the commit of %s was verified without a signature, and the policy demands one", repository)
+		}
+	}
+	if len(s.Branches) == 0 {
+		return nil
+	}
+	for _, name := range refs {
+		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok && slices.Contains(s.Branches, branch) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q of %s was built, and the policy demands a branch of %s", strings.Join(refs, " "), repository, strings.Join(s.Branches, ", "))
+}
+
+// verified are the annotations of a source that a policy judged; zero where none did.
+func (d ResourceDescriptor) verified() (out SourceAnnotations) {
+	text, err := json.Marshal(d.Annotations)
+	if err != nil || json.Unmarshal(text, &out) != nil || out.Policy == "" || out.PolicyDigest == "" {
+		return SourceAnnotations{}
+	}
+	return out
 }
 
 // splitSource takes git+https://host/path.git@refs/heads/main apart.

@@ -2,6 +2,7 @@ package sign_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -296,5 +297,77 @@ func TestBuildPolicyFile(t *testing.T) {
 	if err != nil || p.Builds.MaxAge.Duration != 720*time.Hour || !p.Builds.SBOM {
 		text, _ := json.Marshal(p)
 		t.Errorf("%s %v", text, err)
+	}
+}
+
+// A policy can demand that the builder's platform verified the commit, and who builds
+// cannot claim that by a parameter.
+func TestVerifiedSources(t *testing.T) {
+	f := setup(t)
+	private, public := f.key("ours")
+	// made is what an AgentBuild of a commit has as provenance.
+	made := func(annotations any) map[string]any {
+		return build(func(p map[string]any) {
+			definition := p["buildDefinition"].(map[string]any)
+			definition["externalParameters"] = map[string]any{"agentBuild": map[string]any{}}
+			source := map[string]any{"uri": "git+https://git.example/team1/weather.git", "digest": map[string]any{"gitCommit": commit}}
+			if annotations != nil {
+				source["annotations"] = annotations
+			}
+			definition["resolvedDependencies"] = []any{source}
+		})
+	}
+	signed := map[string]any{"sourceRefs": []any{"refs/tags/v1", "refs/heads/main"}, "armature_policy": "armature-system/release", "armature_policyDigest": template, "armature_signer": "alice"}
+	without := func(key string) map[string]any {
+		out := maps.Clone(signed)
+		delete(out, key)
+		return out
+	}
+	parameter := build(func(p map[string]any) {
+		p["buildDefinition"].(map[string]any)["externalParameters"].(map[string]any)["source"].(map[string]any)["annotations"] = signed
+	})
+	foreign := made(signed)
+	foreign["buildDefinition"].(map[string]any)["buildType"] = "https://elsewhere.example/v1"
+	for name, c := range map[string]struct {
+		predicate any
+		verified  string
+		branches  []string
+		why       string // "" where it is accepted
+	}{
+		"signed":                 {made(signed), "signed", []string{"main"}, ""},
+		"signed, any branch":     {made(signed), "signed", nil, ""},
+		"reachable":              {made(without("armature_signer")), "reachable", []string{"main"}, ""},
+		"signed is reachable":    {made(signed), "reachable", []string{"release", "main"}, ""},
+		"not demanded":           {made(nil), "", nil, ""},
+		"unsigned":               {made(without("armature_signer")), "signed", nil, "was verified without a signature"},
+		"another branch":         {made(signed), "signed", []string{"release"}, `"refs/tags/v1 refs/heads/main" of https://git.example/team1/weather was built, and the policy demands a branch of release`},
+		"not verified":           {made(nil), "reachable", nil, "does not say that the commit"},
+		"no ref":                 {made(without("sourceRefs")), "reachable", nil, "does not say that the commit"},
+		"no policy":              {made(without("armature_policy")), "reachable", nil, "does not say that the commit"},
+		"no digest":              {made(without("armature_policyDigest")), "reachable", nil, "does not say that the commit"},
+		"another shape":          {made("yes"), "reachable", nil, "does not say that the commit"},
+		"by a parameter":         {parameter, "reachable", nil, "does not say that the commit"},
+		"of another build type":  {foreign, "reachable", nil, "does not say that the commit"},
+		"not demanded by branch": {made(signed), "", []string{"main"}, `"" of https://git.example/team1/weather was built`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t)
+			f.attest(private, map[string]any{sign.PredicateType: c.predicate})
+			p := local(public)
+			p.Builds = &sign.Builds{Builders: []sign.TrustedBuilder{{ID: builderID, Level: 2}},
+				Sources: []sign.Source{{Repository: "https://git.example/team1/weather", Branches: c.branches, Verified: c.verified}}}
+			if c.why != "" {
+				f.refused(p, c.why)
+				return
+			}
+			if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	p := builds(public)
+	p.Builds.Sources[0].Verified = "yes"
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), `builds.sources[0].verified "yes": use reachable or signed`) {
+		t.Errorf("error %v", err)
 	}
 }

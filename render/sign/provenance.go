@@ -62,6 +62,21 @@ type ResourceDescriptor struct {
 	Name   string            `json:"name,omitempty"`
 	URI    string            `json:"uri,omitempty"`
 	Digest map[string]string `json:"digest,omitempty"`
+	// Annotations are what the builder says of it: SourceAnnotations of the source of an
+	// AgentBuild.
+	Annotations any `json:"annotations,omitempty"`
+}
+
+// SourceAnnotations say that a commit satisfies a policy of the builder's platform. The
+// first has the name that SLSA gives it in summaries about sources.
+type SourceAnnotations struct {
+	// SourceRefs are the branches and tags, in full, that the commit was reachable from.
+	SourceRefs []string `json:"sourceRefs"`
+	// Policy is where the platform has it, and PolicyDigest of all that it consists of.
+	Policy       string `json:"armature_policy"`
+	PolicyDigest string `json:"armature_policyDigest"`
+	// Signer of the commit. Omitted, the policy demands no signature.
+	Signer string `json:"armature_signer,omitempty"`
 }
 
 // RunDetails says who built, and when. The provenance of a render has no time: a
