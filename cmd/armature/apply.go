@@ -44,6 +44,8 @@ After an interruption, the next apply finishes the work.
 Annotations of objects settle the rest:
   config.kubernetes.io/depends-on   apply it once the objects that it names are ready,
                                     and prune it before them
+  kapp.k14s.io/change-group         the same for groups of objects: change-rule on others
+  kapp.k14s.io/change-rule          is such as "upsert after upserting GROUP"
   argocd.argoproj.io/hook           run a Job before (PreSync) or after (PostSync) the
                                     other objects, in each apply that changes something
   ` + keys.IgnoreFields + `        leave these fields alone once the object exists

@@ -94,7 +94,8 @@ type application struct {
 	local    map[ID]Object // not for a cluster
 	later    map[ID]Object // their CRD comes with the package
 	deferred []ID          // the keys of later, in order
-	depends  map[ID][]ID   // of wanted and later: what has to be ready before
+	depends  map[ID][]ID   // of wanted, later and what is pruned: what has to be ready before
+	ordering ordering      // of wanted and later: the rules of kapp
 	ranks    map[ID]rank   // of wanted, later and hooks
 	hooks    map[ID]*object
 	early    map[ID]bool // of wanted: what hooks that run first need

@@ -43,7 +43,8 @@ func (c *Cluster) beginDelete(ctx context.Context, p Package, opt Options) (*app
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("%w\n  hint: `armature inventory -A` lists all", err)
 	}
-	a := &application{Package: p, Options: opt, cluster: c, last: ownNamespace(p), mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
+	a := &application{Package: p, Options: opt, cluster: c, last: ownNamespace(p), depends: make(map[ID][]ID),
+		mappings: make(map[ID]*meta.RESTMapping), seen: make(map[ID]liveObject)}
 	c.kinds.forget()
 	var err error
 	if a.old, err = c.Inventory(ctx, p); err != nil {

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,47 @@ func TestDiff(t *testing.T) {
 		if strings.Contains(secret, value) {
 			t.Errorf("the Secret's diff shows %s:\n%s", value, secret)
 		}
+	}
+}
+
+// A new object shows with the API server's defaults, and without what is left to others
+// only once it exists. Where the API server cannot know it yet, because its namespace or
+// CRD comes with the package, it shows as it is sent.
+func TestDiffOfNewObjects(t *testing.T) {
+	w := newWorld(t)
+	group := w.Package.Namespace + ".example.com"
+	before := w.writes.count()
+	plan, err := w.Plan(t.Context(), w.Package, w.read(
+		strings.Replace(web, "{name: web}", "{name: web"+ignoring("/spec/replicas")+"}", 1),
+		"{apiVersion: v1, kind: Namespace, metadata: {name: NS-second}}",
+		"{apiVersion: v1, kind: Service, metadata: {name: later, namespace: NS-second}, spec: {ports: [{port: 80}]}}",
+		crd(group, "v1", "Part"),
+		"{apiVersion: "+group+"/v1, kind: Part, metadata: {name: one}, spec: {size: 1}}",
+	), apply.Options{})
+	w.must(err)
+	for name, c := range map[string]struct{ with, without []string }{
+		"web":                           {[]string{"+  replicas: 2\n", "+  progressDeadlineSeconds: 600\n", "+        imagePullPolicy: IfNotPresent\n", "+    armature.dev/name: weather\n"}, []string{"uid:", "managedFields:"}},
+		w.Package.Namespace + "-second": {[]string{"+    kubernetes.io/metadata.name: " + w.Package.Namespace + "-second\n"}, nil},
+		"later":                         {[]string{"+  - port: 80\n"}, []string{"clusterIP"}},
+		"parts." + group:                {[]string{"+  conversion:\n+    strategy: None\n"}, nil},
+		"one":                           {[]string{"+  size: 1\n", "+    armature.dev/name: weather\n"}, nil},
+	} {
+		i := slices.IndexFunc(plan.Steps, func(s apply.Step) bool { return s.Name == name })
+		text, err := plan.Steps[i].Diff()
+		w.must(err)
+		for _, line := range c.with {
+			if !strings.Contains(text, line) {
+				t.Errorf("%s: no %q in\n%s", name, line, text)
+			}
+		}
+		for _, word := range append(c.without, "\n-  ") {
+			if strings.Contains(text, word) {
+				t.Errorf("%s: %q in\n%s", name, word, text)
+			}
+		}
+	}
+	if all := w.writes.since(before); len(all) != 0 {
+		t.Errorf("diff wrote %v", all)
 	}
 }
 

@@ -65,6 +65,8 @@ func hookOf(u *unstructured.Unstructured) (*hook, error) {
 		return nil, fmt.Errorf("annotation %s: %s cannot be a hook\n  hint: use a Job; what it needs, such as a ServiceAccount or ConfigMap, may have the annotation too", argoHook, kind.Kind)
 	case annotations[dependsOn] != "":
 		return nil, fmt.Errorf("annotations %s and %s exclude each other\n  hint: remove one: without the first it is applied once, in that order", argoHook, dependsOn)
+	case hasOrdering(u):
+		return nil, fmt.Errorf("annotations %s and %s or %s exclude each other\n  hint: remove the first, and it is applied once, in that order; or remove the others", argoHook, changeGroup, changeRule)
 	case annotations[keys.IgnoreFields] != "" && kind == jobKind:
 		return nil, fmt.Errorf("annotation %s: a hook's Job is created each time\n  hint: remove it", keys.IgnoreFields)
 	case annotations[argoWave] != "" && annotations[argoWave] != "0":

@@ -72,36 +72,44 @@ func (a *application) arrange() error {
 	}
 	ids := slices.SortedFunc(maps.Keys(bodies), compareIDs)
 	a.depends = make(map[ID][]ID)
+	pruned := make(map[ID][]ID) // the order in which all of them would be deleted
 	var failed *multierror.Error
+	wrong := func(id ID, err error) {
+		failed = multierror.Append(failed, fmt.Errorf("%s: %s: %w", a.placeOf(id), title(id), err))
+	}
 	for _, id := range ids {
 		value, ok := bodies[id].GetAnnotations()[dependsOn]
 		if !ok {
 			continue
 		}
-		wrong := func(err error) {
-			failed = multierror.Append(failed, fmt.Errorf("%s: %s: annotation %s: %w", a.placeOf(id), title(id), dependsOn, err))
-		}
 		all, err := parseDependencies(value)
 		if err != nil {
-			wrong(err)
+			wrong(id, fmt.Errorf("annotation %s: %w", dependsOn, err))
 			continue
 		}
 		for _, other := range all {
 			switch {
 			case bodies[other] == nil:
-				wrong(a.outside(other, ids))
+				wrong(id, fmt.Errorf("annotation %s: %w", dependsOn, a.outside(other, ids)))
 			case stageOf(id.GroupKind) == 0 && stageOf(other.GroupKind) > 0:
-				wrong(fmt.Errorf("%s come before everything else, %s too\n  hint: remove the reference", stages[0].name, title(other)))
+				wrong(id, fmt.Errorf("annotation %s: %s come before everything else, %s too\n  hint: remove the reference", dependsOn, stages[0].name, title(other)))
 			}
 		}
-		a.depends[id] = all
+		a.depends[id], pruned[id] = all, slices.Clone(all)
 	}
+	a.ordering = readOrdering(bodies, wrong)
+	a.ordering.check(wrong)
 	if err := failed.ErrorOrNil(); err != nil {
 		return err
 	}
+	a.ordering.add(a.depends, false)
+	a.ordering.add(pruned, true)
 	var cycle []ID
 	if a.ranks, cycle = ranksOf(ids, a.depends); cycle != nil {
-		return a.cyclic(cycle)
+		return a.cyclic(cycle, "depends on")
+	}
+	if _, cycle = ranksOf(ids, pruned); cycle != nil {
+		return a.cyclic(cycle, "is pruned before")
 	}
 	for id, o := range a.hooks {
 		a.ranks[id] = o.hook.rank()
@@ -127,18 +135,18 @@ func (a *application) outside(id ID, ids []ID) error {
 	return fmt.Errorf("the package has no %q\n  hint: add the object to the package, or remove the reference and see to it that the object is there before", reference(id))
 }
 
-// cyclic says how objects depend on themselves.
-func (a *application) cyclic(cycle []ID) error {
-	text := a.placeOf(cycle[0]) + ": " + title(cycle[0]) + " depends on itself"
+// cyclic says how objects depend on themselves, or are pruned before themselves.
+func (a *application) cyclic(cycle []ID, verb string) error {
+	text := a.placeOf(cycle[0]) + ": " + title(cycle[0]) + " " + verb + " itself"
 	for i := range cycle {
 		next := cycle[(i+1)%len(cycle)]
-		verb := ", which depends on "
+		link := ", which "
 		if i == 0 {
-			verb = ": it depends on "
+			link = ": it "
 		}
-		text += verb + title(next) + " (" + a.placeOf(next) + ")"
+		text += link + verb + " " + title(next) + " (" + a.placeOf(next) + ")"
 	}
-	return fmt.Errorf("%s\n  hint: remove one of the annotations %s", text, dependsOn)
+	return fmt.Errorf("%s\n  hint: remove one of the annotations %s or %s that say so", text, dependsOn, changeRule)
 }
 
 // ranksOf decides when objects come: in the stage of their kind, but never before
@@ -221,31 +229,45 @@ func (a *application) awaitDependencies(ctx context.Context, p *Plan, work []*St
 		if i == mostWaiting {
 			return multierror.Append(all, fmt.Errorf("and %d more were not applied", len(waiting)-i))
 		}
+		if s.Action == Prune {
+			all = multierror.Append(all, errors.New(title(s.ID)+": not pruned, because it comes after what is not ready"))
+			continue
+		}
 		all = multierror.Append(all, errors.New(s.Place()+": "+title(s.ID)+": not applied, because it depends on what is not ready"))
 	}
 	return all
 }
 
-// arrangePruned orders what is pruned by the dependencies that the live objects
-// have. Their authors cannot be asked, so that what cannot be read does not count.
+// arrangePruned orders what is pruned by the dependencies and rules that the live
+// objects have. Their authors cannot be asked, so that what cannot be read, and what
+// closes a cycle, does not count.
 func (a *application) arrangePruned(p *Plan) {
 	pruned := make(map[ID]*Step)
+	bodies := make(map[ID]*unstructured.Unstructured)
 	for i := range p.Steps {
 		if s := &p.Steps[i]; s.Action == Prune {
-			pruned[s.ID] = s
+			pruned[s.ID], bodies[s.ID] = s, s.live
 		}
 	}
 	depends := make(map[ID][]ID)
 	for id, s := range pruned {
 		value, ok := s.live.GetAnnotations()[dependsOn]
-		all, err := parseDependencies(value)
-		if !ok || err != nil {
-			continue
+		if all, err := parseDependencies(value); ok && err == nil {
+			depends[id] = all
 		}
-		depends[id] = slices.DeleteFunc(all, func(other ID) bool { return pruned[other] == nil || stageOf(id.GroupKind) == 0 })
+	}
+	old := readOrdering(bodies, func(ID, error) {})
+	old.add(depends, true)
+	for id, all := range depends {
+		depends[id] = slices.DeleteFunc(all, func(other ID) bool {
+			return pruned[other] == nil || other == id || stageOf(id.GroupKind) == 0
+		})
 	}
 	ranks, _ := ranksOf(slices.SortedFunc(maps.Keys(pruned), compareIDs), depends)
 	for id, s := range pruned {
 		s.rank, s.needs = ranks[id], len(depends[id]) > 0
+	}
+	for id, all := range awaited(a.ordering, old) {
+		a.depends[id] = all
 	}
 }

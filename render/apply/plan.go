@@ -54,7 +54,7 @@ type Step struct {
 	needs bool       // it is pruned before what it depends on
 	ours  bool       // it is skipped, and stays in the inventory
 	live  liveObject // as the plan saw it
-	next  liveObject // as a dry run left it; nil where there was none
+	next  liveObject // as a dry run left it, or as it will be sent once its CRD is there; nil where there was none
 }
 
 // Title names the object of a step for people.
@@ -226,7 +226,7 @@ func (a *application) plan() *Plan {
 	}
 	for _, id := range a.deferred {
 		o := a.later[id]
-		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: a.ranks[id], Reason: "once its CRD is there"})
+		p.Steps = append(p.Steps, Step{Action: Create, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: a.ranks[id], Reason: "once its CRD is there", next: o.Unstructured})
 	}
 	for id, o := range a.local {
 		p.Steps = append(p.Steps, Step{Action: Skip, ID: id, File: o.File, Line: o.Line, Version: o.GroupVersionKind().Version, rank: rank{stage: stageOf(id.GroupKind)}, Reason: notForClusters(o.Unstructured)})

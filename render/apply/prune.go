@@ -29,6 +29,9 @@ func (a *application) prune(ctx context.Context, p *Plan) (gone map[ID]bool, err
 	}
 	var lock sync.Mutex
 	for _, r := range slices.Backward(slices.SortedFunc(maps.Keys(byRank), rank.compare)) {
+		if err := a.awaitDependencies(ctx, p, byRank[r]); err != nil {
+			return gone, err
+		}
 		var failed *multierror.Error
 		var group errgroup.Group
 		group.SetLimit(parallel)
