@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -21,7 +22,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	os.Exit(run(ctx, root()))
+	cmd := root()
+	showAs(cmd, os.Args[0])
+	os.Exit(run(ctx, cmd))
+}
+
+// showAs makes help and errors call a plugin as its users do: Flux runs it as
+// flux-armature (RFC-0013), kubectl as kubectl-armature.
+func showAs(root *cobra.Command, program string) {
+	if host, ok := strings.CutSuffix(filepath.Base(program), "-armature"); ok && host != "" {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: host + " armature"}
+	}
 }
 
 // run gives the exit status: 0 done, 1 findings or failure, 2 usage.

@@ -46,6 +46,39 @@ func TestProgramAlone(t *testing.T) {
 	}
 }
 
+// Flux's CLI runs a plugin by the name flux-armature, from its folder, with the arguments
+// and the standard input that it got, and asks it for completions.
+func TestFluxPlugin(t *testing.T) {
+	built := buildArmature(t)
+	link := filepath.Join(t.TempDir(), "flux-armature")
+	if err := os.Symlink(built.file, link); err != nil {
+		t.Fatal(err)
+	}
+	plugin := &armature{file: link, env: built.env}
+	weather := filepath.Join("..", "..", "examples", "weather-agent")
+	want, _ := built.run(t, 0, "render", weather)
+	if got, _ := plugin.run(t, 0, "render", weather); got != want {
+		t.Errorf("rendered as a plugin:\n%s", got)
+	}
+	for _, c := range []struct {
+		status int
+		args   []string
+		want   string
+	}{
+		{0, []string{"--help"}, "flux armature [command]"},
+		{0, []string{"apply", "--help"}, "flux armature apply PATH|-|oci://"},
+		{0, []string{"__complete", "re"}, "render\t"},
+		{0, []string{"__complete", "render", "--fin"}, "--findings\t"},
+		{2, []string{"rendr"}, `unknown command "rendr" for "flux armature", did you mean render?`},
+		{2, []string{"diff"}, "Run 'flux armature diff --help' for usage."},
+		{1, []string{"render", filepath.Join(t.TempDir(), "gone")}, "gone"},
+	} {
+		if out, errs := plugin.run(t, c.status, c.args...); !strings.Contains(out+errs, c.want) {
+			t.Errorf("flux armature %s: no %q in\n%s%s", strings.Join(c.args, " "), c.want, out, errs)
+		}
+	}
+}
+
 // Every command has help with an example, and offers completions; a misspelt one
 // gets a suggestion.
 func TestCommandTree(t *testing.T) {

@@ -17,18 +17,21 @@ import (
 type releaser struct {
 	Before   struct{ Hooks []string }
 	Builds   []struct{ ID, Main, Binary string }
-	Archives []struct {
-		ID    string
-		IDs   []string
-		Files []string
-	}
-	Krews []struct{ IDs []string }
-	Casks []struct {
+	Archives []archive
+	Krews    []struct{ IDs []string }
+	Casks    []struct {
 		IDs         []string
 		Binaries    []string
 		Manpages    []string
 		Completions map[string]string
 	} `json:"homebrew_casks"`
+}
+
+type archive struct {
+	ID    string
+	IDs   []string
+	Name  string `json:"name_template"`
+	Files []string
 }
 
 // The hooks of .goreleaser.yaml make what its archives ship, and the names in it lead
@@ -101,6 +104,71 @@ func TestReleaseFiles(t *testing.T) {
 	}
 	for _, file := range matches(t, dir, "man/*") {
 		checkPage(t, filepath.Join(dir, file))
+	}
+}
+
+// fluxPlugin is the manifest of a plugin in a catalog of Flux's CLI (RFC-0013).
+type fluxPlugin struct {
+	APIVersion, Kind, Name, Description, Homepage, Source, Bin string
+	Versions                                                   []struct {
+		Version   string
+		Platforms []struct{ OS, Arch, URL, Checksum, ExtractPath string }
+	}
+}
+
+// The manifest of flux-armature names the archives with one program that a release has,
+// and the name of the program in them.
+func TestFluxPluginManifest(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, ".goreleaser.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config releaser
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(config.Archives, func(a archive) bool { return a.ID == "kubectl-armature" })
+	if i < 0 {
+		t.Fatal("no archive is kubectl-armature")
+	}
+	file := func(os, arch string) string {
+		return strings.NewReplacer("{{ .Version }}", "0.9.1-rc.1", "{{ .Os }}", os, "{{ .Arch }}", arch).Replace(config.Archives[i].Name) + ".tar.gz"
+	}
+	manifest := func(checksums string) (out []byte, problem string, err error) {
+		var errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, ".github", "flux-plugin.sh"), "v0.9.1-rc.1")
+		cmd.Stdin, cmd.Stderr = strings.NewReader(checksums), &errs
+		out, err = cmd.Output()
+		return out, errs.String(), err
+	}
+	sum := func(digit string) string { return strings.Repeat(digit, 64) }
+	out, problem, err := manifest(sum("0") + "  armature_0.9.1-rc.1_linux_amd64.tar.gz\n" +
+		sum("1") + "  " + file("linux", "amd64") + "\n" + sum("2") + "  " + file("linux", "amd64") + ".sbom.json\n" + sum("3") + "  " + file("darwin", "arm64") + "\n")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, problem)
+	}
+	var got fluxPlugin
+	if err := yaml.UnmarshalStrict(out, &got); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got.APIVersion != "cli.fluxcd.io/v1beta1" || got.Kind != "Plugin" || got.Name != "armature" || got.Bin != "flux-armature" || len(got.Versions) != 1 || got.Versions[0].Version != "0.9.1-rc.1" {
+		t.Errorf("the manifest is\n%s", out)
+	}
+	var want, platforms [][5]string
+	for _, p := range []struct{ os, arch, digit string }{{"linux", "amd64", "1"}, {"darwin", "arm64", "3"}} {
+		want = append(want, [5]string{p.os, p.arch, "https://github.com/armature-dev/armature/releases/download/v0.9.1-rc.1/" + file(p.os, p.arch), "sha256:" + sum(p.digit), "armature"})
+	}
+	for _, p := range got.Versions[0].Platforms {
+		platforms = append(platforms, [5]string{p.OS, p.Arch, p.URL, p.Checksum, p.ExtractPath})
+	}
+	if !slices.Equal(platforms, want) {
+		t.Errorf("platforms %q, want %q", platforms, want)
+	}
+	for _, checksums := range []string{"", sum("0") + "  armature_0.9.1-rc.1_linux_amd64.tar.gz\n"} {
+		if out, problem, err := manifest(checksums); err == nil || len(out) > 0 || !strings.Contains(problem, "no archive of version 0.9.1-rc.1") {
+			t.Errorf("of %q: %v, %s%s", checksums, err, out, problem)
+		}
 	}
 }
 
