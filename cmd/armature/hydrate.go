@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +21,7 @@ type hydration struct {
 	input
 	branch, repo string
 	push         bool
+	into, forge  string // the pull request
 
 	found []krm.Finding // of all packages, with files as they are found from the working folder
 }
@@ -45,9 +48,15 @@ remote origin's, and starts again if somebody else pushes at the same time. A ne
 branch NAME-next begins at NAME, where that exists.
 
 Commits are made by the identity of Git's configuration, and are signed where
-commit.gpgsign is true.`,
+commit.gpgsign is true.
+
+With --pull-request BASE, hydrate then opens a pull request that merges the branch into
+BASE, unless one is open or there is nothing to merge. The environment variable
+GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, of the forge that the remote origin is on,
+has the token for it, which is sent to that host by https only.`,
 		Example: `  armature hydrate apps/weather --branch environments/prod
-  armature hydrate apps/weather apps/search --branch environments/prod-next --push`,
+  armature hydrate apps/weather apps/search --branch environments/prod-next --push
+  armature hydrate apps/weather --branch hydrated --push --pull-request environments/prod`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -62,6 +71,10 @@ commit.gpgsign is true.`,
 	f := cmd.Flags()
 	f.StringVar(&h.branch, "branch", "", "branch to write to, without refs/heads/ (required)")
 	f.BoolVar(&h.push, "push", false, "read and write the branch of the remote origin")
+	f.StringVar(&h.into, "pull-request", "", "with --push, open a pull request that merges the branch into this one, unless one is open")
+	names, _ := hydrate.Forges()
+	f.StringVar(&h.forge, "forge", "", "with --pull-request, what the remote origin is on: "+strings.Join(names, ", ")+" (default: by the name of its host)")
+	completeFlag(cmd, "forge", names...)
 	f.StringVar(&h.repo, "repo", "", "URL of the source, which the branch names (default: the remote origin's, without a login)")
 	return cmd
 }
@@ -93,6 +106,10 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 		}
 		return usageError{err}
 	}
+	proposal, err := h.proposal(ctx, to)
+	if err != nil {
+		return err
+	}
 	if err := h.uncommitted(cmd, packages[0].repository, paths); err != nil {
 		return err
 	}
@@ -120,8 +137,61 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	if !h.quiet {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s written, %d unchanged, %d removed\n", h.branch, count(len(result.Written), "package"), len(rendered)-len(result.Written), len(result.Removed))
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), result.Commit)
-	return err
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), result.Commit); err != nil || proposal == nil {
+		return err
+	}
+	address, opened, err := to.Propose(ctx, result.Commit, *proposal)
+	if err != nil {
+		return fmt.Errorf("the branch %s is written, and has no pull request: %w", h.branch, err)
+	}
+	if h.quiet {
+		return nil
+	}
+	switch {
+	case opened:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch, krm.Printable(address))
+	case address != "":
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch, krm.Printable(address))
+	default:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all of it\n", h.branch, h.into)
+	}
+	return nil
+}
+
+// proposal is the pull request that is asked for; nil for none.
+func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.Proposal, error) {
+	switch {
+	case h.into == "" && h.forge == "":
+		return nil, nil
+	case h.into == "":
+		return nil, usageError{errors.New("--forge requires --pull-request")}
+	case !h.push:
+		return nil, usageError{errors.New("--pull-request requires --push")}
+	case h.into == h.branch:
+		return nil, usageError{fmt.Errorf("--pull-request: %s cannot be merged into itself", h.branch)}
+	}
+	base := *to
+	base.Name = h.into
+	if err := base.Check(ctx); err != nil {
+		return nil, usageError{fmt.Errorf("--pull-request: %w", err)}
+	}
+	names, variables := hydrate.Forges()
+	forge := h.forge
+	if forge == "" {
+		remote, err := hydrate.OriginURL(ctx, to.Folder)
+		if err != nil {
+			return nil, err
+		}
+		forge = hydrate.ForgeOf(remote)
+	}
+	if !slices.Contains(names, forge) {
+		return nil, usageError{fmt.Errorf("--pull-request: name what the remote origin is on with --forge: %s", strings.Join(names, ", "))}
+	}
+	token := os.Getenv(variables[forge])
+	if token == "" {
+		return nil, usageError{fmt.Errorf("--pull-request: the environment variable %s is empty: set it to a token that may open pull requests", variables[forge])}
+	}
+	return &hydrate.Proposal{Forge: forge, Base: h.into, Token: token}, nil
 }
 
 // target is the branch, of the repository that the first package is in.
