@@ -125,6 +125,9 @@ func TestHelmChart(t *testing.T) {
 			if len(want) < 30 {
 				t.Fatalf("`armature install` prints %d objects", len(want))
 			}
+			if slices.Contains(c.flags, "--sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
+				t.Error("nothing limits who reads the archives of RenderedSources")
+			}
 			compare(t, want, objects(t, helm, "templates/chart", c.namespace, c.values))
 		})
 	}
@@ -211,9 +214,10 @@ func chartOf(t *testing.T, version string) string {
 func TestKustomizeBases(t *testing.T) {
 	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
 	for _, mode := range []string{"cluster", "namespaced"} {
-		want := objects(t, program, "install", "--mode", mode, "--catalog")
+		want := objects(t, program, "install", "--mode", mode, "--catalog", "--sources")
 		got := objects(t, kustomize, "build", "templates/install/"+mode)
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+mode))
+		maps.Copy(got, objects(t, kustomize, "build", "templates/install/sources/"+mode))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}
