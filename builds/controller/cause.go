@@ -20,6 +20,9 @@ func podCause(reason, message string) api.FailureCause {
 	text := strings.ToLower(message)
 	switch tektonv1.TaskRunReason(reason) {
 	case tektonv1.TaskRunReasonPodEvicted:
+		if overItsLimit.MatchString(text) {
+			return "" // it would be again
+		}
 		return api.CauseEvicted
 	case tektonv1.TaskRunReasonPodCreationFailed, tektonv1.TaskRunReasonInitContainerFailed, tektonv1.TaskRunReasonInitContainerOOM:
 		return api.CausePodFailed
@@ -60,6 +63,9 @@ func stepCause(ended *corev1.ContainerStateTerminated, log []string) api.Failure
 }
 
 var (
+	// overItsLimit are the kubelet's words where a pod used more of the disk than its
+	// containers' limits.
+	overItsLimit   = regexp.MustCompile(`exceeded its local ephemeral storage limit|exceeds the (total )?limit`)
 	imageIsRefused = regexp.MustCompile(`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
 	nodeIsLost     = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
 	// serverFailed are the last words of git, of the libraries that steps speak to

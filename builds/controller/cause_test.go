@@ -15,6 +15,10 @@ func TestPodCause(t *testing.T) {
 	}{
 		{"PodEvicted", "The node was low on resource: memory.", api.CauseEvicted},
 		{"Failed", "Pod was Evicted", api.CauseEvicted},
+		// Over a limit of its own, which it would go over again.
+		{"PodEvicted", `Container step-build exceeded its local ephemeral storage limit "300Mi". `, ""},
+		{"PodEvicted", "Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. ", ""},
+		{"PodEvicted", `Usage of EmptyDir volume "buildkit-state" exceeds the limit "1Gi". `, ""},
 		{"StepFailed", "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi", api.CauseEvicted},
 		{"Failed", "Pod was terminated in response to imminent node shutdown.", api.CauseNodeLost},
 		{"Failed", "Preempted in order to admit critical pod", api.CauseNodeLost},

@@ -323,7 +323,8 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 	case tc.Reason == tektonv1.TaskRunReasonTimedOut.String():
 		d.Reason = api.ReasonTimeout
 	default:
-		if d.Cause = podCause(tc.Reason, tc.Message); d.Cause == api.CauseEvicted {
+		d.Cause = podCause(tc.Reason, tc.Message)
+		if d.Cause == api.CauseEvicted || tc.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
 			d.Reason = api.ReasonEvicted
 		}
 	}
@@ -341,7 +342,9 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 			d.Reason = api.ReasonVulnerable
 		}
 		log := r.logTail(ctx, task.Namespace, d.Location)
-		d.Cause = cmp.Or(d.Cause, stepCause(step.Terminated, log))
+		if d.Reason != api.ReasonEvicted { // which the pod's message explains
+			d.Cause = cmp.Or(d.Cause, stepCause(step.Terminated, log))
+		}
 		d.LogTail = log[max(0, len(log)-int(r.LogLines)):]
 		if len(d.LogTail) == 0 {
 			d.LogTail = nil
