@@ -288,7 +288,7 @@ done
 		t.Fatal(err)
 	}
 	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=" + source + "/agents/a b", "--opt=filename=Dockerfile",
-		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--import-cache=type=registry,ref=registry.local/team/cache",
+		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--opt=cmdline=built-in", "--import-cache=type=registry,ref=registry.local/team/cache",
 		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true"} {
 		if !slices.Contains(strings.Split(string(data), "\n"), want) {
 			t.Errorf("no argument is %q:\n%s", want, data)
