@@ -23,6 +23,7 @@ const (
 const (
 	node        = "node-1"
 	nodeIP      = "10.88.0.1"
+	metadataIP  = "169.254.169.254"
 	podCIDR     = "10.244.0.0/24"
 	serviceCIDR = "10.96.0.0/16"
 	apiIP       = "10.96.0.1"
@@ -110,6 +111,7 @@ func network() error {
 		"link set lo up",
 		"link add node0 type veth peer name node0p",
 		"addr add " + nodeIP + "/24 dev node0",
+		"addr add " + metadataIP + "/32 dev lo",
 		"link set node0 up",
 		"link set node0p up",
 		"route add default via 10.88.0.254 dev node0",

@@ -74,7 +74,23 @@ func publish(info *Info) (hostAPI string, err error) {
 		go func() { log.Print(http.Serve(outside, handlers[i])) }()
 		go func() { log.Print(http.Serve(inside, handlers[i])) }()
 	}
-	return hostAPI, nil
+	return hostAPI, serveMetadata(info)
+}
+
+// serveMetadata is what the metadata service of a cloud does: it gives the node's
+// credentials to all that can reach it.
+func serveMetadata(info *Info) error {
+	info.Metadata, info.MetadataToken = "http://"+metadataIP+"/", rand.Text()
+	inside, err := net.Listen("tcp", metadataIP+":80")
+	if err != nil {
+		return err
+	}
+	go func() {
+		log.Print(http.Serve(inside, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, info.MetadataToken)
+		})))
+	}()
+	return nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }

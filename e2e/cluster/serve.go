@@ -34,6 +34,10 @@ type Info struct {
 	GitSSH                string
 	SSHKey, SSHKnownHosts string
 
+	// Metadata is the URL at which pods find what a cloud's nodes have, a metadata
+	// service, and MetadataToken what it gives to all. Empty means that there is none.
+	Metadata, MetadataToken string
+
 	// Images are references by digest of what Build made, by name. Mirror holds
 	// the same images under the names of those that shipped steps use.
 	Images map[string]string

@@ -9,12 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	"github.com/sigstore/cosign/v2/pkg/oci"
@@ -26,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -105,6 +109,37 @@ func TestProductionImagesAreSigned(t *testing.T) {
 			t.Errorf("%s: cosign says %v, want that no signature matches", what, err)
 		}
 	}
+	attested.SigVerifier = key
+	if _, _, err := cosign.VerifyImageAttestations(t.Context(), swapped, attested); err == nil {
+		t.Error("the attestations of another image pass for a swapped one")
+	}
+	s.policies(t, public, build, image.(name.Digest), swapped.(name.Digest))
+}
+
+// policies of consumers accept what was built and attested, and refuse an image with the
+// attestations of another, and an image of another source.
+func (s *story) policies(t *testing.T, key string, build *api.AgentBuild, built, swapped name.Digest) {
+	t.Helper()
+	policy := func(repository string) sign.Policy {
+		return sign.Policy{Keys: []string{key}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, SBOM: true,
+			Builders: []sign.TrustedBuilder{{ID: build.Status.Attestation.BuilderID, Level: 2}}, Sources: []sign.Source{{Repository: repository}}}}
+	}
+	source := build.Spec.Source.SourceRepository
+	if _, err := sign.Verify(t.Context(), built, policy(source)); err != nil {
+		t.Errorf("what was built is refused: %v", err)
+	}
+	for what, attempt := range map[string]struct {
+		image  name.Digest
+		policy sign.Policy
+	}{
+		"attestations of another image":                {swapped, policy(source)},
+		"attestations of another image, none demanded": {swapped, sign.Policy{Keys: []string{key}, IgnoreTlog: true}},
+		"an attestation of another source":             {built, policy(strings.Replace(source, "public", "private", 1))},
+	} {
+		if _, err := sign.Verify(t.Context(), attempt.image, attempt.policy); err == nil {
+			t.Errorf("%s: it passes", what)
+		}
+	}
 }
 
 // While a production build runs, a tenant with every right in the namespace forges the
@@ -163,13 +198,7 @@ func TestForgedProductionBuilds(t *testing.T) {
 			if build.Status.Phase != api.PhaseFailed || c == nil || c.Status != metav1.ConditionFalse || c.Reason != attack.reason || build.Status.BuiltImage != "" {
 				t.Errorf("phase %s, image %q, condition %+v", build.Status.Phase, build.Status.BuiltImage, c)
 			}
-			tags, err := remote.List(reference(t, repository+":v1").Context())
-			must(t, err)
-			for _, tag := range tags {
-				if strings.HasSuffix(tag, ".sig") || strings.HasSuffix(tag, ".att") {
-					t.Errorf("something is signed: %s", tag)
-				}
-			}
+			s.unsigned(t, repository, busybox, digestOf(t, repository+":v1"))
 		})
 	}
 }
@@ -198,36 +227,69 @@ spec:
 // webhook has set its defaults: the controller knows its runs by it.
 func (s *story) asOrdered(t *testing.T, build string) {
 	t.Helper()
-	var run tektonv1.PipelineRun
+	run := s.runOf(t, build)
+	if want, got := run.Annotations[keys.AnnotationRunDigest], compose.RunDigest(&run.Spec); want != got {
+		t.Errorf("the run's spec has digest %s, composed was %s", got, want)
+	}
+}
+
+// runOf a build, which may have to begin first.
+func (s *story) runOf(t *testing.T, build string) *tektonv1.PipelineRun {
+	t.Helper()
+	run := &tektonv1.PipelineRun{}
 	eventually(t, 5*time.Minute, "build "+build+" has a run", func(ctx context.Context) error {
 		var b api.AgentBuild
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: build}, &b); err != nil {
 			return err
 		}
-		return s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName}, &run)
+		return s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName}, run)
 	})
-	if want, got := run.Annotations[keys.AnnotationRunDigest], compose.RunDigest(&run.Spec); want != got {
-		t.Errorf("the run's spec has digest %s, composed was %s", got, want)
-	}
+	return run
 }
 
 // labTemplate is a shipped mode as a platform would adapt it: its scan reads the
 // lab's database, which mode prod does not let a build choose.
 func (s *story) labTemplate(t *testing.T, mode, build string) string {
 	t.Helper()
-	shipped, lab := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
-	lab.Namespace, lab.Name = shipped.Namespace, shipped.Name+"-"+s.namespace+"-"+build
 	const global = "globalParameters:\n"
-	lab.Data = map[string]string{"template.yaml": strings.Replace(shipped.Data["template.yaml"], global,
-		global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)}
-	must(t, s.Create(t.Context(), lab))
+	return s.adapted(t, mode, build, func(template string) string {
+		return strings.Replace(template, global, global+"  - {name: database-url, value: '"+s.info.VulnerabilityDatabase+"'}\n", 1)
+	})
+}
+
+// briefProd is mode prod without what lists and scans the image's contents: it attests
+// what it builds like prod, and is quick enough to be attacked often.
+func (s *story) briefProd(t *testing.T) string {
+	t.Helper()
+	return s.adapted(t, "prod", "brief", func(text string) string {
+		var template map[string]any
+		must(t, yaml.Unmarshal([]byte(text), &template))
+		steps, _ := template["steps"].([]any)
+		template["steps"] = slices.DeleteFunc(steps, func(step any) bool {
+			row, _ := step.(map[string]any)
+			return row["name"] == "sbom" || row["name"] == "sbom-attach" || row["name"] == "vulnerability-scan"
+		})
+		brief, err := yaml.Marshal(template)
+		must(t, err)
+		return string(brief)
+	})
+}
+
+// adapted makes a mode of the platform's own of a shipped one, until the story ends.
+func (s *story) adapted(t *testing.T, mode, name string, edit func(template string) string) string {
+	t.Helper()
+	shipped, own := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
+	mode += "-" + s.namespace + "-" + name
+	own.Namespace, own.Name = shipped.Namespace, "pipeline-template-"+mode
+	own.Data = map[string]string{"template.yaml": edit(shipped.Data["template.yaml"])}
+	must(t, s.Create(t.Context(), own))
 	t.Cleanup(func() {
-		if err := s.Delete(context.Background(), lab); err != nil {
+		if err := s.Delete(context.Background(), own); err != nil {
 			t.Error(err)
 		}
 	})
-	return mode + "-" + s.namespace + "-" + build
+	return mode
 }
 
 // statementOf opens the envelope of an attestation.
@@ -287,17 +349,38 @@ func (s *story) attestKey(t *testing.T) (file string, key signature.Verifier) {
 	return file, verifier
 }
 
-// swap puts another image in the repository, with the signature of the first.
+// swap puts another image in the repository, with all that is signed of the first: the
+// tags of cosign's old format, and what refers to it.
 func (s *story) swap(t *testing.T, repository, digest string) name.Reference {
 	t.Helper()
 	_, busybox, _ := strings.Cut(s.info.Images["busybox"], "@")
 	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))
 	must(t, err)
 	must(t, remote.Write(reference(t, repository+":swapped"), other))
-	signature, err := remote.Image(reference(t, repository+":"+strings.Replace(digest, ":", "-", 1)+".sig"))
+	for _, suffix := range []string{".sig", ".att"} {
+		signed, err := remote.Image(reference(t, repository+":"+strings.Replace(digest, ":", "-", 1)+suffix))
+		must(t, err)
+		must(t, remote.Write(reference(t, repository+":"+strings.Replace(busybox, ":", "-", 1)+suffix), signed))
+	}
+	swapped := reference(t, repository+"@"+busybox).(name.Digest)
+	subject, err := remote.Get(swapped)
 	must(t, err)
-	must(t, remote.Write(reference(t, repository+":"+strings.Replace(busybox, ":", "-", 1)+".sig"), signature))
-	return reference(t, repository+"@"+busybox)
+	index, err := remote.Referrers(swapped.Context().Digest(digest))
+	must(t, err)
+	referrers, err := index.IndexManifest()
+	must(t, err)
+	for _, referrer := range referrers.Manifests {
+		artifact, err := remote.Image(swapped.Context().Digest(referrer.Digest.String()))
+		must(t, err)
+		replayed := mutate.Subject(artifact, subject.Descriptor).(v1.Image)
+		of, err := replayed.Digest()
+		must(t, err)
+		must(t, remote.Write(swapped.Context().Digest(of.String()), replayed))
+	}
+	if n := s.bundles(t, repository, busybox); n == 0 {
+		t.Error("no bundle was replayed")
+	}
+	return swapped
 }
 
 func reference(t *testing.T, text string) name.Reference {

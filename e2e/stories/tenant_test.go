@@ -1,0 +1,98 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+)
+
+// tenantRights are the objects that docs/threat-model.md prints for a tenant.
+var tenantRights = regexp.MustCompile("(?s)```yaml\n(apiVersion: v1\nkind: ServiceAccount\n.*?)```")
+
+// asTenant is the story as a tenant sees it: with a ServiceAccount of its own, and the
+// rights that docs/threat-model.md gives to one, word for word.
+func (s *story) asTenant(t *testing.T) *story {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/threat-model.md")
+	must(t, err)
+	rights := tenantRights.FindSubmatch(text)
+	if rights == nil {
+		t.Fatal("docs/threat-model.md prints no rights of a tenant")
+	}
+	s.apply(t, strings.ReplaceAll(string(rights[1]), "namespace: team", "namespace: "+s.namespace))
+	token, err := s.logs.CoreV1().ServiceAccounts(s.namespace).CreateToken(t.Context(), "tenant", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	admin, err := clientcmd.BuildConfigFromFlags("", os.Getenv("E2E_KUBECONFIG"))
+	must(t, err)
+	config := rest.AnonymousClientConfig(admin)
+	config.BearerToken, config.QPS, config.Burst = token.Status.Token, 100, 200
+	tenant := *s
+	tenant.Client, err = client.New(config, client.Options{Scheme: s.Scheme(), Mapper: s.RESTMapper()})
+	must(t, err)
+	eventually(t, time.Minute, "the tenant's rights count", func(ctx context.Context) error {
+		return tenant.List(ctx, &api.AgentBuildList{}, client.InNamespace(s.namespace))
+	})
+	return &tenant
+}
+
+// unsigned fails if anything in a repository is signed or attested: by a tag of cosign's,
+// or by a bundle that refers to one of the digests.
+func (s *story) unsigned(t *testing.T, repository string, digests ...string) {
+	t.Helper()
+	tags, err := remote.List(reference(t, repository+":v1").Context())
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+		return // nothing was ever pushed
+	}
+	must(t, err)
+	for _, tag := range tags {
+		if strings.HasPrefix(tag, "sha256-") {
+			t.Errorf("something is signed: %s has the tag %s", repository, tag)
+		}
+	}
+	for _, digest := range digests {
+		if n := s.bundles(t, repository, digest); n != 0 {
+			t.Errorf("something is signed: %d bundles refer to %s@%s", n, repository, digest)
+		}
+	}
+}
+
+// bundles of Sigstore that refer to a digest.
+func (s *story) bundles(t *testing.T, repository, digest string) (n int) {
+	t.Helper()
+	index, err := remote.Referrers(reference(t, repository+"@"+digest).(name.Digest))
+	must(t, err)
+	manifest, err := index.IndexManifest()
+	must(t, err)
+	for _, referrer := range manifest.Manifests {
+		artifact, err := remote.Get(reference(t, repository+"@"+referrer.Digest.String()))
+		must(t, err)
+		if strings.Contains(string(artifact.Manifest), "application/vnd.dev.sigstore.bundle") {
+			n++
+		}
+	}
+	return n
+}
+
+// digestOf what a tag names.
+func digestOf(t *testing.T, image string) string {
+	t.Helper()
+	found, err := remote.Head(reference(t, image))
+	must(t, err)
+	return found.Digest.String()
+}
