@@ -337,7 +337,8 @@ type FailureDetails struct {
 	// Reason in one word, such as StepOutOfMemory.
 	Reason string `json:"reason"`
 	// Cause where it is not the build itself: Evicted, NodeLost, PodFailed,
-	// ImagePull or ServerError. Retries go by it.
+	// ImagePull or ServerError. Retries go by it, so that it stays while a problem
+	// with a reason of its own keeps the next attempt from starting.
 	// +optional
 	Cause FailureCause `json:"cause,omitempty"`
 	// Message for people.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,6 +82,48 @@ func TestRetryByCause(t *testing.T) {
 			w.never("another attempt", func() string {
 				if n := len(w.runs()); n != 1 {
 					return fmt.Sprintf("%d runs", n)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// A problem that keeps a retry from starting, and a place that is taken when it is
+// solved, delay the retry and do not lose it.
+func TestRetryAfterAProblem(t *testing.T) {
+	for name, queue := range map[string]int{"at once": 0, "in turn": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.MaxRunning = queue
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "builder"}}
+			w.must(w.Client.Create(t.Context(), account.DeepCopy()))
+			w.start()
+			w.create("weather", func(b *api.AgentBuild) {
+				b.Spec.ServiceAccountName = account.Name
+				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}}
+			})
+			run := w.run(1)
+			w.must(w.Delete(t.Context(), account.DeepCopy()))
+			w.failFor(run, "PodEvicted", "The node was low on resource: memory.")
+			w.eventually("the retry is held up", func() string {
+				if d := w.build("weather").Status.FailureDetails; d == nil || d.Reason != api.ReasonServiceAccount || d.Cause != api.CauseEvicted {
+					return fmt.Sprintf("%+v", d)
+				}
+				return ""
+			})
+			if queue > 0 {
+				w.create("other")
+				other := w.soleRun("other")
+				w.must(w.Client.Create(t.Context(), account.DeepCopy()))
+				w.queued("weather", "")
+				w.succeed(other)
+			} else {
+				w.must(w.Client.Create(t.Context(), account.DeepCopy()))
+			}
+			w.eventually("the second attempt", func() string {
+				if b := w.build("weather"); b.Status.Attempt != 2 || b.Status.RunReason != api.TriggerRetry {
+					return fmt.Sprintf("attempt %d, %s", b.Status.Attempt, b.Status.Message)
 				}
 				return ""
 			})

@@ -77,7 +77,7 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 		reason = compose.Findings(problem)[0].Rule
 		status.Phase = api.PhaseFailed
 		status.Message = clip(problem.Error())
-		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message}
+		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message, Cause: causeOf(v, status)}
 	}
 	if reason == "" {
 		return "" // the current status is kept, conditions and all
@@ -121,11 +121,24 @@ func (r *Reconciler) fill(ctx context.Context, s *seen, v verdict, problem error
 	return reason
 }
 
+// causeOf the last run's failure, which decides whether it is tried again. It outlasts
+// the details: a problem that keeps the next attempt from starting has its own.
+func causeOf(v verdict, status *api.AgentBuildStatus) api.FailureCause {
+	if v.current == nil || status.LastRunPhase != api.PhaseFailed || status.FailureDetails == nil {
+		return ""
+	}
+	return status.FailureDetails.Cause
+}
+
 // fillQueued writes that the build waits for a place, over what its last run says.
 func fillQueued(s *seen, v verdict, status *api.AgentBuildStatus) (reason string) {
 	status.Phase, status.Message = api.PhasePending, clip(v.message)
 	if c := meta.FindStatusCondition(status.Conditions, api.ConditionRunExists); c != nil && c.Status == metav1.ConditionFalse && c.Reason != api.ReasonQueued {
-		status.FailureDetails = nil // it was of a problem that is solved
+		// They were of a problem that is solved, but for what the last run failed of.
+		cause := causeOf(v, status)
+		if status.FailureDetails = nil; cause != "" {
+			status.FailureDetails = &api.FailureDetails{Reason: api.ReasonFailed, Cause: cause}
+		}
 	}
 	for kind, state := range map[string]metav1.ConditionStatus{api.ConditionReady: metav1.ConditionFalse, api.ConditionRunExists: metav1.ConditionFalse, api.ConditionSucceeded: metav1.ConditionUnknown} {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: api.ReasonQueued, Message: status.Message, ObservedGeneration: s.build.Generation})
