@@ -17,11 +17,14 @@ import (
 // controllerImage is that of armature-controller as .ko.yaml makes it for a release:
 // the program where ko puts it, on a base that has certificates and a user without
 // rights.
-func controllerImage() image {
-	const program = "/ko-app/armature-controller"
+func controllerImage() image { return staticImage("armature-controller", "armature-controller") }
+
+// staticImage is that of a controller, where ko would put it.
+func staticImage(name, source string) image {
+	program := "/ko-app/" + name
 	return image{
-		name: "armature-controller", static: true,
-		programs: map[string]string{program: "armature-controller"},
+		name: name, static: true,
+		programs: map[string]string{program: source},
 		config:   v1.Config{User: "65532", Entrypoint: []string{program}, Env: []string{searchPath, "SSL_CERT_FILE=" + certificatesFile}},
 	}
 }

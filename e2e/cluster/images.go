@@ -67,6 +67,8 @@ var images = []image{
 	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
 
 	controllerImage(),
+	staticImage("source-controller", "flux/source-controller"),
+	staticImage("kustomize-controller", "flux/kustomize-controller"),
 
 	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
 	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),

@@ -105,12 +105,18 @@ func (s *story) apply(t *testing.T, manifests string) {
 		}
 		return value
 	})
-	objects, err := ssautil.ReadObjects(strings.NewReader(manifests))
-	must(t, err)
+	objects := readObjects(t, []byte(manifests))
 	for _, object := range objects {
 		object.SetNamespace(s.namespace)
 	}
 	s.applyObjects(t, objects)
+}
+
+func readObjects(t *testing.T, manifests []byte) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
+	must(t, err)
+	return objects
 }
 
 func (s *story) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
@@ -164,9 +170,15 @@ var theInstallation struct {
 func (s *story) install(t *testing.T, namespace string, mode ...string) {
 	t.Helper()
 	s.applyObjects(t, s.installation(t, namespace, mode...))
-	eventually(t, 5*time.Minute, "the controller is available", func(ctx context.Context) error {
+	s.available(t, namespace, "armature-controller")
+}
+
+// available waits until a Deployment of a controller runs as it is.
+func (s *story) available(t *testing.T, namespace, name string) {
+	t.Helper()
+	eventually(t, 5*time.Minute, name+" is available", func(ctx context.Context) error {
 		var controller appsv1.Deployment
-		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "armature-controller"}, &controller); err != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &controller); err != nil {
 			return err
 		}
 		if status := controller.Status; status.ObservedGeneration != controller.Generation || status.UpdatedReplicas != status.Replicas || status.AvailableReplicas != status.Replicas || status.Replicas == 0 {
@@ -179,9 +191,7 @@ func (s *story) install(t *testing.T, namespace string, mode ...string) {
 // installation is what `armature install` prints.
 func (s *story) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
-	objects, err := ssautil.ReadObjects(bytes.NewReader(armature(t, s.installArguments(namespace, mode...)...)))
-	must(t, err)
-	return objects
+	return readObjects(t, armature(t, s.installArguments(namespace, mode...)...))
 }
 
 // installArguments are those of armature, with the image from the tree and the
@@ -302,21 +312,29 @@ func (s *story) push(t *testing.T, folder, repository string) (commit string) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS(folder)))
+	git(t, dir, "init", "--quiet", "--initial-branch=main")
+	return s.pushed(t, dir, repository)
+}
+
+// pushed commits what is in the folder of a repository, sends it to the cluster's Git
+// server, and returns the commit.
+func (s *story) pushed(t *testing.T, dir, repository string) (commit string) {
+	t.Helper()
 	url := strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)
-	for _, args := range [][]string{
-		{"init", "--quiet", "--initial-branch=main"},
-		{"add", "."},
-		{"-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=First"},
-		{"push", "--quiet", "--force", url + "/" + repository, "main"},
-		{"rev-parse", "HEAD"},
-	} {
-		git := exec.Command("git", args...)
-		git.Dir = dir
-		out, err := git.CombinedOutput()
-		if err != nil {
-			t.Fatalf("git %s: %v\n%s", args[0], err, out)
-		}
-		commit = strings.TrimSpace(string(out))
+	git(t, dir, "add", "--all", ".")
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=A change")
+	git(t, dir, "push", "--quiet", "--force", url+"/"+repository, "main")
+	return git(t, dir, "rev-parse", "HEAD")
+}
+
+// git runs it in a folder, and returns what it prints.
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", args[0], err, out)
 	}
-	return commit
+	return strings.TrimSpace(string(out))
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/fluxcd/pkg/artifact/config"
 )
 
-// Start serves files of the storage that is open, and no listings, until ctx ends.
+// Start serves files of the storage that is open, and no listings, until ctx ends. The
+// root answers with nothing: Flux's manifests ask it whether the controller is ready.
 func Start(ctx context.Context, o *config.Options) error {
 	root, err := os.OpenRoot(o.StoragePath)
 	if err != nil {
@@ -22,6 +23,9 @@ func Start(ctx context.Context, o *config.Options) error {
 	defer root.Close()
 	files := root.FS()
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			return
+		}
 		file := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
 		if info, err := root.Stat(file); err != nil || !info.Mode().IsRegular() {
 			http.NotFound(w, r)

@@ -48,7 +48,11 @@ func New(o *config.Options) (*Storage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the storage: %w", err)
 	}
-	return &Storage{root: root, dir: o.StoragePath, host: o.Listener.Addr().String(), ttl: o.ArtifactRetentionTTL, records: o.ArtifactRetentionRecords, locks: map[string]*sync.Mutex{}}, nil
+	host := o.StorageAdvAddress
+	if host == "" {
+		host = o.Listener.Addr().String()
+	}
+	return &Storage{root: root, dir: o.StoragePath, host: host, ttl: o.ArtifactRetentionTTL, records: o.ArtifactRetentionRecords, locks: map[string]*sync.Mutex{}}, nil
 }
 
 // NewArtifactFor gives the artifact of an object with a file that may not exist yet.
