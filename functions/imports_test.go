@@ -72,11 +72,12 @@ func TestImports(t *testing.T) {
 }
 
 // TestPureCores: the engine and compose themselves ask no file system, network,
-// clock or environment; of time, compose takes durations only.
+// clock or environment; of time, compose takes durations only, and commit is given it.
 func TestPureCores(t *testing.T) {
 	for of, bans := range map[string][]string{
 		"render":         {"os", "net", "net/http", "time", "math/rand/v2"},
 		"builds/compose": {"os", "net", "net/http", "math/rand/v2"},
+		"builds/commit":  {"os", "net", "net/http", "math/rand/v2"},
 	} {
 		out, err := exec.Command("go", "list", "-f", "{{range .Imports}}{{.}}\n{{end}}", "github.com/armature-dev/armature/"+of).Output()
 		if err != nil {

@@ -26,13 +26,17 @@ var openPGPHashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, c
 
 // parseOpenPGPKeys reads public keys as gpg --armor --export writes them. What else is in
 // the file is an error, and so is a key that comes twice: of two copies, one may lack the
-// revocation.
-func parseOpenPGPKeys(data []byte) (out openpgp.EntityList, err error) {
+// revocation. seen are the fingerprints of the policy's keys.
+func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList, err error) {
+	defer func() { // others wrote the keys
+		if recover() != nil {
+			out, err = nil, errors.New("an OpenPGP key is malformed")
+		}
+	}()
 	blocks := strings.Split(string(data), publicKeyBlock)
 	if strings.TrimSpace(blocks[0]) != "" || len(blocks) == 1 {
 		return nil, errors.New("it is not a file of public OpenPGP keys: write it with gpg --armor --export")
 	}
-	seen := map[string]bool{}
 	for _, block := range blocks[1:] {
 		keys, err := openpgp.ReadArmoredKeyRing(strings.NewReader(publicKeyBlock + block))
 		if err != nil {
@@ -60,7 +64,7 @@ func (p *Policy) openPGPSigner(armored string, payload []byte, now time.Time) (s
 		return "", errors.New("it is signed with OpenPGP, and the policy has no openPGPKeys")
 	}
 	malformed := errors.New("its OpenPGP signature is malformed")
-	defer func() { // the keys and the signature were written by others
+	defer func() { // others wrote the keys and the signature
 		if recover() != nil {
 			signer, err = "", malformed
 		}

@@ -146,7 +146,7 @@ func TestForgedOpenPGPSignatures(t *testing.T) {
 	if _, err := policy(t, "{branches: [main], allowedSigners: [people]}", "people", "a@b "+someKey).Signer(foreign, time.Now()); err == nil || !strings.Contains(err.Error(), "the policy has no openPGPKeys") {
 		t.Errorf("a policy with SSH alone: %v", err)
 	}
-	// A file with a copy from before the revocation is refused, and so is what is no public key.
+	// A file with a copy from before the revocation is refused, and so is one without public keys.
 	for name, files := range map[string][]string{
 		"comes twice":            {"a", all, "b", before},
 		"not a file of public":   {"a", "keys", "b", all},

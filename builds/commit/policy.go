@@ -35,9 +35,6 @@ type Policy struct {
 	AllowedSigners []string `json:"allowedSigners,omitempty"`
 	OpenPGPKeys    []string `json:"openPGPKeys,omitempty"`
 
-	// Digest of the policy and its files: "sha256:" and 64 hexadecimal digits.
-	Digest string `json:"-"`
-
 	ssh     []allowedSigner
 	openPGP openpgp.EntityList
 }
@@ -51,6 +48,9 @@ type policyFile struct {
 		Source *Policy `json:"source"`
 	} `json:"spec"`
 }
+
+// maxPatterns of a policy: each is compared with each branch and tag of a repository.
+const maxPatterns = 100
 
 // PolicyKey names the file that has the policy; the policy names the others.
 const PolicyKey = "policy.yaml"
@@ -73,6 +73,9 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	if p == nil || len(p.Branches)+len(p.Tags) == 0 {
 		return nil, fmt.Errorf("%s: spec.source names neither a branch nor a tag, so that any commit would do: name branches or tags", PolicyKey)
 	}
+	if len(p.Branches)+len(p.Tags) > maxPatterns {
+		return nil, fmt.Errorf("%s: spec.source names more than %d branches and tags: use patterns, such as release/*", PolicyKey, maxPatterns)
+	}
 	for field, patterns := range map[string][]string{"branches": p.Branches, "tags": p.Tags} {
 		for _, pattern := range patterns {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "refs/") {
@@ -83,12 +86,16 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	if err := p.readSigners(files); err != nil {
 		return nil, err
 	}
+	return p, nil
+}
+
+// Digest of a policy and its files: "sha256:" and 64 hexadecimal digits.
+func Digest(files map[string][]byte) string {
 	all, err := json.Marshal(files)
 	if err != nil {
 		panic(err) // bytes can be written as JSON
 	}
-	p.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(all))
-	return p, nil
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(all))
 }
 
 // readSigners of the files that the policy names.
@@ -115,17 +122,12 @@ func (p *Policy) readSigners(files map[string][]byte) error {
 	}); err != nil {
 		return err
 	}
-	var all []byte // so that a key that comes twice is found
-	if err := read("openPGPKeys", p.OpenPGPKeys, func(data []byte) error {
-		all = append(append(all, '\n'), data...)
-		_, err := parseOpenPGPKeys(data)
+	seen := map[string]bool{}
+	return read("openPGPKeys", p.OpenPGPKeys, func(data []byte) error {
+		keys, err := parseOpenPGPKeys(data, seen)
+		p.openPGP = append(p.openPGP, keys...)
 		return err
-	}); err != nil || len(p.OpenPGPKeys) == 0 {
-		return err
-	}
-	keys, err := parseOpenPGPKeys(all)
-	p.openPGP = keys
-	return err
+	})
 }
 
 // Covers reports whether a ref, in full, is one of the policy's branches and tags.

@@ -51,7 +51,7 @@ type question struct {
 func (q question) text() string {
 	text := q.repository + "\n" + q.revision + "\n" + q.commit
 	for _, d := range q.demands {
-		text += "\n" + d.name + " " + d.Digest
+		text += "\n" + d.name + " " + d.digest
 	}
 	return text
 }

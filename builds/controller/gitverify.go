@@ -41,12 +41,14 @@ const maxTips = 256
 // sourceReasons are those of refusals by a policy.
 var sourceReasons = []string{api.ReasonSourcePolicy, api.ReasonNotReachable, api.ReasonNotSigned, api.ReasonHistoryTooLarge}
 
-// demand is a policy for the commit of a build.
+// demand is a policy for the commit of a build, as its ConfigMap has it. A tenant writes
+// some of them, so that they are parsed beside the reconciles, as servers are asked.
 type demand struct {
-	*commit.Policy
-	// name is the ConfigMap, as NAMESPACE/NAME.
-	name     string
-	platform bool
+	// name is the ConfigMap, as NAMESPACE/NAME, and field what names it.
+	name, field string
+	platform    bool
+	files       map[string][]byte
+	digest      string
 }
 
 // demands that the template and the build make. They are read from the API server each
@@ -71,34 +73,32 @@ func (r *Reconciler) demands(ctx context.Context, s *seen) (out []demand, _ erro
 }
 
 func (r *Reconciler) demand(ctx context.Context, s *seen, key types.NamespacedName, field string) (demand, error) {
-	out := demand{name: key.String()}
-	bad := func(err error) (demand, error) {
-		return out, place(s.build).At(field).Fault(api.ReasonSourcePolicy, fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", key, err),
-			"see docs/builds.md, Verified sources; the build continues by itself")
-	}
+	out := demand{name: key.String(), field: field}
 	r.texts.note(key.Name)
 	var from corev1.ConfigMap
 	switch err := r.Live.Get(ctx, key, &from); {
 	case apierrors.IsNotFound(err):
-		return bad(errors.New("it does not exist"))
+		return out, out.unfit(s.build, errors.New("it does not exist"))
 	case apierrors.IsForbidden(err):
-		return bad(errors.New("the controller may not read it"))
+		return out, out.unfit(s.build, errors.New("the controller may not read it"))
 	case err != nil:
 		return out, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
-	files := make(map[string][]byte, len(from.Data)+len(from.BinaryData))
+	out.files = make(map[string][]byte, len(from.Data)+len(from.BinaryData))
 	for name, text := range from.Data {
-		files[name] = []byte(text)
+		out.files[name] = []byte(text)
 	}
 	for name, data := range from.BinaryData {
-		files[name] = data
+		out.files[name] = data
 	}
-	policy, err := commit.ParsePolicy(files)
-	if err != nil {
-		return bad(err)
-	}
-	out.Policy = policy
+	out.digest = commit.Digest(out.files)
 	return out, nil
+}
+
+// unfit is a policy that cannot be used, for whoever writes it.
+func (d demand) unfit(b *api.AgentBuild, err error) error {
+	return place(b).At(d.field).Fault(api.ReasonSourcePolicy, fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", d.name, err),
+		"see docs/builds.md, Verified sources; the build continues by itself")
 }
 
 // source sets the commit of a run, and checks it against all policies for it. changed:
@@ -128,7 +128,7 @@ func (r *Reconciler) source(ctx context.Context, s *seen, v verdict, in *compose
 // the policies stay as they are.
 func (r *Reconciler) commit(s *seen, v verdict, q question, secret *corev1.Secret) (resolved, error) {
 	q.repository = compose.Repository(s.build, s.template)
-	if known, ok := r.queue.resolved(types.NamespacedName{Namespace: s.build.Namespace, Name: s.build.Name}, s.want); ok && known.satisfies(q.demands) {
+	if known, ok := r.queue.resolved(types.NamespacedName{Namespace: s.build.Namespace, Name: s.build.Name}, s.want); ok && (q.commit == "" || q.commit == known.commit) && known.satisfies(q.demands) {
 		return known, nil
 	}
 	return r.git.resolve(s.build, q, secret, v.start == api.TriggerManual)
@@ -137,7 +137,7 @@ func (r *Reconciler) commit(s *seen, v verdict, q question, secret *corev1.Secre
 // satisfies reports whether these policies judged the commit, as they are.
 func (r resolved) satisfies(demands []demand) bool {
 	return slices.EqualFunc(r.verified, demands, func(v api.SourceVerification, d demand) bool {
-		return v.Policy == d.name && v.PolicyDigest == d.Digest && v.Platform == d.platform
+		return v.Policy == d.name && v.PolicyDigest == d.digest && v.Platform == d.platform
 	})
 }
 
@@ -160,25 +160,29 @@ func (g *gitServer) verify(ctx context.Context, b *api.AgentBuild, shown, sha st
 			return refuse(api.ReasonHistoryTooLarge, fmt.Sprintf("is too far from the policy's branches and tags: at most %d MiB of history are looked at", commit.MaxPack>>20),
 				"build the head of a branch or a tag of the policy, or name fewer of them there")
 		}
-		found, err := g.find(ctx, history, d.Policy, hash)
+		policy, err := commit.ParsePolicy(d.files)
+		if err != nil {
+			return nil, d.unfit(b, err)
+		}
+		found, err := g.find(ctx, history, policy, hash)
 		switch {
 		case errors.Is(err, commit.ErrTooLarge):
 			return nil, tooLarge()
 		case err != nil:
 			return nil, err
 		case found == nil:
-			return nil, refuse(api.ReasonNotReachable, "is not reachable from "+policyRefs(d.Policy),
+			return nil, refuse(api.ReasonNotReachable, "is not reachable from "+policyRefs(policy),
 				"merge it there first; a commit of a fork or of a pull request is not built under this policy")
 		}
-		verified := api.SourceVerification{Policy: d.name, PolicyDigest: d.Digest, Platform: d.platform, Ref: found.name}
-		if d.DemandsSignature() {
+		verified := api.SourceVerification{Policy: d.name, PolicyDigest: d.digest, Platform: d.platform, Ref: found.name}
+		if policy.DemandsSignature() {
 			object, err := g.object(ctx, history, *found, hash)
 			if errors.Is(err, commit.ErrTooLarge) {
 				return nil, tooLarge()
 			} else if err != nil {
 				return nil, err
 			}
-			if verified.Signer, err = d.Signer(object, now); err != nil {
+			if verified.Signer, err = policy.Signer(object, now); err != nil {
 				return nil, refuse(api.ReasonNotSigned, "does not have a signature that the policy accepts: "+err.Error(),
 					"let somebody whom the policy allows sign it, as with git commit -S")
 			}
