@@ -17,6 +17,7 @@ import (
 type sourcesOptions struct {
 	dir, address, advertised string
 	hosts                    []string
+	ownNamespaceOnly         bool
 }
 
 func (s *sourcesOptions) flags(f *pflag.FlagSet) {
@@ -24,6 +25,7 @@ func (s *sourcesOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.address, "artifact-address", ":9090", "where these archives are served")
 	f.StringVar(&s.advertised, "artifact-advertised-address", "", "host and port at which Flux reaches --artifact-address; empty is the address itself")
 	f.StringSliceVar(&s.hosts, "source-hosts", []string{"source-controller.flux-system.svc.cluster.local", "source-watcher.flux-system.svc.cluster.local"}, "hosts, with or without a port, that archives of Flux's sources are fetched from")
+	f.BoolVar(&s.ownNamespaceOnly, "no-cross-namespace-refs", true, "refuse RenderedSources that refer to sources of other namespaces; false lets their authors read all sources")
 }
 
 // options takes from the process what all controllers share. Where others run
@@ -32,7 +34,7 @@ func (s *sourcesOptions) options(o builds.Options, beside bool) controller.Optio
 	out := controller.Options{
 		Namespace: o.Namespace, Namespaces: o.Namespaces, LeaderElection: o.LeaderElection, QPS: o.QPS,
 		MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
-		Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, Dial: o.Dial, Log: o.Log,
+		Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, CrossNamespace: !s.ownNamespaceOnly, Dial: o.Dial, Log: o.Log,
 	}
 	if beside {
 		out.MetricsAddress, out.HealthAddress = "0", "0"

@@ -28,8 +28,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 }
 
 // RenderedSource renders a folder of a Flux source and publishes the result as
-// an ExternalArtifact of the same name and namespace, which a Kustomization or
-// HelmRelease takes. It applies nothing.
+// an ExternalArtifact of the same name and namespace, which a Kustomization
+// takes. It applies nothing.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -120,7 +120,7 @@ type PolicyReference struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// SourceReference names a Flux source of the same namespace.
+// SourceReference names a Flux source.
 type SourceReference struct {
 	// Kind of the source.
 	// +kubebuilder:validation:Enum=GitRepository;OCIRepository;Bucket;ExternalArtifact
@@ -129,8 +129,9 @@ type SourceReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Namespace may only be the RenderedSource's own: a reference to another one is
-	// refused with the reason AccessDenied. Omitted, it is the own one.
+	// Namespace of the source. Omitted, it is the RenderedSource's own. Another one is
+	// refused with the reason AccessDenied, unless the operator allows it by
+	// --no-cross-namespace-refs=false.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`

@@ -222,14 +222,20 @@ func (w *world) repository(name, revision string, files map[string]string) {
 
 func (w *world) artifact(name string, artifact map[string]any) {
 	w.Helper()
-	o := w.object("GitRepository", name)
-	o.Object["spec"] = map[string]any{"url": "https://git.example/fleet", "interval": "1m"}
+	w.source("GitRepository", name, map[string]any{"url": "https://git.example/fleet", "interval": "1m"}, artifact)
+}
+
+// source makes a source of any kind with an artifact, or changes its artifact.
+func (w *world) source(kind, name string, spec, artifact map[string]any) {
+	w.Helper()
+	o := w.object(kind, name)
+	o.Object["spec"] = spec
 	err := w.Create(w.Context(), o)
 	if client.IgnoreAlreadyExists(err) != nil {
 		w.Fatal(err)
 	}
 	w.eventually("setting the artifact of "+name, func() string {
-		o := w.object("GitRepository", name)
+		o := w.object(kind, name)
 		if err := w.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err.Error()
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +63,8 @@ type Options struct {
 	// AdvertisedAddress is the host and port at which consumers reach Address;
 	// empty is the one that was listened on.
 	AdvertisedAddress string
+	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
+	CrossNamespace bool
 	// Hosts that archives of sources may be fetched from, with or without a port.
 	Hosts []string
 	// Dial opens connections to the registries that manifests name; nil dials any address.
@@ -112,18 +113,16 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	metrics := newMetrics()
-	for _, c := range metrics.collectors() {
-		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-			return fmt.Errorf("registering metrics: %w", err)
-		}
+	measured, err := newMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
 	}
 	direct, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	base := Reconciler{
-		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: metrics,
+		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: measured, CrossNamespace: o.CrossNamespace,
 	}
 	if o.Dial != nil {
 		base.Registries = oci.TransportTo(o.Dial)
@@ -320,14 +319,18 @@ func artifactChanged(e event.UpdateEvent) bool {
 
 // renderedFrom names the RenderedSources of a source.
 func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	namespace := o.GetNamespace()
+	if r.CrossNamespace {
+		namespace = metav1.NamespaceAll
+	}
 	var all api.RenderedSourceList
-	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", client.ObjectKeyFromObject(o))
 		return nil
 	}
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	for i := range all.Items {
-		if ref := all.Items[i].Spec.SourceRef; ref.Kind == kind && ref.Name == o.GetName() {
+		if all.Items[i].Spec.SourceRef.Kind == kind && originKey(&all.Items[i]) == client.ObjectKeyFromObject(o) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 		}
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +17,9 @@ type metrics struct {
 	size      *prometheus.GaugeVec
 }
 
-func newMetrics() *metrics {
-	return &metrics{
+// newMetrics registers them. A second controller in a process counts with the first.
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gotk_reconcile_duration_seconds", Help: "The duration in seconds of a GitOps Toolkit resource reconciliation.",
 			Buckets: prometheus.ExponentialBuckets(10e-3, 3, 10)}, []string{"kind", "name", "namespace"}),
@@ -26,10 +28,23 @@ func newMetrics() *metrics {
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "armature_rendered_source_archive_bytes", Help: "Size of the published archive."}, []string{"name", "namespace"}),
 	}
+	err := errors.Join(register(registry, &m.durations), register(registry, &m.attempts), register(registry, &m.size))
+	return m, err
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.durations, m.attempts, m.size}
+// register a collector, or take the one that is registered.
+func register[C prometheus.Collector](registry prometheus.Registerer, collector *C) error {
+	err := registry.Register(*collector)
+	var before prometheus.AlreadyRegisteredError
+	if !errors.As(err, &before) {
+		return err
+	}
+	existing, ok := before.ExistingCollector.(C)
+	if !ok {
+		return err
+	}
+	*collector = existing
+	return nil
 }
 
 func (m *metrics) reconciled(source *api.RenderedSource, took time.Duration) {

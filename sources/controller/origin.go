@@ -69,24 +69,33 @@ func artifactOf(source *unstructured.Unstructured) (*fluxArtifact, error) {
 // cycle fails where a RenderedSource renders, itself or by way of others, what it
 // publishes: each render would be a new revision for the next one, for ever.
 func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *failure {
-	path := []string{source.Name}
-	for ref := source.Spec.SourceRef; ref.Kind == externalArtifact; {
-		if ref.Name == source.Name {
-			return &failure{reasonCycle, true, fmt.Errorf("%s → %s: a RenderedSource cannot render what it publishes: refer to another source", strings.Join(path, " → "), ref.Name)}
+	own := client.ObjectKeyFromObject(source)
+	path := []client.ObjectKey{own}
+	for at := source; at.Spec.SourceRef.Kind == externalArtifact; {
+		key := originKey(at)
+		if key == own {
+			var names []string
+			for _, k := range append(path, key) {
+				if k.Namespace == own.Namespace {
+					names = append(names, k.Name)
+				} else {
+					names = append(names, k.String())
+				}
+			}
+			return &failure{reasonCycle, true, fmt.Errorf("%s: a RenderedSource cannot render what it publishes: refer to another source", strings.Join(names, " → "))}
 		}
-		if slices.Contains(path, ref.Name) {
-			return nil // a cycle of others, who report it
+		if slices.Contains(path, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
+			return nil // a cycle of others, who report it, or a reference that is refused
 		}
-		path = append(path, ref.Name)
-		next := &api.RenderedSource{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, next)
+		path = append(path, key)
+		at = &api.RenderedSource{}
+		err := r.Client.Get(ctx, key, at)
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil // somebody else publishes it
 		case err != nil:
-			return &failure{reasonSource, false, fmt.Errorf("reading RenderedSource %s: %w", ref.Name, err)}
+			return &failure{reasonSource, false, fmt.Errorf("reading RenderedSource %s: %w", key, err)}
 		}
-		ref = next.Spec.SourceRef
 	}
 	return nil
 }

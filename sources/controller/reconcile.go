@@ -6,6 +6,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -93,6 +94,8 @@ type Reconciler struct {
 	Registries http.RoundTripper
 	// VerifyTimeout of all signatures of one render.
 	VerifyTimeout time.Duration
+	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
+	CrossNamespace bool
 
 	fetcher *fetcher
 	metrics *metrics
@@ -215,17 +218,23 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 	return r.collect(source, next)
 }
 
+// originKey names the source of a RenderedSource.
+func originKey(source *api.RenderedSource) client.ObjectKey {
+	ref := source.Spec.SourceRef
+	return client.ObjectKey{Namespace: cmp.Or(ref.Namespace, source.Namespace), Name: ref.Name}
+}
+
 // origin is the artifact to render.
 func (r *Reconciler) origin(ctx context.Context, source *api.RenderedSource) (*fluxArtifact, *failure) {
-	ref := source.Spec.SourceRef
-	if ref.Namespace != "" && ref.Namespace != source.Namespace {
-		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s/%s is in another namespace: a RenderedSource may only refer to its own", ref.Kind, ref.Namespace, ref.Name)}
+	ref, key := source.Spec.SourceRef, originKey(source)
+	if key.Namespace != source.Namespace && !r.CrossNamespace {
+		return nil, &failure{reasonAccessDenied, true, fmt.Errorf("%s %s is in another namespace: a RenderedSource may only refer to its own, unless the operator sets --no-cross-namespace-refs=false", ref.Kind, key)}
 	}
 	if failed := r.cycle(ctx, source); failed != nil {
 		return nil, failed
 	}
 	o := newSource(ref.Kind)
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, o)
+	err := r.Client.Get(ctx, key, o)
 	switch {
 	case meta.IsNoMatchError(err):
 		return nil, &failure{reasonSource, false, fmt.Errorf("the cluster has no %s: install Flux's source-controller", ref.Kind)}

@@ -105,7 +105,7 @@ func (r *Reconciler) verifyOrigin(ctx context.Context, source *api.RenderedSourc
 		return nil
 	}
 	repository := newSource(ociRepository)
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: source.Spec.SourceRef.Name}, repository); err != nil {
+	if err := r.Live.Get(ctx, originKey(source), repository); err != nil {
 		return &failure{reasonSource, false, fmt.Errorf("reading %s %s: %w", ociRepository, source.Spec.SourceRef.Name, err)}
 	}
 	url, _, err := unstructured.NestedString(repository.Object, "spec", "url")
