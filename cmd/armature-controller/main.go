@@ -40,6 +40,14 @@ func main() {
 // usageError is a wrong call: exit status 2.
 type usageError struct{ error }
 
+// flagsAlone refuses other arguments.
+func flagsAlone(_ *cobra.Command, given []string) error {
+	if len(given) > 0 {
+		return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
+	}
+	return nil
+}
+
 func command() *cobra.Command {
 	o := controller.Options{}
 	var c catalogOptions
@@ -47,14 +55,9 @@ func command() *cobra.Command {
 	var level, pins string
 	var names, networks []string
 	cmd := &cobra.Command{
-		Use:   "armature-controller",
-		Short: "Build the images that AgentBuilds ask for; fill and serve the catalog; render Flux's sources",
-		Args: func(_ *cobra.Command, given []string) error {
-			if len(given) > 0 {
-				return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
-			}
-			return nil
-		},
+		Use:           "armature-controller",
+		Short:         "Build the images that AgentBuilds ask for; fill and serve the catalog; render Flux's sources",
+		Args:          flagsAlone,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,7 +111,7 @@ func command() *cobra.Command {
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
-	cmd.AddCommand(pushCommand())
+	cmd.AddCommand(pushCommand(), packCommand(), unpackCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()

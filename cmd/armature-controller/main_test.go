@@ -37,6 +37,10 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --controllers=trees":           "use [builds catalog sources]",
 		"push-layout extra":                           "flags alone",
 		"push-layout --nonsense":                      "unknown flag",
+		"pack-source --from=a":                        "--digest-file are needed",
+		"pack-source extra":                           "flags alone",
+		"pack-source --keep-git=perhaps":              "invalid argument",
+		"unpack-source --from=a --to=b":               "--digest are needed",
 		"--namespace=a --git-allow-network=localhost": `--git-allow-network "localhost": write it as 10.0.0.0/8`,
 		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret",
 	} {

@@ -21,12 +21,7 @@ func pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push-layout",
 		Short: "Push an image from an OCI layout, or those of several platforms as an index, by the digests that the build reported",
-		Args: func(_ *cobra.Command, given []string) error {
-			if len(given) > 0 {
-				return usageError{fmt.Errorf("%q: flags alone are taken", given[0])}
-			}
-			return nil
-		},
+		Args:  flagsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			if p.Dir == "" || digests == "" || p.Image == "" {
 				return usageError{errors.New("--layout, --digest and --image are needed")}
