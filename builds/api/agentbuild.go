@@ -438,7 +438,8 @@ type PodSettings struct {
 
 // Workspace is the volume that the steps share.
 type Workspace struct {
-	// Size of the volume. Default 1Gi.
+	// Size of the volume, and the limit of a source that a task has of its own.
+	// Default 1Gi.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
 

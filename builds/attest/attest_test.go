@@ -3,6 +3,7 @@ package attest_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,7 @@ func (f fixture) report(task, name, value string, byPod, byTaskRun, byRun bool) 
 			}
 			for _, reader := range f.TaskRuns { // Tekton hands it on
 				for n := range reader.Spec.Params {
-					if p := &reader.Spec.Params[n]; byPod && p.Value.StringVal == r.Value.StringVal && p.Name == "image-digest" {
+					if p := &reader.Spec.Params[n]; byPod && p.Value.StringVal == r.Value.StringVal && strings.HasSuffix(p.Name, "-digest") {
 						p.Value.StringVal = value
 					}
 				}
@@ -186,7 +187,7 @@ func TestProvenance(t *testing.T) {
 			if diff := cmp.Diff(compose.Shape(o.Build), stated.ExternalParameters.AgentBuild.Spec); diff != "" {
 				t.Error(diff)
 			}
-			const inAnothersPod = 2 // folder-verification and dockerfile-check have no task of their own
+			const inAnothersPod = 3 // pack-source, folder-verification and dockerfile-check have no task of their own
 			if stated.InternalParameters.RunDigest != o.Run.Annotations[keys.AnnotationRunDigest] || stated.InternalParameters.Template.Digest == "" || len(stated.InternalParameters.Steps) != len(o.TaskRuns)+inAnothersPod {
 				t.Errorf("internal parameters %+v", stated.InternalParameters)
 			}
@@ -296,8 +297,17 @@ func TestRefusals(t *testing.T) {
 		}, api.ReasonNotAsOrdered, "its parameters"},
 		"another volume": {func(f fixture) {
 			tr, _ := f.task("kaniko-build")
-			tr.Spec.Workspaces[0].PersistentVolumeClaim.ClaimName = "mine"
+			at := slices.IndexFunc(tr.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.PersistentVolumeClaim != nil })
+			tr.Spec.Workspaces[at].PersistentVolumeClaim.ClaimName = "mine"
 		}, api.ReasonNotAsOrdered, "workspaces"},
+		"a volume for a source of its own": {func(f fixture) {
+			tr, _ := f.task("kaniko-build")
+			at := slices.IndexFunc(tr.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.Name == "source" })
+			tr.Spec.Workspaces[at] = tektonv1.WorkspaceBinding{Name: "source", PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "mine"}}
+		}, api.ReasonNotAsOrdered, "workspaces"},
+		"another source": {func(f fixture) {
+			f.report("github-clone", "source-digest", other, true, false, false)
+		}, api.ReasonResultsForged, "source-digest"},
 		"another ServiceAccount": {func(f fixture) { f.TaskRuns[0].Spec.ServiceAccountName = "evil" }, api.ReasonNotAsOrdered, "pod's settings"},
 		"a breakpoint": {func(f fixture) {
 			f.TaskRuns[0].Spec.Debug = &tektonv1.TaskRunDebug{Breakpoints: &tektonv1.TaskBreakpoints{OnFailure: "enabled"}}
@@ -342,6 +352,9 @@ func TestRefusals(t *testing.T) {
 			tr, pod := f.task("sbom")
 			tr.Status.Results = nil
 			pod.Status.ContainerStatuses[len(pod.Status.ContainerStatuses)-1].State.Terminated.Message = ""
+			next, _ := f.task("sbom-attach") // Tekton has nothing to put in
+			at := slices.IndexFunc(next.Spec.Params, func(p tektonv1.Param) bool { return p.Name == "sbom-digest" })
+			next.Spec.Params[at].Value = *tektonv1.NewStructuredValues("$(tasks.sbom.results.SBOM_DIGEST)")
 		}, api.ReasonResultInvalid, "SBOM_DIGEST is not a digest"},
 		"a report that is not JSON": {func(f fixture) {
 			_, pod := f.task("github-clone")

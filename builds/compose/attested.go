@@ -31,9 +31,9 @@ type Open struct {
 // for whatever digest and commit the build gives them.
 var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 
-// handed are the parameters by which shipped steps hand the image's digest and
-// the commit to each other.
-var handed = []string{"image-digest", "commit"}
+// handed are the parameters by which shipped steps hand the digests of the image, the
+// SBOM and the source, and the commit, to each other.
+var handed = []string{"image-digest", "sbom-digest", sourceDigest, "commit"}
 
 var (
 	taskResult      = regexp.MustCompile(`\$\(tasks\.[a-z0-9-]+\.results\.`)

@@ -198,6 +198,7 @@ func Pipeline(in Input) (*Output, error) {
 	pipeline := c.pipeline()
 	c.bindWorkspaces(pipeline)
 	c.sharePods(pipeline)
+	c.ownSources(pipeline)
 	run, claim := c.run(pipeline)
 	apply := c.apply(pipeline, claim)
 	c.check(pipeline, run)

@@ -12,8 +12,8 @@ import (
 // template (000, "Extension Points"; published builds do). A step of the same
 // name still has the template's defaults and when-expressions, and those may
 // refer to a result of a step that is left out. Nobody can give that result, so
-// what refers to it is dropped with a warning: the step's own default holds, and
-// the step runs unconditionally.
+// what refers to it is dropped with a warning: the step's own default holds, the
+// step runs unconditionally, and its source is the shared one.
 
 var taskReference = regexp.MustCompile(`\$\(tasks\.([a-z0-9-]+)\.`)
 
@@ -48,6 +48,9 @@ func (c *composition) dropReferences(rows []*plannedStep) {
 		s.row.DefaultParameters = without(s.row.DefaultParameters, func(p TemplateParameter) bool {
 			return dropped(p.Value, place.At(fmt.Sprintf("%s.defaultParameters[%s]", place.Field, p.Name)))
 		})
+		if s.row.SourceFrom != "" && dropped("$(tasks."+s.row.SourceFrom+".", place.At(place.Field+".sourceFrom")) {
+			s.row.SourceFrom = ""
+		}
 		if s.user == nil || s.user.WhenExpressions == nil {
 			at := -1
 			s.row.WhenExpressions = without(s.row.WhenExpressions, func(w api.WhenExpression) bool {

@@ -442,6 +442,9 @@ func (c *composition) workspace(name string) tektonv1.WorkspaceBinding {
 		}
 	}
 	switch name {
+	case ownSource:
+		size := c.claimSpec().Resources.Requests[corev1.ResourceStorage]
+		binding.EmptyDir = &corev1.EmptyDirVolumeSource{SizeLimit: &size}
 	case gitCredentials:
 		binding.Secret = &corev1.SecretVolumeSource{SecretName: spec.Source.SourceCredentials.Name}
 	case registryWorkspace:

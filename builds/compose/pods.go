@@ -61,6 +61,9 @@ func (c *composition) sharePods(p *tektonv1.Pipeline) {
 		if after := task.RunAfter; len(after) != 1 || after[0] != head && c.podOf[after[0]] != head {
 			conflict = fmt.Sprintf("it waits for %s", strings.Join(after, ", "))
 		}
+		if conflict == "" {
+			conflict = c.sourceConflict(head, task.Name)
+		}
 		if conflict != "" {
 			place := c.rowPlace(c.taskIn[task.Name])
 			c.warnings = append(c.warnings, fmt.Sprintf("%s: %s.podOf: step %q has a pod of its own: %s", place, place.Field, task.Name, conflict))

@@ -173,6 +173,11 @@ type TemplateStep struct {
 	// A workspace that one of them does not declare is not mounted into its containers.
 	// Omitted, the step has a pod of its own.
 	PodOf string `json:"podOf,omitempty"`
+	// SourceFrom names an earlier step, with the result source-digest, that packs the
+	// source. This step works on a copy of its own, of exactly that digest, in its
+	// workspace source, which is empty until a container before its others has
+	// unpacked it. Omitted, the workspace source is the volume that steps share.
+	SourceFrom string `json:"sourceFrom,omitempty"`
 	// RunAfter names the steps to wait for. Omitted, the step before; an empty
 	// list starts at once.
 	RunAfter *[]string `json:"runAfter,omitempty"`
@@ -253,6 +258,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 	}
 	template.checkBuilders(problems)
 	template.checkPods(problems)
+	template.checkSources(problems)
 	checkDoubles(template.GlobalParameters, doc, "globalParameters", problems)
 	checkOpen(template, func(field, message, hint string) {
 		problems.add(doc.place(field).Fault(api.ReasonInvalidTemplate, message, hint))

@@ -131,12 +131,13 @@ func TestAttestedRun(t *testing.T) {
 	if want := digestOf("pipeline-template-prod", "template.yaml"); got.Template != want {
 		t.Errorf("template %v, want %v", got.Template, want)
 	}
-	for _, inAnothersPod := range []string{"folder-verification", "dockerfile-check"} {
-		if got.Steps[inAnothersPod].Digest == "" {
-			t.Errorf("step %s is not recorded", inAnothersPod)
+	inAnothersPod := []string{"pack-source", "folder-verification", "dockerfile-check"}
+	for _, step := range inAnothersPod {
+		if got.Steps[step].Digest == "" {
+			t.Errorf("step %s is not recorded", step)
 		}
 	}
-	if want := len(run.Spec.PipelineSpec.Tasks) + 2; len(got.Steps) != want {
+	if want := len(run.Spec.PipelineSpec.Tasks) + len(inAnothersPod); len(got.Steps) != want {
 		t.Errorf("%d steps are recorded of %d", len(got.Steps), want)
 	}
 	if want := digestOf("run-tests-step", "task-spec.yaml"); got.Steps["tests"] != want {

@@ -382,7 +382,7 @@ func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
 	if diff := cmp.Diff([]string{"/home/user/.local/share/buildkit", "/run/buildkit-socket"}, mounted(spec.Sidecars[0].VolumeMounts, nil)); diff != "" {
 		t.Errorf("the daemon's volumes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"/run/buildkit-socket", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+	if diff := cmp.Diff([]string{"/run/buildkit-socket", "/workspace/handover", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
 		t.Errorf("the client's volumes (-want +got):\n%s", diff)
 	}
 }

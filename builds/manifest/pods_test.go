@@ -2,7 +2,6 @@ package manifest_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +34,7 @@ func pods(p *tektonv1.Pipeline) []string {
 // a build that adjusts or lists its steps has the names that it knows.
 func TestStepsThatShareAPod(t *testing.T) {
 	const whole, kaniko, buildpack = "github-clone: clone check-subfolder check-dockerfile", "kaniko-build: build-and-push", "buildpack-build: prepare create"
+	const packed = "github-clone: clone pack-source check-subfolder check-dockerfile"
 	const hasDockerfile = "$(tasks.github-clone.results.has-dockerfile)"
 	tests := []struct {
 		what, spec string
@@ -60,7 +60,7 @@ func TestStepsThatShareAPod(t *testing.T) {
 		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
 			"{name: dockerfile-check, configMap: check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
 			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
-		{"tests", "  mode: preprod\n", []string{whole, "tests: test", kaniko, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
+		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "kaniko-build: unpack-source build-and-push", "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
 		{"buildpacks alone", "  mode: buildpack-dev\n", []string{"github-clone: clone check-subfolder", buildpack}, "", ""},
 	}
 	for _, c := range tests {
@@ -258,32 +258,37 @@ func TestContainersThatHaveALogin(t *testing.T) {
 	}
 }
 
-// logins of a run: for each Secret the containers that mount it, as TASK/CONTAINER,
-// as Tekton makes pods of the tasks.
+// logins of a run: for each Secret the containers that mount it, as TASK/CONTAINER.
 func logins(t *testing.T, out *compose.Output) map[string][]string {
 	t.Helper()
-	secrets := map[string]string{} // by the workspace of the pipeline
+	containers, have := mounted(t, out), map[string][]string{}
 	for _, w := range out.Run.Spec.Workspaces {
 		if w.Secret != nil {
-			secrets[w.Name] = w.Secret.SecretName
+			have[w.Secret.SecretName] = containers[w.Name]
 		}
 	}
+	return have
+}
+
+// mounted are for each workspace of a run the containers that mount it, as
+// TASK/CONTAINER, as Tekton makes pods of the tasks.
+func mounted(t *testing.T, out *compose.Output) map[string][]string {
+	t.Helper()
 	have := map[string][]string{}
 	for _, task := range slices.Concat(out.Pipeline.Spec.Tasks, out.Pipeline.Spec.Finally) {
 		var bound []tektonv1.WorkspaceBinding
 		for _, w := range task.Workspaces {
-			bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: secrets[w.Workspace]}})
+			bound = append(bound, tektonv1.WorkspaceBinding{Name: w.Name, Secret: &corev1.SecretVolumeSource{SecretName: w.Workspace}})
 		}
 		volumes := workspace.CreateVolumes(bound)
-		spec, err := workspace.Apply(t.Context(), task.TaskSpec.TaskSpec, bound, volumes)
+		spec, err := workspace.Apply(t.Context(), *task.TaskSpec.TaskSpec.DeepCopy(), bound, volumes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		secretOf := map[string]string{} // by the volume
-		for _, v := range slices.Concat(spec.Volumes, slices.Collect(maps.Values(volumes))) {
-			if v.Secret != nil {
-				secretOf[v.Name] = v.Secret.SecretName
-			}
+		workspaceOf := map[string]string{} // by the volume
+		for w, v := range volumes {
+			at := slices.IndexFunc(bound, func(b tektonv1.WorkspaceBinding) bool { return b.Name == w })
+			workspaceOf[v.Name] = bound[at].Secret.SecretName
 		}
 		var all []corev1.VolumeMount
 		if spec.StepTemplate != nil {
@@ -291,8 +296,8 @@ func logins(t *testing.T, out *compose.Output) map[string][]string {
 		}
 		note := func(container string, own []corev1.VolumeMount) {
 			for _, m := range slices.Concat(all, own) {
-				if secret := secretOf[m.Name]; secret != "" {
-					have[secret] = append(have[secret], task.Name+"/"+container)
+				if w := workspaceOf[m.Name]; w != "" && !slices.Contains(have[w], task.Name+"/"+container) {
+					have[w] = append(have[w], task.Name+"/"+container)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package tree
 import (
 	"archive/tar"
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -19,7 +20,7 @@ import (
 type Pack struct {
 	// From is the folder of the source.
 	From string
-	// To is the folder that receives FileName; it may be From.
+	// To is the folder that receives FileName; empty is From.
 	To string
 	// KeepGit packs the entries with the name .git as well, of the source and of its
 	// submodules. Two clones of one commit differ in them.
@@ -35,7 +36,7 @@ func (p Pack) Run() (digest string, err error) {
 		return "", fmt.Errorf("opening the source: %w", err)
 	}
 	defer from.Close()
-	to, err := os.OpenRoot(p.To)
+	to, err := os.OpenRoot(cmp.Or(p.To, p.From))
 	if err != nil {
 		return "", fmt.Errorf("opening the folder for the packed source: %w", err)
 	}

@@ -152,7 +152,7 @@ func TestDigestIsOfTheFiles(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(second, "bin"), 0o700))
 	must(t, os.Chmod(filepath.Join(second, "docs"), 0o755|os.ModeSetgid))
 	must(t, os.WriteFile(filepath.Join(packed, tree.FileName), []byte("of a run before"), 0o600))
-	for what, to := range map[string]string{"elsewhere": packed, "in the source": second, "in the source again": second} {
+	for what, to := range map[string]string{"elsewhere": packed, "in the source": second, "in the source again": ""} {
 		got, err := tree.Pack{From: second, To: to}.Run()
 		must(t, err)
 		if got != digest {

@@ -22,9 +22,6 @@ func packCommand() *cobra.Command {
 			if p.From == "" || digestFile == "" {
 				return usageError{errors.New("--from and --digest-file are needed")}
 			}
-			if p.To == "" {
-				p.To = p.From
-			}
 			digest, err := p.Run()
 			if err != nil {
 				return err

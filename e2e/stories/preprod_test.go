@@ -13,7 +13,8 @@ import (
 
 // Before production an image is tested, its SBOM is attached to it, and
 // it is scanned. What has a high vulnerability passes; a critical one fails the
-// build, and so does a test, before there is an image.
+// build, and so does a test, before there is an image: with BuildKit the tests run beside
+// the build, and nothing is pushed before they have passed.
 func TestBeforeProductionImagesAreTestedAndScanned(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
@@ -27,6 +28,7 @@ kind: AgentBuild
 metadata: {name: BUILD}
 spec:
   mode: preprod
+  builder: MAKER
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pipeline:
     parameters:
@@ -41,9 +43,9 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: BUILD, imageTag: v1}
 `
 	for _, values := range [][]string{
-		{"BUILD", "good", "PACKAGE", "setuptools", "RELEASE", "69.0.0", "TESTS", ""},
-		{"BUILD", "vulnerable", "PACKAGE", "PyYAML", "RELEASE", "5.3.1", "TESTS", ""},
-		{"BUILD", "broken", "PACKAGE", "none", "RELEASE", "1.0.0", "TESTS", "echo one test failed; exit 3"},
+		{"BUILD", "good", "MAKER", "kaniko", "PACKAGE", "setuptools", "RELEASE", "69.0.0", "TESTS", ""},
+		{"BUILD", "vulnerable", "MAKER", "buildkit", "PACKAGE", "PyYAML", "RELEASE", "5.3.1", "TESTS", ""},
+		{"BUILD", "broken", "MAKER", "buildkit", "PACKAGE", "none", "RELEASE", "1.0.0", "TESTS", "echo one test failed; exit 3"},
 	} {
 		s.apply(t, strings.NewReplacer(values...).Replace(build))
 	}

@@ -41,7 +41,8 @@ import (
 // A production image is tested and scanned and has its SBOM attached by the pipeline;
 // the controller signs it, its SBOM and its provenance with the platform's key, and cosign 2
 // and 3 confirm all three. With another key, or for an image that somebody swapped in with the
-// signature copied along, they do not.
+// signature copied along, they do not. The tests edit the source and remove the Dockerfile, and
+// what is built is what was cloned.
 func TestProductionImagesAreSigned(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
@@ -57,6 +58,11 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
 	repository := s.info.HostRegistry + "/" + s.namespace + "/signed"
 	image := reference(t, repository+"@"+digest)
+	agent, err := os.ReadFile("testdata/hello/agent.sh")
+	must(t, err)
+	if got := s.fileOf(t, image.String(), "agent.sh"); got != string(agent) {
+		t.Errorf("the image has the agent %q, and %q was cloned: the tests changed what is built", got, agent)
+	}
 
 	// No transparency log can be reached here.
 	policy := &cosign.CheckOpts{SigVerifier: key, ClaimVerifier: cosign.SimpleClaimVerifier, IgnoreTlog: true}
@@ -216,7 +222,7 @@ spec:
   pipeline:
     parameters:
     - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
-    - {name: TEST_COMMAND, value: grep -q sleep agent.sh}
+    - {name: TEST_COMMAND, value: "grep -q sleep agent.sh && echo evil > agent.sh && ! grep -q sleep agent.sh && rm Dockerfile"}
     - {name: PLAIN_HTTP, value: "true"}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
