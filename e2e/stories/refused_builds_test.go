@@ -8,6 +8,7 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,8 +23,11 @@ func TestRefusedBuilds(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
 	s.installed(t)
+	// The server still has the first commit, and gives it out to whoever knows it.
+	unreachable := s.push(t, "testdata/forger", "public/"+s.namespace+".git")
 	s.push(t, "testdata/hello", "public/"+s.namespace+".git")
 	s.attestKey(t)
+	verified := s.fromMain(t)
 	tenant := s.asTenant(t)
 	// What a tenant can bring: a prod of its own, one that attests, one that signs.
 	tenant.apply(t, `
@@ -65,13 +69,18 @@ data: {task-spec.yaml: "steps: [{name: say, image: docker.io/library/busybox:1.3
 		"own-volume":              {`mode: prod, pipeline: {workspaces: [{name: source, persistentVolumeClaim: {name: mine}}]}`, api.ReasonLocked, "spec.pipeline.workspaces[0]"},
 		"poisoned-cache":          {`mode: prod, builder: buildkit, cache: {registry: "${registry}/${namespace}/cache"}`, api.ReasonInvalidBuild, "spec.cache"},
 		"signed-by-annotation":    {`mode: prod, annotations: {chains.tekton.dev/signed: "true"}`, api.ReasonLocked, "spec.annotations[chains.tekton.dev/signed]"},
+		"unreachable-commit":      {`mode: ` + verified, api.ReasonNotReachable, "spec.source.sourceRevision"},
 	}
 	for name, attack := range attacks {
-		tenant.apply(t, strings.NewReplacer("NAME", name, "SPEC", strings.ReplaceAll(attack.spec, "DIGEST", forgedDigest)).Replace(`
+		revision := "main"
+		if attack.reason == api.ReasonNotReachable {
+			revision = unreachable
+		}
+		tenant.apply(t, strings.NewReplacer("NAME", name, "REVISION", revision, "SPEC", strings.ReplaceAll(attack.spec, "DIGEST", forgedDigest)).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
-spec: {source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}, buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}, SPEC}
+spec: {source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: REVISION}, buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}, SPEC}
 `))
 	}
 	for name, attack := range attacks {
@@ -92,6 +101,20 @@ spec: {source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevisi
 	for _, run := range runs.Items {
 		t.Errorf("run %s was started", run.Name)
 	}
+}
+
+// fromMain is mode prod where the platform demands that commits are reachable from main.
+func (s *story) fromMain(t *testing.T) (mode string) {
+	t.Helper()
+	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "armature-system", Name: "source-" + s.namespace}, Data: map[string]string{
+		"policy.yaml": "apiVersion: armature.dev/v1alpha1\nkind: VerifyPolicy\nspec: {source: {branches: [main]}}\n"}}
+	must(t, s.Create(t.Context(), policy))
+	t.Cleanup(func() {
+		if err := s.Delete(context.Background(), policy); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.adapted(t, "prod", "main", func(template string) string { return "verifySource: " + policy.Name + "\n" + template })
 }
 
 // refused waits until a build has failed, with or without a run.
