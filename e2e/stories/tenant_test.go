@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -61,8 +62,17 @@ func (s *story) unsigned(t *testing.T, repository string, digests ...string) {
 	}
 	must(t, err)
 	for _, tag := range tags {
-		if strings.HasPrefix(tag, "sha256-") {
+		if strings.HasSuffix(tag, ".sig") || strings.HasSuffix(tag, ".att") {
 			t.Errorf("something is signed: %s has the tag %s", repository, tag)
+		}
+		if !strings.HasPrefix(tag, "sha256-") || strings.Contains(tag, ".") {
+			continue
+		}
+		// What refers to an image, for those who do not ask the registry for it.
+		index, err := remote.Index(reference(t, repository+":"+tag))
+		must(t, err)
+		if n := bundlesIn(t, repository, index); n != 0 {
+			t.Errorf("something is signed: %d bundles are in %s:%s", n, repository, tag)
 		}
 	}
 	for _, digest := range digests {
@@ -73,10 +83,15 @@ func (s *story) unsigned(t *testing.T, repository string, digests ...string) {
 }
 
 // bundles of Sigstore that refer to a digest.
-func (s *story) bundles(t *testing.T, repository, digest string) (n int) {
+func (s *story) bundles(t *testing.T, repository, digest string) int {
 	t.Helper()
 	index, err := remote.Referrers(reference(t, repository+"@"+digest).(name.Digest))
 	must(t, err)
+	return bundlesIn(t, repository, index)
+}
+
+func bundlesIn(t *testing.T, repository string, index v1.ImageIndex) (n int) {
+	t.Helper()
 	manifest, err := index.IndexManifest()
 	must(t, err)
 	for _, referrer := range manifest.Manifests {
