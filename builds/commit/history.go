@@ -20,7 +20,7 @@ const (
 	maxInflated = 512 << 20
 	// maxObject is the size of the largest commit that is kept, in bytes.
 	maxObject = 256 << 10
-	// maxHeld is the size of all that is kept, in bytes: some 50,000 commits.
+	// maxHeld is the size of all that is kept, in bytes: some 40,000 commits.
 	maxHeld = 16 << 20
 )
 
