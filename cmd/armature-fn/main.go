@@ -172,15 +172,24 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	}
 	findings = append(findings, found...)
 	var spool source.Spool
-	opt.ObjectsOnly, opt.Workers, opt.Pieces = true, 1, true
-	found, stats, err := render.Stream(src, opt, spool.Write)
+	objects := 0
+	opt.ObjectsOnly, opt.Workers = true, 1
+	found, _, err = render.Stream(src, opt, func(file string, data []byte) error {
+		// Argo CD applies all that it gets, also what is for tools.
+		text, n, err := host.ForCluster(render.File{Path: file, Data: data})
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		objects += n
+		return spool.Write(file, text)
+	})
 	findings = append(findings, found...)
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
-	if stats.Documents == 0 || spool.Len() == 0 {
+	if objects == 0 {
 		// Argo CD would prune everything that the application ever had.
-		return findings, fmt.Errorf("%s holds no manifests, and an empty output with pruning deletes everything", root)
+		return findings, fmt.Errorf("%s holds no manifests for a cluster, and an empty output with pruning deletes everything", root)
 	}
 	w := bufio.NewWriter(stdout)
 	if _, err := spool.WriteTo(w); err != nil {

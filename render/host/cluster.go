@@ -14,7 +14,7 @@ import (
 
 // ForCluster gives a rendered file without the objects that are for tools, which
 // not every consumer leaves out, and the number of objects that are left. A file
-// with nothing to leave out keeps its bytes.
+// with nothing to leave out keeps its bytes, and one with nothing else has no text.
 func ForCluster(f render.File) (text []byte, objects int, err error) {
 	kept, left := 0, 0
 	render.Objects(f, func(o *krm.Object) {
@@ -24,7 +24,7 @@ func ForCluster(f render.File) (text []byte, objects int, err error) {
 			kept++
 		}
 	})
-	if left == 0 || kept == 0 {
+	if left == 0 {
 		return f.Data, kept, nil
 	}
 	var out bytes.Buffer

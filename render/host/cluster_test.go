@@ -47,3 +47,13 @@ func TestForClusterLists(t *testing.T) {
 		})
 	}
 }
+
+// A file with nothing for a cluster has no text, and one without objects keeps its own.
+func TestForClusterLeavesNothing(t *testing.T) {
+	for text, want := range map[string]string{local: "", "# to do\n---\n" + local + "---\n" + local: "", "# to do\n": "# to do\n"} {
+		out, objects, err := host.ForCluster(render.File{Path: "all.yaml", Data: []byte(text)})
+		if err != nil || objects != 0 || string(out) != want {
+			t.Errorf("%v, %d objects, %q; want 0 and %q", err, objects, out, want)
+		}
+	}
+}
