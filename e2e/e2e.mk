@@ -17,19 +17,19 @@ PEERS += clouds
 clouds: ## Build the application with the SDKs of AWS and Google for the test of their credentials
 	@e2e/build.sh clouds clouds .
 
-# kustomize, Argo CD's plugin server and Helm 3 and 4, which call Armature.
+# kustomize, Argo CD and Helm 3 and 4, which call Armature.
 PEERS += hosts
 
 .PHONY: hosts
-hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd-cmp-server $(CACHE)/bin/helm-template ## Build the programs that e2e/integrations renders through
+hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd $(CACHE)/bin/helm-template ## Build the programs that e2e/integrations renders through
 
 $(CACHE)/bin/kustomize: e2e/kustomize/go.mod
 	@echo "building kustomize, which the tests run (half a minute the first time)"
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/kustomize -o $@ sigs.k8s.io/kustomize/kustomize/v5
 
-$(CACHE)/bin/argocd-cmp-server: e2e/argocd/go.mod e2e/argocd/main.go
-	@echo "building Argo CD's plugin server, which the tests run (some minutes the first time)"
+$(CACHE)/bin/argocd: e2e/argocd/go.mod e2e/argocd/main.go
+	@echo "building Argo CD's servers, which the tests run (some minutes the first time)"
 	@mkdir -p $(@D)
 	$(GO) build -C e2e/argocd -o $@ .
 

@@ -1,15 +1,27 @@
-// Command argocd-cmp-server is Argo CD's config management plugin server, as
-// it runs beside the repo-server. With "ask" as its first argument it is the
-// repo-server's side of the conversation:
+// Command argocd is what tests run of Argo CD. Three of its servers are as they are
+// released, with their own flags and environment:
 //
-//	argocd-cmp-server ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]
+//	argocd repo-server FLAGS...
+//	argocd application-controller FLAGS...
+//	argocd cmp-server FLAGS...
 //
-// sends the repository to the server and prints what it answers for the
-// application in it: whether the plugin takes it, which parameters it
-// announces, and the manifests. With "health" it judges an object, in JSON on
-// standard input, by a script as the application-controller does:
+// Each ends with the process that started it, and so does the Redis beside them:
 //
-//	argocd-cmp-server health SCRIPT
+//	argocd redis
+//
+// is miniredis on a loopback address, which it prints. The other two are one side of a
+// conversation with Argo CD:
+//
+//	argocd ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]
+//
+// is the repo-server's: it sends the repository to a plugin server and prints what that
+// answers for the application in it: whether the plugin takes it, which parameters it
+// announces, and the manifests.
+//
+//	argocd health SCRIPT
+//
+// judges an object, in JSON on standard input, by a script as the application-controller
+// does.
 package main
 
 import (
@@ -21,11 +33,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/argoproj/argo-cd/v3/cmd/argocd-cmp-server/commands"
+	controller "github.com/argoproj/argo-cd/v3/cmd/argocd-application-controller/commands"
+	cmpserver "github.com/argoproj/argo-cd/v3/cmd/argocd-cmp-server/commands"
+	reposerver "github.com/argoproj/argo-cd/v3/cmd/argocd-repo-server/commands"
 	"github.com/argoproj/argo-cd/v3/cmpserver/apiclient"
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/argoproj/argo-cd/v3/util/cmp"
@@ -36,17 +52,54 @@ import (
 const timeout = 90 * time.Second
 
 func main() {
-	run := func() error { return commands.NewCommand().Execute() }
-	if len(os.Args) > 1 && os.Args[1] == "ask" {
-		run = func() error { return ask(os.Args[2:]) }
-	}
-	if len(os.Args) == 3 && os.Args[1] == "health" {
-		run = func() error { return health(os.Args[2]) }
-	}
-	if err := run(); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: argocd repo-server|application-controller|cmp-server|redis|ask|health ...")
+	}
+	servers := map[string]func() *cobra.Command{
+		"repo-server": reposerver.NewCommand, "application-controller": controller.NewCommand, "cmp-server": cmpserver.NewCommand,
+	}
+	switch name, args := args[0], args[1:]; {
+	case servers[name] != nil:
+		go endWithParent(os.Getppid())
+		server := servers[name]()
+		server.SetArgs(args)
+		return server.Execute()
+	case name == "redis":
+		return redis(os.Getppid())
+	case name == "ask":
+		return ask(args)
+	case name == "health" && len(args) == 1:
+		return health(args[0])
+	default:
+		return fmt.Errorf("argocd %s: unknown, or with other arguments than it takes", name)
+	}
+}
+
+// endWithParent relies on the kernel giving an orphan another parent.
+func endWithParent(parent int) {
+	for os.Getppid() == parent {
+		time.Sleep(500 * time.Millisecond)
+	}
+	fmt.Fprintln(os.Stderr, "the process that started this server is gone: ending")
+	os.Exit(1)
+}
+
+// redis serves until the parent is gone. Nothing in it expires.
+func redis(parent int) error {
+	server := miniredis.NewMiniRedis()
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+		return err
+	}
+	fmt.Println(server.Addr())
+	endWithParent(parent)
+	return nil
 }
 
 // answer is what the plugin server says.
@@ -58,7 +111,7 @@ type answer struct {
 
 func ask(args []string) error {
 	if len(args) < 3 {
-		return errors.New("usage: argocd-cmp-server ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]")
+		return errors.New("usage: argocd ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]")
 	}
 	socket, repository, application := args[0], args[1], args[2]
 	env, err := environment(args[3:])

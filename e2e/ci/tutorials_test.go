@@ -113,7 +113,7 @@ func TestGitHubTutorial(t *testing.T) {
 // tutorial's application with its parameters. The cluster is an API server with Argo
 // CD's manifests; that the repo-server rolled out is the test's word.
 func TestArgoCDTutorial(t *testing.T) {
-	argocd := programs.Peer(t, "argocd-cmp-server")
+	argocd := programs.Peer(t, "argocd")
 	c := newCluster(t)
 	c.run("create", "namespace", "argocd")
 	c.run("apply", "--server-side", "-n", "argocd", "-f", filepath.Join(module(t, "e2e/argocd", "github.com/argoproj/argo-cd/v3"), "manifests", "install.yaml"))
@@ -148,7 +148,7 @@ func TestArgoCDTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(sockets)
-	server := exec.Command(argocd, "--config-dir-path", filepath.Join(agents, "argocd"), "--logformat", "text")
+	server := exec.Command(argocd, "cmp-server", "--config-dir-path", filepath.Join(agents, "argocd"), "--logformat", "text")
 	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+sockets, "ARGOCD_CMP_WORKDIR="+sockets, "PATH="+bin+":"+os.Getenv("PATH"))
 	output, err := os.Create(filepath.Join(sockets, "log"))
 	if err != nil {

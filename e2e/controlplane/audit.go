@@ -6,34 +6,41 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// SecretRequest is one request about Secrets, as the API server's audit log has it.
-type SecretRequest struct {
+// Request is one request, as the API server's audit log has it.
+type Request struct {
 	// User is the name that the API server found, such as
 	// system:serviceaccount:NAMESPACE:NAME.
 	User string
 	Verb string
+	// Resource is the plural, such as secrets, and Group "" for the core group.
+	Group, Resource string
 	// Namespace and Name are "" where the request is about several.
 	Namespace, Name string
 	// Code is the status of the answer.
 	Code int
 }
 
-// auditPolicy logs requests about Secrets before they are answered, with no content.
+// auditPolicy logs requests about Secrets, and those that change anything, when they are
+// answered, with no content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: Metadata
   resources: [{group: "", resources: [secrets]}]
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
 - level: None
 `
 
-// StartAudited is Start with an audit log of the requests about Secrets.
+// StartAudited is Start with an audit log of the requests about Secrets, and of those that
+// change anything.
 func StartAudited(t testing.TB) *ControlPlane {
 	t.Helper()
 	return start(t, &ControlPlane{audited: true})
@@ -51,25 +58,40 @@ func (c *ControlPlane) audit(server *envtest.APIServer) error {
 	return nil
 }
 
-// SecretRequests gives the audit log: every request that was answered so far.
-func (c *ControlPlane) SecretRequests() ([]SecretRequest, error) {
+// SecretRequests gives the audit log's requests about Secrets that were answered so far.
+func (c *ControlPlane) SecretRequests() ([]Request, error) {
+	return c.requests(func(r Request) bool { return r.Group == "" && r.Resource == "secrets" })
+}
+
+// Writes gives the audit log's requests of a user to change something in a namespace that
+// were answered so far, whether they were allowed or not.
+func (c *ControlPlane) Writes(user, namespace string) ([]Request, error) {
+	return c.requests(func(r Request) bool {
+		return r.User == user && r.Namespace == namespace && !slices.Contains([]string{"get", "list", "watch"}, r.Verb)
+	})
+}
+
+func (c *ControlPlane) requests(which func(Request) bool) ([]Request, error) {
 	text, err := os.ReadFile(c.auditLog())
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
-	var out []SecretRequest
+	var out []Request
 	whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be half written
 	for line := range bytes.Lines(whole) {
 		var event struct {
 			User           struct{ Username string }
 			Verb           string
-			ObjectRef      struct{ Namespace, Name string }
+			ObjectRef      struct{ APIGroup, Resource, Namespace, Name string }
 			ResponseStatus struct{ Code int }
 		}
 		if err := json.Unmarshal(line, &event); err != nil {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
 		}
-		out = append(out, SecretRequest{event.User.Username, event.Verb, event.ObjectRef.Namespace, event.ObjectRef.Name, event.ResponseStatus.Code})
+		o := event.ObjectRef
+		if r := (Request{event.User.Username, event.Verb, o.APIGroup, o.Resource, o.Namespace, o.Name, event.ResponseStatus.Code}); which(r) {
+			out = append(out, r)
+		}
 	}
 	return out, nil
 }

@@ -43,7 +43,7 @@ type ControlPlane struct {
 	plane envtest.ControlPlane
 	dir   string // all that the servers write, logs included
 	logs  []*os.File
-	// audited has the API server log requests about Secrets.
+	// audited has the API server log requests about Secrets, and those that change anything.
 	audited bool
 }
 

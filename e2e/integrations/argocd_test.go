@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // plugin starts Argo CD's plugin server with the plugin.yaml that init writes,
@@ -24,7 +25,7 @@ func plugin(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, dir, "", "armature", "init", "--for", "argocd")
-	server := exec.Command(argocd(t), "--config-dir-path", dir, "--logformat", "text")
+	server := exec.Command(argocd(t), "cmp-server", "--config-dir-path", dir, "--logformat", "text")
 	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+dir, "ARGOCD_CMP_WORKDIR="+dir)
 	var log strings.Builder
 	server.Stdout, server.Stderr = &log, &log
@@ -92,9 +93,46 @@ func TestArgoCD(t *testing.T) {
 	if output := mustFail(t, "", "", argocd(t), "ask", socket, repository, app, "colour=red"); !strings.Contains(output, "colour") {
 		t.Errorf("an unknown parameter: %s", output)
 	}
-	empty := t.TempDir()
-	write(t, empty, "armature.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
-	if output := mustFail(t, "", "", argocd(t), "ask", socket, empty, empty); !strings.Contains(output, "holds no manifests") {
-		t.Errorf("a folder without manifests: %s", output)
+
+	// What is for tools stays in the package, and nothing else is nothing.
+	const config = "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n"
+	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n"
+	const local = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n"
+	const list = "apiVersion: v1\nkind: List\nitems: []\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // the names of the objects
+	}{
+		"nothing":                    {nil, ""},
+		"comments":                   {map[string]string{"a.yaml": "# to do\n", "b.yaml": "---\n# to do\n---\n"}, ""},
+		"an empty list":              {map[string]string{"a.yaml": list}, ""},
+		"local objects":              {map[string]string{"a.yaml": local, "b.yaml": config + "---\n" + local}, ""},
+		"a local object and another": {map[string]string{"a.yaml": local + "---\n" + service}, "web"},
+		"a local file and another":   {map[string]string{"a.yaml": local, "b.yaml": service}, "web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "armature.yaml", config)
+			for file, text := range c.files {
+				write(t, dir, file, text)
+			}
+			if c.want == "" {
+				if output := mustFail(t, "", "", argocd(t), "ask", socket, dir, dir); !strings.Contains(output, "holds no manifests") {
+					t.Error(output)
+				}
+				return
+			}
+			var got []string
+			for _, manifest := range ask(t, socket, dir, dir).Manifests {
+				var o metav1.PartialObjectMetadata
+				if err := json.Unmarshal([]byte(manifest), &o); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, o.Name)
+			}
+			if got := strings.Join(got, " "); got != c.want {
+				t.Errorf("objects %q, want %q", got, c.want)
+			}
+		})
 	}
 }

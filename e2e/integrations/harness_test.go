@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/e2e/programs"
@@ -26,6 +28,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	log.SetLogger(logr.Discard()) // controller-runtime's client insists on one
 	var err error
 	if bin, err = os.MkdirTemp("", "integrations-"); err != nil {
 		panic(err)
@@ -53,7 +56,7 @@ func kustomize(t *testing.T) string {
 
 func argocd(t *testing.T) string {
 	t.Helper()
-	return programs.Peer(t, "argocd-cmp-server")
+	return programs.Peer(t, "argocd")
 }
 
 func needKpt(t *testing.T) {

@@ -35,7 +35,7 @@ func peers() []peer {
 		{"clouds", "clouds", "make peers"},
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
-		{"argocd-cmp-server", "argocd-cmp-server", "make peers"},
+		{"argocd", "argocd", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
 		{"cosign3", "cosign3/cosign", "make peers"},
 		{"fulcio", "fulcio/fulcio", "make peers"},
@@ -79,7 +79,7 @@ func Find(name string) (string, error) {
 	}
 	pattern := all[i].file
 	if !filepath.IsAbs(pattern) {
-		root, err := repository()
+		root, err := Repository()
 		if err != nil {
 			return "", err
 		}
@@ -100,13 +100,13 @@ func Find(name string) (string, error) {
 // Cache is a folder below .cache of the repository, where what tests leave for people
 // to look at is kept.
 func Cache(folder string) (string, error) {
-	root, err := repository()
+	root, err := Repository()
 	return filepath.Join(root, ".cache", folder), err
 }
 
-// repository is the root of the repository that a test runs in: the nearest folder
+// Repository is the root of the repository that a test runs in: the nearest folder
 // above with a .git.
-func repository() (string, error) {
+func Repository() (string, error) {
 	folder, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("looking for the repository: %w", err)
