@@ -198,7 +198,7 @@ func (c *composition) unpack() tektonv1.Step {
 			"--to=$(workspaces." + sourceWorkspace + ".path)"},
 		Workspaces: []tektonv1.WorkspaceUsage{{Name: sourceWorkspace}, {Name: handover}},
 		ComputeResources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
 		},
 		SecurityContext: &corev1.SecurityContext{
