@@ -72,7 +72,7 @@ cluster-packages:
 
 .PHONY: e2e-commands
 e2e-commands:
-	@go build -o .cache/bin/ ./cmd/armature ./e2e/cmd/report
+	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-fn ./e2e/cmd/report
 
 .PHONY: e2e test-e2e demo-build
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name

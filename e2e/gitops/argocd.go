@@ -4,6 +4,7 @@ package gitops
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -257,6 +258,7 @@ type Application struct {
 		OperationState struct{ Phase, Message, StartedAt string }
 		Conditions     []Condition
 		Resources      []Resource
+		SourceType     string // Plugin or Directory
 	}
 }
 
@@ -334,5 +336,13 @@ func (a *ArgoCD) Refresh(hard bool, names ...string) {
 		a.Eventually("the refresh of "+name, func() string {
 			return a.Get(name).Metadata.Annotations[annotation]
 		})
+	}
+}
+
+// Delete removes an Application, and not what it keeps. It works at the end of a test, too.
+func (a *ArgoCD) Delete(name string) {
+	a.Helper()
+	if err := client.IgnoreNotFound(a.client.Delete(context.Background(), application(name))); err != nil {
+		a.Error(err)
 	}
 }
