@@ -169,7 +169,9 @@ func (f *fleet) deploy(files map[string]string) {
 	f.Refresh(false, both...)
 	for name, commit := range commits {
 		f.Eventually(name+" is Synced", func() string {
-			f.runDeployments()
+			if err := controlplane.RunDeployments(f.t.Context(), f.admin); err != nil {
+				return err.Error()
+			}
 			app := f.Get(name)
 			if app.Status.Sync.Status != "Synced" || app.Status.Sync.Revision != commit || app.Operation != nil || app.Status.OperationState.Phase != "Succeeded" {
 				return fmt.Sprintf("want %s: %+v", commit, app.Status)
@@ -179,36 +181,14 @@ func (f *fleet) deploy(files map[string]string) {
 	}
 }
 
-// runDeployments reports Deployments as available: it takes the place of Kubernetes'
-// Deployment controller and of the nodes.
-func (f *fleet) runDeployments() {
-	f.t.Helper()
-	var all appsv1.DeploymentList
-	if err := f.admin.List(f.t.Context(), &all); err != nil {
-		f.t.Fatal(err)
-	}
-	for i := range all.Items {
-		d := &all.Items[i]
-		if d.Status.ObservedGeneration == d.Generation {
-			continue
-		}
-		d.Status = appsv1.DeploymentStatus{
-			ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas, UpdatedReplicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas, AvailableReplicas: *d.Spec.Replicas,
-			Conditions: []appsv1.DeploymentCondition{
-				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
-				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
-			},
-		}
-		_ = f.admin.Status().Update(f.t.Context(), d) // tried again while it is waited for
-	}
-}
-
 // settled waits until both Applications are Synced and Healthy.
 func (f *fleet) settled() {
 	f.t.Helper()
 	for _, name := range both {
 		f.Eventually(name+" is Synced and Healthy", func() string {
-			f.runDeployments()
+			if err := controlplane.RunDeployments(f.t.Context(), f.admin); err != nil {
+				return err.Error()
+			}
 			app := f.Get(name)
 			if app.Status.Sync.Status != "Synced" || app.Status.Health.Status != "Healthy" || app.Operation != nil || len(app.Status.Conditions) > 0 {
 				return fmt.Sprintf("%+v", app.Status)
@@ -240,7 +220,9 @@ func (f *fleet) judges() {
 				f.report(name, c.phase, c.message)
 			}
 			f.Eventually(fmt.Sprintf("the AgentBuild of %s, %q, is %s", name, c.phase, c.health), func() string {
-				f.runDeployments()
+				if err := controlplane.RunDeployments(f.t.Context(), f.admin); err != nil {
+					return err.Error()
+				}
 				if c.phase == api.PhaseBuilding { // another message of the same health waits for a refresh
 					f.Refresh(false, name)
 				}

@@ -111,7 +111,9 @@ func (w *world) kustomization(name string) *unstructured.Unstructured {
 func (w *world) applied(name string) *unstructured.Unstructured {
 	w.Helper()
 	w.eventually("Flux applies "+name, func() string {
-		w.runDeployments()
+		if err := controlplane.RunDeployments(w.Context(), w, client.InNamespace(w.namespace)); err != nil {
+			return err.Error()
+		}
 		k, want := w.kustomization(name), w.published(name)["revision"]
 		revision, _, _ := unstructured.NestedString(k.Object, "status", "lastAppliedRevision")
 		conditions, _, _ := unstructured.NestedSlice(k.Object, "status", "conditions")
@@ -126,28 +128,6 @@ func (w *world) applied(name string) *unstructured.Unstructured {
 		return ""
 	})
 	return w.kustomization(name)
-}
-
-// runDeployments reports Deployments as available, since no cluster runs them.
-func (w *world) runDeployments() {
-	var all appsv1.DeploymentList
-	if err := w.List(w.Context(), &all, client.InNamespace(w.namespace)); err != nil {
-		return
-	}
-	for i := range all.Items {
-		d := &all.Items[i]
-		if d.Status.ObservedGeneration == d.Generation {
-			continue
-		}
-		d.Status = appsv1.DeploymentStatus{
-			ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas, UpdatedReplicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas, AvailableReplicas: *d.Spec.Replicas,
-			Conditions: []appsv1.DeploymentCondition{
-				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
-				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
-			},
-		}
-		_ = w.Status().Update(w.Context(), d) // tried again while it is waited for
-	}
 }
 
 // wiring makes sure that the API server takes what init writes for hosts, without
