@@ -34,18 +34,24 @@ type archive struct {
 	Files []string
 }
 
-// The hooks of .goreleaser.yaml make what its archives ship, and the names in it lead
-// to one another and to files.
-func TestReleaseFiles(t *testing.T) {
-	t.Parallel()
+// goreleaser is .goreleaser.yaml.
+func goreleaser(t *testing.T) (config releaser) {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, ".goreleaser.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var config releaser
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
+	return config
+}
+
+// The hooks of .goreleaser.yaml make what its archives ship, and the names in it lead
+// to one another and to files.
+func TestReleaseFiles(t *testing.T) {
+	t.Parallel()
+	config := goreleaser(t)
 	dir := prepared(t, config.Before.Hooks)
 
 	var builds, binaries, archives []string
@@ -120,14 +126,7 @@ type fluxPlugin struct {
 // and the name of the program in them.
 func TestFluxPluginManifest(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, ".goreleaser.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config releaser
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
+	config := goreleaser(t)
 	i := slices.IndexFunc(config.Archives, func(a archive) bool { return a.ID == "kubectl-armature" })
 	if i < 0 {
 		t.Fatal("no archive is kubectl-armature")
