@@ -480,22 +480,3 @@ func (r *Reconciler) finalize(ctx context.Context, s *seen) error {
 	}
 	return release(ctx, r.Client, s.build, s.group)
 }
-
-// confirmMissing asks the API server for a run that the cache lacks, since the
-// cache may be behind.
-func (r *Reconciler) confirmMissing(ctx context.Context, s *seen, v verdict) (verdict, error) {
-	name := s.build.Status.PipelineRunName
-	have := metadataOf("tekton.dev/v1", "PipelineRun")
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.build.Namespace, Name: name}, have)
-	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return v, fmt.Errorf("looking for run %s: %w", name, err)
-	case err != nil || s.build.Status.PipelineRunUID != "" && have.UID != s.build.Status.PipelineRunUID:
-		v.phase, v.reason = api.PhaseFailed, api.ReasonRunDeleted
-		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
-	case !r.proven(have, s.build.UID) || !metav1.IsControlledBy(have, s.build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
-		v.phase, v.reason = api.PhaseFailed, api.ReasonRunForeign
-		v.message = fmt.Sprintf("somebody else changed run %s, so its result does not count; start again with `armature build rerun %s`", name, s.build.Name)
-	}
-	return v, nil
-}
