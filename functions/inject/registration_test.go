@@ -55,7 +55,8 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // the sleep that it waited for
+				// The sleep that the script waited for may outlive it, and may have ended.
+				if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 					t.Error(err)
 				}
 			})
