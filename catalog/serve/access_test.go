@@ -58,7 +58,7 @@ func (v *reviewer) wait() {
 	v.mu.Unlock()
 	select {
 	case <-v.enough:
-	case <-time.After(5 * time.Second): // one after the other, then
+	case <-time.After(30 * time.Second): // one after the other, then
 	}
 	v.mu.Lock()
 	v.now--

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ import (
 //	octal FILE TEXT       writes text in which \377 and the like are bytes
 //	workloads FOLDER N    writes N files of a workload each
 //	interrupt FILE CMD…   runs a command, sends it SIGINT once FILE is there
-//	                      (or at once for -), and expects it to fail
+//	                      (or, for -, once it reads its input), and expects it to fail
 //	mode MODE FILE        changes permissions
 func TestStories(t *testing.T) {
 	bin, homes := filepath.Dir(buildArmature(t).file), t.TempDir()
@@ -84,10 +85,10 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	cmd.Dir = ts.Getenv("WORK")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	_, err = cmd.StdinPipe() // open until the command ends: it waits for more
+	stdin, err := cmd.StdinPipe() // open until the command ends: it waits for more
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	for deadline := time.Now().Add(10 * time.Second); args[0] != "-"; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); args[0] != "-"; time.Sleep(time.Millisecond) {
 		if found, _ := filepath.Glob(ts.MkAbs(args[0])); len(found) > 0 {
 			break
 		}
@@ -96,7 +97,9 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	if args[0] == "-" {
-		time.Sleep(time.Second) // until it listens to signals, also on a busy machine
+		// No pipe holds that much: once it is written, the command reads, and listens to signals.
+		_, err := stdin.Write(bytes.Repeat([]byte("# comment\n"), 1<<17))
+		ts.Check(err)
 	}
 	ts.Check(cmd.Process.Signal(syscall.SIGINT))
 	done := make(chan error, 1)
@@ -106,7 +109,7 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 		if err == nil {
 			ts.Fatalf("the command succeeded")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		ts.Check(cmd.Process.Kill())
 		ts.Fatalf("the command does not end")
 	}
