@@ -182,10 +182,12 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 		if err != nil {
 			return nil, err
 		}
-		forge = hydrate.ForgeOf(remote)
+		if forge = hydrate.ForgeOf(remote); forge == "" {
+			return nil, usageError{fmt.Errorf("--pull-request: name what the remote origin is on with --forge: %s", strings.Join(names, ", "))}
+		}
 	}
 	if !slices.Contains(names, forge) {
-		return nil, usageError{fmt.Errorf("--pull-request: name what the remote origin is on with --forge: %s", strings.Join(names, ", "))}
+		return nil, usageError{fmt.Errorf("unknown --forge %q: use one of %s", forge, strings.Join(names, ", "))}
 	}
 	token := os.Getenv(variables[forge])
 	if token == "" {
