@@ -273,6 +273,26 @@ type Attestation struct {
 	// SBOMDigest is of the document as the step wrote it.
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
+	// Policy is what the platform's policy thinks of the image. Omitted, the controller
+	// has no policy.
+	// +optional
+	Policy *PolicyVerdict `json:"policy,omitempty"`
+}
+
+// PolicyVerdict is the controller's judgement of an attested image by the platform's
+// VerifyPolicy. An image that is accepted has a verification summary.
+type PolicyVerdict struct {
+	// Policy is the ConfigMap, as NAMESPACE/NAME.
+	Policy string `json:"policy"`
+	// PolicyDigest is of its policy.yaml.
+	PolicyDigest string `json:"policyDigest"`
+	// Summary is where cosign's tag format has the summary. A Sigstore bundle of the same
+	// refers to the image. Omitted, the image is refused.
+	// +optional
+	Summary string `json:"summary,omitempty"`
+	// Refusal says why the image is refused.
+	// +optional
+	Refusal string `json:"refusal,omitempty"`
 }
 
 // SourceStatus is the revision that was built.

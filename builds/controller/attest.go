@@ -84,7 +84,7 @@ func setAttested(v verdict, reason string, status *api.AgentBuildStatus, set fun
 	case v.refused:
 		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
 	case a != nil && a.RunUID == run.UID:
-		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed", signedThings(a), a.BuilderID))
+		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
 	case v.attest, !run.succeeded():
 		set(api.ConditionAttested, metav1.ConditionUnknown, reason, status.Message)
 	}
@@ -95,6 +95,17 @@ func signedThings(a *api.Attestation) string {
 		return "the image and its provenance"
 	}
 	return "the image, its SBOM and its provenance"
+}
+
+// judged says what the platform's policy thinks of an image.
+func judged(v *api.PolicyVerdict) string {
+	switch {
+	case v == nil:
+		return ""
+	case v.Refusal != "":
+		return fmt.Sprintf("; the policy %s refuses the image: %s", v.Policy, v.Refusal)
+	}
+	return fmt.Sprintf("; the policy %s accepts the image", v.Policy)
 }
 
 // attest a run, or look what came of it.
@@ -141,6 +152,10 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 		PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return append([]byte{}, secret.Data[passwordField]...), nil },
 		Keychain: login, Transport: oci.TransportTo(r.git.dial),
 	}
+	policy, err := r.summaryPolicy(ctx, to)
+	if err != nil {
+		return none, err
+	}
 	artifact, err := r.inRegistry(ctx, observed.Build, built, to)
 	if err != nil {
 		return none, err
@@ -164,27 +179,35 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	if err := session.Attest(ctx, artifact, sign.PredicateType, built.Provenance); err != nil {
 		return none, registryFault(observed.Build, artifact, err)
 	}
-	return attestation(uid, built, artifact, materials)
+	verdict, err := r.summarize(ctx, observed.Build, session, artifact, policy)
+	if err != nil {
+		return none, err
+	}
+	return attestation(uid, built, artifact, materials, verdict)
 }
 
 // attestation is what status says of what was signed.
-func attestation(run types.UID, built *attest.Built, artifact name.Digest, materials *bill) (api.Attestation, error) {
+func attestation(run types.UID, built *attest.Built, artifact name.Digest, materials *bill, verdict *api.PolicyVerdict) (api.Attestation, error) {
 	text, err := json.Marshal(built.Provenance)
 	if err != nil {
 		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	tag := func(d name.Digest) string {
-		return d.Context().Name() + ":" + strings.Replace(d.DigestStr(), ":", "-", 1)
-	}
 	out := api.Attestation{
 		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
-		Signature: tag(artifact) + ".sig", Provenance: tag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+		Signature: attachedTag(artifact) + ".sig", Provenance: attachedTag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+		Policy: verdict,
 	}
 	if materials != nil {
-		out.SBOM, out.SBOMDigest = tag(materials.of)+".att", built.SBOM
+		out.SBOM, out.SBOMDigest = attachedTag(materials.of)+".att", built.SBOM
 	}
 	return out, nil
+}
+
+// attachedTag is where cosign's tag format has what is attached to an image, less the
+// suffix .sig or .att.
+func attachedTag(d name.Digest) string {
+	return d.Context().Name() + ":" + strings.Replace(d.DigestStr(), ":", "-", 1)
 }
 
 // observeRun reads from the API server what concerns a run.

@@ -74,6 +74,9 @@ type Options struct {
 	// AttestKey names the Secret in Namespace with the key that attests, as cosign makes
 	// it; empty means armature-attest-key.
 	AttestKey string
+	// SummaryPolicy names the ConfigMap in Namespace with the VerifyPolicy by which attested
+	// images get a verification summary; empty means that none does.
+	SummaryPolicy string
 	// Dial opens connections to Git servers and registries. It refuses with ErrForbiddenAddress
 	// those that tenants may not have asked. It must be set.
 	Dial Dial
@@ -200,7 +203,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), WaitForChains: o.WaitForChains, LogLines: o.LogLines,
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)

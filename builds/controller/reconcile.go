@@ -61,6 +61,9 @@ type Reconciler struct {
 	RunKey []byte
 	// AttestKey is the Secret in Namespace with the key that attests.
 	AttestKey string
+	// SummaryPolicy is the ConfigMap in Namespace with the policy by which attested images
+	// get a summary; empty means none.
+	SummaryPolicy string
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// LogLines of a failed step that status keeps; zero keeps none.

@@ -130,6 +130,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "Secret in the controller's namespace with the key that attests, as cosign generate-key-pair makes it")
+	f.StringVar(&o.SummaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
@@ -154,6 +155,9 @@ func check(o controller.Options) error {
 	}
 	if len(validation.IsDNS1123Subdomain(o.AttestKey)) > 0 {
 		return fmt.Errorf("--attest-key %q is not the name of a Secret", o.AttestKey)
+	}
+	if o.SummaryPolicy != "" && len(validation.IsDNS1123Subdomain(o.SummaryPolicy)) > 0 {
+		return fmt.Errorf("--summary-policy %q is not the name of a ConfigMap", o.SummaryPolicy)
 	}
 	switch s := o.Settings; {
 	case s.CreateServiceAccount && s.ServiceAccountName == "":

@@ -124,12 +124,12 @@ func (b *Builds) Check() error {
 	return nil
 }
 
-// built judges the attestations of one signer, and gives the level of the builder
-// and its provenance.
-func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time) (int, *Provenance, error) {
+// built judges the attestations of one signer. It sets the level of the builder, its
+// provenance, and what the verdict rests on.
+func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time, v *Verified) error {
 	statements, err := t.attested(ctx, e, PredicateType)
 	if err != nil {
-		return 0, nil, fmt.Errorf("provenance: %w", err)
+		return fmt.Errorf("provenance: %w", err)
 	}
 	var reasons []error
 	for _, s := range statements {
@@ -138,12 +138,11 @@ func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time)
 			reasons = append(reasons, err)
 			continue
 		}
-		if err := t.contents(ctx, e, b); err != nil {
-			return 0, nil, err
-		}
-		return level, made, nil
+		v.Level, v.Provenance = &level, made
+		v.rests(s)
+		return t.contents(ctx, e, b, v)
 	}
-	return 0, nil, fmt.Errorf("provenance: %w", errors.Join(reasons...))
+	return fmt.Errorf("provenance: %w", errors.Join(reasons...))
 }
 
 // judge compares a provenance with what is demanded.
@@ -319,13 +318,16 @@ func splitSource(uri string) (repository, ref string) {
 }
 
 // contents judges what an image is made of.
-func (t trust) contents(ctx context.Context, e *evidence, b *Builds) error {
+func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified) error {
 	if b.SBOM {
-		if _, err := t.attested(ctx, e, SPDXType); err != nil {
-			if _, other := t.attested(ctx, e, CycloneDXType); other != nil {
+		bills, err := t.attested(ctx, e, SPDXType)
+		if err != nil {
+			var other error
+			if bills, other = t.attested(ctx, e, CycloneDXType); other != nil {
 				return fmt.Errorf("bill of materials: %w", errors.Join(err, other))
 			}
 		}
+		v.rests(bills[0])
 	}
 	if b.MaxSeverity == "" {
 		return nil
@@ -338,6 +340,7 @@ func (t trust) contents(ctx context.Context, e *evidence, b *Builds) error {
 		if err := judgeScan(s.Predicate, b.MaxSeverity); err != nil {
 			return fmt.Errorf("vulnerabilities: %w", err)
 		}
+		v.rests(s)
 	}
 	return nil
 }

@@ -349,6 +349,8 @@ type statement struct {
 	Subject       []subject       `json:"subject"`
 	PredicateType string          `json:"predicateType"`
 	Predicate     json.RawMessage `json:"predicate,omitempty"`
+
+	place string // where the registry has it, REPOSITORY@DIGEST
 }
 
 type subject struct {

@@ -18,11 +18,13 @@ const SummaryType = "https://slsa.dev/verification_summary/v1"
 // Summary says that an artifact satisfies a policy. There is no time in it: the same
 // verdict is attached once.
 type Summary struct {
-	Verifier           Builder       `json:"verifier"`
-	ResourceURI        string        `json:"resourceUri"`
-	Policy             SummaryPolicy `json:"policy"`
-	VerificationResult string        `json:"verificationResult"`
-	VerifiedLevels     []string      `json:"verifiedLevels"`
+	Verifier    Builder       `json:"verifier"`
+	ResourceURI string        `json:"resourceUri"`
+	Policy      SummaryPolicy `json:"policy"`
+	// InputAttestations are those that the verdict rests on.
+	InputAttestations  []ResourceDescriptor `json:"inputAttestations,omitempty"`
+	VerificationResult string               `json:"verificationResult"`
+	VerifiedLevels     []string             `json:"verifiedLevels"`
 }
 
 // SummaryPolicy names a policy, and its content by the digest.
@@ -47,7 +49,7 @@ func NewSummary(v Verified, p Policy) (Summary, error) {
 	return Summary{
 		Verifier:    Builder{ID: keys.Builder, Version: map[string]string{"armature": version.String()}},
 		ResourceURI: v.Ref, Policy: SummaryPolicy{"urn:armature:verify-policy:" + p.Name, map[string]string{algorithm: hex}},
-		VerificationResult: "PASSED", VerifiedLevels: []string{level},
+		InputAttestations: v.Attestations, VerificationResult: "PASSED", VerifiedLevels: []string{level},
 	}, nil
 }
 

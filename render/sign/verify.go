@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -25,6 +26,18 @@ type Verified struct {
 	// Level is the SLSA build level of the builder, as the policy says, nil where it
 	// makes no demand of builds.
 	Level *int `json:"level,omitempty"`
+	// Attestations are those that the verdict rests on, as blobs or manifests of the
+	// registry: their URI is REPOSITORY@DIGEST.
+	Attestations []ResourceDescriptor `json:"attestations,omitempty"`
+}
+
+// rests adds attestations to those that the verdict rests on.
+func (v *Verified) rests(on ...statement) {
+	for _, s := range on {
+		_, digest, _ := strings.Cut(s.place, "@")
+		algorithm, hex, _ := strings.Cut(digest, ":")
+		v.Attestations = append(v.Attestations, ResourceDescriptor{URI: s.place, Digest: map[string]string{algorithm: hex}})
+	}
 }
 
 // Verify checks that a policy accepts an artifact, by what is attached to it in
@@ -64,11 +77,9 @@ func (t trust) verify(ctx context.Context, e *evidence, p Policy) (Verified, err
 		return Verified{}, fmt.Errorf("signature: %w", err)
 	}
 	if p.Builds != nil {
-		level, made, err := t.built(ctx, e, p.Builds, time.Now())
-		if err != nil {
+		if err := t.built(ctx, e, p.Builds, time.Now(), &verified); err != nil {
 			return Verified{}, err
 		}
-		verified.Level, verified.Provenance = &level, made
 		return verified, nil
 	}
 	if !p.Provenance {
@@ -81,6 +92,7 @@ func (t trust) verify(ctx context.Context, e *evidence, p Policy) (Verified, err
 	if err := json.Unmarshal(statements[0].Predicate, &verified.Provenance); err != nil {
 		return Verified{}, fmt.Errorf("provenance: %w", err)
 	}
+	verified.rests(statements[0])
 	return verified, nil
 }
 
@@ -204,5 +216,6 @@ func (e *evidence) stated(a attached, predicateType string) (statement, error) {
 	case !s.about(e.hash):
 		return statement{}, fmt.Errorf("it is not about %s", e.hash)
 	}
+	s.place = a.place
 	return s, nil
 }
