@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
@@ -47,12 +48,13 @@ func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	if !info.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("the layout's blob %s is not a regular file", digest)
 	}
-	file, err := s.root.Open(name)
+	// Without waiting: a pipe may have taken its place, and would wait for a writer.
+	file, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening a blob of the layout: %w", err)
 	}
 	opened, err := file.Stat()
-	if err == nil && !os.SameFile(info, opened) {
+	if err == nil && (!opened.Mode().IsRegular() || !os.SameFile(info, opened)) {
 		err = fmt.Errorf("the layout's blob %s was replaced while it was opened", digest)
 	}
 	if err != nil {

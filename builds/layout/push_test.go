@@ -2,11 +2,14 @@ package layout_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -204,4 +207,57 @@ func TestPushRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pipe that takes a blob's place between two looks at it keeps nobody waiting: who
+// pushes would stand still until the run's timeout.
+func TestPushWaitsForNoPipe(t *testing.T) {
+	written, image, _ := written(t)
+	dir, aside := t.TempDir(), t.TempDir()
+	must(t, os.Rename(written, filepath.Join(dir, "linux-riscv64"))) // for which the image is not, so that nothing is pushed
+	manifest := blob(filepath.Join(dir, "linux-riscv64"), image)
+	regular, pipe, next := filepath.Join(aside, "regular"), filepath.Join(aside, "pipe"), filepath.Join(aside, "next")
+	must(t, os.Rename(manifest, regular))
+	must(t, os.Link(regular, manifest))
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			for _, file := range []string{pipe, regular} { // each takes its place at once
+				if err := errors.Join(os.Link(file, next), os.Rename(next, manifest)); err != nil {
+					stopped <- err
+					return
+				}
+			}
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+		}
+	}()
+	ended := make(chan int, 1)
+	go func() {
+		replaced := 0
+		defer func() { ended <- replaced }()
+		for begun := time.Now(); replaced < 3 && time.Since(begun) < time.Minute; {
+			_, err := layout.Push{Dir: dir, Digests: []string{image}, Platforms: []string{"linux/riscv64"}, Image: "registry.invalid/team/weather:v1"}.Run(t.Context())
+			switch {
+			case err == nil:
+				t.Error("an image for another platform is pushed")
+				return
+			case strings.Contains(err.Error(), "was replaced"):
+				replaced++
+			}
+		}
+	}()
+	select {
+	case replaced := <-ended:
+		t.Logf("the blob was replaced at the right moment %d times", replaced)
+	case <-time.After(2 * time.Minute):
+		t.Error("it waits for a pipe")
+	}
+	close(stop)
+	must(t, <-stopped)
 }
