@@ -21,8 +21,9 @@ type verdict struct {
 	ref string
 	// attest the run, which succeeded: until then its image does not count.
 	attest bool
-	// cancel is the run to stop, or nil.
+	// cancel is the run to stop, or nil, and lost the pod that it is stopped for, or nil.
 	cancel *run
+	lost   *lostPod
 	// missing: status speaks of a run under way that is not to be seen.
 	missing bool
 	// ignore today's inputs for good (onChange: Ignore).
@@ -86,6 +87,9 @@ func decide(s *seen) verdict {
 		v.message = fmt.Sprintf("run %s is under way", active.Name)
 		if active.cancelAsked() {
 			v.message = fmt.Sprintf("stopping run %s", active.Name)
+			if active.lost != nil {
+				v.message += ": " + active.lost.Message
+			}
 		}
 		switch {
 		case v.ignore || ignored(s):
@@ -133,6 +137,9 @@ func decide(s *seen) verdict {
 	default:
 		v.phase, v.reason = api.PhaseFailed, api.ReasonFailed
 		v.message = last.condition().Message
+		if last.lost != nil {
+			v.message = last.lost.Message
+		}
 		if !spec.Cancel {
 			v.retry(s, last)
 		}

@@ -87,6 +87,9 @@ type Options struct {
 	// all builds and of those of one namespace; further ones wait in a queue. Zero is
 	// unlimited. Where one is set, an annotation may lower a namespace's.
 	MaxRunning, MaxRunningPerNamespace int
+	// LostAfter is how long Tekton has to notice that it lost a pod, before the run is
+	// stopped; zero means one minute.
+	LostAfter time.Duration
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 	Log      logr.Logger
@@ -203,7 +206,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, WaitForChains: o.WaitForChains, LogLines: o.LogLines,
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, WaitForChains: o.WaitForChains, LogLines: o.LogLines, lostAfter: cmp.Or(o.LostAfter, defaultLostAfter),
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/ssa"
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +68,8 @@ type Reconciler struct {
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 
+	lostAfter time.Duration // a pod has to be lost before its run is stopped
+
 	metrics  *metrics
 	texts    texts
 	git      resolver
@@ -120,6 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, err
 		}
 	}
+	v = r.lookForLost(ctx, s, v)
 	done, err := r.act(ctx, s, v)
 	var later *notYet
 	if errors.As(err, &later) {
@@ -174,7 +176,7 @@ type outcome struct {
 func (r *Reconciler) act(ctx context.Context, s *seen, v verdict) (outcome, error) {
 	switch {
 	case v.cancel != nil:
-		return outcome{problem: v.problem}, r.cancel(ctx, v.cancel)
+		return outcome{problem: v.problem}, r.cancel(ctx, v.cancel, v.lost)
 	case v.start != "":
 		return r.start(ctx, s, v)
 	case v.attest:
@@ -434,16 +436,6 @@ func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
 }
 
 func configMapMetadata() *metav1.PartialObjectMetadata { return metadataOf("v1", "ConfigMap") }
-
-// cancel a run the gentle way: its finally tasks still run.
-func (r *Reconciler) cancel(ctx context.Context, run *run) error {
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"`+tektonv1.PipelineRunSpecStatusCancelledRunFinally+`"}}`))
-	target := &PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
-	if err := r.Client.Patch(ctx, target, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cancelling run %s: %w", run.Name, err)
-	}
-	return nil
-}
 
 // deleteRun deletes exactly this run, unless Chains still has to sign it.
 func (r *Reconciler) deleteRun(ctx context.Context, run run) error {

@@ -96,7 +96,7 @@ func slimRun(in any) (any, error) {
 	}
 	pr.ManagedFields = nil
 	annotations := map[string]string{}
-	for _, key := range append(slices.Clone(compose.RunAnnotations), chainsSigned) {
+	for _, key := range append(slices.Clone(compose.RunAnnotations), chainsSigned, keys.AnnotationLost) {
 		if v, ok := pr.Annotations[key]; ok {
 			annotations[key] = v
 		}
@@ -117,6 +117,8 @@ type run struct {
 	trigger api.Trigger
 	// verified are the policies that the commit satisfies.
 	verified []api.SourceVerification
+	// lost is the pod that the controller stopped the run for, or nil.
+	lost *lostPod
 }
 
 func readRun(pr *PipelineRun) run {
@@ -133,6 +135,7 @@ func readRun(pr *PipelineRun) run {
 	return run{
 		PipelineRun: pr,
 		verified:    verified,
+		lost:        readLost(a[keys.AnnotationLost]),
 		inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec], TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
 			SourceHash: a[keys.AnnotationSource], Commit: a[keys.AnnotationCommit]},
 		attempt: count(keys.AnnotationAttempt),
@@ -153,10 +156,11 @@ func (r run) done() bool {
 
 func (r run) succeeded() bool { return r.condition().IsTrue() }
 
-// cancelled reports whether somebody stopped the run, which is not a failure.
+// cancelled reports whether somebody stopped the run, which is not a failure, as it is
+// where the controller stopped it for a pod that was lost.
 func (r run) cancelled() bool {
 	c := r.condition()
-	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String()
+	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String() && r.lost == nil
 }
 
 // cancelAsked reports whether somebody cancelled the run. One that waits until a queue

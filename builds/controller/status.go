@@ -313,6 +313,9 @@ func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 
 // failure is where and why a run failed, with the last lines of the step.
 func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRun) *api.FailureDetails {
+	if run.lost != nil {
+		return run.lost.failure()
+	}
 	c := run.condition()
 	d := &api.FailureDetails{Reason: api.ReasonFailed, Message: clip(c.Message)}
 	if c.Reason == tektonv1.PipelineRunReasonTimedOut.String() {

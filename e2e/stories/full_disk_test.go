@@ -15,7 +15,8 @@ import (
 )
 
 // A build fills its disk. Where the namespace has a LimitRange for that, as docs/builds.md
-// has it, the kubelet ends its pod, and it leaves no image. A build beside it succeeds.
+// has it, the kubelet ends its pod, and it leaves no image: the build fails, and is not tried
+// again, since it would fill its disk again. A build beside it succeeds.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
@@ -35,6 +36,7 @@ metadata: {name: NAME}
 spec:
   mode: dev
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  retries: {limit: 1, backoff: 1s}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}, {name: MEGABYTES, value: "SIZE"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
@@ -54,11 +56,13 @@ spec:
 		return nil
 	})
 	s.succeeded(t, "modest")
-	// Tekton 1.15.1 does not notice that the pod is gone.
-	s.edit(t, "greedy", func(build *api.AgentBuild) { build.Spec.Cancel = true })
+	// Tekton 1.15.1 does not notice that the pod is gone, and the controller does.
 	greedy := s.finished(t, "greedy")
-	if greedy.Status.Phase == api.PhaseSucceeded || greedy.Status.BuiltImage != "" {
-		t.Errorf("it ended %s with image %q", greedy.Status.Phase, greedy.Status.BuiltImage)
+	if greedy.Status.Phase != api.PhaseFailed || greedy.Status.BuiltImage != "" || greedy.Status.Attempt != 1 {
+		t.Errorf("attempt %d ended %s with image %q", greedy.Status.Attempt, greedy.Status.Phase, greedy.Status.BuiltImage)
+	}
+	if d := greedy.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != "" || d.Task != "kaniko-build" {
+		t.Errorf("the failure is %+v", d)
 	}
 	if _, err := remote.Head(reference(t, s.info.HostRegistry+"/"+s.namespace+"/greedy:v1")); err == nil {
 		t.Error("its image was pushed")

@@ -91,6 +91,9 @@ const (
 	AnnotationPipelineDigest = Own + "pipeline-digest"
 	// AnnotationProof holds what only the controller can make of the others.
 	AnnotationProof = Own + "proof"
+	// AnnotationLost says in JSON which pod of a run was lost, where the controller stopped
+	// the run for that.
+	AnnotationLost = Own + "lost-pod"
 	// AnnotationMaxRunning on a Namespace lowers how many of its builds run at once.
 	AnnotationMaxRunning = Own + "max-running"
 	// LabelCredentials on a Secret says which purpose it serves.
