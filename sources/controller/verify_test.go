@@ -37,9 +37,9 @@ type signed struct {
 }
 
 // registry starts one. While held is not nil, it answers when held is closed.
-func (w *world) registry(held <-chan struct{}) *signed {
+func (w *world) registry(held <-chan struct{}, options ...registry.Option) *signed {
 	w.Helper()
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	handler := registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if held != nil {
 			select {
