@@ -5,8 +5,13 @@ test-builds: controlplane ## Test AgentBuilds against a real API server
 	go test ./builds/... ./cmd/armature-controller/... ./cmd/armature/...
 
 .PHONY: bench-builds
-bench-builds: controlplane ## Print what the build controller costs, as one table
+bench-builds: controlplane ## Print what the build controller costs and, where a cluster can run, how long builds take on one
 	go test -run '^$$' -bench Builds -benchtime 1x -timeout 30m ./builds/controller
+	@if why=$$(e2e/can.sh); then \
+		e2e/run.sh -bench Builds -benchtime 1x && $(MAKE) --no-print-directory cluster-down; \
+	else \
+		echo "builds on a cluster were not measured: $$why"; \
+	fi
 
 .PHONY: generate-builds
 generate-builds: ## Write the deep copies and the CRD of AgentBuild, and the goldens

@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh brings up a cluster, unless E2E_KUBECONFIG names one, plays the stories
-# on it, and says where the time went. -run and other flags go to go test.
+# on it, and says where the time went. -run and other flags go to go test; with
+# -bench it plays no story.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache
@@ -15,6 +16,7 @@ timed() {
 	return $status
 }
 stories() { go test -json -count=1 -parallel=8 -timeout=45m ./e2e/stories "$@" | "$cache/bin/report"; }
+case " $* " in *" -bench "*) stories() { go test -count=1 -run='^$' -timeout=60m ./e2e/stories "$@"; } ;; esac
 
 timed "our commands" make --no-print-directory e2e-commands
 if [ -z "${E2E_KUBECONFIG:-}" ]; then

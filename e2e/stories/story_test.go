@@ -50,7 +50,7 @@ type story struct {
 
 // newStory gives a story its own namespace. Its labels are what people put on
 // theirs, such as the level of Pod Security.
-func newStory(t *testing.T, labels map[string]string) *story {
+func newStory(t testing.TB, labels map[string]string) *story {
 	t.Helper()
 	path := os.Getenv("E2E_KUBECONFIG")
 	if path == "" {
@@ -91,7 +91,7 @@ func newStory(t *testing.T, labels map[string]string) *story {
 
 // apply makes what the manifests say, where ${namespace}, ${git}, ${registry} and
 // the like are replaced by the story's own.
-func (s *story) apply(t *testing.T, manifests string) {
+func (s *story) apply(t testing.TB, manifests string) {
 	t.Helper()
 	values := map[string]string{
 		"namespace": s.namespace, "git": s.info.GitHTTP, "gitSSH": s.info.GitSSH,
@@ -112,14 +112,14 @@ func (s *story) apply(t *testing.T, manifests string) {
 	s.applyObjects(t, objects)
 }
 
-func readObjects(t *testing.T, manifests []byte) []*unstructured.Unstructured {
+func readObjects(t testing.TB, manifests []byte) []*unstructured.Unstructured {
 	t.Helper()
 	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
 	must(t, err)
 	return objects
 }
 
-func (s *story) applyObjects(t *testing.T, objects []*unstructured.Unstructured) {
+func (s *story) applyObjects(t testing.TB, objects []*unstructured.Unstructured) {
 	t.Helper()
 	poller := polling.NewStatusPoller(s.Client, s.RESTMapper(), polling.Options{})
 	manager := ssa.NewResourceManager(s.Client, poller, ssa.Owner{Field: "story", Group: "story.armature.dev"})
@@ -128,12 +128,12 @@ func (s *story) applyObjects(t *testing.T, objects []*unstructured.Unstructured)
 }
 
 // armature runs the command, or kubectl does, and returns what it prints.
-func armature(t *testing.T, args ...string) []byte { return run(t, nil, "armature", args...) }
-func kubectl(t *testing.T, in []byte, args ...string) []byte {
+func armature(t testing.TB, args ...string) []byte { return run(t, nil, "armature", args...) }
+func kubectl(t testing.TB, in []byte, args ...string) []byte {
 	return run(t, in, "kubectl", args...)
 }
 
-func run(t *testing.T, in []byte, program string, args ...string) []byte {
+func run(t testing.TB, in []byte, program string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = bytes.NewReader(in)
@@ -148,7 +148,7 @@ func run(t *testing.T, in []byte, program string, args ...string) []byte {
 }
 
 // installed makes sure that the controller runs for the whole cluster.
-func (s *story) installed(t *testing.T) {
+func (s *story) installed(t testing.TB) {
 	t.Helper()
 	theInstallation.Lock()
 	defer theInstallation.Unlock()
@@ -167,14 +167,14 @@ var theInstallation struct {
 
 // install puts the controller into a namespace as users do: with the shipped
 // manifests and RBAC, and the image that was just built.
-func (s *story) install(t *testing.T, namespace string, mode ...string) {
+func (s *story) install(t testing.TB, namespace string, mode ...string) {
 	t.Helper()
 	s.applyObjects(t, s.installation(t, namespace, mode...))
 	s.available(t, namespace, "armature-controller")
 }
 
 // available waits until a Deployment of a controller runs as it is.
-func (s *story) available(t *testing.T, namespace, name string) {
+func (s *story) available(t testing.TB, namespace, name string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, name+" is available", func(ctx context.Context) error {
 		var controller appsv1.Deployment
@@ -189,7 +189,7 @@ func (s *story) available(t *testing.T, namespace, name string) {
 }
 
 // installation is what `armature install` prints.
-func (s *story) installation(t *testing.T, namespace string, mode ...string) []*unstructured.Unstructured {
+func (s *story) installation(t testing.TB, namespace string, mode ...string) []*unstructured.Unstructured {
 	t.Helper()
 	return readObjects(t, armature(t, s.installArguments(namespace, mode...)...))
 }
@@ -202,7 +202,7 @@ func (s *story) installArguments(namespace string, mode ...string) []string {
 }
 
 // secret makes one.
-func (s *story) secret(t *testing.T, name string, kind corev1.SecretType, data map[string]string) {
+func (s *story) secret(t testing.TB, name string, kind corev1.SecretType, data map[string]string) {
 	t.Helper()
 	must(t, s.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Type: kind, StringData: data,
@@ -210,7 +210,7 @@ func (s *story) secret(t *testing.T, name string, kind corev1.SecretType, data m
 }
 
 // finished waits for the end of a build, good or bad.
-func (s *story) finished(t *testing.T, name string) *api.AgentBuild {
+func (s *story) finished(t testing.TB, name string) *api.AgentBuild {
 	t.Helper()
 	build := &api.AgentBuild{}
 	eventually(t, 20*time.Minute, "build "+name+" ends", func(ctx context.Context) error {
@@ -226,7 +226,7 @@ func (s *story) finished(t *testing.T, name string) *api.AgentBuild {
 }
 
 // succeeded is finished for a build that has to succeed.
-func (s *story) succeeded(t *testing.T, name string) *api.AgentBuild {
+func (s *story) succeeded(t testing.TB, name string) *api.AgentBuild {
 	t.Helper()
 	build := s.finished(t, name)
 	if build.Status.Phase != api.PhaseSucceeded {
@@ -236,7 +236,7 @@ func (s *story) succeeded(t *testing.T, name string) *api.AgentBuild {
 }
 
 // failed says how, for a build that has to fail without an image, at that step.
-func (s *story) failed(t *testing.T, build *api.AgentBuild, task, step string) *api.FailureDetails {
+func (s *story) failed(t testing.TB, build *api.AgentBuild, task, step string) *api.FailureDetails {
 	t.Helper()
 	if build.Status.Phase != api.PhaseFailed || build.Status.BuiltImage != "" {
 		t.Fatalf("build %s ended %s with image %q, want it failed without one", build.Name, build.Status.Phase, build.Status.BuiltImage)
@@ -262,7 +262,7 @@ func (s *story) log(ctx context.Context, pod, container string) (string, error) 
 }
 
 // says waits until the container agent of a pod has written just that.
-func (s *story) says(t *testing.T, pod, want string) {
+func (s *story) says(t testing.TB, pod, want string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, fmt.Sprintf("pod %s says %q", pod, want), func(ctx context.Context) error {
 		text, err := s.log(ctx, pod, "agent")
@@ -274,7 +274,7 @@ func (s *story) says(t *testing.T, pod, want string) {
 }
 
 // tellWhatHappened is for the reader of a failed test.
-func (s *story) tellWhatHappened(t *testing.T) {
+func (s *story) tellWhatHappened(t testing.TB) {
 	for _, args := range [][]string{
 		{"get", "agentbuilds,pipelineruns,taskruns,pods", "--ignore-not-found"},
 		{"get", "events", "--sort-by=.lastTimestamp"},
@@ -287,7 +287,7 @@ func (s *story) tellWhatHappened(t *testing.T) {
 }
 
 // eventually waits until do returns no error.
-func eventually(t *testing.T, limit time.Duration, what string, do func(context.Context) error) {
+func eventually(t testing.TB, limit time.Duration, what string, do func(context.Context) error) {
 	t.Helper()
 	last := fmt.Errorf("it was not looked at")
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
@@ -299,7 +299,7 @@ func eventually(t *testing.T, limit time.Duration, what string, do func(context.
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func must(t *testing.T, err error) {
 
 // push makes a repository on the cluster's Git server, of the files in folder,
 // and returns the commit. What it held before is gone.
-func (s *story) push(t *testing.T, folder, repository string) (commit string) {
+func (s *story) push(t testing.TB, folder, repository string) (commit string) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS(folder)))
@@ -318,7 +318,7 @@ func (s *story) push(t *testing.T, folder, repository string) (commit string) {
 
 // pushed commits what is in the folder of a repository, sends it to the cluster's Git
 // server, and returns the commit.
-func (s *story) pushed(t *testing.T, dir, repository string) (commit string) {
+func (s *story) pushed(t testing.TB, dir, repository string) (commit string) {
 	t.Helper()
 	url := strings.Replace(s.info.HostGitHTTP, "http://", "http://story:"+s.info.GitToken+"@", 1)
 	git(t, dir, "add", "--all", ".")
@@ -328,7 +328,7 @@ func (s *story) pushed(t *testing.T, dir, repository string) (commit string) {
 }
 
 // git runs it in a folder, and returns what it prints.
-func git(t *testing.T, dir string, args ...string) string {
+func git(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
