@@ -199,6 +199,8 @@ func Pipeline(in Input) (*Output, error) {
 	c.bindWorkspaces(pipeline)
 	c.sharePods(pipeline)
 	c.ownSources(pipeline)
+	scriptsAsCommands(pipeline.Spec.Tasks)
+	scriptsAsCommands(pipeline.Spec.Finally)
 	run, claim := c.run(pipeline)
 	apply := c.apply(pipeline, claim)
 	c.check(pipeline, run)

@@ -101,7 +101,10 @@ func (r *pipelineRun) run(task string, skip ...string) error {
 func (r *pipelineRun) container(task string, step tektonv1.Step, fill func(string) string) error {
 	r.Helper()
 	result := func(name, value string) { r.results["$(tasks."+task+".results."+name+")"] = value }
-	if len(step.Command) > 0 {
+	script := step.Script
+	if len(step.Command) > 1 { // a shell with its script
+		script = step.Command[2]
+	} else if len(step.Command) > 0 {
 		flags := flag.NewFlagSet(step.Args[0], flag.ContinueOnError)
 		flags.SetOutput(io.Discard)
 		from, to, digest := flags.String("from", "", ""), flags.String("to", "", ""), flags.String("digest", "", "")
@@ -120,20 +123,20 @@ func (r *pipelineRun) container(task string, step tektonv1.Step, fill func(strin
 		result("source-digest", packed)
 		return err
 	}
-	script := "set --"
+	before := "set --"
 	for _, arg := range step.Args {
 		if !strings.Contains(arg, "[*]") {
-			script += " " + arg
+			before += " " + arg
 		}
 	}
 	if dir := fill(step.WorkingDir); dir != "" {
-		script += "\ncd '" + dir + "'"
+		before += "\ncd '" + dir + "'"
 	}
 	env := slices.Clone(r.env)
 	for _, e := range step.Env {
 		env = append(env, e.Name+"="+fill(e.Value))
 	}
-	results, printed, err := runScript(r.T, script+"\n"+step.Script, env...)
+	results, printed, err := runScript(r.T, before+"\n"+script, env...)
 	for name, value := range results {
 		result(name, value)
 	}

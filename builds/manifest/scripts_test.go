@@ -223,9 +223,9 @@ func TestDockerfileNameIsOneName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	script := "cd " + dir + "\n" + stepContainer(t, "check-dockerfile-step", "check-dockerfile").Script
+	script := stepContainer(t, "check-dockerfile-step", "check-dockerfile").Script
 	for file, want := range map[string]string{"": "Dockerfile", "a b": "a b", "*": "", "x Dockerfile": ""} {
-		results, printed, err := runScript(t, script, "FOLDER=.", "WANTED="+file)
+		results, printed, err := runScript(t, script, "SOURCE="+dir, "FOLDER=.", "WANTED="+file)
 		if results["dockerfile-name"] != want || (err == nil) != (want != "") {
 			t.Errorf("%q: found %q, %v: %s", file, results["dockerfile-name"], err, printed)
 		}

@@ -175,8 +175,8 @@ func (s *story) inVain(t *testing.T, run *tektonv1.PipelineRun) {
 	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "resisting"}, build))
 
 	for what, edit := range map[string]func(*tektonv1.PipelineRunSpec){
-		"a script": func(spec *tektonv1.PipelineRunSpec) {
-			spec.PipelineSpec.Tasks[0].TaskSpec.Steps[0].Script = "#!/bin/sh\n"
+		"a command": func(spec *tektonv1.PipelineRunSpec) {
+			spec.PipelineSpec.Tasks[0].TaskSpec.Steps[0].Command = []string{"true"}
 		},
 		"a parameter":       func(spec *tektonv1.PipelineRunSpec) { spec.Params[0].Value = *tektonv1.NewStructuredValues("other") },
 		"a ServiceAccount":  func(spec *tektonv1.PipelineRunSpec) { spec.TaskRunTemplate.ServiceAccountName = "tenant" },
@@ -191,9 +191,9 @@ func (s *story) inVain(t *testing.T, run *tektonv1.PipelineRun) {
 		}
 	}
 	changed := task.DeepCopy()
-	changed.Spec.TaskSpec.Steps[0].Script = "#!/bin/sh\n"
+	changed.Spec.TaskSpec.Steps[0].Command = []string{"true"}
 	if err := s.Patch(t.Context(), changed, client.MergeFrom(task)); err == nil || !strings.Contains(err.Error(), "TaskRun has started") {
-		t.Errorf("the script of a TaskRun is changed: %v", err)
+		t.Errorf("the command of a TaskRun is changed: %v", err)
 	}
 
 	status := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"results": [{"name": "IMAGE_DIGEST", "type": "string", "value": "`+forgedDigest+`"}]}}`))
