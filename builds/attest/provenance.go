@@ -3,6 +3,7 @@ package attest
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/sign"
@@ -52,13 +54,17 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	if source.Annotations, err = i.verifiedSource(); err != nil {
 		return sign.Provenance{}, err
 	}
+	baseImages, err := i.baseImages()
+	if err != nil {
+		return sign.Provenance{}, err
+	}
 	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
 	return sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{
 			BuildType:            keys.AgentBuildType,
 			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, compose.Shape(i.Build)}},
 			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest]},
-			ResolvedDependencies: append([]sign.ResourceDescriptor{source}, i.stepImages()...),
+			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(), baseImages),
 		},
 		RunDetails: sign.RunDetails{
 			Builder:  sign.Builder{ID: BuilderID(i.Build.Spec.Mode)},
@@ -118,4 +124,28 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 		}
 	}
 	return out
+}
+
+// baseImages are those that steps report, of tasks that ran. It is the builder that says so,
+// and it may have run a hostile Dockerfile: they are named apart from what the kubelet says.
+func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
+	for _, t := range i.tasks {
+		reports := slices.ContainsFunc(t.ordered.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == bases.Result })
+		if t.run == nil || !reports {
+			continue
+		}
+		images, err := bases.Parse(t.results[bases.Result].StringVal)
+		switch {
+		case errors.Is(err, bases.ErrTooMany):
+			return nil, refuse(api.ReasonResultInvalid, "build what has so many in images of its own, and use those", "task %s cannot report the base images: %v", t.ordered.Name, err)
+		case err != nil:
+			return nil, refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not a list of base images", bases.Result, t.ordered.Name)
+		}
+		for _, image := range images {
+			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image", URI: "oci://" + image.Name,
+				Digest:      map[string]string{"sha256": strings.TrimPrefix(image.Digest, "sha256:")},
+				Annotations: map[string]string{"armature_reportedBy": "builder"}})
+		}
+	}
+	return out, nil
 }

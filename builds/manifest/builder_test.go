@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -255,44 +256,87 @@ func TestControllerImageElsewhere(t *testing.T) {
 	}
 }
 
+// buildKitClient runs the script of buildkit-build's client on a source with one folder
+// and a Dockerfile in it. It gives the results, all that was printed, the arguments that
+// buildctl was called with, and what the client left of BuildKit's record.
+func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string) (results map[string]string, printed string, given []string, left string, err error) {
+	t.Helper()
+	bin := stubBuildctl(t, "sha256:"+strings.Repeat("0a", 32), record, `printf '%s\n' "$arg" >> "$ARGS"`)
+	source, calls, records := t.TempDir(), filepath.Join(t.TempDir(), "args"), t.TempDir()
+	folder := filepath.Join(source, "agents/a b")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := "set -- " + args + "\n" + stepContainer(t, "buildkit-build-step", "build").Script
+	results, printed, err = runScript(t, script, append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "ARGS=" + calls, "RECORD=" + records, "SOURCE=" + source,
+		"FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=", "NETWORK=", "CACHE=", "CACHE_MODE=max"}, env...)...)
+	texts := map[string]string{calls: "", filepath.Join(records, "provenance.json"): ""}
+	for file := range texts {
+		data, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		texts[file] = strings.ReplaceAll(string(data), source, "SOURCE")
+	}
+	return results, printed, strings.Split(texts[calls], "\n"), texts[filepath.Join(records, "provenance.json")], err
+}
+
 // The client hands build arguments and labels on one by one, whatever they hold,
-// and reports the digest of BuildKit's metadata.
+// reports the digest of BuildKit's metadata, and leaves BuildKit's record of the build.
 func TestBuildKitClient(t *testing.T) {
-	bin := t.TempDir()
-	digest := "sha256:" + strings.Repeat("0a", 32)
-	stub := `#!/bin/sh
-[ "$1" = build ] || exit 0
-for arg in "$@"; do
-  printf '%s\n' "$arg" >> "$ARGS"
-  case "$arg" in --metadata-file=*) printf '{\n  "containerimage.config.digest": "sha256:%s",\n  "containerimage.digest": "%s"\n}' ` + strings.Repeat("1b", 32) + ` ` + digest + ` > "${arg#*=}" ;; esac
-done
-`
-	if err := os.WriteFile(filepath.Join(bin, "buildctl"), []byte(stub), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	source, args := t.TempDir(), filepath.Join(t.TempDir(), "args")
-	if err := os.MkdirAll(filepath.Join(source, "agents/a b"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	script := "set -- --armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'\n" + stepContainer(t, "buildkit-build-step", "build").Script
-	results, printed, err := runScript(t, script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source, "FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=",
+	const record = `{"buildDefinition": {}}`
+	results, printed, args, left, err := buildKitClient(t, "FROM scratch\n", record,
+		"--armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'",
 		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min")
 	if err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
-	if results["layout-digest"] != digest {
+	if results["layout-digest"] != "sha256:"+strings.Repeat("0a", 32) {
 		t.Errorf("the digest is %q: %s", results["layout-digest"], printed)
 	}
-	data, err := os.ReadFile(args)
-	if err != nil {
-		t.Fatal(err)
+	if left != record {
+		t.Errorf("it leaves the record %q, want %q", left, record)
 	}
-	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=" + source + "/agents/a b", "--opt=filename=Dockerfile",
+	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=SOURCE/agents/a b", "--opt=filename=Dockerfile",
 		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--opt=cmdline=built-in", "--import-cache=type=registry,ref=registry.local/team/cache",
 		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true"} {
-		if !slices.Contains(strings.Split(string(data), "\n"), want) {
-			t.Errorf("no argument is %q:\n%s", want, data)
+		if !slices.Contains(args, want) {
+			t.Errorf("no argument is %q:\n%s", want, args)
 		}
+	}
+	if _, printed, _, _, err := buildKitClient(t, "FROM scratch\n", "", ""); err == nil || !strings.Contains(printed, "no record") {
+		t.Errorf("a build without a record: %v: %s", err, printed)
+	}
+}
+
+// BuildKit's own frontend reads each Dockerfile: one that the Dockerfile or a build
+// argument names would decide what counts as a base image.
+func TestBuildKitFrontend(t *testing.T) {
+	for dockerfile, refused := range map[string]bool{
+		"FROM busybox\n": false,
+		"# syntax=docker/dockerfile:1\nFROM busybox\n":              false,
+		"# syntax = docker.io/docker/dockerfile:1.7-labs\nFROM a\n": false,
+		"#syntax=docker/dockerfile@sha256:00\nFROM a\n":             false,
+		"FROM busybox\n# syntax=evil.example/frontend\n":            false, // a comment
+		"# syntax=evil.example/frontend\nFROM busybox\n":            true,
+		"# check=skip=all\n#\tSynTax\t= evil.example/f:v1 x\nFROM":  true,
+		"# syntax=docker/dockerfilex\nFROM busybox\n":               true,
+		"# syntax=evil.example/docker/dockerfile\nFROM busybox\n":   true,
+		"# syntax=docker.io/evil/dockerfile:1\r\nFROM busybox\r\n":  true,
+	} {
+		_, printed, args, _, err := buildKitClient(t, dockerfile, "{}", "")
+		switch {
+		case refused && (err == nil || !strings.Contains(printed, "none but BuildKit's own reads it") || len(args) > 1):
+			t.Errorf("%q: %v: %s, arguments %q", dockerfile, err, printed, args)
+		case !refused && (err != nil || !slices.Contains(args, "--opt=cmdline=built-in")):
+			t.Errorf("%q: %v: %s, arguments %q", dockerfile, err, printed, args)
+		}
+	}
+	if _, printed, args, _, err := buildKitClient(t, "FROM busybox\n", "{}", "--armature-build-args BUILDKIT_SYNTAX=evil.example/frontend"); err == nil || !strings.Contains(printed, "BUILDKIT_SYNTAX") || len(args) > 1 {
+		t.Errorf("by a build argument: %v: %s, arguments %q", err, printed, args)
 	}
 }
 
@@ -382,7 +426,10 @@ func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
 	if diff := cmp.Diff([]string{"/home/user/.local/share/buildkit", "/run/buildkit-socket"}, mounted(spec.Sidecars[0].VolumeMounts, nil)); diff != "" {
 		t.Errorf("the daemon's volumes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"/run/buildkit-socket", "/workspace/handover", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+	if diff := cmp.Diff([]string{"/run/buildkit-record", "/run/buildkit-socket", "/workspace/handover", "/workspace/pull-credentials", "/workspace/source"}, mounted(spec.Steps[0].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
 		t.Errorf("the client's volumes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"/run/buildkit-record"}, mounted(spec.Steps[1].VolumeMounts, spec.StepTemplate.VolumeMounts)); diff != "" {
+		t.Errorf("the volumes of what reads the record (-want +got):\n%s", diff)
 	}
 }

@@ -244,20 +244,9 @@ func TestPlatformsOfOwnSteps(t *testing.T) {
 // The client asks for the platform, leaves the layout where no other platform's is,
 // and sends the source without those.
 func TestBuildKitClientOfAPlatform(t *testing.T) {
-	bin := t.TempDir()
-	stub := `#!/bin/sh
-[ "$1" = build ] || exit 0
-for arg in "$@"; do
-  printf '%s\n' "$arg" >> "$ARGS"
-  case "$arg" in
-    --metadata-file=*) printf '{"containerimage.digest": "sha256:` + strings.Repeat("0a", 32) + `"}' > "${arg#*=}" ;;
-    --local=context=*) (cd "${arg#--local=context=}" && find . | LC_ALL=C sort) > "$ARGS.context" ;;
-  esac
-done
-`
-	if err := os.WriteFile(filepath.Join(bin, "buildctl"), []byte(stub), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	bin := stubBuildctl(t, "sha256:"+strings.Repeat("0a", 32), "{}", `printf '%s\n' "$arg" >> "$ARGS"
+  case "$arg" in --local=context=*) (cd "${arg#--local=context=}" && find . | LC_ALL=C sort) > "$ARGS.context" ;; esac`)
+	record := t.TempDir()
 	source, args := t.TempDir(), filepath.Join(t.TempDir(), "args")
 	for _, file := range []string{".armature-layout/linux-amd64/index.json", ".armature-layout/linux-arm-v7/old", "Dockerfile", "sub/.armature-layout/kept", ".git/config", "..odd", "a b/c"} {
 		if err := os.MkdirAll(filepath.Join(source, filepath.Dir(file)), 0o755); err != nil {
@@ -273,7 +262,7 @@ done
 	folder := "."
 	run := func(platform string) (string, error) {
 		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source,
-			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "PLATFORM="+platform)
+			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "PLATFORM="+platform, "RECORD="+record)
 		return printed, err
 	}
 	if printed, err := run("linux/arm/v7"); err != nil {

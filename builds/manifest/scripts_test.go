@@ -1,7 +1,9 @@
 package manifest_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,6 +79,38 @@ func runScriptAs(t *testing.T, as *syscall.Credential, script string, env ...str
 		results[strings.TrimPrefix(filepath.Base(f), "result-")] = string(data)
 	}
 	return results, string(out), err
+}
+
+// stubBuildctl puts a program buildctl into a folder, which it returns: it reports a digest
+// of a build, and gives out a record of it. The shell commands run for each argument $arg
+// of a build.
+func stubBuildctl(t *testing.T, digest, record, commands string) string {
+	t.Helper()
+	bin := t.TempDir()
+	stub := `#!/bin/sh
+case "$1 $2" in
+  "debug histories") case "$4" in *'.Ref "ref0of1the2build"'*) printf '\n'"$(cat "$0.name")"'\n\n' ;; esac; exit 0 ;;
+  "debug get") [ "$3" != "$(cat "$0.name")" ] || cat "$0.record"; exit 0 ;;
+esac
+[ "$1" = build ] || exit 0
+for arg in "$@"; do
+  ` + commands + `
+  case "$arg" in
+    --metadata-file=*) printf '{\n  "containerimage.config.digest": "sha256:%s",\n  "containerimage.digest": "%s"\n}' ` + strings.Repeat("1b", 32) + " " + digest + ` > "${arg#*=}" ;;
+    --ref-file=*) printf ref0of1the2build > "${arg#*=}" ;;
+  esac
+done
+`
+	name := ""
+	if record != "" {
+		name = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(record)))
+	}
+	for file, text := range map[string]string{"buildctl": stub, "buildctl.name": name, "buildctl.record": record} {
+		if err := os.WriteFile(filepath.Join(bin, file), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
 }
 
 // give files to a user; nil leaves them.

@@ -41,6 +41,7 @@ func TestUsage(t *testing.T) {
 		"pack-source extra":                           "flags alone",
 		"pack-source --keep-git=perhaps":              "invalid argument",
 		"unpack-source --from=a --to=b":               "--digest are needed",
+		"base-images --record=a":                      "--result-file are needed",
 		"--namespace=a --git-allow-network=localhost": `--git-allow-network "localhost": write it as 10.0.0.0/8`,
 		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret",
 		"--namespace=a --summary-policy=a/b":          "is not the name of a ConfigMap",

@@ -157,8 +157,7 @@ func (s *story) onlyTheirLogins(t *testing.T) {
 }
 
 // A Dockerfile that is built without a network reaches neither the registry nor the
-// node's metadata service, as pods do; not even where it names a frontend of its own,
-// which would decide what network it has.
+// node's metadata service, as pods do.
 func TestDockerfileWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, atBaseline)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/apis"
 
+	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -38,6 +39,9 @@ func SBOM(digest string) []byte {
 	return fmt.Appendf(nil, format, strings.TrimPrefix(digest, "sha256:"))
 }
 
+// BaseImage is the one that a run of BuildKit reports.
+var BaseImage = "docker.io/library/python:3.13.5-slim@" + DigestOf([]byte("python"))
+
 // DigestOf some content: "sha256:" and 64 hexadecimal digits.
 func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
@@ -51,7 +55,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
 		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
 		"url": "https://git.example/x", "CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile", "layout-digest": digest,
-		"SBOM_DIGEST": DigestOf(SBOM(digest)),
+		"SBOM_DIGEST": DigestOf(SBOM(digest)), bases.Result: BaseImage,
 	}
 	texts := map[string]string{}
 	arrays := map[string][]string{}
