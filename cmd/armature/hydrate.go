@@ -22,6 +22,7 @@ type hydration struct {
 	branch, repo string
 	push         bool
 	into, forge  string // the pull request
+	images       imageGate
 
 	found []krm.Finding // of all packages, with files as they are found from the working folder
 }
@@ -53,9 +54,13 @@ commit.gpgsign is true.
 With --pull-request BASE, hydrate then opens a pull request that merges the branch into
 BASE, unless one is open or there is nothing to merge. The environment variable
 GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, of the forge that the remote origin is on,
-has the token for it, which is sent to that host by https only.`,
+has the token for it, which is sent to that host by https only.
+
+With --verify-images every image of the packages has to have a digest and to satisfy
+the policy, or nothing is written.`,
 		Example: `  armature hydrate apps/weather --branch environments/prod
   armature hydrate apps/weather apps/search --branch environments/prod-next --push
+  armature hydrate apps/weather --branch environments/prod --verify-images policy.yaml
   armature hydrate apps/weather --branch hydrated --push --pull-request environments/prod`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
@@ -68,6 +73,7 @@ has the token for it, which is sent to that host by https only.`,
 		},
 	}
 	h.flags(cmd)
+	h.images.flag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&h.branch, "branch", "", "branch to write to, without refs/heads/ (required)")
 	f.BoolVar(&h.push, "push", false, "read and write the branch of the remote origin")
@@ -83,6 +89,9 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	ctx := cmd.Context()
 	if h.branch == "" {
 		return usageError{errors.New("--branch: name the branch to write to")}
+	}
+	if err := h.images.open(); err != nil {
+		return err
 	}
 	var packages []revision
 	var paths []string
@@ -294,6 +303,9 @@ func (h *hydration) render(cmd *cobra.Command, dir string, r revision) (p hydrat
 		}
 	}
 	h.found = append(h.found, in.locate(append(findings, result.Findings...))...)
+	if err := h.images.pass(ctx, &in.place, src, result.Files); err != nil {
+		return p, err
+	}
 	p.Path = r.path
 	p.Manifest, err = hydrate.Manifest(result.Files)
 	return p, err

@@ -27,6 +27,7 @@ func renderCommand() *cobra.Command {
 	var in input
 	var out output
 	var names []string
+	var gate imageGate
 	cmd := &cobra.Command{
 		Use:   "render PATH|-",
 		Short: "Render manifests: a folder, a file or standard input",
@@ -35,11 +36,15 @@ infrastructure and configuration around every workload that opted in. All other
 bytes stay unchanged. Any error keeps the whole output back.
 
 Rendering needs no cluster and no network. Rendering what was rendered before
-changes nothing; "armature uninject" undoes it.`,
+changes nothing; "armature uninject" undoes it.
+
+With --verify-images the registries are asked as well: every image of what is rendered
+has to have a digest and to satisfy the policy, or nothing is written.`,
 		Example: `  armature render apps/ | kubectl apply -f -
   armature render apps/ -o rendered/
   armature render apps/ --in-place
   helm template my-release chart/ | armature render - > all.yaml
+  armature render apps/ -o rendered/ --verify-images policy.yaml
   armature render apps/ -o rendered/ --findings sarif --findings-file out.sarif`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -49,14 +54,19 @@ changes nothing; "armature uninject" undoes it.`,
 					return usageError{fmt.Errorf("function %q does not exist: see armature functions", name)}
 				}
 			}
+			if err := gate.open(); err != nil {
+				return err
+			}
+			do := gate.before(cmd.Context(), &in.place, render.Stream)
 			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", len(names) == 0, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions = names
-				return render.Stream(src, opt, sink)
+				return do(src, opt, sink)
 			})
 		},
 	}
 	in.flags(cmd)
 	out.flags(cmd)
+	gate.flag(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil, "run only these functions (see armature functions)")
 	var all []string
 	for _, f := range functions.Table() {
