@@ -5,34 +5,25 @@ package manifest
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/templates"
 )
 
 // maxFile is the largest file that is read: a larger one is not a manifest.
@@ -214,43 +205,8 @@ func read(file string, text []byte, above int) ([]document, error) {
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// crdSchema is the shipped CRD, ready to judge objects.
-type crdSchema struct {
-	structural *structuralschema.Structural
-	validator  validation.SchemaValidator
-	cel        *cel.Validator
-}
-
-// shippedSchema is compiled once: compiling the CEL rules takes longer than all
-// else that reading a build does.
-var shippedSchema = sync.OnceValues(loadSchema)
-
-func loadSchema() (*crdSchema, error) {
-	data, err := templates.Files.ReadFile("crds/agent.kagenti.dev_agentbuilds.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("reading the shipped CRD: %w", err)
-	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(data, &crd); err != nil {
-		return nil, fmt.Errorf("decoding the shipped CRD: %w", err)
-	}
-	var props apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
-		return nil, fmt.Errorf("converting the shipped CRD: %w", err)
-	}
-	structural, err := structuralschema.NewStructural(&props)
-	if err != nil {
-		return nil, fmt.Errorf("structuring the shipped CRD: %w", err)
-	}
-	validator, _, err := validation.NewSchemaValidator(&props)
-	if err != nil {
-		return nil, fmt.Errorf("compiling the shipped CRD: %w", err)
-	}
-	return &crdSchema{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
-}
-
 // read decodes one AgentBuild with defaults, or returns all errors.
-func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
+func (s *schema) read(d document) (*api.AgentBuild, error) {
 	var problems []error
 	bad := func(path, message, hint string) {
 		problems = append(problems, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
@@ -265,12 +221,12 @@ func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 		return nil, compose.Join(problems...)
 	}
 	problems = append(problems, d.metadata(object)...)
-	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
 		bad(unknown, "is not a known field", "correct the spelling or remove it")
 	}
-	defaulting.Default(object, s.structural)
-	problems = append(problems, s.judge(d, object)...)
+	s.settle(object)
+	s.judge("", object, func(f fault) { bad(f.path, f.message, f.hint) })
 	if len(problems) > 0 {
 		return nil, compose.Join(problems...)
 	}
@@ -280,56 +236,6 @@ func (s *crdSchema) read(d document) (*api.AgentBuild, error) {
 		return nil, compose.Join(problems...)
 	}
 	return build, compose.Join(problems...)
-}
-
-func (s *crdSchema) judge(d document, object map[string]any) []error {
-	found := validation.ValidateCustomResource(nil, object, s.validator)
-	wrong := map[string]bool{} // fields whose type is wrong, so that no rule can judge them
-	for _, e := range found {
-		if e.Type == field.ErrorTypeTypeInvalid {
-			wrong[e.Field] = true
-		}
-	}
-	rules, _ := s.cel.Validate(context.Background(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
-	var out []error
-	for _, e := range append(found, rules...) {
-		hint := "see docs/builds.md for the field"
-		message := strings.TrimPrefix(e.Detail, e.Field+" in body ")
-		if before, rule, unjudged := strings.Cut(message, " evaluating rule: "); unjudged {
-			if strings.HasPrefix(before, "invalid data") && len(wrong) > 0 {
-				continue
-			}
-			message = rule // it could not even be evaluated
-		}
-		if m := wrongType.FindStringSubmatch(message); m != nil {
-			message, hint = fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])), "give the field that type"
-			if m[1] == "string" {
-				hint = "put the value in quotes"
-			}
-		}
-		switch e.Type {
-		case field.ErrorTypeRequired:
-			message, hint = "is missing", "add the field"
-		case field.ErrorTypeNotSupported:
-			message, hint = fmt.Sprintf("is %v, which is not supported", e.BadValue), e.Detail
-		}
-		out = append(out, d.at(e.Field).Fault(api.ReasonInvalidBuild, message, hint))
-	}
-	return out
-}
-
-// wrongType is how the API server says that a value has the wrong type.
-var wrongType = regexp.MustCompile(`^must be of type (\w+): "(\w+)"$`)
-
-// article puts a or an before the name of a JSON type; null has none.
-func article(kind string) string {
-	switch kind {
-	case "null":
-		return kind
-	case "array", "integer", "object":
-		return "an " + kind
-	}
-	return "a " + kind
 }
 
 // metadata that an API server would refuse, or drop without a word.
