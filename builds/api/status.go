@@ -267,16 +267,33 @@ type Attestation struct {
 	// ProvenanceDigest is of the provenance, the predicate of its statement, in JSON.
 	ProvenanceDigest string `json:"provenanceDigest"`
 	// SBOM is where cosign's tag format has the bill of materials, which describes the
-	// image or, of several platforms, one of them. Omitted, no step makes one.
+	// image or, of several platforms, one of them. Omitted, no step makes one, or
+	// there is one for each platform.
 	// +optional
 	SBOM string `json:"sbom,omitempty"`
 	// SBOMDigest is of the document as the step wrote it.
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
+	// Platforms are the images of an image for several platforms. Each has a signature, a
+	// provenance and an SBOM of its own, under the tags of its digest.
+	// +optional
+	Platforms []PlatformAttestation `json:"platforms,omitempty"`
 	// Policy is what the platform's policy thinks of the image. Omitted, the controller
 	// has no policy.
 	// +optional
 	Policy *PolicyVerdict `json:"policy,omitempty"`
+}
+
+// PlatformAttestation is what was signed of the image of one platform.
+type PlatformAttestation struct {
+	// Platform, such as linux/arm64.
+	Platform string `json:"platform"`
+	// Digest of its image.
+	Digest string `json:"digest"`
+	// SBOMDigest is of the bill of materials as the step wrote it. Omitted, no step makes
+	// one of this platform.
+	// +optional
+	SBOMDigest string `json:"sbomDigest,omitempty"`
 }
 
 // PolicyVerdict is the controller's judgement of an attested image by the platform's

@@ -51,12 +51,24 @@ type Built struct {
 	Image string
 	// Digest is "sha256:" and 64 hexadecimal digits.
 	Digest string
-	// SBOM is the digest of the bill of materials, a blob beside the image; "" where no
-	// step reports one. What the registry has there is for the caller to judge, with
-	// ReadSBOM.
-	SBOM string
+	// Platforms are the images of an image for several platforms, in the order of
+	// spec.platforms; nil for one image. That the index which has Digest lists them is for the
+	// caller to find out.
+	Platforms []api.PlatformStatus
+	// Bills of materials, blobs beside the image; nil where no step reports one. What the
+	// registry has there is for the caller to judge, with ReadSBOM.
+	Bills []Bill
 	// Provenance is the predicate of SLSA v1. The same run has the same.
 	Provenance sign.Provenance
+}
+
+// Bill is a bill of materials that a step reported.
+type Bill struct {
+	// Digest of the document.
+	Digest string
+	// Of is the digest of the image of a platform that it has to describe; "" is the
+	// image, or any of its platforms.
+	Of string
 }
 
 // Level is the SLSA build level that the provenance of an attested mode has: it is
@@ -82,8 +94,10 @@ type inspection struct {
 	tasks    []*task // in the pipeline's order
 	image    string
 	digest   string
-	sbom     string
-	commit   string
+	// platforms of an index, nil for one image
+	platforms []api.PlatformStatus
+	bills     []Bill
+	commit    string
 }
 
 // task is one task of the pipeline with what came of it. The TaskRun is nil for one
@@ -111,7 +125,7 @@ func Check(o Observed) (*Built, error) {
 			return nil, err
 		}
 	}
-	return &Built{Image: i.image, Digest: i.digest, SBOM: i.sbom, Provenance: provenance}, nil
+	return &Built{Image: i.image, Digest: i.digest, Platforms: i.platforms, Bills: i.bills, Provenance: provenance}, nil
 }
 
 // checkRun makes sure that the run is ours, made of the spec as it is, and over.
@@ -240,17 +254,13 @@ func (i *inspection) checkResults() error {
 			return refuse(api.ReasonResultInvalid, wrongStep, "the result IMAGE_URL is not %s, which spec.buildOutput names", i.image)
 		}
 	}
-	if platforms := i.Build.Spec.Platforms; len(platforms) > 0 { // one: composition refuses more in a mode that is attested
-		if have := of[compose.PlatformDigests]; len(have) != 1 || have[0] != platforms[0]+"="+i.digest {
-			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s", compose.PlatformDigests, platforms[0])
-		}
+	if err := i.checkPlatforms(of[compose.PlatformDigests]); err != nil {
+		return err
 	}
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
 		return refuse(api.ReasonResultInvalid, wrongStep, "the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
-	var err error
-	i.sbom, err = i.sbomDigest()
-	return err
+	return i.findBills()
 }
 
 // canonical text of a value, to compare by.

@@ -31,6 +31,9 @@ const (
 
 var digest = "sha256:" + strings.Repeat("a", 64)
 
+// parts are the images of the platforms, where there are several.
+var parts = []string{"sha256:" + strings.Repeat("1", 64), "sha256:" + strings.Repeat("2", 64)}
+
 func configMap(t *testing.T, file string) compose.ConfigMap {
 	t.Helper()
 	data, err := templates.Files.ReadFile(file)
@@ -88,7 +91,7 @@ func observe(t *testing.T, objects bool, edit ...func(*api.AgentBuild)) *attest.
 		o.Pipeline = out.Pipeline.Spec.DeepCopy()
 		pipeline = o.Pipeline
 	}
-	played := attesttest.Succeed(run, pipeline, digest)
+	played := attesttest.Succeed(run, pipeline, digest, parts...)
 	o.TaskRuns, o.Pods = played.TaskRuns, played.Pods
 	return o
 }
@@ -142,8 +145,8 @@ func TestProvenance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if built.Image != image || built.Digest != digest || built.SBOM != attesttest.DigestOf(attesttest.SBOM(digest)) {
-				t.Errorf("image %s@%s, SBOM %s", built.Image, built.Digest, built.SBOM)
+			if built.Image != image || built.Digest != digest || len(built.Bills) != 1 || built.Bills[0] != (attest.Bill{Digest: attesttest.DigestOf(attesttest.SBOM(digest))}) {
+				t.Errorf("image %s@%s, SBOMs %v", built.Image, built.Digest, built.Bills)
 			}
 			p := built.Provenance
 			if p.BuildDefinition.BuildType != "https://armature.dev/agent-build/v1" || p.RunDetails.Builder.ID != "https://armature.dev/builders/prod" || p.RunDetails.Metadata.InvocationID != "run" {

@@ -24,29 +24,27 @@ type SBOM struct {
 	Of string
 }
 
-// sbomDigest is what a step reported of the bill of materials; "" where no step that
-// ran declares one.
-func (i *inspection) sbomDigest() (string, error) {
-	var all []string
+// findBills finds what steps reported of bills of materials, at most one for each image.
+func (i *inspection) findBills() error {
 	for _, t := range i.tasks {
 		if t.run == nil {
 			continue
 		}
 		for _, declared := range t.ordered.TaskSpec.Results {
-			if declared.Name == sbomResult {
-				all = append(all, trimmed(t.results[sbomResult]))
+			if declared.Name != sbomResult {
+				continue
 			}
+			bill := Bill{Digest: trimmed(t.results[sbomResult]), Of: i.platformOf(t)}
+			if slices.ContainsFunc(i.bills, func(b Bill) bool { return b.Of == bill.Of }) {
+				return refuse(api.ReasonResultInvalid, wrongStep, "two tasks give the result %s of one image, and at most one may", sbomResult)
+			}
+			if !digestForm.MatchString(bill.Digest) {
+				return refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
+			}
+			i.bills = append(i.bills, bill)
 		}
 	}
-	switch {
-	case len(all) == 0:
-		return "", nil
-	case len(all) > 1:
-		return "", refuse(api.ReasonResultInvalid, wrongStep, "%d tasks give the result %s, and at most one may", len(all), sbomResult)
-	case !digestForm.MatchString(all[0]):
-		return "", refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest", sbomResult)
-	}
-	return all[0], nil
+	return nil
 }
 
 // ReadSBOM reads a bill of materials in JSON, SPDX 2 or CycloneDX. It is an error where

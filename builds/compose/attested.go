@@ -33,7 +33,7 @@ var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 
 // handed are the parameters by which shipped steps hand the digests of the image, the
 // SBOM and the source, and the commit, to each other.
-var handed = []string{"image-digest", "sbom-digest", sourceDigest, "commit"}
+var handed = []string{digestParameter, "sbom-digest", sourceDigest, "commit"}
 
 var (
 	taskResult      = regexp.MustCompile(`\$\(tasks\.[a-z0-9-]+\.results\.`)

@@ -102,7 +102,7 @@ func derive(in Input) derived {
 	set("network", spec.Network, "spec.network")
 	set(platformsParameter, strings.Join(spec.Platforms, ","), "spec.platforms")
 	if len(spec.Platforms) == 1 {
-		set(platformParameter, spec.Platforms[0], "spec.platforms")
+		set(PlatformParameter, spec.Platforms[0], "spec.platforms")
 	}
 	if c := spec.Cache; c != nil {
 		set("cache", c.Registry, "spec.cache.registry")

@@ -275,7 +275,7 @@ var specFields = map[string]string{
 	"network":            "spec.network",
 	"cache":              "spec.cache.registry",
 	"cache-mode":         "spec.cache.mode",
-	platformParameter:    "spec.platforms",
+	PlatformParameter:    "spec.platforms",
 	platformsParameter:   "spec.platforms",
 }
 

@@ -340,7 +340,7 @@ func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTask
 			context.SeccompProfile = nil
 			row.PodTemplate = &pod.PodTemplate{SecurityContext: context}
 		}
-		if platform := c.taskIn[task.Name].platform; platform != "" && c.nativeNodes() && len(c.in.Build.Spec.Platforms) > 1 {
+		if s := c.taskIn[task.Name]; s.platform != "" && !s.looks() && c.nativeNodes() && len(c.in.Build.Spec.Platforms) > 1 {
 			if row.PodTemplate == nil {
 				row.PodTemplate = &pod.PodTemplate{}
 			}
@@ -348,7 +348,7 @@ func (c *composition) taskRunSpecs(p *tektonv1.Pipeline) []tektonv1.PipelineTask
 			if settings != nil {
 				selector = settings.NodeSelector
 			}
-			row.PodTemplate.NodeSelector = nodesOf(platform, selector)
+			row.PodTemplate.NodeSelector = nodesOf(s.platform, selector)
 		}
 		if row.ComputeResources != nil || row.SidecarSpecs != nil || row.PodTemplate != nil {
 			out = append(out, row)

@@ -18,15 +18,21 @@ import (
 // several platforms it becomes as many tasks, STEP-OS-ARCHITECTURE, which do not wait
 // for each other. Another step that refers to one of its results gets those of all,
 // separated by commas, in the order of spec.platforms, and with the parameter
-// platforms that order.
+// platforms that order. A step with the parameters platform and image-digest looks at the
+// image of each: where it is given the digest of what was pushed as an index, it gets
+// that of its platform, as the step that built it reported it and the one that pushed
+// it found it.
 
 // The parameters by which steps take spec.platforms, and the result of the step that
 // pushed them: PLATFORM=DIGEST, separated by commas.
 const (
-	platformParameter  = "platform"
+	PlatformParameter  = "platform"
 	platformsParameter = "platforms"
 	PlatformDigests    = "PLATFORM_DIGESTS"
 )
+
+// digestParameter is the parameter of steps that look at an image.
+const digestParameter = "image-digest"
 
 // hasOwn reports whether a step has a string parameter of exactly that name.
 func (s *plannedStep) hasOwn(parameter string) bool {
@@ -38,6 +44,48 @@ func (s *plannedStep) hasOwn(parameter string) bool {
 // reports whether a step has a result of that name.
 func (s *plannedStep) reports(result string) bool {
 	return slices.ContainsFunc(s.file.Task.Results, func(r tektonv1.TaskResult) bool { return r.Name == result })
+}
+
+// makes reports whether a step makes an image.
+func (s *plannedStep) makes() bool { return s.reports("IMAGE_DIGEST") || s.reports(layoutDigest) }
+
+// looks reports whether a step looks at the image of a platform.
+func (s *plannedStep) looks() bool {
+	return s.hasOwn(PlatformParameter) && !s.makes() && declares(s.file.Task.Params, digestParameter)
+}
+
+// given is the text that a step's parameter gets from the composition.
+func (s *plannedStep) given(parameter string) string {
+	for _, p := range s.task.Params {
+		if p.Name == parameter {
+			return p.Value.StringVal
+		}
+	}
+	return ""
+}
+
+// ofPlatform is the reference to the digest of a platform's image, where a step that
+// looks at it is given that of an index that an earlier step, pushed, made; or the one that it
+// is given, if it is of a step of each platform. It is "" for any other digest.
+func (c *composition) ofPlatform(s *plannedStep) (reference, pushed string) {
+	eachOwn := func(reference string) bool {
+		m := anyTaskResult.FindStringSubmatch(reference)
+		if m == nil || m[0] != reference {
+			return false
+		}
+		from := c.taskIn[m[1]]
+		return from != nil && from.hasOwn(PlatformParameter) && from.makes()
+	}
+	digest := s.given(digestParameter)
+	if eachOwn(digest) {
+		return digest, ""
+	}
+	for _, push := range c.steps {
+		if push.hasOwn(platformsParameter) && !push.hasOwn(PlatformParameter) && digest == "$(tasks."+push.row.Name+".results.IMAGE_DIGEST)" && eachOwn(push.given(layoutDigest)) {
+			return push.given(layoutDigest), push.row.Name
+		}
+	}
+	return "", ""
 }
 
 // nativeNodes reports whether each platform is built on nodes of its architecture.
@@ -78,8 +126,10 @@ func (c *composition) checkPlatforms() {
 		return
 	}
 	for _, s := range c.steps {
-		if given, field := c.fromBuild(s, platformParameter); given != nil && s.hasOwn(platformParameter) && (len(spec.Platforms) > 0 || s.reports(layoutDigest)) {
-			bad(field, fmt.Sprintf("the platform of step %q comes from spec.platforms", s.row.Name), "remove it, and set spec.platforms")
+		for _, name := range []string{PlatformParameter, platformsParameter} {
+			if given, field := c.fromBuild(s, name); given != nil && s.hasOwn(name) && (len(spec.Platforms) > 0 || s.makes() || s.looks()) {
+				bad(field, fmt.Sprintf("the %s of step %q comes from spec.platforms", name, s.row.Name), "remove it, and set spec.platforms")
+			}
 		}
 	}
 	if len(spec.Platforms) > 0 {
@@ -98,24 +148,20 @@ func (c *composition) checkPlatformSteps() {
 	}
 	bad := func(message, hint string) { c.bad(api.ReasonInvalidBuild, field, message, hint) }
 	several := len(c.in.Build.Spec.Platforms) > 1
-	if several && c.in.Template.Attest {
-		bad(fmt.Sprintf("mode %s is attested by the controller, which vouches for the image of one platform and not yet for an index", c.mode()),
-			"name one platform, and let a build of its own make each other one")
-		return
-	}
 	one, refused := false, false
 	for _, s := range c.steps {
-		makes := s.reports("IMAGE_DIGEST") || s.reports(layoutDigest)
+		reference, _ := c.ofPlatform(s)
 		switch {
-		case s.hasOwn(platformParameter):
+		case s.looks() && (!several || reference != ""):
+		case s.hasOwn(PlatformParameter) && !s.looks():
 			one = true
 		case s.hasOwn(platformsParameter):
-		case makes:
+		case s.makes():
 			refused = true
 			bad(fmt.Sprintf("step %q builds for the platform of its node alone", s.row.Name), builder)
-		case several && declares(s.task.TaskSpec.Params, "image-digest"):
+		case several && declares(s.task.TaskSpec.Params, digestParameter):
 			bad(fmt.Sprintf("step %q takes the digest of one image, and would look at one of %d platforms", s.row.Name, len(c.in.Build.Spec.Platforms)),
-				"name one platform, or use a mode without that step, such as dev")
+				"give it the parameter platform and the IMAGE_DIGEST of the step that pushes, name one platform, or use a mode without that step, such as dev")
 		}
 	}
 	if !one && !refused && len(c.steps) > 0 {
@@ -160,7 +206,7 @@ func (c *composition) fanOut() {
 	platforms := c.in.Build.Spec.Platforms
 	tasks := map[string][]string{}
 	for _, s := range c.steps {
-		if !s.hasOwn(platformParameter) || len(platforms) == 0 {
+		if !s.hasOwn(PlatformParameter) || len(platforms) == 0 {
 			continue
 		}
 		if s.platform = platforms[0]; len(platforms) > 1 {
@@ -171,6 +217,10 @@ func (c *composition) fanOut() {
 	}
 	if len(tasks) == 0 {
 		return
+	}
+	looking := map[string]tektonv1.PipelineTask{}
+	for _, s := range c.steps {
+		looking[s.row.Name] = c.lookingAtEach(s)
 	}
 	var all []*plannedStep
 	for _, s := range c.steps {
@@ -184,9 +234,9 @@ func (c *composition) fanOut() {
 			one.platform, one.row.Name, one.row.PodOf = platforms[i], name, ""
 			value := *tektonv1.NewStructuredValues(platforms[i])
 			one.known = maps.Clone(s.known)
-			one.known[platformParameter] = value
-			one.task = *spread(s.task, tasks, i)
-			one.task.Name, one.task.Params = name, append(one.task.Params, tektonv1.Param{Name: platformParameter, Value: value})
+			one.known[PlatformParameter] = value
+			one.task = *spread(looking[s.row.Name], tasks, i)
+			one.task.Name, one.task.Params = name, append(one.task.Params, tektonv1.Param{Name: PlatformParameter, Value: value})
 			all = append(all, &one)
 		}
 	}
@@ -194,6 +244,25 @@ func (c *composition) fanOut() {
 	for _, s := range all {
 		c.taskIn[s.row.Name] = s
 	}
+}
+
+// lookingAtEach is the task of a step that looks at the image of each platform, with
+// the digest of one of them before it is spread.
+func (c *composition) lookingAtEach(s *plannedStep) tektonv1.PipelineTask {
+	reference, pushed := c.ofPlatform(s)
+	if !s.looks() || pushed == "" {
+		return s.task
+	}
+	task := *s.task.DeepCopy()
+	for i := range task.Params {
+		if task.Params[i].Name == digestParameter {
+			task.Params[i].Value = *tektonv1.NewStructuredValues(reference)
+		}
+	}
+	if !slices.Contains(task.RunAfter, pushed) {
+		task.RunAfter = append(task.RunAfter, pushed)
+	}
+	return task
 }
 
 var anyTaskResult = regexp.MustCompile(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -43,8 +44,9 @@ import (
 // the same statement and, with an ECDSA key, the same signature.
 
 const (
-	// attestTimeout bounds one attempt: at most three signatures and the reading around
-	// them.
+	// attestTimeout bounds one attempt: three or four signatures of an image, as many for
+	// each of its platforms, and the reading around them. What an attempt has attached, the next one
+	// finds.
 	attestTimeout = 3 * time.Minute
 	// attestRunning and attestRunningOfOne bound the attempts at once: of all, and of one
 	// namespace. One with a bill of materials of maxSBOM takes about 100 MiB of memory.
@@ -91,6 +93,13 @@ func setAttested(v verdict, reason string, status *api.AgentBuildStatus, set fun
 }
 
 func signedThings(a *api.Attestation) string {
+	if len(a.Platforms) > 0 {
+		bills := ""
+		if a.SBOM != "" || slices.ContainsFunc(a.Platforms, func(p api.PlatformAttestation) bool { return p.SBOMDigest != "" }) {
+			bills = ", their SBOMs"
+		}
+		return fmt.Sprintf("the index, the images of %d platforms%s and their provenance", len(a.Platforms), bills)
+	}
 	if a.SBOM == "" {
 		return "the image and its provenance"
 	}
@@ -160,34 +169,55 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	if err != nil {
 		return none, err
 	}
-	materials, err := r.readBill(ctx, observed.Build, built, artifact, to)
+	parts, err := r.partsInRegistry(ctx, observed.Build, built, artifact, to)
 	if err != nil {
 		return none, err
+	}
+	for _, b := range built.Bills { // all of them are right before anything is signed
+		if _, err := r.readBill(ctx, observed.Build, built, b, artifact, to); err != nil {
+			return none, err
+		}
 	}
 	session, err := to.Open(ctx)
 	if err != nil {
 		return none, fmt.Errorf("the key in Secret %s/%s: %w", r.Namespace, r.AttestKey, err)
 	}
-	if materials != nil {
-		if err := session.Attest(ctx, materials.of, materials.kind, materials.document); err != nil {
+	bills := map[string]string{} // digests of documents by that of the image
+	for _, b := range built.Bills {
+		read, err := r.readBill(ctx, observed.Build, built, b, artifact, to)
+		if err != nil {
+			return none, err
+		}
+		if err := session.Attest(ctx, read.of, read.kind, read.document); err != nil {
+			return none, registryFault(observed.Build, artifact, err)
+		}
+		bills[read.of.DigestStr()] = b.Digest
+	}
+	// An index is the last, so that who finds it signed finds its images signed. Each has a
+	// statement of its own, as what looks at one image by digest expects.
+	for _, image := range append(parts, artifact) {
+		if err := session.Sign(ctx, image); err != nil {
+			return none, registryFault(observed.Build, artifact, err)
+		}
+		if err := session.Attest(ctx, image, sign.PredicateType, built.Provenance); err != nil {
 			return none, registryFault(observed.Build, artifact, err)
 		}
 	}
-	if err := session.Sign(ctx, artifact); err != nil {
-		return none, registryFault(observed.Build, artifact, err)
+	var verdict *api.PolicyVerdict
+	for _, image := range append(parts, artifact) {
+		if verdict, err = r.summarize(ctx, observed.Build, session, image, policy); err != nil {
+			return none, err
+		}
+		if verdict != nil && verdict.Refusal != "" {
+			break
+		}
 	}
-	if err := session.Attest(ctx, artifact, sign.PredicateType, built.Provenance); err != nil {
-		return none, registryFault(observed.Build, artifact, err)
-	}
-	verdict, err := r.summarize(ctx, observed.Build, session, artifact, policy)
-	if err != nil {
-		return none, err
-	}
-	return attestation(uid, built, artifact, materials, verdict)
+	return attestation(uid, built, artifact, bills, verdict)
 }
 
-// attestation is what status says of what was signed.
-func attestation(run types.UID, built *attest.Built, artifact name.Digest, materials *bill, verdict *api.PolicyVerdict) (api.Attestation, error) {
+// attestation is what status says of what was signed. bills are the digests of the bills of
+// materials by those of the images that they describe.
+func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills map[string]string, verdict *api.PolicyVerdict) (api.Attestation, error) {
 	text, err := json.Marshal(built.Provenance)
 	if err != nil {
 		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
@@ -198,8 +228,13 @@ func attestation(run types.UID, built *attest.Built, artifact name.Digest, mater
 		Signature: attachedTag(artifact) + ".sig", Provenance: attachedTag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
 		Policy: verdict,
 	}
-	if materials != nil {
-		out.SBOM, out.SBOMDigest = attachedTag(materials.of)+".att", built.SBOM
+	for _, p := range built.Platforms {
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest, SBOMDigest: bills[p.Digest]})
+	}
+	for of, digest := range bills {
+		if len(bills) == 1 {
+			out.SBOM, out.SBOMDigest = attachedTag(artifact.Context().Digest(of))+".att", digest
+		}
 	}
 	return out, nil
 }
@@ -327,6 +362,31 @@ func (r *Reconciler) inRegistry(ctx context.Context, build *api.AgentBuild, buil
 		return name.Digest{}, mismatch("%s is %s (%s) in the registry, and the run built %s", tag, found.Digest, found.MediaType, built.Digest)
 	}
 	return tag.Context().Digest(built.Digest), nil
+}
+
+// partsInRegistry are the images of an index, nil for one image: exactly those that the
+// run reported, each for its platform.
+func (r *Reconciler) partsInRegistry(ctx context.Context, build *api.AgentBuild, built *attest.Built, artifact name.Digest, to sign.Signer) (parts []name.Digest, _ error) {
+	if len(built.Platforms) == 0 {
+		return nil, nil
+	}
+	reach := oci.Options{Keychain: to.Keychain}
+	listed, err := images(artifact, append(reach.Remote(ctx), remote.WithTransport(sign.Bounded(to.Transport))))
+	if err != nil {
+		return nil, registryFault(build, artifact, err)
+	}
+	same := slices.EqualFunc(listed, built.Platforms, func(d v1.Descriptor, p api.PlatformStatus) bool {
+		return d.Platform != nil && d.Platform.String() == p.Platform && d.Digest.String() == p.Digest
+	})
+	if !same {
+		return nil, place(build).At("spec.platforms").Fault(api.ReasonImageMismatch,
+			fmt.Sprintf("%s does not list the images of %s that the run reported, and those alone", artifact, strings.Join(build.Spec.Platforms, ", ")),
+			"look who changed the step that pushes, then start again with `armature build rerun`")
+	}
+	for _, p := range built.Platforms {
+		parts = append(parts, artifact.Context().Digest(p.Digest))
+	}
+	return parts, nil
 }
 
 func (r *Reconciler) plainHTTP(registry string) bool {

@@ -232,6 +232,12 @@ type ended struct {
 // before the run says that it succeeded.
 func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*ended)) {
 	w.Helper()
+	w.playParts(run, digest, nil, edit...)
+}
+
+// playParts plays a run for several platforms, whose images have those digests.
+func (w *world) playParts(run *tektonv1.PipelineRun, digest string, parts []string, edit ...func(*ended)) {
+	w.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "default"}}
 	if err := w.Client.Create(w.Context(), account); err != nil && !apierrors.IsAlreadyExists(err) {
 		w.Fatal(err)
@@ -244,7 +250,7 @@ func (w *world) play(run *tektonv1.PipelineRun, digest string, edit ...func(*end
 		w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: ref.Name}, &object))
 		pipeline = &object.Spec
 	}
-	played := attesttest.Succeed(fresh, pipeline, digest)
+	played := attesttest.Succeed(fresh, pipeline, digest, parts...)
 	left := &ended{run: fresh, taskRuns: map[string]*tektonv1.TaskRun{}, pods: map[string]*corev1.Pod{}}
 	for _, tr := range played.TaskRuns {
 		pod, status := played.Pods[tr.UID], tr.Status

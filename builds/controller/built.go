@@ -37,13 +37,16 @@ func exact(run run, name string) string {
 	return ""
 }
 
-// onePlatform of an image by digest; none where it was not built for one.
-func onePlatform(platforms []string, image string) []api.PlatformStatus {
-	_, digest, _ := strings.Cut(image, "@")
-	if len(platforms) != 1 {
-		return nil
+// attestedPlatforms of an image that was built for some, none where it was not.
+func attestedPlatforms(platforms []string, a *api.Attestation) (out []api.PlatformStatus) {
+	for _, p := range a.Platforms {
+		out = append(out, api.PlatformStatus{Platform: p.Platform, Digest: p.Digest})
 	}
-	return []api.PlatformStatus{{Platform: platforms[0], Digest: digest}}
+	if len(platforms) == 1 {
+		_, digest, _ := strings.Cut(a.Image, "@")
+		out = []api.PlatformStatus{{Platform: platforms[0], Digest: digest}}
+	}
+	return out
 }
 
 // builtImage by digest, and its platforms, from the run's results. Steps wrote those,

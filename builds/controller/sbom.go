@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,16 +42,13 @@ type bill struct {
 	document json.RawMessage
 }
 
-// readBill reads the bill of materials that a run reported, nil where it reported none.
-func (r *Reconciler) readBill(ctx context.Context, build *api.AgentBuild, built *attest.Built, image name.Digest, to sign.Signer) (*bill, error) {
-	if built.SBOM == "" {
-		return nil, nil
-	}
+// readBill reads a bill of materials that a run reported.
+func (r *Reconciler) readBill(ctx context.Context, build *api.AgentBuild, built *attest.Built, reported attest.Bill, image name.Digest, to sign.Signer) (*bill, error) {
 	ctx, cancel := context.WithTimeout(ctx, sbomTimeout)
 	defer cancel()
 	reach := oci.Options{Keychain: to.Keychain}
 	options := append(reach.Remote(ctx), remote.WithTransport(sign.Bounded(to.Transport)))
-	at := image.Context().Digest(built.SBOM)
+	at := image.Context().Digest(reported.Digest)
 	document, err := readBlob(at, options)
 	var answer *transport.Error
 	switch {
@@ -66,14 +64,16 @@ func (r *Reconciler) readBill(ctx context.Context, build *api.AgentBuild, built 
 		return nil, invalidSBOM(build, "%s: %v", at, err)
 	}
 	out := &bill{of: image.Context().Digest(read.Of), kind: read.Type, document: document}
-	if read.Of == built.Digest {
+	if want := cmp.Or(reported.Of, built.Digest); read.Of == want {
 		return out, nil
+	} else if reported.Of != "" {
+		return nil, invalidSBOM(build, "%s describes the image %s, and has to describe that of its platform, %s", at, read.Of, want)
 	}
-	parts, err := platforms(image, options)
+	parts, err := images(image, options)
 	if err != nil {
 		return nil, registryFault(build, image, err)
 	}
-	if !slices.Contains(parts, read.Of) {
+	if !slices.ContainsFunc(parts, func(d v1.Descriptor) bool { return d.Digest.String() == read.Of }) {
 		return nil, invalidSBOM(build, "%s describes the image %s, and the run built %s", at, read.Of, built.Digest)
 	}
 	return out, nil
@@ -104,9 +104,8 @@ func readBlob(at name.Digest, options []remote.Option) ([]byte, error) {
 	return document, err
 }
 
-// platforms are the digests of the images that an image of several platforms lists, nil
-// for another image.
-func platforms(image name.Digest, options []remote.Option) (digests []string, _ error) {
+// images that an image of several platforms lists, nil for another image.
+func images(image name.Digest, options []remote.Option) (listed []v1.Descriptor, _ error) {
 	found, err := remote.Get(image, options...)
 	if err != nil || !found.MediaType.IsIndex() {
 		return nil, err
@@ -117,8 +116,8 @@ func platforms(image name.Digest, options []remote.Option) (digests []string, _ 
 	}
 	for _, m := range index.Manifests {
 		if m.MediaType.IsImage() {
-			digests = append(digests, m.Digest.String())
+			listed = append(listed, m)
 		}
 	}
-	return digests, nil
+	return listed, nil
 }

@@ -34,7 +34,16 @@ const otherDigest = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
 // the TaskRun, and in the parameter by which Tekton hands it on.
 func (e *ended) reportSBOM(w *world, digest string) {
 	w.Helper()
-	next := e.taskRuns["sbom-attach"]
+	e.reportSBOMOf(w, "", digest)
+}
+
+// reportSBOMOf does so for a platform, such as linux-arm64, of several.
+func (e *ended) reportSBOMOf(w *world, platform, digest string) {
+	w.Helper()
+	if platform != "" {
+		platform = "-" + platform
+	}
+	next := e.taskRuns["sbom-attach"+platform]
 	before, status := next.DeepCopy(), next.Status
 	for i := range next.Spec.Params {
 		if p := &next.Spec.Params[i]; p.Name == "sbom-digest" {
@@ -43,10 +52,10 @@ func (e *ended) reportSBOM(w *world, digest string) {
 	}
 	w.must(w.Patch(w.Context(), next, client.MergeFrom(before)))
 	next.Status = status
-	results := e.taskRuns["sbom"].Status.Results
+	results := e.taskRuns["sbom"+platform].Status.Results
 	for i := range results {
 		if r := &results[i]; r.Name == "SBOM_DIGEST" {
-			states := e.pods["sbom"].Status.ContainerStatuses
+			states := e.pods["sbom"+platform].Status.ContainerStatuses
 			last := states[len(states)-1].State.Terminated
 			last.Message = strings.ReplaceAll(last.Message, r.Value.StringVal, digest)
 			r.Value = *tektonv1.NewStructuredValues(digest)

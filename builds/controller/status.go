@@ -208,7 +208,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 			status.FailureDetails = &api.FailureDetails{Reason: v.reason, Message: clip(message)}
 		case status.Attestation != nil && status.Attestation.RunUID == run.UID:
 			if v.attestation != nil { // of the spec as it is
-				status.Platforms = onePlatform(s.build.Spec.Platforms, status.Attestation.Image)
+				status.Platforms = attestedPlatforms(s.build.Spec.Platforms, status.Attestation)
 			}
 			status.BuiltImage = status.Attestation.Image
 			message = "built and attested " + status.BuiltImage

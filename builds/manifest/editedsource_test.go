@@ -326,7 +326,7 @@ func TestReplacedSBOM(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(made, "sbom.spdx.json"), []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		results, printed, err := runScript(t, "cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "SOURCE="+source)
+		results, printed, err := runScript(t, "cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "PLATFORM=", "SOURCE="+source)
 		if err != nil {
 			t.Fatalf("%v: %s", err, printed)
 		}
@@ -336,7 +336,7 @@ func TestReplacedSBOM(t *testing.T) {
 		}
 		take := func(digest string) (string, error) {
 			dir := t.TempDir()
-			_, _, err := runScript(t, "cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "SOURCE="+source, "SBOM_DIGEST="+digest)
+			_, _, err := runScript(t, "cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "PLATFORM=", "SOURCE="+source, "SBOM_DIGEST="+digest)
 			taken, _ := os.ReadFile(filepath.Join(dir, "sbom.spdx.json"))
 			return string(taken), err
 		}
@@ -352,5 +352,36 @@ func TestReplacedSBOM(t *testing.T) {
 		if taken, err := take(""); err != nil || taken != "{ }" { // as in pipelines of users
 			t.Errorf("without a digest %q is taken: %v", taken, err)
 		}
+	}
+}
+
+// The SBOMs of two platforms are handed on beside each other, each by its digest.
+func TestSBOMsOfPlatforms(t *testing.T) {
+	source, digests := t.TempDir(), map[string]string{}
+	for platform, document := range map[string]string{"linux/amd64": `{"of": "amd64"}`, "linux/arm/v7": `{"of": "arm"}`} {
+		made := t.TempDir()
+		if err := os.WriteFile(filepath.Join(made, "sbom.spdx.json"), []byte(document), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		results, printed, err := runScript(t, "cd '"+made+"'\n"+stepContainer(t, "sbom-step", "digest").Script, "SOURCE="+source, "PLATFORM="+platform)
+		if err != nil {
+			t.Fatalf("%v: %s", err, printed)
+		}
+		digests[platform] = results["SBOM_DIGEST"]
+	}
+	take := func(platform, digest string) (string, error) {
+		dir := t.TempDir()
+		_, _, err := runScript(t, "cd '"+dir+"'\n"+stepContainer(t, "sbom-attach-step", "take").Script, "SOURCE="+source, "SBOM_DIGEST="+digest, "PLATFORM="+platform)
+		taken, _ := os.ReadFile(filepath.Join(dir, "sbom.spdx.json"))
+		return string(taken), err
+	}
+	if taken, err := take("linux/arm/v7", digests["linux/arm/v7"]); err != nil || taken != `{"of": "arm"}` {
+		t.Errorf("taken is %q: %v", taken, err)
+	}
+	if _, err := take("linux/amd64", digests["linux/arm/v7"]); err == nil {
+		t.Error("the SBOM of another platform is taken")
+	}
+	if _, err := take("linux/../../x", ""); err == nil {
+		t.Error("a platform that leads out is taken")
 	}
 }

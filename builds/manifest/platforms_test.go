@@ -131,6 +131,109 @@ func TestPlatformOfAnAttestedMode(t *testing.T) {
 	}
 }
 
+// Of several platforms each has an SBOM and a scan, of the digest that its build
+// reported, once push has found that.
+func TestLookingAtPlatforms(t *testing.T) {
+	for _, mode := range []string{"preprod", "prod"} {
+		t.Run(mode, func(t *testing.T) {
+			out, err := plan(t, withSpec("  mode: "+mode+"\n  builder: buildkit\n  platforms: [linux/amd64, linux/arm64]\n  workspace: {accessMode: ReadWriteMany}\n"), nil, compose.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, task := range out.Pipeline.Spec.Tasks {
+				have := values(task)
+				text := "after " + strings.Join(task.RunAfter, " ")
+				for _, name := range []string{"platform", "image-digest", "sbom-digest", "layout-digest"} {
+					if value, ok := have[name]; ok {
+						text += ", " + name + " " + value
+					}
+				}
+				got[task.Name] = text
+			}
+			want := map[string]string{
+				"github-clone":               "after ",
+				"tests":                      "after github-clone",
+				"buildkit-build-linux-amd64": "after github-clone, platform linux/amd64",
+				"buildkit-build-linux-arm64": "after github-clone, platform linux/arm64",
+				"push":                       "after tests buildkit-build-linux-amd64 buildkit-build-linux-arm64, layout-digest $(tasks.buildkit-build-linux-amd64.results.layout-digest),$(tasks.buildkit-build-linux-arm64.results.layout-digest)",
+			}
+			for _, platform := range []string{"amd64", "arm64"} {
+				digest := ", platform linux/" + platform + ", image-digest $(tasks.buildkit-build-linux-" + platform + ".results.layout-digest)"
+				want["sbom-linux-"+platform] = "after push" + digest
+				want["sbom-attach-linux-"+platform] = "after sbom-linux-" + platform + " push" + digest + ", sbom-digest $(tasks.sbom-linux-" + platform + ".results.SBOM_DIGEST)"
+				want["vulnerability-scan-linux-"+platform] = "after push" + digest
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("tasks (-want +got):\n%s", diff)
+			}
+			for _, spec := range out.Run.Spec.TaskRunSpecs {
+				if builds := strings.HasPrefix(spec.PipelineTaskName, "buildkit-build-"); spec.PodTemplate != nil && (spec.PodTemplate.NodeSelector != nil) != builds {
+					t.Errorf("%s is on nodes %v", spec.PipelineTaskName, spec.PodTemplate.NodeSelector)
+				}
+			}
+			if diff := cmp.Diff([]tektonv1.PipelineResult{
+				{Name: "IMAGE_URL", Type: "string", Value: *tektonv1.NewStructuredValues("$(tasks.push.results.IMAGE_URL)")},
+				{Name: "IMAGE_DIGEST", Type: "string", Value: *tektonv1.NewStructuredValues("$(tasks.push.results.IMAGE_DIGEST)")},
+			}, out.Pipeline.Spec.Results[:2]); diff != "" {
+				t.Errorf("results (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A step of a template's own that looks at the digest of an index, or of one platform, is
+// refused, also where it has the parameter platform.
+func TestLookingAtOneOfSeveral(t *testing.T) {
+	const maker = "params: [{name: platform, default: ''}]\nresults: [{name: layout-digest}]\nsteps: [{name: a, image: busybox:1.37.0, script: 'true'}]\n"
+	const push = "params: [{name: platforms, default: ''}, {name: layout-digest}]\nresults: [{name: IMAGE_DIGEST}, {name: other}]\nsteps: [{name: a, image: busybox:1.37.0, script: 'true'}]\n"
+	const each = "params: [{name: platform, default: ''}, {name: image-digest}]\nsteps: [{name: a, image: busybox:1.37.0, script: 'true'}]\n"
+	const whole = "params: [{name: image-digest}]\nsteps: [{name: a, image: busybox:1.37.0, script: 'true'}]\n"
+	for what, c := range map[string]struct {
+		step, layout, digest string
+		taken                string // by the task of arm64; "" for a refusal
+	}{
+		"of the index":             {each, "$(tasks.build.results.layout-digest)", "$(tasks.push.results.IMAGE_DIGEST)", "$(tasks.build-linux-arm64.results.layout-digest)"},
+		"of its own build":         {each, "$(tasks.build.results.layout-digest)", "$(tasks.build.results.layout-digest)", "$(tasks.build-linux-arm64.results.layout-digest)"},
+		"without a platform":       {whole, "$(tasks.build.results.layout-digest)", "$(tasks.push.results.IMAGE_DIGEST)", ""},
+		"another result of push":   {each, "$(tasks.build.results.layout-digest)", "$(tasks.push.results.other)", ""},
+		"a digest among words":     {each, "$(tasks.build.results.layout-digest)", "x$(tasks.push.results.IMAGE_DIGEST)", ""},
+		"a constant":               {each, "$(tasks.build.results.layout-digest)", "sha256:x", ""},
+		"a push of something else": {each, "$(tasks.build.results.layout-digest),x", "$(tasks.push.results.IMAGE_DIGEST)", ""},
+		"a push of a constant":     {each, "sha256:x", "$(tasks.push.results.IMAGE_DIGEST)", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			template := `steps:
+- {name: build, configMap: maker-step}
+- {name: push, configMap: push-own-step, defaultParameters: [{name: layout-digest, value: "` + c.layout + `"}]}
+- {name: look, configMap: look-step, runAfter: [build], defaultParameters: [{name: image-digest, value: "` + c.digest + `"}]}
+`
+			out, err := plan(t, withSpec("  mode: own\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n"), fstest.MapFS{
+				"template.yaml": configMap("pipeline-template-own", compose.TemplateKeyYAML, template),
+				"maker.yaml":    configMap("maker-step", compose.StepKey, maker),
+				"push.yaml":     configMap("push-own-step", compose.StepKey, push),
+				"look.yaml":     configMap("look-step", compose.StepKey, c.step),
+			}, compose.Settings{})
+			if c.taken == "" {
+				if !slices.ContainsFunc(compose.Findings(err), func(f *krm.Finding) bool {
+					return f.Place.Field == "spec.platforms" && strings.Contains(f.String(), `step "look" takes the digest of one image`)
+				}) {
+					t.Errorf("the error is %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, task := range out.Pipeline.Spec.Tasks {
+				if task.Name == "look-linux-arm64" && (values(task)["image-digest"] != c.taken || !slices.Contains(task.RunAfter, "push") == strings.Contains(c.digest, "push")) {
+					t.Errorf("it is given %s after %v", values(task)["image-digest"], task.RunAfter)
+				}
+			}
+		})
+	}
+}
+
 func TestPlatformsRefused(t *testing.T) {
 	const both = "  platforms: [linux/amd64, linux/arm64]\n"
 	const anywhere = both + "  platformNodes: Any\n"
@@ -146,8 +249,11 @@ func TestPlatformsRefused(t *testing.T) {
 		"kaniko by default":          {"  mode: dev\n  platforms: [linux/amd64]\n", "spec.platforms", "use builder: buildkit"},
 		"buildah":                    {"  mode: dev-local\n  builder: buildah\n" + anywhere, "spec.platforms", "needs builder: buildkit"},
 		"buildpacks":                 {"  mode: dev\n  builder: buildpacks\n" + anywhere, "spec.platforms", "needs builder: buildkit"},
-		"a mode that is attested":    {"  mode: prod\n  builder: buildkit\n" + anywhere, "spec.platforms", "attested by the controller, which vouches for the image of one platform"},
-		"a scan of one":              {"  mode: preprod\n  builder: buildkit\n" + anywhere, "spec.platforms", `step "vulnerability-scan" takes the digest of one image`},
+		"a scan's platform":          {"  mode: preprod\n  builder: buildkit\n" + anywhere + "  pipeline: {steps: [{name: vulnerability-scan, parameters: [{name: platform, value: linux/amd64}]}]}\n", "spec.pipeline.steps[0].parameters[platform]", "comes from spec.platforms"},
+		"a scan's platform alone":    {"  mode: preprod\n  builder: buildkit\n  pipeline: {parameters: [{name: platform, value: linux/amd64}]}\n", "spec.pipeline.parameters[platform]", "comes from spec.platforms"},
+		"the platforms of push":      {dev + anywhere + "  pipeline: {parameters: [{name: platforms, value: linux/amd64}]}\n", "spec.pipeline.parameters[platforms]", "comes from spec.platforms"},
+		"the digest of a scan":       {"  mode: preprod\n  builder: buildkit\n" + anywhere + "  pipeline: {steps: [{name: vulnerability-scan, parameters: [{name: image-digest, value: $(tasks.buildkit-build.results.layout-digest)}]}]}\n", "spec.pipeline.steps[0].parameters[image-digest]", "takes \"image-digest\" from another step"},
+		"a digest for push":          {"  mode: preprod\n  builder: buildkit\n" + anywhere + "  pipeline: {parameters: [{name: layout-digest, value: x}]}\n", "spec.pipeline.parameters[layout-digest]", "takes \"layout-digest\" from another step"},
 		"nodes and one volume":       {dev + both, "spec.workspace.accessMode", "set spec.platformNodes: Any"},
 		"nodes of another selector":  {dev + "  platforms: [linux/arm64]\n  pod: {nodeSelector: {kubernetes.io/arch: amd64}}\n", "spec.platforms[0]", "spec.pod.nodeSelector asks for amd64"},
 		"a platform as a parameter":  {dev + anywhere + "  pipeline: {parameters: [{name: platform, value: linux/s390x}]}\n", "spec.pipeline.parameters[platform]", "comes from spec.platforms"},

@@ -1,16 +1,21 @@
 package stories
 
 import (
+	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // Two platforms are built by tasks beside each other on the one node, and pushed as an index: the
@@ -77,4 +82,82 @@ spec:
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: build.Status.BuiltImage}}},
 	}))
 	s.says(t, "hello", "hello from linux/amd64")
+}
+
+// A production image for two platforms: each has an SBOM and a scan of its own, and the
+// controller signs the index and both images. cosign 2 and 3, and a policy that demands
+// provenance and SBOM, accept the index, and each image by its digest.
+func TestProductionPlatforms(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, nil)
+	s.installed(t)
+	s.push(t, "testdata/platforms", "public/"+s.namespace+".git")
+	public, _ := s.attestKey(t)
+	s.apply(t, strings.Replace(`
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: hello}
+spec:
+  mode: MODE
+  builder: buildkit
+  platforms: [linux/amd64, linux/arm64]
+  platformNodes: Any
+  pod: {resources: {requests: {cpu: 50m, memory: 128Mi}}}
+  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  pipeline:
+    parameters:
+    - {name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}
+    - {name: TEST_COMMAND, value: "test -f Dockerfile"}
+    - {name: PLAIN_HTTP, value: "true"}
+  buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
+  buildOutput: {imageRegistry: "${registry}/${namespace}", image: hello, imageTag: v1}
+`, "MODE", s.labTemplate(t, "prod", "hello"), 1))
+	s.asOrdered(t, "hello")
+	build := s.succeeded(t, "hello")
+	a := build.Status.Attestation
+	if a == nil || len(a.Platforms) != 2 || len(build.Status.Platforms) != 2 {
+		t.Fatalf("it is attested as %+v, for %v", a, build.Status.Platforms)
+	}
+	repository := s.info.HostRegistry + "/" + s.namespace + "/hello"
+	_, index, _ := strings.Cut(build.Status.BuiltImage, "@")
+	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, SBOM: true,
+		Builders: []sign.TrustedBuilder{{ID: a.BuilderID, Level: 2}}, Sources: []sign.Source{{Repository: build.Spec.Source.SourceRepository}}}}
+	types := map[string][]string{index: {"slsaprovenance1"}}
+	for _, p := range a.Platforms {
+		types[p.Digest] = []string{"slsaprovenance1", "spdxjson"}
+		if p.SBOMDigest == "" {
+			t.Errorf("%s has no SBOM", p.Platform)
+		}
+	}
+	for digest, attested := range types {
+		image := reference(t, repository+"@"+digest).(name.Digest)
+		if _, err := sign.Verify(t.Context(), image, policy); err != nil {
+			t.Errorf("%s is refused: %v", digest, err)
+		}
+		for _, program := range []string{"cosign", "cosign3"} {
+			file, err := programs.Find(program)
+			if errors.Is(err, programs.ErrMissing) {
+				t.Logf("not confirmed by %s: %v", program, err)
+				continue
+			}
+			must(t, err)
+			commands := [][]string{{"verify"}}
+			for _, kind := range attested {
+				commands = append(commands, []string{"verify-attestation", "--type", kind})
+			}
+			for _, args := range commands {
+				args = append(args, "--insecure-ignore-tlog=true", "--key", public, image.String())
+				if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
+					t.Errorf("%s %v: %v\n%s", program, args, err, out)
+				}
+			}
+		}
+	}
+	other, err := remote.Image(reference(t, repository+"@"+a.Platforms[1].Digest))
+	must(t, err)
+	config, err := other.ConfigFile()
+	must(t, err)
+	if config.Architecture != "arm64" {
+		t.Errorf("the image of %s is for %s", a.Platforms[1].Platform, config.Architecture)
+	}
 }

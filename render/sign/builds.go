@@ -320,14 +320,9 @@ func splitSource(uri string) (repository, ref string) {
 // contents judges what an image is made of.
 func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified) error {
 	if b.SBOM {
-		bills, err := t.attested(ctx, e, SPDXType)
-		if err != nil {
-			var other error
-			if bills, other = t.attested(ctx, e, CycloneDXType); other != nil {
-				return fmt.Errorf("bill of materials: %w", errors.Join(err, other))
-			}
+		if err := t.bills(ctx, e, v); err != nil {
+			return fmt.Errorf("bill of materials: %w", err)
 		}
-		v.rests(bills[0])
 	}
 	if b.MaxSeverity == "" {
 		return nil
@@ -342,6 +337,38 @@ func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified
 		}
 		v.rests(s)
 	}
+	return nil
+}
+
+// bills looks for a bill of materials. Where an index has none, each image that it lists
+// has to have one.
+func (t trust) bills(ctx context.Context, e *evidence, v *Verified) error {
+	missing := t.bill(ctx, e, v)
+	if missing == nil {
+		return nil
+	}
+	images, err := e.images()
+	if err != nil || len(images) == 0 {
+		return errors.Join(missing, err)
+	}
+	for _, image := range images {
+		if err := t.bill(ctx, image, v); err != nil {
+			return fmt.Errorf("%s: %w", image.artifact, err)
+		}
+	}
+	return nil
+}
+
+// bill looks for a bill of materials of one image, in one of the two formats.
+func (t trust) bill(ctx context.Context, e *evidence, v *Verified) error {
+	found, err := t.attested(ctx, e, SPDXType)
+	if err != nil {
+		var other error
+		if found, other = t.attested(ctx, e, CycloneDXType); other != nil {
+			return errors.Join(err, other)
+		}
+	}
+	v.rests(found[0])
 	return nil
 }
 

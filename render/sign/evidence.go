@@ -142,6 +142,39 @@ func (s store) evidence(artifact name.Digest) (*evidence, error) {
 	return &evidence{store: s, artifact: artifact, hash: hash, read: map[string]found{}}, nil
 }
 
+// maxImages of an index are looked at.
+const maxImages = 32
+
+// images gives what a registry has about each image that an index lists; nothing for
+// another artifact. BuildKit's attestations are for an unknown platform, and no node pulls them.
+func (e *evidence) images() (images []*evidence, err error) {
+	found, err := remote.Get(e.artifact, e.options...)
+	if err != nil || !found.MediaType.IsIndex() {
+		return nil, err
+	}
+	var index v1.IndexManifest
+	if err := json.Unmarshal(found.Manifest, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", e.artifact, err)
+	}
+	if len(index.Manifests) > maxImages {
+		return nil, fmt.Errorf("%s lists %d images, and at most %d are looked at", e.artifact, len(index.Manifests), maxImages)
+	}
+	for _, d := range index.Manifests {
+		if d.Platform != nil && d.Platform.OS == "unknown" {
+			continue
+		}
+		if !d.MediaType.IsImage() {
+			return nil, fmt.Errorf("%s lists %s, which is %.80q and not an image", e.artifact, d.Digest, d.MediaType)
+		}
+		image, err := e.evidence(e.artifact.Context().Digest(d.Digest.String()))
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, image)
+	}
+	return images, nil
+}
+
 // signatures gives the signatures in cosign's tag format.
 func (e *evidence) signatures() (found, error) {
 	return e.once("signatures", func() (found, error) { return e.tagged(".sig", "") })

@@ -45,9 +45,10 @@ var BaseImage = "docker.io/library/python:3.13.5-slim@" + DigestOf([]byte("pytho
 // DigestOf some content: "sha256:" and 64 hexadecimal digits.
 func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
-// Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. Objects get UIDs that follow from their
-// names.
-func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string) Played {
+// Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. For several
+// platforms that is an index, and parts are the digests of their images. Objects get
+// UIDs that follow from their names.
+func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string, parts ...string) Played {
 	begun := run.CreationTimestamp.Time
 	now := metav1.NewTime(begun.Add(time.Minute))
 	out := Played{Pods: map[types.UID]*corev1.Pod{}}
@@ -66,8 +67,17 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 			texts["params."+p.Name] = p.Value.StringVal
 		}
 	}
-	if platform := texts["params.platforms"]; platform != "" {
-		results[compose.PlatformDigests] = platform + "=" + digest
+	platforms := strings.Split(texts["params.platforms"], ",")
+	switch {
+	case platforms[0] == "":
+	case len(platforms) == 1:
+		results[compose.PlatformDigests] = platforms[0] + "=" + digest
+	default:
+		var each []string
+		for i, platform := range platforms {
+			each = append(each, platform+"="+parts[i])
+		}
+		results[compose.PlatformDigests] = strings.Join(each, ",")
 	}
 	run.Status.ChildReferences = nil
 	for _, t := range slices.Concat(pipeline.Tasks, pipeline.Finally) {
@@ -102,6 +112,14 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
 			value, ok := results[r.Name]
+			if at := slices.Index(platforms, own["params."+compose.PlatformParameter]); at >= 0 && len(platforms) > 1 { // its own image
+				switch r.Name {
+				case "layout-digest":
+					value = parts[at]
+				case "SBOM_DIGEST":
+					value = DigestOf(SBOM(parts[at]))
+				}
+			}
 			if !ok {
 				value = "some " + r.Name
 			}
