@@ -3,6 +3,7 @@ package compose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,7 +17,7 @@ const buildSecrets = "build-secrets"
 // secretsFolder is where steps that take spec.secrets find them.
 const secretsFolder = "/run/build-secrets"
 
-// mountSecrets into the steps of a task that takes them. Sidecars get none: a
+// mountSecrets into the containers of a task that refer to the parameter. Sidecars get none: a
 // builder's daemon is sent a secret when the Dockerfile asks for it.
 func (c *composition) mountSecrets(s *plannedStep) {
 	secrets, spec := c.in.Build.Spec.Secrets, s.task.TaskSpec
@@ -38,6 +39,9 @@ func (c *composition) mountSecrets(s *plannedStep) {
 	}
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: buildSecrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
 	for i := range spec.Steps {
+		if !strings.Contains(mustJSON(spec.Steps[i]), "$(params."+buildSecrets) {
+			continue
+		}
 		spec.Steps[i].VolumeMounts = append(spec.Steps[i].VolumeMounts, corev1.VolumeMount{Name: buildSecrets, MountPath: secretsFolder, ReadOnly: true})
 	}
 }

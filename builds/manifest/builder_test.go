@@ -361,12 +361,23 @@ func TestBuildSecrets(t *testing.T) {
 				t.Errorf("the volume lacks %q:\n%s", want, text)
 			}
 		}
+		var mounted []string
+		for _, s := range task.TaskSpec.Steps {
+			for _, m := range s.VolumeMounts {
+				if m.Name == "build-secrets" {
+					mounted = append(mounted, s.Name)
+				}
+			}
+		}
 		for _, s := range task.TaskSpec.Sidecars {
 			for _, m := range s.VolumeMounts {
 				if m.Name == "build-secrets" {
-					t.Errorf("the sidecar %s has the secrets", s.Name)
+					mounted = append(mounted, s.Name)
 				}
 			}
+		}
+		if !slices.Equal(mounted, []string{"build"}) {
+			t.Errorf("the containers %v have the secrets, want the client alone", mounted)
 		}
 	}
 	var got []compose.Need
