@@ -80,7 +80,9 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:Enum=none
 	Network string `json:"network,omitempty"`
 
-	// Cache keeps layers for the next build. Omitted, there is none. (Armature)
+	// Cache keeps layers for the next build, where BuildKit builds. Omitted, a build
+	// whose buildOutput has no imageRepoCredentials keeps those of all stages beside
+	// its image; others, and those of a mode that attests, keep none. (Armature)
 	// +optional
 	Cache *BuildCache `json:"cache,omitempty"`
 
@@ -389,20 +391,19 @@ type BuildSecret struct {
 }
 
 // BuildCache is a cache in a registry.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.registry) || (has(self.mode) && self.mode == 'off')",message="needs registry, such as registry.example.com/team/weather-cache; mode: off alone needs none"
 type BuildCache struct {
 	// Registry is the image that holds the cache, such as
 	// registry.example.com/team/weather-cache. Whoever can write to it decides
 	// what is built, so that no two builds should share it unless they trust each
-	// other. The login is that of the workspace pull-credentials.
+	// other. The login is that of the workspace pull-credentials. Omitted, the tag
+	// NAMESPACE.NAME-cache, of this build, beside its image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/-]*$') && self.contains('/')",message="must be a repository with its registry, such as registry.example.com/team/weather-cache"
 	Registry string `json:"registry,omitempty"`
 
-	// Mode max caches the layers of all stages, min those of the image; off turns
-	// off a cache that the template names. Default max.
+	// Mode max caches the layers of all stages, min those of the image; off
+	// nothing. Default max.
 	// +optional
 	// +kubebuilder:default=max
 	// +kubebuilder:validation:Enum=max;min;off

@@ -23,7 +23,7 @@ func (c *composition) checkBuild() {
 		c.bad(api.ReasonInvalidBuild, "spec.buildOutput", fmt.Sprintf("%q is not an image reference: %v", c.spec.image, err),
 			"give imageRegistry a host without a scheme, image a lower-case path, and imageTag a tag")
 	}
-	if spec.Cache != nil && spec.Cache.Mode != "off" && c.in.Template.Cache != nil && !*c.in.Template.Cache {
+	if spec.Cache != nil && spec.Cache.Mode != "off" && !c.in.Template.takesCache() {
 		c.bad(api.ReasonInvalidBuild, "spec.cache", fmt.Sprintf("the template %s takes no cache, because whoever writes to one decides what is built", c.in.Template.doc.from),
 			"remove it, or use another mode")
 	}

@@ -104,8 +104,8 @@ func derive(in Input) derived {
 	if len(spec.Platforms) == 1 {
 		set(PlatformParameter, spec.Platforms[0], "spec.platforms")
 	}
+	set("cache", cacheImage(in), "spec.cache.registry")
 	if c := spec.Cache; c != nil {
-		set("cache", c.Registry, "spec.cache.registry")
 		set("cache-mode", firstOf(c.Mode, "max"), "spec.cache.mode")
 	}
 	return d
@@ -164,11 +164,17 @@ func Image(b *api.AgentBuild) string {
 	if out == nil {
 		return ""
 	}
+	return imageRepository(b) + ":" + out.ImageTag
+}
+
+// imageRepository is that of spec.buildOutput, which the build has.
+func imageRepository(b *api.AgentBuild) string {
+	out := b.Spec.BuildOutput
 	image := out.Image
 	if strings.HasPrefix(image, "<") {
 		image = b.Name // a published placeholder
 	}
-	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image + ":" + out.ImageTag
+	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image
 }
 
 // CloneURL is the URL to clone: a repository without a scheme means https.

@@ -188,6 +188,11 @@ func (c *composition) lookup(s *plannedStep, name string) (value tektonv1.ParamV
 	real := canonical(name)
 	// Settings of the template alone must keep its place in the order.
 	fromSpec := map[string]bool{"repo-url": build.Source.SourceRepository != "", "revision": build.Source.SourceRevision != "" || resolved}
+	// A cache that nobody asked for is for steps that take all of spec.cache, and not for
+	// any that has a parameter of this name.
+	if real == "cache" && build.Cache == nil {
+		fromSpec[real] = declares(s.task.TaskSpec.Params, "cache-mode")
+	}
 	if own, special := fromSpec[real]; !special || own {
 		if v, has := c.spec.values[real]; has {
 			return v, c.buildPlace().At(c.spec.field[real]), true
@@ -302,6 +307,9 @@ func (c *composition) checkUserParameters() {
 		c.checkAliases(p.Parameters)
 	}
 	for _, name := range []string{"build-args", "image-labels", "image-annotations", buildSecrets, "network", "cache", "cache-mode"} {
+		if name == "cache" && c.in.Build.Spec.Cache == nil {
+			continue // by default
+		}
 		if value, set := c.spec.values[name]; set && !slices.ContainsFunc(c.steps, func(s *plannedStep) bool { return declares(s.task.TaskSpec.Params, name) }) {
 			they, kind := "it", ""
 			if value.Type == tektonv1.ParamTypeArray {

@@ -106,7 +106,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"source: {}\nnetwork: host":                                                                            "supported values",
 		"source: {}\nsecrets: [{id: ../x, name: a}]":                                                           "must be letters, digits",
 		"source: {}\nsecrets: [{id: 'a,src=/etc/passwd', name: a}]":                                            "must be letters, digits",
-		"source: {}\ncache: {mode: min}":                                                                       "needs registry",
+		"source: {}\ncache: {mode: all}":                                                                       "supported values",
 		"source: {}\ncache: {registry: 'r/a,mode=min'}":                                                        "must be a repository with its registry",
 		"source: {}\nbuilder: docker":                                                                          "supported values",
 		"source: {}\nplatforms: [linux/sparc]":                                                                 "spec.platforms[0]: unsupported value",

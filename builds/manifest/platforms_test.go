@@ -365,10 +365,10 @@ func TestBuildKitClientOfAPlatform(t *testing.T) {
 	if err := os.Symlink("/nowhere", filepath.Join(source, "link")); err != nil {
 		t.Fatal(err)
 	}
-	folder := "."
+	folder, cache := ".", "registry.local:5000/weather:team1.weather-cache"
 	run := func(platform string) (string, error) {
 		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source,
-			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "PLATFORM="+platform, "RECORD="+record)
+			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE="+cache, "CACHE_MODE=max", "PLATFORM="+platform, "RECORD="+record)
 		return printed, err
 	}
 	if printed, err := run("linux/arm/v7"); err != nil {
@@ -378,10 +378,18 @@ func TestBuildKitClientOfAPlatform(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--opt=platform=linux/arm/v7", "--output=type=oci,tar=false,dest=" + source + "/.armature-layout/linux-arm-v7"} {
+	for _, want := range []string{"--opt=platform=linux/arm/v7", "--output=type=oci,tar=false,dest=" + source + "/.armature-layout/linux-arm-v7",
+		"--import-cache=type=registry,ref=" + cache + "-linux-arm-v7", "--export-cache=type=registry,ref=" + cache + "-linux-arm-v7,mode=max,image-manifest=true,oci-mediatypes=true,ignore-error=true"} {
 		if !slices.Contains(strings.Split(string(data), "\n"), want) {
 			t.Errorf("no argument is %q:\n%s", want, data)
 		}
+	}
+	cache = "registry.local:5000/weather"
+	if printed, err := run("linux/arm/v7"); err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	if data, err := os.ReadFile(args); err != nil || !strings.Contains(string(data), "ref="+cache+":linux-arm-v7\n") {
+		t.Errorf("a cache without a tag, %v:\n%s", err, data)
 	}
 	context, err := os.ReadFile(args + ".context")
 	if err != nil {
