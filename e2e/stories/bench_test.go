@@ -24,7 +24,7 @@ var (
 	rounds = flag.Int("rounds", 5, "how often BenchmarkBuilds measures each figure")
 	// Instead of compiling, the Dockerfile of testdata/cached hashes zeros: about a minute
 	// of busybox's SHA-256.
-	work = flag.Int("work", 16384, "MiB that a Dockerfile of BenchmarkBuilds hashes")
+	work = flag.Int("mib", 16384, "MiB that a Dockerfile of BenchmarkBuilds hashes")
 )
 
 // BenchmarkBuilds prints how long builds take on the cluster: the median of all rounds,
