@@ -66,7 +66,10 @@ const (
 	ReasonImageMismatch    = "ImageMismatch"
 	ReasonRegistryRefused  = "RegistryRefused"
 	ReasonSBOMInvalid      = "SBOMInvalid"
+	ReasonChainsMismatch   = "ChainsMismatch"
 	ReasonAttestKeyMissing = "AttestKeyMissing"
+	// Tekton Chains, which attests, has not. The run is looked at again by itself.
+	ReasonChainsNotSigned = "ChainsNotSigned"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"
@@ -250,7 +253,8 @@ type PlatformStatus struct {
 	Digest string `json:"digest"`
 }
 
-// Attestation is what the controller attested of a run.
+// Attestation is what the controller attested of a run, or found that Tekton Chains
+// attested.
 type Attestation struct {
 	// RunUID is the UID of the PipelineRun.
 	RunUID types.UID `json:"runUID"`
@@ -260,9 +264,12 @@ type Attestation struct {
 	BuilderID string `json:"builderID"`
 	// Level is the SLSA build level that the controller claims.
 	Level int32 `json:"level"`
-	// Signature and Provenance are where cosign's tag format has them. Sigstore
-	// bundles of the same refer to the image.
-	Signature  string `json:"signature"`
+	// Signature is where cosign's tag format has the image's. Omitted, Tekton Chains
+	// attests, and its signatures of images are not looked at.
+	// +optional
+	Signature string `json:"signature,omitempty"`
+	// Provenance is where cosign's tag format has it. What the controller attests is
+	// there as Sigstore bundles that refer to the image, too.
 	Provenance string `json:"provenance"`
 	// ProvenanceDigest is of the provenance, the predicate of its statement, in JSON.
 	ProvenanceDigest string `json:"provenanceDigest"`
@@ -275,7 +282,8 @@ type Attestation struct {
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
 	// Platforms are the images of an image for several platforms. Each has a signature, a
-	// provenance and an SBOM of its own, under the tags of its digest.
+	// provenance and an SBOM of its own, under the tags of its digest. Tekton Chains attests
+	// the image alone, which lists them.
 	// +optional
 	Platforms []PlatformAttestation `json:"platforms,omitempty"`
 	// Policy is what the platform's policy thinks of the image. Omitted, the controller

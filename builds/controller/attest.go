@@ -85,6 +85,8 @@ func setAttested(v verdict, reason string, status *api.AgentBuildStatus, set fun
 		meta.RemoveStatusCondition(&status.Conditions, api.ConditionAttested)
 	case v.refused:
 		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
+	case a != nil && a.RunUID == run.UID && a.Signature == "":
+		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("the provenance by %s is signed by Tekton Chains", a.BuilderID))
 	case a != nil && a.RunUID == run.UID:
 		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
 	case v.attest, !run.succeeded():
@@ -127,11 +129,20 @@ func (r *Reconciler) attest(s *seen, v verdict) outcome {
 	var problem *krm.Finding
 	switch {
 	case errors.As(err, &later):
-		return outcome{again: later.again, retried: later.cause}
+		return outcome{again: later.again, retried: later.cause, retrying: lastAttempt(s.build.Status, run.UID)}
 	case errors.As(err, &problem):
 		return outcome{refused: problem}
 	}
 	return outcome{attested: &answer}
+}
+
+// lastAttempt is what status says of an earlier attempt to attest a run, nil for nothing.
+func lastAttempt(status api.AgentBuildStatus, run types.UID) *metav1.Condition {
+	c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
+	if c == nil || status.PipelineRunUID != run || c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying && c.Reason != api.ReasonChainsNotSigned {
+		return nil
+	}
+	return c
 }
 
 // vouch for a run: gather, check, sign. A *krm.Finding is final for this run;
@@ -145,6 +156,9 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	built, err := attest.Check(*observed)
 	if err != nil {
 		return none, err
+	}
+	if r.ChainsKey != "" {
+		return r.awaitChains(ctx, observed, built)
 	}
 	secret, problem, err := r.attestKey(ctx, observed.Build)
 	if err != nil {
@@ -222,14 +236,10 @@ func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills
 	if err != nil {
 		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
 	}
-	sum := sha256.Sum256(text)
-	out := api.Attestation{
-		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
-		Signature: attachedTag(artifact) + ".sig", Provenance: attachedTag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
-		Policy: verdict,
-	}
-	for _, p := range built.Platforms {
-		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest, SBOMDigest: bills[p.Digest]})
+	out := attestedProvenance(run, built, artifact, text)
+	out.Signature, out.Policy = attachedTag(artifact)+".sig", verdict
+	for i := range out.Platforms {
+		out.Platforms[i].SBOMDigest = bills[out.Platforms[i].Digest]
 	}
 	for of, digest := range bills {
 		if len(bills) == 1 {
@@ -237,6 +247,20 @@ func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills
 		}
 	}
 	return out, nil
+}
+
+// attestedProvenance is what status says where the provenance is attested, whose text is
+// given.
+func attestedProvenance(run types.UID, built *attest.Built, artifact name.Digest, text []byte) api.Attestation {
+	sum := sha256.Sum256(text)
+	out := api.Attestation{
+		RunUID: run, Image: built.Image + "@" + built.Digest, BuilderID: built.Provenance.RunDetails.Builder.ID, Level: attest.Level,
+		Provenance: attachedTag(artifact) + ".att", ProvenanceDigest: "sha256:" + hex.EncodeToString(sum[:]),
+	}
+	for _, p := range built.Platforms {
+		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: p.Platform, Digest: p.Digest})
+	}
+	return out
 }
 
 // attachedTag is where cosign's tag format has what is attached to an image, less the
@@ -312,6 +336,17 @@ func (r *Reconciler) pipelineOf(ctx context.Context, namespace, name string) (*t
 		return nil, fmt.Errorf("reading Pipeline %s: %w", name, err)
 	}
 	return &p.Spec, nil
+}
+
+// attestable looks before a run whether it could be attested. The problem is that the
+// platform has not given the key for it.
+func (r *Reconciler) attestable(ctx context.Context, build *api.AgentBuild) (problem *krm.Finding, err error) {
+	if r.ChainsKey != "" {
+		_, problem, err = r.chainsKey(ctx, build)
+	} else {
+		_, problem, err = r.attestKey(ctx, build)
+	}
+	return problem, err
 }
 
 // attestKey reads the Secret with the key. The problem says how to make one.

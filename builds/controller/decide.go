@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -194,8 +195,12 @@ func (v verdict) reported(done outcome) verdict {
 		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
 	case done.queued != "":
 		v.queued, v.phase, v.reason, v.message = true, api.PhasePending, api.ReasonQueued, done.queued
+	case errors.As(done.retried, new(*chainsSilent)):
+		v.reason, v.message = api.ReasonChainsNotSigned, v.message+": "+done.retried.Error()
 	case done.retried != nil:
 		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
+	case done.retrying != nil:
+		v.reason, v.message = done.retrying.Reason, done.retrying.Message
 	}
 	return v
 }

@@ -77,6 +77,10 @@ type Options struct {
 	// SummaryPolicy names the ConfigMap in Namespace with the VerifyPolicy by which attested
 	// images get a verification summary; empty means that none does.
 	SummaryPolicy string
+	// ChainsKey names the ConfigMap in Namespace whose cosign.pub is the public key of
+	// Tekton Chains, which then attests instead of the controller; empty means that the
+	// controller does.
+	ChainsKey string
 	// Dial opens connections to Git servers and registries. It refuses with ErrForbiddenAddress
 	// those that tenants may not have asked. It must be set.
 	Dial Dial
@@ -97,6 +101,10 @@ type Options struct {
 
 // DefaultAttestKey is the Secret whose key attests, where Options name none.
 const DefaultAttestKey = "armature-attest-key"
+
+// DefaultChainsKey is the ConfigMap with the public key of Tekton Chains, where it
+// attests and nobody names another.
+const DefaultChainsKey = "armature-chains-key"
 
 // Scheme knows the kinds that the controller works with, AgentBuild in group.
 func Scheme(group string) (*runtime.Scheme, error) {
@@ -206,7 +214,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, WaitForChains: o.WaitForChains, LogLines: o.LogLines, lostAfter: cmp.Or(o.LostAfter, defaultLostAfter),
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, ChainsKey: o.ChainsKey, WaitForChains: o.WaitForChains, LogLines: o.LogLines, lostAfter: cmp.Or(o.LostAfter, defaultLostAfter),
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)

@@ -63,6 +63,9 @@ type Reconciler struct {
 	// SummaryPolicy is the ConfigMap in Namespace with the policy by which attested images
 	// get a summary; empty means none.
 	SummaryPolicy string
+	// ChainsKey is the ConfigMap in Namespace with the public key of Tekton Chains, which
+	// attests; empty means that the controller does.
+	ChainsKey string
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// LogLines of a failed step that status keeps; zero keeps none.
@@ -170,6 +173,9 @@ type outcome struct {
 	attested *api.Attestation
 	refused  *krm.Finding
 	retried  error
+	// retrying is what an earlier attempt was reported with, which holds until the next
+	// one ends.
+	retrying *metav1.Condition
 }
 
 // act does what was decided.
@@ -219,7 +225,7 @@ func (r *Reconciler) start(ctx context.Context, s *seen, v verdict) (outcome, er
 		return outcome{}, err
 	}
 	if s.template.Attest {
-		_, problem, err := r.attestKey(ctx, s.build)
+		problem, err := r.attestable(ctx, s.build)
 		if err != nil {
 			return outcome{}, err
 		}

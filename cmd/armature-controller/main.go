@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,7 +53,7 @@ func command() *cobra.Command {
 	o := controller.Options{}
 	var c catalogOptions
 	var s sourcesOptions
-	var level, pins string
+	var level, pins, attester, chainsKey string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
@@ -72,6 +73,9 @@ func command() *cobra.Command {
 				return usageError{errors.New("--namespace is missing: name the controller's own namespace, or set POD_NAMESPACE")}
 			}
 			if err := check(o); err != nil {
+				return usageError{err}
+			}
+			if err := setAttester(cmd.Flags(), &o, attester, chainsKey); err != nil {
 				return usageError{err}
 			}
 			if slices.Contains(names, "sources") {
@@ -131,7 +135,9 @@ func command() *cobra.Command {
 	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "Secret in the controller's namespace with the key that attests, as cosign generate-key-pair makes it")
 	f.StringVar(&o.SummaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
-	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until Tekton Chains has signed it")
+	f.StringVar(&attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
+	f.StringVar(&chainsKey, "chains-key", controller.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
+	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until it has the annotation of Tekton Chains that it is signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that name none; empty leaves it to Tekton")
@@ -183,6 +189,26 @@ func check(o controller.Options) error {
 			return fmt.Errorf("--image-mirror: %w", err)
 		}
 	}
+	return nil
+}
+
+// setAttester says in o who attests. A flag that would do nothing is an error.
+func setAttester(given *pflag.FlagSet, o *controller.Options, attester, chainsKey string) error {
+	switch {
+	case attester != "controller" && attester != "chains":
+		return fmt.Errorf("--attest %q: use controller or chains", attester)
+	case attester == "controller" && given.Changed("chains-key"):
+		return errors.New("--chains-key requires --attest=chains: the controller signs with --attest-key")
+	case attester == "controller":
+		return nil
+	case given.Changed("attest-key"):
+		return errors.New("--attest-key requires --attest=controller: Tekton Chains signs with a key of its own, and --chains-key names the public one")
+	case o.SummaryPolicy != "":
+		return errors.New("--summary-policy requires --attest=controller, which signs the summaries")
+	case len(validation.IsDNS1123Subdomain(chainsKey)) > 0:
+		return fmt.Errorf("--chains-key %q is not the name of a ConfigMap", chainsKey)
+	}
+	o.ChainsKey = chainsKey
 	return nil
 }
 

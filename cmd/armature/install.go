@@ -47,6 +47,7 @@ type installation struct {
 	// Limits of the queue of builds, and the LocalQueue of Kueue.
 	maxRunning, maxRunningPerNamespace int
 	queueName                          string
+	attest                             string // controller or chains
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
 	catalog bool
@@ -95,6 +96,8 @@ that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 	f.IntVar(&i.maxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&i.maxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&i.queueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
+	f.StringVar(&i.attest, "attest", "controller", "who signs what builds of modes with attest: true have made: controller, or chains for Tekton Chains")
+	completeFlag(cmd, "attest", "controller", "chains")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -187,6 +190,9 @@ func (i installation) check() error {
 	if i.queueName != "" && len(validation.IsDNS1123Label(i.queueName)) > 0 {
 		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.queueName)
 	}
+	if i.attest != "controller" && i.attest != "chains" {
+		return fmt.Errorf("--attest %q: use controller or chains", i.attest)
+	}
 	if i.mirror != "" {
 		if err := compose.CheckMirror(i.mirror); err != nil {
 			return fmt.Errorf("--image-mirror: %w", err)
@@ -221,6 +227,9 @@ func (i installation) overlay() map[string]any {
 	}
 	if i.queueName != "" {
 		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--queue-name="+i.queueName)
+	}
+	if i.attest == "chains" {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--attest=chains")
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -106,8 +106,8 @@ func TestHelmChart(t *testing.T) {
 		flags             []string
 	}{
 		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, queueName: builds, catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--queue-name", "builds", "--catalog"}},
+		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, queueName: builds, attest: chains, catalog: {enabled: true}}",
+			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--queue-name", "builds", "--attest", "chains", "--catalog"}},
 		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--mode", "namespaced"}},
 		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--mode", "namespaced", "--watch", "team1,platform,team2,team1"}},
 		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--mode", "namespaced", "--watch", "team1", "--catalog"}},
@@ -140,6 +140,7 @@ func TestHelmChart(t *testing.T) {
 		"{catalog: {crds: [example.com]}}": "crds",
 		"{maxRunning: -1}":                 "maxRunning",
 		"{queueName: Team_A}":              "queueName",
+		"{attest: nobody}":                 "attest",
 		"{apiGroup: Builds}":               "apiGroup",
 		"{gitAllowNetwork: [10.0.0.1]}":    "gitAllowNetwork",
 	} {

@@ -285,7 +285,7 @@ func (s *story) briefProd(t *testing.T) string {
 func (s *story) adapted(t *testing.T, mode, name string, edit func(template string) string) string {
 	t.Helper()
 	shipped, own := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "armature-system", Name: "pipeline-template-" + mode}, shipped))
+	must(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.platform, Name: "pipeline-template-" + mode}, shipped))
 	mode += "-" + s.namespace + "-" + name
 	own.Namespace, own.Name = shipped.Namespace, "pipeline-template-"+mode
 	own.Data = map[string]string{"template.yaml": edit(shipped.Data["template.yaml"])}

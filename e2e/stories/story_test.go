@@ -46,6 +46,7 @@ type story struct {
 	logs      *kubernetes.Clientset
 	info      *cluster.Info
 	namespace string
+	platform  string // namespace of the controller that builds for it
 }
 
 // newStory gives a story its own namespace. Its labels are what people put on
@@ -64,7 +65,7 @@ func newStory(t testing.TB, labels map[string]string) *story {
 	must(t, tektonv1.AddToScheme(scheme))
 	api.AddToScheme(scheme, api.DefaultGroup)
 
-	s := &story{info: &cluster.Info{}}
+	s := &story{info: &cluster.Info{}, platform: "armature-system"}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
 	if err != nil {
 		t.Fatalf("E2E_INFO is to name a file that describes the cluster, as cluster.Info does: %v", err)

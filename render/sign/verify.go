@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,39 +127,77 @@ func (t trust) signed(ctx context.Context, e *evidence) error {
 	return refusal("no signatures found", append(append(reasons, tagged.skipped...), bundles.skipped...))
 }
 
+// Attestations gives the predicates of a type that are attested of an artifact, in
+// cosign's tag format or as Sigstore bundles, by a key or an identity of the policy;
+// nil where nobody attested any. A predicate is JSON, and what it says is for the caller
+// to judge. The policy's other demands are not made. refused says why other attachments
+// of the type do not count. The error is that of a registry, or of the policy.
+func Attestations(ctx context.Context, artifact name.Digest, p Policy, predicateType string) (predicates []json.RawMessage, refused []error, err error) {
+	if err := p.Check(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	trusted, err := p.trusted(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := newStore(ctx, p.Keychain, p.PlainHTTP, p.Transport).evidence(artifact)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range trusted {
+		statements, reasons, err := t.statements(ctx, e, predicateType)
+		if err != nil {
+			return nil, nil, err
+		}
+		refused = append(refused, reasons...)
+		for _, s := range statements {
+			predicates = append(predicates, s.Predicate)
+		}
+	}
+	return predicates, refused, nil
+}
+
 // attested gives the statements of a type about the artifact, of both forms. It
 // fails where there are none.
-func (t trust) attested(ctx context.Context, e *evidence, predicateType string) (statements []statement, err error) {
-	tagged, err := e.attestations(predicateType)
+func (t trust) attested(ctx context.Context, e *evidence, predicateType string) ([]statement, error) {
+	statements, reasons, err := t.statements(ctx, e, predicateType)
+	if err == nil && len(statements) == 0 {
+		err = refusal("none of the attestations is of type "+predicateType, reasons)
+	}
 	if err != nil {
 		return nil, err
 	}
-	reasons := tagged.skipped
-	for _, a := range tagged.all {
-		s, err := t.enveloped(ctx, e, a, predicateType)
-		if err != nil {
-			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
-			continue
-		}
-		statements = append(statements, s)
+	return statements, nil
+}
+
+// statements gives those of a type about the artifact that are trusted, of both forms,
+// and why others are not.
+func (t trust) statements(ctx context.Context, e *evidence, predicateType string) (trusted []statement, reasons []error, err error) {
+	tagged, err := e.attestations(predicateType)
+	if err != nil {
+		return nil, nil, err
 	}
 	bundles, err := e.bundles(predicateType)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	reasons = append(reasons, bundles.skipped...)
-	for _, a := range bundles.all {
-		s, err := t.bundled(e, a, predicateType)
+	reasons = slices.Concat(tagged.skipped, bundles.skipped)
+	for _, a := range slices.Concat(tagged.all, bundles.all) {
+		var s statement
+		if a.bundle != nil {
+			s, err = t.bundled(e, a, predicateType)
+		} else {
+			s, err = t.enveloped(ctx, e, a, predicateType)
+		}
 		if err != nil {
 			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
 			continue
 		}
-		statements = append(statements, s)
+		trusted = append(trusted, s)
 	}
-	if len(statements) == 0 {
-		return nil, refusal("none of the attestations is of type "+predicateType, reasons)
-	}
-	return statements, nil
+	return trusted, reasons, nil
 }
 
 // refusal says what was missing, or what is wrong with what there is.

@@ -99,6 +99,9 @@ nothing.
 {{- if $v.queueName -}}
 {{- $_ := set $c "args" (append $c.args (printf "--queue-name=%s" $v.queueName)) -}}
 {{- end -}}
+{{- if eq $v.attest "chains" -}}
+{{- $_ := set $c "args" (append $c.args "--attest=chains") -}}
+{{- end -}}
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
