@@ -4,7 +4,21 @@ package templates
 
 import "embed"
 
+// StepLockFile is what `armature pin templates/steps --steps` writes. Git ignores it: the
+// release workflow makes it of what the registries have on that day.
+const StepLockFile = "steps/armature.lock"
+
 // Files holds modes/, steps/, crds/ and install/.
 //
 //go:embed modes steps crds install
 var Files embed.FS
+
+// StepLock is the ImageLock of the images that the shipped steps name; nil where this
+// build is none of a release, and has none.
+func StepLock() []byte {
+	lock, err := Files.ReadFile(StepLockFile)
+	if err != nil {
+		return nil
+	}
+	return lock
+}

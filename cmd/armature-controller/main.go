@@ -26,6 +26,7 @@ import (
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
 	sources "github.com/armature-dev/armature/sources/controller"
+	"github.com/armature-dev/armature/templates"
 )
 
 func main() {
@@ -84,7 +85,7 @@ func command() *cobra.Command {
 				}
 			}
 			var err error
-			if o.Settings.ImagePins, err = readPins(pins); err != nil {
+			if o.Settings.ImagePins, err = readPins(pins, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 				return err
 			}
 			allowed, err := readNetworks("--git-allow-network", networks)
@@ -93,6 +94,9 @@ func command() *cobra.Command {
 			}
 			o.Dial, o.Pod = gitDial(allowed), os.Getenv("POD_NAME")
 			o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: minimum}))
+			if !cmd.Flags().Changed("image-pins") && templates.StepLock() == nil {
+				o.Log.Info("this build has no lock of the images of build steps, which run by their tags: --image-pins names one")
+			}
 			ctrl.SetLogger(o.Log)
 			klog.SetLogger(o.Log)
 			cfg, err := ctrl.GetConfig()
@@ -144,7 +148,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
 	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a login of Git or a registry is sent to over http as well as https")
 	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers and registries to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
@@ -231,7 +235,12 @@ func splitList(text string) []string {
 	return strings.Split(text, ",")
 }
 
-func readPins(file string) (map[string]string, error) {
+// readPins reads a map of image to digest, or a lock. Without a flag the images are
+// pinned by the lock of this release; an empty file, or none in a development build, pins none.
+func readPins(file string, given bool, lock []byte) (map[string]string, error) {
+	if !given && lock != nil {
+		return compose.ReadPins("the lock of this release", lock)
+	}
 	if file == "" {
 		return nil, nil
 	}

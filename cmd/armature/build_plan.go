@@ -50,7 +50,7 @@ a page. A task that another one waits for anyway is not drawn as waited for twic
 				return err
 			}
 			settings.Group, settings.ControllerImage = group, releasedImage()
-			if settings.ImagePins, err = readPins(pins); err != nil {
+			if settings.ImagePins, err = readPins(pins, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 				return err
 			}
 			data, err := readFile(a[0], cmd.InOrStdin())
@@ -101,7 +101,7 @@ a page. A task that another one waits for anyway is not drawn as waited for twic
 	f.StringVar(&mode, "mode", "", "plan with this mode instead of the build's own")
 	completeFlag(cmd, "mode", shippedModes()...)
 	f.StringVar(&settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps")
+	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
 	f.StringVar(&settings.ServiceAccountName, "service-account", "", "ServiceAccount of builds that name none")
 	f.StringSliceVar(&settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a Git login is sent to over http as well as https")
 	f.BoolVar(&settings.PipelineObjects, "pipeline-objects", false, "refer to a Pipeline object instead of embedding it (clusters with disable-inline-spec)")
@@ -213,8 +213,12 @@ func openFolder(dir string) (*manifest.Library, error) {
 	return own, nil
 }
 
-// readPins reads a map of image to digest, or a lock; no file means none.
-func readPins(file string) (map[string]string, error) {
+// readPins reads a map of image to digest, or a lock. Without a flag the images are
+// pinned by the lock of this release; an empty file, or none in a development build, pins none.
+func readPins(file string, given bool, lock []byte) (map[string]string, error) {
+	if !given && lock != nil {
+		return compose.ReadPins("the lock of this release", lock)
+	}
 	if file == "" {
 		return nil, nil
 	}
