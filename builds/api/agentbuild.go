@@ -109,7 +109,8 @@ type AgentBuildSpec struct {
 
 	// Builder builds the image, where the mode offers a choice: buildkit, kaniko
 	// and buildah take a Dockerfile, buildpacks takes none. Omitted, that of a
-	// step which pipeline.steps adjusts, then the template's. (Armature)
+	// step which pipeline.steps adjusts, then the one whose step alone has a parameter
+	// of pipeline.parameters, then the template's: buildkit in shipped modes. (Armature)
 	// +optional
 	// +kubebuilder:validation:Enum=buildkit;kaniko;buildah;buildpacks
 	Builder string `json:"builder,omitempty"`

@@ -119,7 +119,7 @@ func (f fixture) report(task, name, value string, byPod, byTaskRun, byRun bool) 
 			}
 			for _, reader := range f.TaskRuns { // Tekton hands it on
 				for n := range reader.Spec.Params {
-					if p := &reader.Spec.Params[n]; byPod && p.Value.StringVal == r.Value.StringVal && strings.HasSuffix(p.Name, "-digest") {
+					if p := &reader.Spec.Params[n]; byPod && reader != tr && p.Value.StringVal == r.Value.StringVal && strings.HasSuffix(p.Name, "-digest") {
 						p.Value.StringVal = value
 					}
 				}
@@ -222,20 +222,21 @@ func marshal(t *testing.T, v any) string {
 func TestWhatTektonDoes(t *testing.T) {
 	for name, edit := range map[string]func(fixture){
 		"values in the text": func(f fixture) {
-			tr, _ := f.task("kaniko-build")
-			step := &tr.Spec.TaskSpec.Steps[0]
-			for i := range step.Env {
-				step.Env[i].Value = strings.ReplaceAll(step.Env[i].Value, "$(params.image)", image)
-			}
-			var args []string
-			for _, arg := range step.Args {
-				if arg == "$(params.build-args[*])" {
-					args = append(args, "VERSION=1")
-					continue
+			tr, _ := f.task("buildkit-build")
+			fill := func(env []corev1.EnvVar, args []string) {
+				for i := range env {
+					env[i].Value = strings.ReplaceAll(env[i].Value, "$(params.image)", image)
 				}
-				args = append(args, arg)
+				for i := range args {
+					args[i] = strings.ReplaceAll(args[i], "$(params.build-args[*])", "VERSION=1")
+				}
 			}
-			step.Args = args
+			for _, s := range tr.Spec.TaskSpec.Steps {
+				fill(s.Env, s.Args)
+			}
+			for _, s := range tr.Spec.TaskSpec.Sidecars {
+				fill(s.Env, s.Args)
+			}
 		},
 		"a digest behind a tag": func(f fixture) {
 			_, pod := f.task("tests")
@@ -280,18 +281,18 @@ func TestRefusals(t *testing.T) {
 		"TaskRun of no task":      {func(f fixture) { f.TaskRuns[0].Labels["tekton.dev/pipelineTask"] = "evil" }, api.ReasonNotAsOrdered, "the pipeline does not have"},
 		"two TaskRuns of a task":  {func(f fixture) { f.TaskRuns = append(f.TaskRuns, f.TaskRuns[0]) }, api.ReasonNotAsOrdered, "two TaskRuns"},
 		"a task left out":         {func(f fixture) { f.TaskRuns = f.TaskRuns[1:] }, api.ReasonNotAsOrdered, "did not run"},
-		"another script":          {func(f fixture) { tr, _ := f.task("kaniko-build"); tr.Spec.TaskSpec.Steps[0].Script = "evil" }, api.ReasonNotAsOrdered, "its task is another"},
+		"another script":          {func(f fixture) { tr, _ := f.task("buildkit-build"); tr.Spec.TaskSpec.Steps[0].Script = "evil" }, api.ReasonNotAsOrdered, "its task is another"},
 		"a further step": {func(f fixture) {
-			tr, _ := f.task("kaniko-build")
+			tr, _ := f.task("buildkit-build")
 			tr.Spec.TaskSpec.Steps = append(tr.Spec.TaskSpec.Steps, tektonv1.Step{Name: "evil"})
 		}, api.ReasonNotAsOrdered, "its task is another"},
 		"another field": {func(f fixture) {
-			tr, _ := f.task("kaniko-build")
+			tr, _ := f.task("buildkit-build")
 			tr.Spec.TaskSpec.StepTemplate = &tektonv1.StepTemplate{Env: []corev1.EnvVar{{Name: "EVIL"}}}
 		}, api.ReasonNotAsOrdered, "its task is another"},
 		"a reference to a task": {func(f fixture) { f.TaskRuns[0].Spec.TaskRef = &tektonv1.TaskRef{Name: "evil"} }, api.ReasonNotAsOrdered, "its task is another"},
 		"another parameter": {func(f fixture) {
-			tr, _ := f.task("kaniko-build")
+			tr, _ := f.task("buildkit-build")
 			tr.Spec.Params[0].Value = *tektonv1.NewStructuredValues("evil")
 		}, api.ReasonNotAsOrdered, "its parameters"},
 		"a further parameter": {func(f fixture) {
@@ -299,12 +300,12 @@ func TestRefusals(t *testing.T) {
 			tr.Spec.Params = append(tr.Spec.Params, tektonv1.Param{Name: "TEST_COMMAND", Value: *tektonv1.NewStructuredValues("true")})
 		}, api.ReasonNotAsOrdered, "its parameters"},
 		"another volume": {func(f fixture) {
-			tr, _ := f.task("kaniko-build")
+			tr, _ := f.task("buildkit-build")
 			at := slices.IndexFunc(tr.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.PersistentVolumeClaim != nil })
 			tr.Spec.Workspaces[at].PersistentVolumeClaim.ClaimName = "mine"
 		}, api.ReasonNotAsOrdered, "workspaces"},
 		"a volume for a source of its own": {func(f fixture) {
-			tr, _ := f.task("kaniko-build")
+			tr, _ := f.task("buildkit-build")
 			at := slices.IndexFunc(tr.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.Name == "source" })
 			tr.Spec.Workspaces[at] = tektonv1.WorkspaceBinding{Name: "source", PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "mine"}}
 		}, api.ReasonNotAsOrdered, "workspaces"},
@@ -338,14 +339,14 @@ func TestRefusals(t *testing.T) {
 		"a debug container": {func(f fixture) {
 			f.Pods[f.TaskRuns[0].UID].Spec.EphemeralContainers = []corev1.EphemeralContainer{{}}
 		}, api.ReasonNotAsOrdered, "debugging"},
-		"TaskRun's result forged":         {func(f fixture) { f.report("kaniko-build", "IMAGE_DIGEST", other, false, true, true) }, api.ReasonResultsForged, "IMAGE_DIGEST of TaskRun"},
-		"run's result forged":             {func(f fixture) { f.report("kaniko-build", "IMAGE_DIGEST", other, false, false, true) }, api.ReasonResultsForged, "IMAGE_DIGEST of run"},
+		"TaskRun's result forged":         {func(f fixture) { f.report("push", "IMAGE_DIGEST", other, false, true, true) }, api.ReasonResultsForged, "IMAGE_DIGEST of TaskRun"},
+		"run's result forged":             {func(f fixture) { f.report("push", "IMAGE_DIGEST", other, false, false, true) }, api.ReasonResultsForged, "IMAGE_DIGEST of run"},
 		"TaskRun's result removed":        {func(f fixture) { tr, _ := f.task("github-clone"); tr.Status.Results = nil }, api.ReasonResultsForged, "is missing"},
 		"a result that no task declares":  {func(f fixture) { f.Run.Status.Results[0].Name = "evil" }, api.ReasonResultsForged, "does not declare"},
-		"digest with something behind it": {func(f fixture) { f.report("kaniko-build", "IMAGE_DIGEST", digest+" $(id)", true, true, true) }, api.ReasonResultInvalid, "not a digest"},
-		"digest too short":                {func(f fixture) { f.report("kaniko-build", "IMAGE_DIGEST", "sha256:aa", true, true, true) }, api.ReasonResultInvalid, "not a digest"},
-		"another tag":                     {func(f fixture) { f.report("kaniko-build", "IMAGE_URL", image+"2", true, true, true) }, api.ReasonResultInvalid, "IMAGE_URL is not"},
-		"another repository":              {func(f fixture) { f.report("kaniko-build", "IMAGE_URL", "evil.example/x:v1", true, true, true) }, api.ReasonResultInvalid, "IMAGE_URL is not"},
+		"digest with something behind it": {func(f fixture) { f.report("push", "IMAGE_DIGEST", digest+" $(id)", true, true, true) }, api.ReasonResultInvalid, "not a digest"},
+		"digest too short":                {func(f fixture) { f.report("push", "IMAGE_DIGEST", "sha256:aa", true, true, true) }, api.ReasonResultInvalid, "not a digest"},
+		"another tag":                     {func(f fixture) { f.report("push", "IMAGE_URL", image+"2", true, true, true) }, api.ReasonResultInvalid, "IMAGE_URL is not"},
+		"another repository":              {func(f fixture) { f.report("push", "IMAGE_URL", "evil.example/x:v1", true, true, true) }, api.ReasonResultInvalid, "IMAGE_URL is not"},
 		"another commit": {func(f fixture) {
 			f.report("github-clone", "CHAINS-GIT_COMMIT", strings.Repeat("b", 40), true, true, true)
 		}, api.ReasonResultInvalid, "CHAINS-GIT_COMMIT"},

@@ -241,7 +241,10 @@ func (c *composition) checkLocked() {
 		}
 	}
 	parameters("spec.pipeline.parameters", spec.Pipeline.Parameters)
-	for i := range spec.Pipeline.Workspaces {
+	for i, w := range spec.Pipeline.Workspaces {
+		if w.Name == pullCredentials && w.Secret != nil {
+			continue // a login for base images gives no step another input or output
+		}
 		bad(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "workspaces")
 	}
 	for i, s := range spec.Pipeline.Steps {

@@ -26,38 +26,86 @@ func (t *Template) Builders() []string {
 	return out
 }
 
-// builderOf a build: its own, that of a step which it names, or the template's.
-func builderOf(build *api.AgentBuild, t *Template) string {
-	if build.Spec.Builder != "" {
-		return build.Spec.Builder
-	}
-	if build.Spec.Pipeline != nil {
-		for _, s := range build.Spec.Pipeline.Steps {
-			if s.Enabled != nil && !*s.Enabled {
-				continue
-			}
-			var of []string
-			for _, row := range t.Steps {
-				if row.Name == s.Name {
-					of = append(of, row.Builders...)
-				}
-			}
-			if len(of) > 0 && !slices.Contains(of, t.Builder) {
-				return of[0]
-			}
-		}
+// usualBuilder builds where neither the build nor its template says which one does.
+const usualBuilder = "buildkit"
+
+// usual is the builder of builds that choose none, and "" where the template offers none.
+func (t *Template) usual() string {
+	if t.Builder == "" && slices.Contains(t.Builders(), usualBuilder) {
+		return usualBuilder
 	}
 	return t.Builder
 }
 
+// builderOf a build, and why another one than the template's: its own; that of a step
+// which it adjusts, or else switches off; that whose steps alone declare a parameter that
+// it sets; or the template's. Steps that are missing declare nothing.
+func builderOf(build *api.AgentBuild, t *Template, steps map[string]*StepFile) (builder, because string) {
+	switch {
+	case t.chosen != "":
+		return t.chosen, ""
+	case build.Spec.Builder != "":
+		return build.Spec.Builder, ""
+	case build.Spec.Pipeline == nil:
+		return t.usual(), ""
+	}
+	for _, off := range []bool{false, true} {
+		for i, s := range build.Spec.Pipeline.Steps {
+			if off != (s.Enabled != nil && !*s.Enabled) {
+				continue
+			}
+			if of := t.buildersOf(s.Name); len(of) > 0 && !slices.Contains(of, t.usual()) {
+				return of[0], fmt.Sprintf("spec.pipeline.steps[%d]: %s is a step of it", i, s.Name)
+			}
+		}
+	}
+	if listsAll(build) {
+		return t.usual(), ""
+	}
+	for i, p := range build.Spec.Pipeline.Parameters {
+		if only := t.onlyBuilderWith(p.Name, steps); only != "" && only != t.usual() {
+			return only, fmt.Sprintf("spec.pipeline.parameters[%d]: %s is a parameter of its step alone", i, p.Name)
+		}
+	}
+	return t.usual(), ""
+}
+
+// buildersOf a step, none where it runs for all of them.
+func (t *Template) buildersOf(step string) []string {
+	var of []string
+	for _, row := range t.Steps {
+		if row.Name == step {
+			of = append(of, row.Builders...)
+		}
+	}
+	return of
+}
+
+// onlyBuilderWith a parameter, where no other builder's steps and none of all builders
+// declare it.
+func (t *Template) onlyBuilderWith(parameter string, steps map[string]*StepFile) string {
+	only := ""
+	for _, row := range t.Steps {
+		step := steps[row.ConfigMap]
+		if step == nil || !declares(step.Task.Params, parameter) {
+			continue
+		}
+		if len(row.Builders) != 1 || only != "" && only != row.Builders[0] {
+			return ""
+		}
+		only = row.Builders[0]
+	}
+	return only
+}
+
 // forBuild is the template with the rows of the build's builder alone.
-func (t *Template) forBuild(build *api.AgentBuild) *Template {
-	builder := builderOf(build, t)
-	if builder == "" {
+func (t *Template) forBuild(build *api.AgentBuild, steps map[string]*StepFile) *Template {
+	builder, _ := builderOf(build, t, steps)
+	if builder == "" || t.chosen != "" {
 		return t
 	}
 	chosen, last := *t, ""
-	chosen.Steps = nil
+	chosen.Steps, chosen.chosen = nil, builder
 	for _, row := range t.Steps {
 		if len(row.Builders) > 0 && !slices.Contains(row.Builders, builder) {
 			continue
@@ -118,13 +166,13 @@ func (t *Template) checkBuilders(problems *findings) {
 	}
 	offered := t.Builders()
 	switch {
-	case t.Builder == "" && len(offered) > 0:
+	case t.usual() == "" && len(offered) > 0:
 		bad("steps", "has steps with builders, and no builder", "name the builder of builds that choose none under builder:")
 	case t.Builder != "" && !slices.Contains(offered, t.Builder):
 		bad("builder", fmt.Sprintf("is %q, which no step has in its builders", t.Builder), "use one of "+strings.Join(offered, ", "))
 	}
 	for i, row := range t.Steps {
-		if row.refers && t.Builder == "" {
+		if row.refers && t.usual() == "" {
 			bad(fmt.Sprintf("steps[%d]", i), "refers to $(builder), and the template has no builder", "name one under builder:, and give its steps builders")
 		}
 		for _, before := range t.Steps[:i] {

@@ -100,6 +100,9 @@ type Output struct {
 	Needs []Need
 	// Warnings are worth a look, but are not errors.
 	Warnings []string
+	// BuilderBecause says why another builder than the template's builds, where the
+	// build does not name it; else it is empty.
+	BuilderBecause string
 
 	pipelineText string // Pipeline.Spec as JSON
 }
@@ -182,7 +185,11 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	c := &composition{in: in, problems: &findings{}, used: map[string]bool{}, taken: map[string]bool{}, faulty: map[string]bool{}, taskIn: map[string]*plannedStep{}}
 	c.checkBuilder(in.Template)
-	c.in.Template = in.Template.forBuild(in.Build)
+	builder, because := builderOf(in.Build, in.Template, in.Steps)
+	if because != "" {
+		because = fmt.Sprintf("%s: the builder is %s: %s", c.buildPlace(), builder, because)
+	}
+	c.in.Template = in.Template.forBuild(in.Build, in.Steps)
 	c.spec = derive(c.in)
 	c.checkBuild()
 	c.plan()
@@ -208,14 +215,30 @@ func Pipeline(in Input) (*Output, error) {
 	if err := c.problems.err(); err != nil || c.broken {
 		return nil, err
 	}
-	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings, pipelineText: c.texts[1]}, nil
+	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings, BuilderBecause: because, pipelineText: c.texts[1]}, nil
 }
 
-// StepNames are the step ConfigMaps that build needs of template.
+// StepNames are the step ConfigMaps that build needs of template, and those of all
+// builders where its parameters may choose one.
 func StepNames(build *api.AgentBuild, template *Template) []string {
+	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !listsAll(build) &&
+		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool { return !FromSpec(p.Name) && !noted[p.Name] }) {
+		if _, because := builderOf(build, template, nil); because == "" {
+			return configMaps(build, template)
+		}
+	}
+	return UsedSteps(build, template, nil)
+}
+
+// UsedSteps are the ones of StepNames that the build is composed of; steps are those that exist.
+func UsedSteps(build *api.AgentBuild, template *Template, steps map[string]*StepFile) []string {
+	return configMaps(build, template.forBuild(build, steps))
+}
+
+func configMaps(build *api.AgentBuild, template *Template) []string {
 	var names []string
 	seen := map[string]bool{}
-	c := &composition{in: Input{Build: build, Template: template.forBuild(build)}, problems: &findings{}}
+	c := &composition{in: Input{Build: build, Template: template}, problems: &findings{}}
 	for _, s := range c.rows() {
 		if s.row.ConfigMap != "" && !seen[s.row.ConfigMap] {
 			seen[s.row.ConfigMap] = true
@@ -230,7 +253,7 @@ func StepNames(build *api.AgentBuild, template *Template) []string {
 // this program's version or settings, so that neither rebuilds a finished build.
 func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*StepFile) (spec, texts string) {
 	parts := []string{template.doc.body}
-	for _, name := range StepNames(build, template) {
+	for _, name := range UsedSteps(build, template, steps) {
 		if step := steps[name]; step != nil {
 			parts = append(parts, name, step.doc.body)
 		}

@@ -110,7 +110,11 @@ func (c *composition) needs() []Need {
 		for i, w := range spec.Pipeline.Workspaces {
 			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
 			if w.Secret != nil {
-				add(Need{"Secret", w.Secret.Name, c.buildPlace().At(field + ".secret.name"), api.ReasonSecretNotFound, ""})
+				purpose := Purpose("")
+				if w.Name == pullCredentials {
+					purpose = PurposeRegistry
+				}
+				add(Need{"Secret", w.Secret.Name, c.buildPlace().At(field + ".secret.name"), api.ReasonSecretNotFound, purpose})
 			}
 			if w.ConfigMap != nil {
 				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace().At(field + ".configMap.name"), api.ReasonConfigMapNotFound, ""})

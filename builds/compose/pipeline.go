@@ -24,6 +24,7 @@ const (
 	sharedWorkspace   = "shared-workspace"
 	gitCredentials    = "git-credentials"
 	registryWorkspace = "registry-credentials"
+	pullCredentials   = "pull-credentials"
 	// buildGroup owns what the steps write, so that steps of different users
 	// can share it.
 	buildGroup = 65532

@@ -126,7 +126,8 @@ type Template struct {
 	RequiredParameters []string            `json:"requiredParameters,omitempty"`
 	GlobalParameters   []TemplateParameter `json:"globalParameters,omitempty"`
 	Steps              []TemplateStep      `json:"steps"`
-	// Builder of builds that choose none; it goes with builders of the steps.
+	// Builder of builds that choose none; it goes with builders of the steps. Omitted,
+	// it is buildkit where steps have that.
 	Builder string `json:"builder,omitempty"`
 	// Cache false refuses builds that name a cache. Omitted, they may.
 	Cache *bool `json:"cache,omitempty"`
@@ -143,6 +144,8 @@ type Template struct {
 	VerifySource string `json:"verifySource,omitempty"`
 
 	doc *document
+	// chosen is the builder whose steps alone are left in Steps; empty has them all.
+	chosen string
 	// broken: its problems are reported, so that Tekton need not report them again
 	broken bool
 }

@@ -370,7 +370,7 @@ func TestForgedIsNotAttested(t *testing.T) {
 		edit   func(*world, *shop, *ended)
 		reason string
 	}{
-		"a TaskRun's result": {func(_ *world, _ *shop, e *ended) { forge(e.taskRuns["kaniko-build"].Status.Results) }, api.ReasonResultsForged},
+		"a TaskRun's result": {func(_ *world, _ *shop, e *ended) { forge(e.taskRuns["push"].Status.Results) }, api.ReasonResultsForged},
 		"the run's result": {func(_ *world, _ *shop, e *ended) {
 			for i := range e.run.Status.Results {
 				if r := &e.run.Status.Results[i]; strings.HasSuffix(r.Name, "IMAGE_DIGEST") {
@@ -387,7 +387,7 @@ func TestForgedIsNotAttested(t *testing.T) {
 			tr.Status = status
 		}, api.ReasonNotAsOrdered},
 		"an old pod": {func(w *world, _ *shop, e *ended) {
-			pod := e.pods["kaniko-build"]
+			pod := e.pods["push"]
 			w.must(w.Client.Delete(w.Context(), pod, client.GracePeriodSeconds(0)))
 			pod.ResourceVersion, pod.UID, pod.OwnerReferences[0].UID = "", "", "11111111-2222-3333-4444-555555555555"
 			status := pod.Status
@@ -395,7 +395,7 @@ func TestForgedIsNotAttested(t *testing.T) {
 			pod.Status = status
 		}, api.ReasonNotAsOrdered},
 		"a pod's image changed and put back": {func(w *world, _ *shop, e *ended) {
-			pod := e.pods["kaniko-build"]
+			pod := e.pods["push"]
 			status := pod.Status
 			for _, image := range []string{"evil", pod.Spec.Containers[0].Image} {
 				before := pod.DeepCopy()

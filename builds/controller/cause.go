@@ -49,17 +49,46 @@ func stepCause(ended *corev1.ContainerStateTerminated, log []string) api.Failure
 	if ended.Reason == "ContainerStatusUnknown" {
 		return api.CauseNodeLost
 	}
-	for i := len(log) - 1; i >= 0; i-- {
-		line := strings.TrimSpace(log[i])
-		if line == "" {
-			continue
-		}
-		if serverFailed.MatchString(line) {
-			return api.CauseServerError
-		}
-		return ""
+	if serverFailed.MatchString(lastLine(log)) {
+		return api.CauseServerError
 	}
 	return ""
+}
+
+// remedy for what a step's last line reports of the builder; empty where it reports
+// something else.
+func remedy(log []string) string {
+	line := lastLine(log)
+	for _, known := range remedies {
+		if known.line.MatchString(line) {
+			return known.remedy
+		}
+	}
+	return ""
+}
+
+// lastLine of a log that is not empty.
+func lastLine(log []string) string {
+	for i := len(log) - 1; i >= 0; i-- {
+		if line := strings.TrimSpace(log[i]); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// remedies for what builds with BuildKit alone meet, in BuildKit's words and in those of
+// buildkit-build-step.
+var remedies = []struct {
+	line   *regexp.Regexp
+	remedy string
+}{
+	{regexp.MustCompile(`failed to solve: .*(failed to authorize|authorization failed|pull access denied|401 Unauthorized|403 Forbidden)`),
+		"the base image needs a login, and BuildKit has not the push login: bind a Secret that may pull it to the workspace pull-credentials in spec.pipeline.workspaces, or set spec.builder to kaniko"},
+	{regexp.MustCompile(`failed to solve: .*server gave HTTP response to HTTPS client`),
+		"the base image's registry speaks plain HTTP: BuildKit expects that of the image's own with the parameter PLAIN_HTTP, and of local ones in build arguments; or set spec.builder to kaniko"},
+	{regexp.MustCompile(`^BuildKit cannot make a user namespace`),
+		"set spec.builder to kaniko, or allow user namespaces on the build's nodes"},
 }
 
 var (
@@ -69,10 +98,11 @@ var (
 	imageIsRefused = regexp.MustCompile(`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
 	nodeIsLost     = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
 	// serverFailed are the last words of git, of the libraries that steps speak to
-	// registries with, and of buildah. A program that an author wrote does not end
+	// registries with, of BuildKit and of buildah. A program that an author wrote does not end
 	// like that: a registry's address has /v2/ in it.
 	serverFailed = regexp.MustCompile(`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
 		`|^error: RPC failed; HTTP (429|5\d\d)` +
 		`|https?://\S+/v2/\S*:? .*(unexpected status code (429|5\d\d)|TOOMANYREQUESTS|i/o timeout|TLS handshake timeout|connection reset by peer|connection refused)` +
+		`|unexpected status from (HEAD|GET) request to https?://\S+/v2/\S*: (429|5\d\d)` +
 		`|received unexpected HTTP status: (429|5\d\d)|toomanyrequests: `)
 )

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,18 +43,22 @@ func TestPodCause(t *testing.T) {
 
 func TestStepCause(t *testing.T) {
 	for line, want := range map[string]api.FailureCause{
-		"fatal: unable to access 'https://git.example.com/x/': The requested URL returned error: 503":                                                      api.CauseServerError,
-		"fatal: unable to access 'https://git.example.com/x/': The requested URL returned error: 404":                                                      "",
-		"fatal: unable to access 'https://git.example.com/x/': Could not resolve host: git.example.com":                                                    api.CauseServerError,
-		"fatal: unable to access 'https://git.example.com/x/': Recv failure: Connection reset by peer":                                                     api.CauseServerError,
-		"fatal: Authentication failed for 'https://git.example.com/x/'":                                                                                    "",
-		"error pushing image: failed to push to destination r.io/x:v1: PUT https://r.io/v2/x/manifests/v1: unexpected status code 503 Service Unavailable": api.CauseServerError,
-		"error pushing image: failed to push to destination r.io/x:v1: PUT https://r.io/v2/x/manifests/v1: unexpected status code 403 Forbidden":           "",
-		`error checking push permissions: POST https://r.io/v2/x/blobs/uploads/: dial tcp 10.0.0.1:443: connect: connection refused`:                       api.CauseServerError,
-		`Error: pushing image: writing blob: received unexpected HTTP status: 502 Bad Gateway`:                                                             api.CauseServerError,
-		"error building image: error building stage: failed to execute command: waiting for process to exit: exit status 1":                                "",
-		"FAIL: TestServer: GET https://api.example.com/users: 503 Service Unavailable":                                                                     "",
-		"dial tcp 127.0.0.1:5432: connect: connection refused":                                                                                             "",
+		"fatal: unable to access 'https://git.example.com/x/': The requested URL returned error: 503":                                                                                        api.CauseServerError,
+		"fatal: unable to access 'https://git.example.com/x/': The requested URL returned error: 404":                                                                                        "",
+		"fatal: unable to access 'https://git.example.com/x/': Could not resolve host: git.example.com":                                                                                      api.CauseServerError,
+		"fatal: unable to access 'https://git.example.com/x/': Recv failure: Connection reset by peer":                                                                                       api.CauseServerError,
+		"fatal: Authentication failed for 'https://git.example.com/x/'":                                                                                                                      "",
+		"error pushing image: failed to push to destination r.io/x:v1: PUT https://r.io/v2/x/manifests/v1: unexpected status code 503 Service Unavailable":                                   api.CauseServerError,
+		"error pushing image: failed to push to destination r.io/x:v1: PUT https://r.io/v2/x/manifests/v1: unexpected status code 403 Forbidden":                                             "",
+		`error checking push permissions: POST https://r.io/v2/x/blobs/uploads/: dial tcp 10.0.0.1:443: connect: connection refused`:                                                         api.CauseServerError,
+		`Error: pushing image: writing blob: received unexpected HTTP status: 502 Bad Gateway`:                                                                                               api.CauseServerError,
+		"error building image: error building stage: failed to execute command: waiting for process to exit: exit status 1":                                                                  "",
+		`error: failed to solve: r.io/x:v1: failed to resolve source metadata for r.io/x:v1: unexpected status from HEAD request to https://r.io/v2/x/manifests/v1: 503 Service Unavailable`: api.CauseServerError,
+		`error: failed to solve: r.io/x:v1: failed to resolve source metadata for r.io/x:v1: unexpected status from HEAD request to https://r.io/v2/x/manifests/v1: 403 Forbidden`:           "",
+		`error: failed to solve: r.io/x:v1: failed to do request: Head "https://r.io/v2/x/manifests/v1": dial tcp 10.0.0.1:443: connect: connection refused`:                                 api.CauseServerError,
+		`error: failed to solve: process "/bin/sh -c go test ./..." did not complete successfully: exit code: 1`:                                                                             "",
+		"FAIL: TestServer: GET https://api.example.com/users: 503 Service Unavailable":                                                                                                       "",
+		"dial tcp 127.0.0.1:5432: connect: connection refused":                                                                                                                               "",
 		"main.go:7:2: undefined: x": "",
 		"":                          "",
 	} {
@@ -67,5 +72,25 @@ func TestStepCause(t *testing.T) {
 	}
 	if got := stepCause(&corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}, nil); got != api.CauseNodeLost {
 		t.Errorf("a container that vanished: cause %q", got)
+	}
+}
+
+// What builds with BuildKit alone meet has its remedy in the build's message.
+func TestRemedy(t *testing.T) {
+	for line, want := range map[string]string{
+		"error: failed to solve: ghcr.io/team/base:v1: failed to resolve source metadata for ghcr.io/team/base:v1: failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://ghcr.io/token: 401 Unauthorized": "pull-credentials",
+		"error: failed to solve: team/base:v1: failed to resolve source metadata for docker.io/team/base:v1: pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed":      "pull-credentials",
+		"error: failed to solve: r.io/base:v1: failed to resolve source metadata for r.io/base:v1: unexpected status from HEAD request to https://r.io/v2/base/manifests/v1: 401 Unauthorized":                                                          "pull-credentials",
+		`error: failed to solve: r.io/base:v1: failed to do request: Head "https://r.io/v2/base/manifests/v1": http: server gave HTTP response to HTTPS client`:                                                                                         "PLAIN_HTTP",
+		"BuildKit cannot make a user namespace on this node: choose another builder, such as builder: kaniko, or allow user namespaces on the node":                                                                                                     "spec.builder to kaniko",
+		"error: failed to solve: r.io/base:v1: r.io/base:v1: not found":                                 "",
+		`error: failed to solve: process "/bin/sh -c make" did not complete successfully: exit code: 2`: "",
+		"curl: (22) The requested URL returned error: 401":                                              "",
+		"": "",
+	} {
+		d := &api.FailureDetails{Task: "buildkit-build", LogTail: []string{"something before", line, ""}}
+		if got := failureMessage(d, "one task failed"); !strings.Contains(got, want) || (want == "") != (got == "task buildkit-build: one task failed") {
+			t.Errorf("%s\n  message %q, want one with %q", line, got, want)
+		}
 	}
 }

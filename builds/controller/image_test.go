@@ -36,7 +36,7 @@ func TestStepsTakeTheControllersImage(t *testing.T) {
 	w.options.Settings.ImageMirror = "mirror.local/hub"
 	w.pod(w.options.Pod, corev1.Container{Name: "injected", Image: "proxy"}, corev1.Container{Name: "controller", Image: image})
 	w.start()
-	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Builder = "dev", "buildkit" })
+	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
 	images := map[string]string{}
 	for _, task := range w.run(1).Spec.PipelineSpec.Tasks {
 		images[task.Name] = task.TaskSpec.Steps[0].Image

@@ -95,17 +95,21 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	problems := []error{text.err}
 	complete := true
 	s.steps = map[string]*compose.StepFile{}
+	faults := map[string]error{}
 	for _, name := range compose.StepNames(b, s.template) {
 		step, err := r.texts.get(ctx, r, namespaces, name, false)
 		if err != nil {
 			return err
 		}
-		if step == nil {
-			complete = false // composition names it, if a run is due
-			continue
+		if step != nil {
+			s.steps[name], faults[name] = step.step, step.err
 		}
-		s.steps[name] = step.step
-		problems = append(problems, step.err)
+	}
+	for _, name := range compose.UsedSteps(b, s.template, s.steps) {
+		if _, exists := s.steps[name]; !exists {
+			complete = false // composition names it, if a run is due
+		}
+		problems = append(problems, faults[name])
 	}
 	s.problem = compose.Join(problems...)
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)

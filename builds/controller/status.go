@@ -241,7 +241,7 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 	return v.reason
 }
 
-// failureMessage puts the place and the reason in front of the note on retries.
+// failureMessage puts the place, the exit code and a remedy in front of the note on retries.
 func failureMessage(d *api.FailureDetails, message string) string {
 	if d.Task == "" {
 		return message
@@ -252,6 +252,9 @@ func failureMessage(d *api.FailureDetails, message string) string {
 	}
 	if d.ExitCode != nil {
 		text += fmt.Sprintf(", exit code %d", *d.ExitCode)
+	}
+	if remedy := remedy(d.LogTail); remedy != "" {
+		text += ": " + remedy
 	}
 	return text + ": " + message
 }

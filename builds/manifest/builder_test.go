@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -28,11 +29,11 @@ func withSpec(lines string) []byte { return []byte(strings.Replace(good, "  mode
 // it take the digest from the task that pushes.
 func TestBuilders(t *testing.T) {
 	tests := map[string]map[string]string{ // mode, builder, the task with the result IMAGE_DIGEST
-		"dev":          {"": "kaniko-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
-		"dev-external": {"": "kaniko-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
-		"dev-local":    {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
-		"preprod":      {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
-		"prod":         {"": "kaniko-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"dev":          {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
+		"dev-external": {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
+		"dev-local":    {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"preprod":      {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"prod":         {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
 	}
 	for mode, builders := range tests {
 		for builder, want := range builders {
@@ -129,21 +130,98 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 	}
 }
 
-// A step that a build adjusts says which builder is meant.
-func TestBuilderByStepName(t *testing.T) {
-	spec := "  mode: prod\n  pipeline: {steps: [{name: buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n"
-	out, err := plan(t, withSpec(spec), nil, compose.Settings{})
+// A step that a build adjusts or switches off says which builder is meant, and so does a
+// parameter of one builder's step; plan says which of the two did. Builds of releases that
+// built with kaniko compose unchanged.
+func TestBuilderOfABuild(t *testing.T) {
+	own := configMap("pipeline-template-own", compose.TemplateKeyYAML, "steps:\n- {name: clone, configMap: github-clone-step}\n- {name: kaniko-build, configMap: kaniko-docker-build-step}\n")
+	older := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev", "builder: buildkit\n", "builder: kaniko\n")
+	silent := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev", "builder: buildkit\n", "")
+	tests := map[string]struct {
+		spec     string
+		template *fstest.MapFile
+		want     string // the tasks that build
+		because  string
+	}{
+		"nothing":                           {"  mode: dev-local\n", nil, "buildkit-build push", ""},
+		"the builder":                       {"  mode: dev-local\n  builder: kaniko\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", ""},
+		"a parameter of kaniko's step":      {"  mode: dev-local\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.parameters[0]: kaniko-flags is a parameter of its step alone"},
+		"with one that others have too":     {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}, {name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.parameters[1]"},
+		"one that others have too":          {"  mode: preprod\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n", nil, "buildkit-build push", ""},
+		"a parameter of buildah's step":     {"  mode: dev-local\n  pipeline: {parameters: [{name: TLS_VERIFY, value: 'false'}]}\n", nil, "buildah-build", "TLS_VERIFY"},
+		"a step of kaniko's":                {"  mode: prod\n  pipeline: {steps: [{name: kaniko-build}]}\n", nil, "kaniko-build", "spec.pipeline.steps[0]: kaniko-build is a step of it"},
+		"its parameter":                     {"  mode: dev-local\n  pipeline: {steps: [{name: dockerfile-check}, {name: kaniko-build, parameters: [{name: kaniko-flags, array: [--insecure]}]}]}\n", nil, "kaniko-build", "spec.pipeline.steps[1]"},
+		"a step that is switched off":       {"  mode: dev\n  pipeline: {steps: [{name: kaniko-build, enabled: false}]}\n", nil, "buildpack-build", "kaniko-build is a step of it"},
+		"a step of BuildKit's":              {"  mode: prod\n  pipeline: {steps: [{name: buildkit-build, parameters: [{name: PLAIN_HTTP, value: 'true'}]}]}\n", nil, "buildkit-build push", ""},
+		"what BuildKit alone does":          {"  mode: dev-local\n  network: none\n", nil, "buildkit-build push", ""},
+		"a template of the user's":          {"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", own, "kaniko-build", ""},
+		"a template of an older release":    {"  mode: own\n", older, "kaniko-build buildpack-build", ""},
+		"a template that names no builder":  {"  mode: own\n", silent, "buildkit-build push buildpack-build", ""},
+		"one, and a parameter":              {"  mode: own\n  pipeline: {parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", silent, "kaniko-build buildpack-build", "kaniko-flags"},
+		"steps of the build's own":          {"  mode: dev\n  pipeline: {steps: [{name: clone, configMap: github-clone-step}, {name: kaniko-build, configMap: kaniko-docker-build-step}], parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "kaniko-build", "spec.pipeline.steps[1]"},
+		"a parameter of a step of its own":  {"  mode: dev\n  pipeline: {steps: [{name: clone, configMap: github-clone-step}, {name: image, configMap: kaniko-docker-build-step}], parameters: [{name: kaniko-flags, array: [--insecure]}]}\n", nil, "image", ""},
+		"a parameter that has a field, too": {"  mode: dev-local\n  pipeline: {parameters: [{name: subfolder-path, value: agents}]}\n", nil, "buildkit-build push", ""},
+	}
+	for what, c := range tests {
+		t.Run(what, func(t *testing.T) {
+			folder := fstest.MapFS{}
+			if c.template != nil {
+				folder["template.yaml"] = c.template
+			}
+			out, err := plan(t, withSpec(c.spec), folder, compose.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, task := range out.Pipeline.Spec.Tasks {
+				if strings.HasSuffix(task.Name, "-build") || task.Name == "push" || task.Name == "image" {
+					names = append(names, task.Name)
+				}
+			}
+			if got := strings.Join(names, " "); got != c.want {
+				t.Errorf("it is built by %q, want %q", got, c.want)
+			}
+			if (out.BuilderBecause == "") != (c.because == "") || !strings.Contains(out.BuilderBecause, c.because) {
+				t.Errorf("the builder was chosen because of %q, want %q", out.BuilderBecause, c.because)
+			}
+		})
+	}
+}
+
+// The step of a builder that does not exist, or has a fault, does not concern a build that
+// another one builds.
+func TestStepsOfOtherBuilders(t *testing.T) {
+	library, err := manifest.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for _, task := range out.Pipeline.Spec.Tasks {
-		names = append(names, task.Name)
+	delete(library.ConfigMaps, "buildah-build-step")
+	library.ConfigMaps["kaniko-docker-build-step-local"] = compose.ConfigMap{Name: "kaniko-docker-build-step-local", Data: map[string]string{compose.StepKey: "steps: none"}}
+	builds, err := manifest.Builds("build.yaml", withSpec("  mode: dev-local\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n"), api.DefaultGroup)
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"github-clone", "tests", "buildkit-build", "push", "sbom", "sbom-attach", "vulnerability-scan"}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("tasks (-want +got):\n%s", diff)
+	if _, err := library.Compose(builds[0], compose.Settings{}); err != nil {
+		t.Error(err)
 	}
+	builds[0].Spec.Builder = "kaniko"
+	if _, err := library.Compose(builds[0], compose.Settings{}); err == nil {
+		t.Error("it composes of a step that cannot be read")
+	}
+}
+
+// shippedTemplate under another name, with one text in place of another.
+func shippedTemplate(t *testing.T, as, name, old, with string) *fstest.MapFile {
+	t.Helper()
+	library, err := manifest.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := library.ConfigMaps[name].Data[compose.TemplateKeyYAML]
+	if !strings.Contains(text, old) {
+		t.Fatalf("%s has no %q", name, old)
+	}
+	return configMap(as, compose.TemplateKeyYAML, strings.Replace(text, old, with, 1))
 }
 
 func TestBuilderRefused(t *testing.T) {
@@ -394,8 +472,8 @@ func TestBuildSecrets(t *testing.T) {
 // What the builder of a build does not take is refused, not ignored.
 func TestFieldsOfABuilderThatHasNoUseForThem(t *testing.T) {
 	for _, c := range []struct{ spec, want string }{
-		{"  mode: dev\n  secrets: [{id: npm, name: tokens}]\n", "no step of this pipeline takes build-secrets"},
-		{"  mode: dev\n  network: none\n", "no step of this pipeline takes network"},
+		{"  mode: dev\n  builder: kaniko\n  secrets: [{id: npm, name: tokens}]\n", "no step of this pipeline takes build-secrets"},
+		{"  mode: dev\n  builder: kaniko\n  network: none\n", "no step of this pipeline takes network"},
 		{"  mode: dev\n  builder: buildah\n  cache: {registry: registry.local/cache, mode: min}\n", "no step of this pipeline takes cache"},
 		{"  mode: prod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", "takes no cache"},
 		{"  mode: preprod\n  builder: buildkit\n  cache: {registry: registry.local/cache}\n", ""},

@@ -286,7 +286,7 @@ func TestDockerfileName(t *testing.T) {
 				}
 			}
 		}
-		want := map[string]string{"github-clone": "Dockerfile.prod", "kaniko-build": "Dockerfile.prod"}
+		want := map[string]string{"github-clone": "Dockerfile.prod", "buildkit-build": "Dockerfile.prod"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", parameter, diff)
 		}

@@ -122,14 +122,14 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 		return nil, err
 	}
 	problems := []error{err}
-	steps := map[string]*compose.StepFile{}
+	steps, faults := map[string]*compose.StepFile{}, map[string]error{}
 	for _, name := range compose.StepNames(build.AgentBuild, template) {
-		cm, ok := l.ConfigMaps[name]
-		if !ok {
-			continue // composition names who asked for it
+		if cm, ok := l.ConfigMaps[name]; ok { // else composition names who asked for it
+			steps[name], faults[name] = compose.ReadStep(cm)
 		}
-		steps[name], err = compose.ReadStep(cm)
-		problems = append(problems, err)
+	}
+	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {
+		problems = append(problems, faults[name])
 	}
 	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings})
 	if err := compose.Join(append(problems, err)...); err != nil {

@@ -246,7 +246,7 @@ func TestPlatformsRefused(t *testing.T) {
 		"nodes without platforms":    {dev + "  platformNodes: Any\n", "spec.platformNodes", "has no effect"},
 		"unknown nodes":              {dev + both + "  platformNodes: Mine\n", "spec.platformNodes", "Mine, which is not supported"},
 		"kaniko":                     {"  mode: dev\n  builder: kaniko\n" + anywhere, "spec.platforms", "needs builder: buildkit"},
-		"kaniko by default":          {"  mode: dev\n  platforms: [linux/amd64]\n", "spec.platforms", "use builder: buildkit"},
+		"kaniko by its step":         {"  mode: dev\n  platforms: [linux/amd64]\n  pipeline: {steps: [{name: kaniko-build}]}\n", "spec.platforms", "use builder: buildkit"},
 		"buildah":                    {"  mode: dev-local\n  builder: buildah\n" + anywhere, "spec.platforms", "needs builder: buildkit"},
 		"buildpacks":                 {"  mode: dev\n  builder: buildpacks\n" + anywhere, "spec.platforms", "needs builder: buildkit"},
 		"a scan's platform":          {"  mode: preprod\n  builder: buildkit\n" + anywhere + "  pipeline: {steps: [{name: vulnerability-scan, parameters: [{name: platform, value: linux/amd64}]}]}\n", "spec.pipeline.steps[0].parameters[platform]", "comes from spec.platforms"},

@@ -33,7 +33,7 @@ func pods(p *tektonv1.Pipeline) []string {
 // What a shipped mode does before it runs code of the repository takes one pod, and
 // a build that adjusts or lists its steps has the names that it knows.
 func TestStepsThatShareAPod(t *testing.T) {
-	const whole, kaniko, buildpack = "github-clone: clone check-subfolder check-dockerfile", "kaniko-build: build-and-push", "buildpack-build: prepare create"
+	const whole, build, push, buildpack = "github-clone: clone check-subfolder check-dockerfile", "buildkit-build: build", "push: push", "buildpack-build: prepare create"
 	const packed = "github-clone: clone pack-source check-subfolder check-dockerfile"
 	const hasDockerfile = "$(tasks.github-clone.results.has-dockerfile)"
 	tests := []struct {
@@ -42,25 +42,25 @@ func TestStepsThatShareAPod(t *testing.T) {
 		when       string // input of the condition of buildpack-build
 		warning    string
 	}{
-		{"as shipped", "  mode: dev\n", []string{whole, kaniko, buildpack}, hasDockerfile, ""},
+		{"as shipped", "  mode: dev\n", []string{whole, build, push, buildpack}, hasDockerfile, ""},
 		{"no check of the folder", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, enabled: false}]}\n",
-			[]string{"github-clone: clone check-dockerfile", kaniko, buildpack}, hasDockerfile, ""},
+			[]string{"github-clone: clone check-dockerfile", build, push, buildpack}, hasDockerfile, ""},
 		{"no clone", "  mode: dev\n  pipeline: {steps: [{name: github-clone, enabled: false}]}\n",
-			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
 		{"a parameter of one step", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: dockerfile, value: Dockerfile.prod}]}]}\n",
-			[]string{whole, kaniko, buildpack}, hasDockerfile, ""},
+			[]string{whole, build, push, buildpack}, hasDockerfile, ""},
 		{"a parameter that differs", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: subfolder-path, value: other}]}]}\n",
-			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
 			`steps[2].podOf: step "dockerfile-check" has a pod of its own: its parameter "subfolder-path" has another value or type than that of step "github-clone"`},
 		{"a condition", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n",
-			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", kaniko, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
 			`step "dockerfile-check" has a pod of its own: it waits for folder-verification`},
 		{"the build's own condition", "  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: $(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: [none]}]}]}\n",
-			[]string{whole, kaniko, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
+			[]string{whole, build, push, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
 		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
 			"{name: dockerfile-check, configMap: check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
 			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
-		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "kaniko-build: unpack-source build-and-push", "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
+		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "buildkit-build: unpack-source build", push, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
 		{"buildpacks alone", "  mode: buildpack-dev\n", []string{"github-clone: clone check-subfolder", buildpack}, "", ""},
 	}
 	for _, c := range tests {

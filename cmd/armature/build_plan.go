@@ -77,6 +77,9 @@ a page. A task that another one waits for anyway is not drawn as waited for twic
 					problems = append(problems, err)
 					continue
 				}
+				if out.BuilderBecause != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), out.BuilderBecause)
+				}
 				for _, w := range out.Warnings {
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 				}

@@ -106,7 +106,7 @@ func TestBuildOffline(t *testing.T) {
 			t.Errorf("graph -o %s: %s", format, out)
 		}
 	}
-	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--image-mirror", "mirror.local/hub"); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/gcr.io/kaniko-project/executor:`) {
+	if out, _ := a.run(t, 0, "build", "plan", weather, "-o", "json", "--image-mirror", "mirror.local/hub"); !json.Valid([]byte(out)) || !strings.Contains(out, `"mirror.local/hub/docker.io/moby/buildkit:`) {
 		t.Errorf("the mirror is not in %s", out)
 	}
 	a.run(t, 0, "build", "lint", "--strict")

@@ -57,7 +57,7 @@ func TestGettingStarted(t *testing.T) {
 		replacements[name] = ":"
 	}
 	dir, out := play(t, "getting-started.md", replacements, nil)
-	for _, want := range []string{"kaniko-build", "+          volumeMounts:", "mountPath: /etc/kagenti/trace"} {
+	for _, want := range []string{"buildkit-build", "+          volumeMounts:", "mountPath: /etc/kagenti/trace"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the page prints no %q:\n%s", want, out)
 		}

@@ -22,7 +22,8 @@ import (
 // A tenant, with the rights of one, attacks the runs of attested builds: it takes one's
 // place, edits another, and makes a TaskRun before Tekton does. Each of these builds
 // fails with a condition, and nothing is signed. What the API server or Tekton refuses
-// changes nothing: that run goes on, and is attested once.
+// changes nothing: that run goes on, and is attested once. They are builds for production
+// with kaniko, which waits for the tests.
 func TestAttackedRuns(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
@@ -45,6 +46,7 @@ kind: AgentBuild
 metadata: {name: NAME}
 spec:
   mode: MODE
+  builder: kaniko
   cleanupAfterBuild: false
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}

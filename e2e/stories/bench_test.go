@@ -39,7 +39,7 @@ func BenchmarkBuilds(b *testing.B) {
 // A Dockerfile of one short command, from the creation of the AgentBuild to its
 // success.
 func benchmarkTrivial(b *testing.B) {
-	s := newStory(b, atBaseline)
+	s := newStory(b, nil)
 	s.installed(b)
 	s.push(b, "testdata/hello", "public/"+s.namespace+".git")
 	var took seconds
@@ -60,7 +60,7 @@ func benchmarkTrivial(b *testing.B) {
 // each with a cache in the registry of its own: first without anything in it, then
 // unchanged, then with another last layer. A daemon's own state goes with its pod.
 func benchmarkCached(b *testing.B) {
-	s := newStory(b, atBaseline)
+	s := newStory(b, nil)
 	s.installed(b)
 	kinds := []string{"cold", "unchanged", "last layer changed"}
 	ours, command, pod := map[string]seconds{}, map[string]seconds{}, map[string]seconds{}

@@ -32,7 +32,7 @@ spec:
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: nowhere, imageTag: v1}
 `)
 	build := s.finished(t, "broken")
-	s.failed(t, build, "kaniko-build", "build-and-push")
+	s.failed(t, build, "buildkit-build", "build")
 	if tail := logTail(build); !strings.Contains(tail, "the cupboard is bare") {
 		t.Errorf("the last log lines lack the output of the Dockerfile's command:\n%s", tail)
 	}

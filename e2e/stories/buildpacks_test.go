@@ -21,6 +21,7 @@ kind: AgentBuild
 metadata: {name: buildpack}
 spec:
   mode: buildpack-dev
+  cleanupAfterBuild: false
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: buildpack, imageTag: v1}
 `)
@@ -30,4 +31,6 @@ spec:
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: image}}},
 	}))
 	s.says(t, "buildpack", "built without a Dockerfile")
+	s.securityContexts(t)
+	s.atRestricted(t)
 }

@@ -19,7 +19,7 @@ import (
 // nothing of that.
 func TestCache(t *testing.T) {
 	t.Parallel()
-	s := newStory(t, atBaseline)
+	s := newStory(t, nil)
 	s.installed(t)
 	folder := filepath.Join(t.TempDir(), "uncertain")
 	must(t, os.CopyFS(folder, os.DirFS("testdata/uncertain")))

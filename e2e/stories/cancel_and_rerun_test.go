@@ -91,7 +91,7 @@ func (s *story) building(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, 20*time.Minute, "build "+name+" builds the image", func(ctx context.Context) error {
 		var pods corev1.PodList
-		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "kaniko-build"}); err != nil {
+		if err := s.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "buildkit-build"}); err != nil {
 			return err
 		}
 		if len(pods.Items) == 0 || pods.Items[0].Status.Phase != corev1.PodRunning {

@@ -133,6 +133,7 @@ spec:
 `)
 	s.succeeded(t, "counted")
 	s.taskSays(t, "say", "say", "it has 1 script")
+	s.securityContexts(t)
 	var pods corev1.PodList
 	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": "complain"}))
 	if len(pods.Items) > 0 {

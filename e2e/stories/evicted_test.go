@@ -23,7 +23,7 @@ func TestEvictedBuild(t *testing.T) {
 	s.apply(t, strings.Replace(slowBuild, `"600"`, `"15"`, 1)+"  cleanupAfterBuild: false\n  retries: {limit: 1, backoff: 1s}\n")
 	s.building(t, "slow")
 	run := s.runOf(t, "slow")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: run.Name + "-kaniko-build-pod"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: run.Name + "-buildkit-build-pod"}}
 	eventually(t, 10*time.Minute, "the pod that builds runs", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err

@@ -41,13 +41,13 @@ spec:
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}, {name: MEGABYTES, value: "SIZE"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
 `
-	s.apply(t, strings.NewReplacer("NAME", "greedy", "SIZE", "600").Replace(build))
+	s.apply(t, strings.NewReplacer("NAME", "greedy", "SIZE", "900").Replace(build))
 	s.building(t, "greedy")
 	s.apply(t, strings.NewReplacer("NAME", "modest", "SIZE", "1").Replace(build))
 	run := s.runOf(t, "greedy")
 	eventually(t, 10*time.Minute, "the pod that fills its disk is evicted", func(ctx context.Context) error {
 		var pod corev1.Pod
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-kaniko-build-pod"}, &pod); err != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-buildkit-build-pod"}, &pod); err != nil {
 			return err
 		}
 		if pod.Status.Reason != "Evicted" || !strings.Contains(pod.Status.Message, "ephemeral") {
@@ -61,7 +61,7 @@ spec:
 	if greedy.Status.Phase != api.PhaseFailed || greedy.Status.BuiltImage != "" || greedy.Status.Attempt != 1 {
 		t.Errorf("attempt %d ended %s with image %q", greedy.Status.Attempt, greedy.Status.Phase, greedy.Status.BuiltImage)
 	}
-	if d := greedy.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != "" || d.Task != "kaniko-build" {
+	if d := greedy.Status.FailureDetails; d == nil || d.Reason != api.ReasonEvicted || d.Cause != "" || d.Task != "buildkit-build" {
 		t.Errorf("the failure is %+v", d)
 	}
 	if _, err := remote.Head(reference(t, s.info.HostRegistry+"/"+s.namespace+"/greedy:v1")); err == nil {

@@ -19,11 +19,12 @@ import (
 
 // A Dockerfile that BuildKit builds for production looks for logins and tokens in its
 // files, the environment and the processes that it sees, writes into Tekton's results and
-// pushes another image to the build's tag. It finds and changes nothing: what was built
-// is what the tag names in the end, and what is attested.
+// pushes another image to the build's tag. The tests look for logins, too, and edit the
+// source. They find and change nothing: what was cloned is built, is what the tag names in
+// the end, and is attested.
 func TestHostileDockerfile(t *testing.T) {
 	t.Parallel()
-	s := newStory(t, atBaseline)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.attestKey(t)
 	s.push(t, "testdata/hostile", "private/"+s.namespace+".git")
@@ -45,7 +46,6 @@ kind: AgentBuild
 metadata: {name: hostile}
 spec:
   mode: MODE
-  builder: buildkit
   cleanupAfterBuild: false
   source: {sourceRepository: "${git}/private/${namespace}.git", sourceRevision: main, sourceCredentials: {name: git-login}}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
@@ -66,6 +66,10 @@ spec:
 	if !strings.Contains(loot, "planted-canary") || !strings.Contains(loot, "buildkitd") {
 		t.Fatalf("the search finds neither its own canary nor the daemon, so that it proves nothing:\n%.2000s", loot)
 	}
+	tests := s.logOf(t, "tests", "step-test")
+	if !strings.Contains(tests, "planted-canary") {
+		t.Fatalf("the tests do not find their own canary, so that their search proves nothing:\n%.2000s", tests)
+	}
 	for what, secret := range map[string]string{
 		"the push password": pushPassword, "the push login": auth, "the Git token": s.info.GitToken,
 		"a ServiceAccount token": "eyJhbGciOi", "a result": "wrote-a-result",
@@ -73,9 +77,29 @@ spec:
 		if strings.Contains(loot, secret) {
 			t.Errorf("the Dockerfile reached %s", what)
 		}
+		if strings.Contains(tests, secret) {
+			t.Errorf("the tests reached %s", what)
+		}
+	}
+	if agent := s.fileOf(t, image, "agent.sh"); agent != "echo genuine\n" {
+		t.Errorf("the tests changed what is built: %q", agent)
 	}
 	s.onlyWhatWasBuilt(t, build, repository)
 	s.onlyTheirLogins(t)
+	s.securityContexts(t)
+}
+
+// logOf a container of a task's one pod.
+func (s *story) logOf(t *testing.T, task, container string) string {
+	t.Helper()
+	var pods corev1.PodList
+	must(t, s.List(t.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{"tekton.dev/pipelineTask": task}))
+	if len(pods.Items) != 1 {
+		t.Fatalf("task %s has %d pods", task, len(pods.Items))
+	}
+	text, err := s.log(t.Context(), pods.Items[0].Name, container)
+	must(t, err)
+	return text
 }
 
 // onlyWhatWasBuilt fails unless the tag names the image that was built, that one is attested,
@@ -160,7 +184,7 @@ func (s *story) onlyTheirLogins(t *testing.T) {
 // node's metadata service, as pods do.
 func TestDockerfileWithoutNetwork(t *testing.T) {
 	t.Parallel()
-	s := newStory(t, atBaseline)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/isolated", "public/"+s.namespace+".git")
 	if s.info.Metadata != "" {
@@ -176,7 +200,7 @@ kind: AgentBuild
 metadata: {name: isolated}
 spec:
   mode: dev-local
-  builder: buildkit
+  cleanupAfterBuild: false
   network: none
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
@@ -196,4 +220,5 @@ spec:
 			t.Errorf("without a network it reaches the metadata service, or does not try:\n%s", got)
 		}
 	}
+	s.securityContexts(t)
 }

@@ -22,7 +22,7 @@ import (
 // node pulls its own image from it and runs that, and a client finds the other one.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
-	s := newStory(t, atBaseline)
+	s := newStory(t, nil)
 	s.installed(t)
 	s.push(t, "testdata/platforms", "public/"+s.namespace+".git")
 	s.apply(t, `
@@ -31,7 +31,6 @@ kind: AgentBuild
 metadata: {name: hello}
 spec:
   mode: dev-local
-  builder: buildkit
   platforms: [linux/amd64, linux/arm64]
   platformNodes: Any
   cleanupAfterBuild: false

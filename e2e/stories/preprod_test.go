@@ -68,6 +68,7 @@ spec:
 		if tail := logTail(build); !strings.Contains(tail, "GHSA-8q59-q68h-6hv4") || !strings.Contains(tail, "Critical") {
 			t.Errorf("the last log lines do not say what was found:\n%s", tail)
 		}
+		s.securityContexts(t)
 	})
 	t.Run("broken", func(t *testing.T) {
 		t.Parallel()

@@ -39,7 +39,8 @@ apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
 spec:
-  mode: dev
+  mode: dev-external
+  cleanupAfterBuild: false
   source: {sourceRepository: "SOURCE/private/${namespace}.git", sourceRevision: mainCREDENTIALS}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
   buildOutput:
@@ -70,6 +71,7 @@ spec:
 				},
 			}))
 			s.says(t, name, "hello from root")
+			s.securityContexts(t)
 		})
 	}
 	for name, reason := range map[string]string{

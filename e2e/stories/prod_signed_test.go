@@ -184,17 +184,17 @@ func TestForgedProductionBuilds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			repository := s.info.HostRegistry + "/" + s.namespace + "/" + name
-			eventually(t, 15*time.Minute, "the image of "+name+" is built", func(ctx context.Context) error {
+			eventually(t, 15*time.Minute, "the image of "+name+" is pushed", func(ctx context.Context) error {
 				var b api.AgentBuild
 				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &b); err != nil {
 					return err
 				}
 				var task tektonv1.TaskRun
-				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName + "-kaniko-build"}, &task); err != nil {
+				if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: b.Status.PipelineRunName + "-push"}, &task); err != nil {
 					return err
 				}
 				if !task.IsSuccessful() {
-					return errors.New("it is not built yet")
+					return errors.New("it is not pushed yet")
 				}
 				attack.do(repository, &task)
 				return nil

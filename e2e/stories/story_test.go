@@ -50,7 +50,8 @@ type story struct {
 }
 
 // newStory gives a story its own namespace. Its labels are what people put on
-// theirs, such as the level of Pod Security.
+// theirs, such as the level of Pod Security; nil are those of Pod Security baseline, at
+// which every shipped mode builds.
 func newStory(t testing.TB, labels map[string]string) *story {
 	t.Helper()
 	path := os.Getenv("E2E_KUBECONFIG")
@@ -76,6 +77,9 @@ func newStory(t testing.TB, labels map[string]string) *story {
 	s.logs, err = kubernetes.NewForConfig(config)
 	must(t, err)
 
+	if labels == nil {
+		labels = map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}
+	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-", Labels: labels}}
 	must(t, s.Create(t.Context(), ns))
 	s.namespace = ns.Name
