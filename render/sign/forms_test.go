@@ -112,38 +112,41 @@ func TestExpiredCertificateInBundles(t *testing.T) {
 	f.refused(identity(ours.file), "leaf certificate verification failed")
 }
 
+// trustedRoot writes a file with an authority, as cosign trusted-root create does.
+func (f *fixture) trustedRoot(a *authority) string {
+	f.Helper()
+	text, err := json.Marshal(map[string]any{
+		"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+		"certificateAuthorities": []any{map[string]any{
+			"subject": map[string]string{"organization": "test", "commonName": "test"}, "uri": "https://ca.example",
+			"certChain": map[string]any{"certificates": []any{map[string]any{"rawBytes": a.cert.Raw}}},
+			"validFor":  map[string]string{"start": "2020-01-01T00:00:00Z"},
+		}},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return f.write("root.json", text)
+}
+
 // A trusted root from a file replaces authorities, and excludes roots.
 func TestTrustedRoot(t *testing.T) {
 	f := setup(t)
 	ours, theirs := f.authority("ours"), f.authority("theirs")
 	f.sign(ours.issue(subject, issuer, time.Now().Add(-time.Minute)))
-	rootOf := func(a *authority) string {
-		text, err := json.Marshal(map[string]any{
-			"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
-			"certificateAuthorities": []any{map[string]any{
-				"subject": map[string]string{"organization": "test", "commonName": "test"}, "uri": "https://ca.example",
-				"certChain": map[string]any{"certificates": []any{map[string]any{"rawBytes": a.cert.Raw}}},
-				"validFor":  map[string]string{"start": "2020-01-01T00:00:00Z"},
-			}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f.write("root.json", text)
-	}
 	p := identity("")
-	p.TrustedRoot = rootOf(ours)
+	p.TrustedRoot = f.trustedRoot(ours)
 	if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil || v.Provenance == nil {
 		t.Errorf("%+v %v", v, err)
 	}
 	p.IgnoreTlog = false
 	f.refused(p, "contains no transparency log")
 	p.IgnoreTlog = true
-	p.TrustedRoot = rootOf(theirs)
+	p.TrustedRoot = f.trustedRoot(theirs)
 	f.refused(p, "certificate")
 	f.only(true)
 	f.refused(p, "certificate")
-	p.TrustedRoot = rootOf(ours)
+	p.TrustedRoot = f.trustedRoot(ours)
 	if v, err := sign.Verify(t.Context(), f.artifact, p); err != nil || v.Provenance == nil {
 		t.Errorf("bundles: %+v %v", v, err)
 	}

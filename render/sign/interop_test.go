@@ -3,6 +3,8 @@ package sign_test
 import (
 	"crypto"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,17 +56,26 @@ func parties() []party {
 // pair is a key pair, as files.
 type pair struct{ private, public string }
 
-// acts signs the artifact and attests provenance as a party does.
+// acts signs the artifact, and attests provenance and a bill of materials, as a party does.
 func (f *fixture) acts(p party, key pair) {
 	f.Helper()
 	if p.program == "" {
 		f.sign(signer(key.private))
+		session, err := signer(key.private).Open(f.Context())
+		if err == nil {
+			err = session.Attest(f.Context(), f.artifact, sbomType, json.RawMessage(theirSBOM))
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
 		return
 	}
-	predicate := f.write("provenance.json", []byte(theirProvenance))
+	attest := func(kind, predicate string) []string {
+		return append([]string{"attest", "--yes", "--key", key.private, "--type", kind, "--predicate", f.write(kind+".json", []byte(predicate))}, p.attest...)
+	}
 	for _, args := range [][]string{
 		append([]string{"sign", "--yes", "--key", key.private}, p.sign...),
-		append([]string{"attest", "--yes", "--key", key.private, "--type", "slsaprovenance1", "--predicate", predicate}, p.attest...),
+		attest("slsaprovenance1", theirProvenance), attest("spdxjson", theirSBOM),
 	} {
 		if out, err := f.peer(p.program, append(args, f.artifact.String())...); err != nil {
 			f.Fatalf("%s %v: %v: %s", p.name, args, err, out)
@@ -82,26 +93,65 @@ func (f *fixture) unrelated(key pair) {
 	}
 }
 
-// verifies asks a cosign for the signature and for the provenance.
-func (f *fixture) verifies(program, root string, bundles bool, public string) error {
-	f.Helper()
-	var flags []string
-	if program == "cosign" && bundles {
-		flags = []string{"--new-bundle-format", "--trusted-root", root}
-	}
-	for _, command := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
-		args := append(append(command, "--insecure-ignore-tlog=true", "--key", public), flags...)
-		if out, err := f.peer(program, append(args, f.artifact.String())...); err != nil {
-			return fmt.Errorf("%s %v: %w: %s", program, args, err, out)
-		}
-	}
-	return nil
+// thing is what a verifier looks for.
+type thing int
+
+const (
+	theSignature thing = iota
+	theProvenance
+	theSBOM
+)
+
+// things are all, by the type of their statement.
+var things = []string{"https://sigstore.dev/cosign/sign/v1", sign.PredicateType, sbomType}
+
+// verifier is one of those who read: it asks whether a key has attached a thing to the artifact.
+type verifier struct {
+	name string
+	ask  func(f *fixture, what thing, public string) error
+	// reads reports whether it finds what a party signed, with and without an unrelated bundle.
+	reads func(p party, unrelated bool) bool
+	// program is one that has to be started for each question.
+	program bool
 }
 
-// TestInterop signs with Armature, cosign 2 and cosign 3 in each form, and verifies
-// with each of them, in registries with and without the referrers API, with and
-// without an unrelated bundle. Once there is a bundle, cosign 3 ignores what is under
-// tags: so what only has tags is refused by it then, and never by Armature.
+func verifiers(root string) []verifier {
+	cosign := func(program string, flags ...string) func(*fixture, thing, string) error {
+		return func(f *fixture, what thing, public string) error {
+			command := [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}, {"verify-attestation", "--type", "spdxjson"}}[what]
+			args := append(append(append(command, "--insecure-ignore-tlog=true", "--key", public), flags...), f.artifact.String())
+			if out, err := f.peer(program, args...); err != nil {
+				return fmt.Errorf("%s %v: %w: %s", program, args, err, out)
+			}
+			return nil
+		}
+	}
+	bundles := func(p party, _ bool) bool { return p.bundles }
+	return []verifier{
+		{"armature", (*fixture).armature, func(party, bool) bool { return true }, false},
+		{"sigstore-go", (*fixture).sigstoreGo, bundles, false},
+		{"cosign 2", cosign("cosign"), func(p party, unrelated bool) bool { return p.tags }, true},
+		{"cosign 2, bundles", cosign("cosign", "--new-bundle-format", "--trusted-root", root), bundles, true},
+		// Once there is a bundle, it ignores what is under tags.
+		{"cosign 3", cosign("cosign3"), func(p party, unrelated bool) bool { return p.bundles || !unrelated }, true},
+	}
+}
+
+// armature asks our own verifier, which looks for a signature first.
+func (f *fixture) armature(what thing, public string) error {
+	p := local(public)
+	p.Provenance = what == theProvenance
+	if what == theSBOM {
+		p.Builds = &sign.Builds{SBOM: true, Builders: []sign.TrustedBuilder{{ID: "https://example.com"}, {ID: provenance.RunDetails.Builder.ID}}}
+	}
+	_, err := sign.Verify(f.Context(), f.artifact, p)
+	return err
+}
+
+// TestInterop signs with Armature, cosign 2 and cosign 3 in each form, and verifies with each
+// of them and with sigstore-go: signature, provenance and bill of materials, in registries
+// with and without the referrers API, with and without an unrelated bundle, by the right
+// and by another key. It prints the matrix.
 func TestInterop(t *testing.T) {
 	programs.Peer(t, "cosign")
 	programs.Peer(t, "cosign3")
@@ -109,7 +159,11 @@ func TestInterop(t *testing.T) {
 	ours, theirs := pair{}, pair{}
 	ours.private, ours.public = keys.key("ours")
 	theirs.private, theirs.public = keys.key("theirs")
-	root := keys.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
+	all := verifiers(keys.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)))
+	matrix := []string{"each cell: signature, provenance, SBOM by the right key / by another one; y accepted, n refused, . not asked", "", fmt.Sprintf("%-20s %-10s %-10s", "signed by", "referrers", "unrelated")}
+	for _, v := range all {
+		matrix[2] += fmt.Sprintf(" %-18s", v.name)
+	}
 	for _, referrers := range []bool{false, true} {
 		for _, p := range parties() {
 			t.Run(fmt.Sprintf("referrers=%t/%s", referrers, p.name), func(t *testing.T) {
@@ -119,51 +173,120 @@ func TestInterop(t *testing.T) {
 					if unrelated {
 						f.unrelated(theirs)
 					}
-					f.judge(p, ours.public, theirs.public, root, unrelated)
+					matrix = append(matrix, fmt.Sprintf("%-20s %-10t %-10t", p.name, referrers, unrelated)+f.judge(all, p, ours.public, theirs.public, unrelated))
 				}
 			})
 		}
 	}
+	t.Log("\n" + strings.Join(matrix, "\n"))
 }
 
-// judge compares the verdicts of all verifiers with what they should be.
-func (f *fixture) judge(p party, right, wrong, root string, unrelated bool) {
+// judge compares the verdicts of all verifiers with what they should be, and gives them as a
+// line of the matrix.
+func (f *fixture) judge(all []verifier, p party, right, wrong string, unrelated bool) (line string) {
 	f.Helper()
-	demanding := local(right)
-	demanding.Provenance = true
-	if v, err := sign.Verify(f.Context(), f.artifact, demanding); err != nil {
-		f.Errorf("unrelated %t: armature: %+v %v", unrelated, v, err)
-	}
-	f.refused(local(wrong), "signature: ")
-	if p.tags && !unrelated {
-		if err := f.verifies("cosign", root, false, right); err != nil {
-			f.Error(err)
+	for _, v := range all {
+		cell, reads := "", v.reads(p, unrelated)
+		ask := func(what thing, key string, want bool) {
+			err := v.ask(f, what, key)
+			if (err == nil) != want {
+				f.Errorf("unrelated %t: %s, %s, with %s: %v, want it accepted: %t", unrelated, v.name, things[what], key, err, want)
+			}
+			cell += map[bool]string{true: "y", false: "n"}[err == nil]
 		}
-		if err := f.verifies("cosign", root, false, wrong); err == nil {
-			f.Error("cosign 2 takes another key's tags")
+		skip := func() { cell += "." }
+		for what := range thing(len(things)) {
+			// A program that has another form to look for is not started for it.
+			if v.program && (!reads && what != theSignature || unrelated && what == theSBOM) {
+				skip()
+				continue
+			}
+			ask(what, right, reads)
+		}
+		cell += "/"
+		for what := range thing(len(things)) {
+			if v.program && (!reads || unrelated || what == theProvenance) {
+				skip()
+				continue
+			}
+			// The other key has attested the unrelated SBOM, and has signed nothing.
+			ask(what, wrong, unrelated && what == theSBOM && v.name == "sigstore-go")
+		}
+		line += fmt.Sprintf(" %-18s", cell)
+	}
+	return line
+}
+
+// With a trusted root from a file cosign and we verify certificates of a private authority
+// offline: of the identity, and of that authority alone.
+func TestInteropTrustedRoot(t *testing.T) {
+	programs.Peer(t, "cosign")
+	programs.Peer(t, "cosign3")
+	f := setup(t)
+	ours, theirs := f.authority("ours"), f.authority("theirs")
+	f.sign(ours.issue(subject, issuer, time.Now().Add(-time.Minute)))
+	asks := map[string]func(root, who string) error{
+		"armature": func(root, who string) error {
+			p := identity("")
+			p.TrustedRoot, p.Identities[0].Subject = root, who
+			_, err := sign.Verify(t.Context(), f.artifact, p)
+			return err
+		},
+	}
+	for _, program := range []string{"cosign", "cosign3"} {
+		asks[program] = func(root, who string) error {
+			args := []string{"verify", "--new-bundle-format", "--trusted-root", root, "--insecure-ignore-tlog=true", "--insecure-ignore-sct=true",
+				"--use-signed-timestamps=false", "--certificate-identity", who, "--certificate-oidc-issuer", issuer, f.artifact.String()}
+			if out, err := f.peer(program, args...); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
 		}
 	}
-	if p.bundles {
-		if err := f.verifies("cosign", root, true, right); err != nil {
-			f.Errorf("unrelated %t: %v", unrelated, err)
+	for name, ask := range asks {
+		if err := ask(f.trustedRoot(ours), subject); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
-		f.sigstoreGo(right, true)
-		f.sigstoreGo(wrong, unrelated)
-	}
-	err := f.verifies("cosign3", root, p.bundles, right)
-	if blind := unrelated && !p.bundles; (err != nil) != blind {
-		f.Errorf("unrelated %t: cosign 3 says %v", unrelated, err)
-	}
-	if !unrelated {
-		if err := f.verifies("cosign3", root, p.bundles, wrong); err == nil {
-			f.Error("cosign 3 takes another key")
+		if err := ask(f.trustedRoot(ours), "somebody@example.com"); err == nil {
+			t.Errorf("%s accepts another identity", name)
+		}
+		if err := ask(f.trustedRoot(theirs), subject); err == nil {
+			t.Errorf("%s accepts another authority", name)
 		}
 	}
 }
 
-// sigstoreGo verifies the bundles of an artifact with a key, and compares whether it
-// finds any.
-func (f *fixture) sigstoreGo(public string, want bool) {
+// What is attached to one artifact and copied to another is refused by every verifier, and so
+// is a statement of another type.
+func TestInteropRefuses(t *testing.T) {
+	programs.Peer(t, "cosign")
+	programs.Peer(t, "cosign3")
+	for _, referrers := range []bool{false, true} {
+		t.Run(fmt.Sprintf("referrers=%t", referrers), func(t *testing.T) {
+			f := setup(t, registry.WithReferrersSupport(referrers))
+			key := pair{}
+			key.private, key.public = f.key("ours")
+			f.acts(parties()[0], key)
+			if out, err := f.peer("cosign3", "verify-attestation", "--type", "cyclonedx", "--insecure-ignore-tlog=true", "--key", key.public, f.artifact.String()); err == nil {
+				t.Errorf("cosign 3 takes a statement of another type: %s", out)
+			}
+			signed := f.artifact
+			f.artifact = f.push("another")
+			f.steal(signed)
+			for _, v := range verifiers(f.write("root.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))) {
+				for what := range thing(len(things)) {
+					if err := v.ask(f, what, key.public); err == nil {
+						t.Errorf("%s accepts %s of another artifact", v.name, things[what])
+					}
+				}
+			}
+		})
+	}
+}
+
+// sigstoreGo looks among the bundles of an artifact for a statement that a key has signed,
+// with sigstore-go's verifier.
+func (f *fixture) sigstoreGo(what thing, public string) error {
 	f.Helper()
 	text, err := os.ReadFile(public)
 	if err != nil {
@@ -188,7 +311,7 @@ func (f *fixture) sigstoreGo(public string, want bool) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	var verified int
+	var reasons []error
 	for _, d := range f.referrers() {
 		image, err := remote.Image(f.artifact.Context().Digest(d.Digest.String()))
 		if err != nil {
@@ -211,11 +334,11 @@ func (f *fixture) sigstoreGo(public string, want bool) {
 			f.Errorf("sigstore-go does not read %s: %v", content, err)
 			continue
 		}
-		if _, err := verifier.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), verify.WithKey())); err == nil {
-			verified++
+		result, err := verifier.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), verify.WithKey()))
+		if err == nil && result.Statement.GetPredicateType() == things[what] {
+			return nil
 		}
+		reasons = append(reasons, err)
 	}
-	if (verified > 0) != want {
-		f.Errorf("sigstore-go verifies %d bundles with %s, want any: %t", verified, public, want)
-	}
+	return fmt.Errorf("no bundle has %s: %w", things[what], errors.Join(reasons...))
 }
