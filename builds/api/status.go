@@ -290,6 +290,9 @@ type Attestation struct {
 	// has no policy.
 	// +optional
 	Policy *PolicyVerdict `json:"policy,omitempty"`
+	// Signer is who signed. Omitted, an earlier release did, with the key of the platform.
+	// +optional
+	Signer *AttestationSigner `json:"signer,omitempty"`
 }
 
 // PlatformAttestation is what was signed of the image of one platform.
@@ -318,6 +321,19 @@ type PolicyVerdict struct {
 	// Refusal says why the image is refused.
 	// +optional
 	Refusal string `json:"refusal,omitempty"`
+}
+
+// AttestationSigner is a key, or an identity that was certified.
+type AttestationSigner struct {
+	// PublicKey is the SHA-256 digest of the public key (PKIX, DER), after "sha256:".
+	// +optional
+	PublicKey string `json:"publicKey,omitempty"`
+	// Identity is the subject of the certificate, such as the controller's ServiceAccount.
+	// +optional
+	Identity string `json:"identity,omitempty"`
+	// Issuer is the OpenID provider by whose word the certificate was issued.
+	// +optional
+	Issuer string `json:"issuer,omitempty"`
 }
 
 // SourceStatus is the revision that was built.

@@ -35,13 +35,14 @@ import (
 
 // A run of an attested mode that succeeded is not the end: the controller looks at
 // all that the run left, asks the registry what is under the image's name, signs the
-// image, its bill of materials and its provenance with a key of its own namespace, and
+// image, its bill of materials and its provenance as the platform, and
 // only then is the build Ready. Registries are strangers like Git servers, so that this happens in a
 // queue of its own, and no reconcile waits for it.
 //
 // Nothing is remembered between the end of a run and status.attestation. Whoever is
 // killed in between begins again: what is there already stays, and the same run has
-// the same statement and, with an ECDSA key, the same signature.
+// the same statement and the same signature, which an ECDSA key at hand makes again and
+// which is kept with the run for others.
 
 const (
 	// attestTimeout bounds one attempt: three or four signatures of an image, as many for
@@ -53,8 +54,6 @@ const (
 	attestRunning, attestRunningOfOne = 6, 2
 	// maxChildren of a run that are looked at.
 	maxChildren = 128
-	// Fields of the key's Secret, as cosign makes them.
-	keyField, passwordField = "cosign.key", "cosign.password"
 )
 
 // pledged reports whether a run is of an attested mode: the controller attests it
@@ -160,21 +159,17 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	if r.ChainsKey != "" {
 		return r.awaitChains(ctx, observed, built)
 	}
-	secret, problem, err := r.attestKey(ctx, observed.Build)
+	to, problem, err := r.signer(ctx, observed.Build)
 	if err != nil {
 		return none, err
 	}
 	if problem != nil {
 		return none, errors.New(problem.Error()) // the platform can still give one
 	}
-	login, err := r.registryLogin(ctx, observed.Build)
-	if err != nil {
+	if to.Keychain, err = r.registryLogin(ctx, observed.Build); err != nil {
 		return none, err
 	}
-	to := sign.Signer{
-		PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return append([]byte{}, secret.Data[passwordField]...), nil },
-		Keychain: login, Transport: oci.TransportTo(r.git.dial),
-	}
+	to.Transport, to.Keep = oci.TransportTo(r.git.dial), r.keepOn(observed.Run)
 	policy, err := r.summaryPolicy(ctx, to)
 	if err != nil {
 		return none, err
@@ -192,9 +187,9 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 			return none, err
 		}
 	}
-	session, err := to.Open(ctx)
+	session, err := r.open(ctx, to)
 	if err != nil {
-		return none, fmt.Errorf("the key in Secret %s/%s: %w", r.Namespace, r.AttestKey, err)
+		return none, r.signingFault(ctx, observed.Build, artifact, err)
 	}
 	bills := map[string]string{} // digests of documents by that of the image
 	for _, b := range built.Bills {
@@ -203,7 +198,7 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 			return none, err
 		}
 		if err := session.Attest(ctx, read.of, read.kind, read.document); err != nil {
-			return none, registryFault(observed.Build, artifact, err)
+			return none, r.signingFault(ctx, observed.Build, artifact, err)
 		}
 		bills[read.of.DigestStr()] = b.Digest
 	}
@@ -211,10 +206,10 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 	// statement of its own, as what looks at one image by digest expects.
 	for _, image := range append(parts, artifact) {
 		if err := session.Sign(ctx, image); err != nil {
-			return none, registryFault(observed.Build, artifact, err)
+			return none, r.signingFault(ctx, observed.Build, artifact, err)
 		}
 		if err := session.Attest(ctx, image, sign.PredicateType, built.Provenance); err != nil {
-			return none, registryFault(observed.Build, artifact, err)
+			return none, r.signingFault(ctx, observed.Build, artifact, err)
 		}
 	}
 	var verdict *api.PolicyVerdict
@@ -226,18 +221,25 @@ func (r *Reconciler) vouch(ctx context.Context, key types.NamespacedName, build 
 			break
 		}
 	}
-	return attestation(uid, built, artifact, bills, verdict)
+	by, err := session.By(ctx)
+	if err != nil {
+		return none, r.signingFault(ctx, observed.Build, artifact, err)
+	}
+	out, err := attestation(uid, built, artifact, bills, by)
+	out.Policy = verdict
+	return out, err
 }
 
 // attestation is what status says of what was signed. bills are the digests of the bills of
 // materials by those of the images that they describe.
-func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills map[string]string, verdict *api.PolicyVerdict) (api.Attestation, error) {
+func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills map[string]string, by sign.SignedBy) (api.Attestation, error) {
 	text, err := json.Marshal(built.Provenance)
 	if err != nil {
 		return api.Attestation{}, fmt.Errorf("marshalling a provenance: %w", err)
 	}
 	out := attestedProvenance(run, built, artifact, text)
-	out.Signature, out.Policy = attachedTag(artifact)+".sig", verdict
+	out.Signature = attachedTag(artifact) + ".sig"
+	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
 	for i := range out.Platforms {
 		out.Platforms[i].SBOMDigest = bills[out.Platforms[i].Digest]
 	}
@@ -344,29 +346,9 @@ func (r *Reconciler) attestable(ctx context.Context, build *api.AgentBuild) (pro
 	if r.ChainsKey != "" {
 		_, problem, err = r.chainsKey(ctx, build)
 	} else {
-		_, problem, err = r.attestKey(ctx, build)
+		_, problem, err = r.signer(ctx, build)
 	}
 	return problem, err
-}
-
-// attestKey reads the Secret with the key. The problem says how to make one.
-func (r *Reconciler) attestKey(ctx context.Context, build *api.AgentBuild) (*corev1.Secret, *krm.Finding, error) {
-	key := types.NamespacedName{Namespace: r.Namespace, Name: r.AttestKey}
-	missing := func(what string) *krm.Finding {
-		return place(build).At("spec.mode").Fault(api.ReasonAttestKeyMissing,
-			fmt.Sprintf("mode %s is attested by the controller, and %s", cmp.Or(build.Spec.Mode, "dev"), what),
-			fmt.Sprintf("let the platform make the key: cosign generate-key-pair k8s://%s", key))
-	}
-	secret := &corev1.Secret{}
-	switch err := r.Live.Get(ctx, key, secret); {
-	case apierrors.IsNotFound(err):
-		return nil, missing("the Secret " + key.String() + " with its key does not exist"), nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the Secret %s: %w", key, err)
-	case len(secret.Data[keyField]) == 0:
-		return nil, missing(fmt.Sprintf("the Secret %s lacks %s", key, keyField)), nil
-	}
-	return secret, nil, nil
 }
 
 // inRegistry finds the image under the name that was ordered: exactly the digest that

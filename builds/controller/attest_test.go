@@ -78,7 +78,7 @@ type shop struct {
 	instead func(http.ResponseWriter, *http.Request) bool
 }
 
-func newShop(t *testing.T, referrers bool) *shop {
+func newShop(t testing.TB, referrers bool) *shop {
 	t.Helper()
 	s := &shop{}
 	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers))

@@ -13,9 +13,18 @@ import (
 )
 
 // Two controllers at once, as after a change of leaders that one did not notice, leave
-// one statement of each kind.
+// one statement of each kind, with a key and with a KMS, whose signatures all differ.
 func TestTwoControllersAttestOnce(t *testing.T) {
-	w := newWorld(t)
+	t.Run("key", func(t *testing.T) { twoControllers(newWorld(t)) })
+	t.Run("KMS", func(t *testing.T) {
+		w := newWorld(t)
+		w.options.AttestKey, _ = w.kms()
+		twoControllers(w)
+	})
+}
+
+func twoControllers(w *world) {
+	t := w.TB
 	shops := []*shop{newShop(t, true), newShop(t, false)}
 	digests := map[string]string{}
 	const builds = 6
@@ -53,22 +62,31 @@ func TestTwoControllersAttestOnce(t *testing.T) {
 // each image has exactly one statement of each kind. ATTEST_ROUNDS sets how often.
 func TestKilledWhileAttesting(t *testing.T) {
 	if testing.Short() {
-		t.Skip("kills ten controllers; run it without -short")
+		t.Skip("kills controllers; run it without -short")
 	}
-	rounds := 10
+	t.Run("key", func(t *testing.T) { killedWhileAttesting(newWorld(t), 10) })
+	t.Run("KMS", func(t *testing.T) {
+		w := newWorld(t)
+		key, _ := w.kms()
+		killedWhileAttesting(w, 5, "--attest-key", key)
+	})
+}
+
+func killedWhileAttesting(w *world, rounds int, flags ...string) {
+	t := w.TB
 	if text := os.Getenv("ATTEST_ROUNDS"); text != "" {
 		if _, err := fmt.Sscan(text, &rounds); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w := newWorld(t)
 	shops := []*shop{newShop(t, true), newShop(t, false)}
 	for _, s := range shops {
 		s.slow, s.busy = 30*time.Millisecond, 3
 	}
 	file := buildProgram(t)
 	digests := map[string]string{}
-	cmd := w.spawn(file, "--git-allow-network=127.0.0.0/8")
+	flags = append(flags, "--git-allow-network=127.0.0.0/8")
+	cmd := w.spawn(file, flags...)
 	defer func() { kill(cmd) }()
 	unfinished, midway := 0, 0
 	for i := range rounds {
@@ -92,7 +110,7 @@ func TestKilledWhileAttesting(t *testing.T) {
 				midway++
 			}
 		}
-		cmd = w.spawn(file, "--git-allow-network=127.0.0.0/8")
+		cmd = w.spawn(file, flags...)
 	}
 	for i := range rounds {
 		build := fmt.Sprintf("weather%d", i)

@@ -53,9 +53,18 @@ func TestMain(m *testing.M) {
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}
+	var err error
+	if kmsFolder, err = os.MkdirTemp("", "armature-kms-"); err == nil {
+		err = os.Setenv("PATH", kmsFolder+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		panic(err)
+	}
 	code := shared.Main(m, furnish)
-	if programFolder != "" {
-		_ = os.RemoveAll(programFolder)
+	for _, folder := range []string{programFolder, kmsFolder} {
+		if folder != "" {
+			_ = os.RemoveAll(folder)
+		}
 	}
 	os.Exit(code)
 }

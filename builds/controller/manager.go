@@ -72,7 +72,8 @@ type Options struct {
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// AttestKey names the Secret in Namespace with the key that attests, as cosign makes
-	// it; empty means armature-attest-key.
+	// it, or a key of a KMS, such as awskms:///alias/attest, whose program is on the PATH
+	// (sign.KMSProgram). Empty means the Secret armature-attest-key.
 	AttestKey string
 	// SummaryPolicy names the ConfigMap in Namespace with the VerifyPolicy by which attested
 	// images get a verification summary; empty means that none does.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fluxcd/pkg/ssa"
@@ -34,6 +35,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // Reconciler brings AgentBuilds and their runs together.
@@ -58,7 +60,7 @@ type Reconciler struct {
 	Namespaces []string
 	// RunKey proves which runs are ours.
 	RunKey []byte
-	// AttestKey is the Secret in Namespace with the key that attests.
+	// AttestKey is the Secret in Namespace with the key that attests, or a key of a KMS.
 	AttestKey string
 	// SummaryPolicy is the ConfigMap in Namespace with the policy by which attested images
 	// get a summary; empty means none.
@@ -77,6 +79,7 @@ type Reconciler struct {
 	texts    texts
 	git      resolver
 	attests  questions[api.Attestation]
+	kms      atomic.Pointer[sign.KMSKey] // nil until it signs, and after it failed
 	woken    chan event.GenericEvent
 	verdicts compose.Verdicts
 	rebuilds rebuilds

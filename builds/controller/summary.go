@@ -89,7 +89,7 @@ func (r *Reconciler) summarize(ctx context.Context, build *api.AgentBuild, sessi
 		return nil, fmt.Errorf("the policy for summaries, ConfigMap %s: %w", out.Policy, err)
 	}
 	if err := session.Attest(ctx, artifact, sign.SummaryType, summary); err != nil {
-		return nil, registryFault(build, artifact, err)
+		return nil, r.signingFault(ctx, build, artifact, err)
 	}
 	out.Summary = attachedTag(artifact) + ".att"
 	return out, nil

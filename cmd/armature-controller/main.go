@@ -25,6 +25,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/sign"
 	sources "github.com/armature-dev/armature/sources/controller"
 	"github.com/armature-dev/armature/templates"
 )
@@ -137,7 +138,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
-	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "Secret in the controller's namespace with the key that attests, as cosign generate-key-pair makes it")
+	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "key that attests: a Secret in the controller's namespace, as cosign generate-key-pair makes it, or a KMS URI, such as awskms:///alias/attest, whose program sigstore-kms-awskms is on the PATH")
 	f.StringVar(&o.SummaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
 	f.StringVar(&attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
 	f.StringVar(&chainsKey, "chains-key", controller.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
@@ -163,8 +164,8 @@ func check(o controller.Options) error {
 			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
 	}
-	if len(validation.IsDNS1123Subdomain(o.AttestKey)) > 0 {
-		return fmt.Errorf("--attest-key %q is not the name of a Secret", o.AttestKey)
+	if sign.KMSProgram(o.AttestKey) == "" && len(validation.IsDNS1123Subdomain(o.AttestKey)) > 0 {
+		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", o.AttestKey)
 	}
 	if o.SummaryPolicy != "" && len(validation.IsDNS1123Subdomain(o.SummaryPolicy)) > 0 {
 		return fmt.Errorf("--summary-policy %q is not the name of a ConfigMap", o.SummaryPolicy)

@@ -48,7 +48,8 @@ func TestUsage(t *testing.T) {
 		"unpack-source --from=a --to=b":               "--digest are needed",
 		"base-images --record=a":                      "--result-file are needed",
 		"--namespace=a --git-allow-network=localhost": `--git-allow-network "localhost": write it as 10.0.0.0/8`,
-		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret",
+		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret, nor a KMS URI",
+		"--namespace=a --attest-key=../x://a":         "is not the name of a Secret, nor a KMS URI",
 		"--namespace=a --summary-policy=a/b":          "is not the name of a ConfigMap",
 	} {
 		cmd := command()

@@ -21,6 +21,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/sign"
 	"github.com/armature-dev/armature/render/version"
 	"github.com/armature-dev/armature/templates"
 )
@@ -48,6 +49,8 @@ type installation struct {
 	maxRunning, maxRunningPerNamespace int
 	queueName                          string
 	attest                             string // controller or chains
+	// attestKey of attested builds: a Secret or a key of a KMS; empty is the default.
+	attestKey string
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
 	catalog bool
@@ -98,6 +101,7 @@ that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 	f.StringVar(&i.queueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&i.attest, "attest", "controller", "who signs what builds of modes with attest: true have made: controller, or chains for Tekton Chains")
 	completeFlag(cmd, "attest", "controller", "chains")
+	f.StringVar(&i.attestKey, "attest-key", "", "key that signs attested builds: a Secret in the controller's namespace, or a KMS URI, whose program the image of --image has on its PATH; empty is the Secret armature-attest-key")
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -193,6 +197,12 @@ func (i installation) check() error {
 	if i.attest != "controller" && i.attest != "chains" {
 		return fmt.Errorf("--attest %q: use controller or chains", i.attest)
 	}
+	if i.attestKey != "" && i.attest == "chains" {
+		return errors.New("--attest-key requires --attest controller: Tekton Chains signs with a key of its own")
+	}
+	if i.attestKey != "" && sign.KMSProgram(i.attestKey) == "" && len(validation.IsDNS1123Subdomain(i.attestKey)) > 0 {
+		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.attestKey)
+	}
 	if i.mirror != "" {
 		if err := compose.CheckMirror(i.mirror); err != nil {
 			return fmt.Errorf("--image-mirror: %w", err)
@@ -230,6 +240,9 @@ func (i installation) overlay() map[string]any {
 	}
 	if i.attest == "chains" {
 		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--attest=chains")
+	}
+	if i.attestKey != "" {
+		patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--attest-key="+i.attestKey)
 	}
 	resources, names := []string{"../install/" + i.mode}, []string{"armature-controller"}
 	if i.catalog {

@@ -108,6 +108,7 @@ func TestHelmChart(t *testing.T) {
 		"defaults": {"armature-system", "{}", nil},
 		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, queueName: builds, attest: chains, catalog: {enabled: true}}",
 			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--queue-name", "builds", "--attest", "chains", "--catalog"}},
+		"key of a KMS":                {"platform", "{attestKey: 'awskms:///alias/attest'}", []string{"--attest-key", "awskms:///alias/attest"}},
 		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--mode", "namespaced"}},
 		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--mode", "namespaced", "--watch", "team1,platform,team2,team1"}},
 		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--mode", "namespaced", "--watch", "team1", "--catalog"}},
@@ -141,6 +142,8 @@ func TestHelmChart(t *testing.T) {
 		"{maxRunning: -1}":                 "maxRunning",
 		"{queueName: Team_A}":              "queueName",
 		"{attest: nobody}":                 "attest",
+		"{attestKey: '../x://a'}":          "attestKey",
+		"{attestKey: a, attest: chains}":   "attestKey goes with attest controller",
 		"{apiGroup: Builds}":               "apiGroup",
 		"{gitAllowNetwork: [10.0.0.1]}":    "gitAllowNetwork",
 	} {

@@ -4,28 +4,21 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	layers "github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/sigstore/cosign/v2/pkg/cosign"
-	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
 	"github.com/sigstore/cosign/v2/pkg/oci/mutate"
 	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
-	"github.com/sigstore/rekor/pkg/generated/models"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
@@ -63,16 +56,20 @@ func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
 	if err != nil {
 		return fmt.Errorf("signing %s: %w", artifact, err)
 	}
-	envelope := s.envelope(ctx, text)
+	about, err := store{}.evidence(artifact)
+	if err != nil {
+		return err
+	}
+	envelope := s.envelope(ctx, text, about, cosigntypes.CosignSignPredicateType, false)
 	return s.publish(ctx, "signature", artifact,
 		form{
 			"cosign's tag format", (*evidence).signatures,
-			func(a attached) bool { return s.signed(a, claim) },
-			func(to store) error { return s.tagSignature(ctx, to, artifact, claim) },
+			func(a attached) bool { return s.signed(ctx, about, a, claim) },
+			func(to store) error { return s.tagSignature(ctx, to, artifact, claim, about) },
 		},
 		form{
 			"a Sigstore bundle", func(e *evidence) (found, error) { return e.bundles(cosigntypes.CosignSignPredicateType) },
-			func(a attached) bool { return s.states(a, text) },
+			func(a attached) bool { return s.states(ctx, about, a, text, cosigntypes.CosignSignPredicateType) },
 			func(to store) error { return s.refer(ctx, to, artifact, cosigntypes.CosignSignPredicateType, envelope) },
 		})
 }
@@ -82,16 +79,20 @@ func (s *Session) Sign(ctx context.Context, artifact name.Digest) error {
 func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string, predicate any) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
-	about, err := json.Marshal(predicate)
+	content, err := json.Marshal(predicate)
 	if err != nil {
 		return fmt.Errorf("attesting %s: %w", artifact, err)
 	}
-	text, err := json.Marshal(newStatement(artifact, artifact.Repository.String(), predicateType, about))
+	text, err := json.Marshal(newStatement(artifact, artifact.Repository.String(), predicateType, content))
 	if err != nil {
 		return fmt.Errorf("attesting %s: %w", artifact, err)
 	}
-	envelope := s.envelope(ctx, text)
-	ours := func(a attached) bool { return s.states(a, text) }
+	about, err := store{}.evidence(artifact)
+	if err != nil {
+		return err
+	}
+	envelope := s.envelope(ctx, text, about, predicateType, true)
+	ours := func(a attached) bool { return s.states(ctx, about, a, text, predicateType) }
 	return s.publish(ctx, "attestation", artifact,
 		form{
 			"cosign's tag format", func(e *evidence) (found, error) { return e.attestations(predicateType) }, ours,
@@ -160,63 +161,13 @@ func (f form) there(to store, artifact name.Digest) (bool, error) {
 	return false, nil
 }
 
-// envelope signs a statement, when it is asked for, and has it logged.
-func (s *Session) envelope(ctx context.Context, text []byte) func() (envelope, error) {
-	return sync.OnceValues(func() (e envelope, err error) {
-		e.statement = text
-		if e.signed, err = dsse.WrapSigner(s.key, cosigntypes.IntotoPayloadType).SignMessage(bytes.NewReader(text), options.WithContext(ctx)); err != nil {
-			return e, err
-		}
-		if s.key.rekor == nil {
-			return e, nil
-		}
-		certificate, err := s.key.certificate(ctx)
-		if err != nil {
-			return e, err
-		}
-		if e.entry, err = cosign.TLogUploadDSSEEnvelope(ctx, s.key.rekor, e.signed, certificate); err != nil {
-			return e, fmt.Errorf("writing to the transparency log: %w", err)
-		}
-		return e, nil
-	})
-}
-
-// envelope is a signed statement (DSSE) with the log's entry, nil for none.
-type envelope struct {
-	statement, signed []byte
-	entry             *models.LogEntryAnon
-}
-
-// attributes are the certificate and the proof that the log gives.
-func (s *Session) attributes(entry *models.LogEntryAnon) (attributes []static.Option) {
-	if s.key.cert != nil {
-		attributes = append(attributes, static.WithCertChain(s.key.cert, s.key.chain))
-	}
-	if entry != nil {
-		attributes = append(attributes, static.WithBundle(cosignbundle.EntryToBundle(entry)))
-	}
-	return attributes
-}
-
 // tagSignature adds to the signatures where cosign looks for them.
-func (s *Session) tagSignature(ctx context.Context, to store, artifact name.Digest, claim []byte) error {
-	sig, err := s.key.SignMessage(bytes.NewReader(claim), options.WithContext(ctx))
+func (s *Session) tagSignature(ctx context.Context, to store, artifact name.Digest, claim []byte, about *evidence) error {
+	p, err := s.claimProof(ctx, claim, about)
 	if err != nil {
 		return err
 	}
-	var entry *models.LogEntryAnon
-	if s.key.rekor != nil {
-		certificate, err := s.key.certificate(ctx)
-		if err != nil {
-			return err
-		}
-		sum := sha256.New()
-		sum.Write(claim)
-		if entry, err = cosign.TLogUpload(ctx, s.key.rekor, sig, sum, certificate); err != nil {
-			return fmt.Errorf("writing to the transparency log: %w", err)
-		}
-	}
-	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(sig), s.attributes(entry)...)
+	signed, err := p.signature(claim)
 	if err != nil {
 		return err
 	}
@@ -273,8 +224,7 @@ func (s *Session) tagAttestation(to store, artifact name.Digest, predicateType s
 	if err != nil {
 		return err
 	}
-	attributes := []static.Option{static.WithLayerMediaType(cosigntypes.DssePayloadType), static.WithAnnotations(map[string]string{"predicateType": predicateType})}
-	signed, err := static.NewAttestation(e.signed, append(attributes, s.attributes(e.entry)...)...)
+	signed, err := e.attestation(predicateType)
 	if err != nil {
 		return err
 	}
@@ -299,7 +249,7 @@ func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, pre
 	if err != nil {
 		return err
 	}
-	content, err := cosignbundle.MakeNewBundle(public, e.entry, e.statement, e.signed, s.key.cert, nil)
+	content, err := e.bundle(public)
 	if err != nil {
 		return err
 	}
@@ -365,10 +315,13 @@ func (s *Session) verifier() (signature.Verifier, error) {
 }
 
 // signed reports whether an attachment is the session's signature of a claim.
-func (s *Session) signed(a attached, claim []byte) bool {
+func (s *Session) signed(ctx context.Context, about *evidence, a attached, claim []byte) bool {
 	text, err := a.envelope.Payload()
 	if err != nil || !bytes.Equal(text, claim) || !s.provenLike(a) {
 		return false
+	}
+	if s.key.own != nil {
+		return s.key.own.claimed(ctx, about.hash, a) == nil
 	}
 	sig, err := a.envelope.Signature()
 	if err != nil {
@@ -379,10 +332,17 @@ func (s *Session) signed(a attached, claim []byte) bool {
 }
 
 // states reports whether an attachment is the session's signature of a statement.
-func (s *Session) states(a attached, wanted []byte) bool {
+func (s *Session) states(ctx context.Context, about *evidence, a attached, wanted []byte, predicateType string) bool {
 	text, _, err := a.statement()
 	if err != nil || !bytes.Equal(text, wanted) || !s.provenLike(a) {
 		return false
+	}
+	if own := s.key.own; own != nil && a.bundle != nil {
+		_, err := own.bundled(about, a, predicateType)
+		return err == nil
+	} else if own != nil {
+		_, err := own.enveloped(ctx, about, a, predicateType)
+		return err == nil
 	}
 	v, err := s.verifier()
 	if err != nil {
@@ -404,36 +364,49 @@ func (a attached) signedEnvelope() ([]byte, error) {
 	return json.Marshal(envelope.RawEnvelope())
 }
 
-// provenLike reports whether an attachment has the certificate and the proof of the
-// log that the session attaches.
+// provenLike reports whether an attachment has the certificate, the proof of the log and
+// the timestamp that the session attaches. Whose a certificate is that only has to be of
+// the same identity, the trusted root says.
 func (s *Session) provenLike(a attached) bool {
-	cert, logged, err := a.proofs()
-	if err != nil || s.key.rekor != nil && !logged {
+	cert, logged, stamped, err := a.proofs()
+	if err != nil || s.key.rekor != nil && !logged || s.key.stamps != nil && !stamped {
 		return false
 	}
 	if s.key.cert == nil {
 		return cert == nil
 	}
+	if s.key.own != nil {
+		return cert != nil
+	}
 	ours, err := cryptoutils.UnmarshalCertificatesFromPEM(s.key.cert)
 	return err == nil && len(ours) > 0 && cert != nil && cert.Equal(ours[0])
 }
 
-// proofs gives the certificate, nil for none, and whether a log has the signature.
-func (a attached) proofs() (cert *x509.Certificate, logged bool, err error) {
+// proofs gives the certificate, nil for none, and whether a log has the signature and
+// an authority set the time of it.
+func (a attached) proofs() (cert *x509.Certificate, logged, stamped bool, err error) {
 	if a.bundle == nil {
 		if cert, err = a.envelope.Cert(); err != nil {
-			return nil, false, err
+			return nil, false, false, err
+		}
+		stamp, err := a.envelope.RFC3161Timestamp()
+		if err != nil {
+			return nil, false, false, err
 		}
 		proof, err := a.envelope.Bundle()
-		return cert, proof != nil, err
+		return cert, proof != nil, stamp != nil, err
 	}
 	content, err := a.bundle.VerificationContent()
 	if err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
 	if content == nil {
-		return nil, false, errors.New("the bundle does not say what it is verified with")
+		return nil, false, false, errors.New("the bundle does not say what it is verified with")
+	}
+	stamps, err := a.bundle.Timestamps()
+	if err != nil {
+		return nil, false, false, err
 	}
 	entries, err := a.bundle.TlogEntries()
-	return content.Certificate(), len(entries) > 0, err
+	return content.Certificate(), len(entries) > 0, len(stamps) > 0, err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/kms"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,8 +38,8 @@ func privateKey(ctx context.Context, name string, password func() ([]byte, error
 		}
 		return cosign.LoadPrivateKey(pair["cosign.key"], pair["cosign.password"], nil)
 	}
-	if key, err := managedKey(ctx, name); key != nil || err != nil {
-		return key, err
+	if KMSProgram(name) != "" {
+		return OpenKMS(ctx, name)
 	}
 	text, err := blob.LoadFileOrURL(name)
 	if err != nil {
@@ -69,10 +68,9 @@ func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier,
 			return nil, err
 		}
 		text = pair["cosign.pub"]
+	} else if KMSProgram(name) != "" {
+		return OpenKMS(ctx, name)
 	} else {
-		if key, err := managedKey(ctx, name); key != nil || err != nil {
-			return key, err
-		}
 		var err error
 		if text, err = blob.LoadFileOrURL(name); err != nil {
 			return nil, err
@@ -83,18 +81,6 @@ func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier,
 		return nil, fmt.Errorf("it is not a public key in PEM: %w", err)
 	}
 	return signature.LoadVerifier(key, crypto.SHA256)
-}
-
-// managedKey is a key of a KMS, nil if name is not the URI of one.
-func managedKey(ctx context.Context, name string) (signature.SignerVerifier, error) {
-	key, err := kms.Get(ctx, name, crypto.SHA256)
-	if err == nil {
-		return key, nil
-	}
-	if errors.As(err, new(*kms.ProviderNotFoundError)) {
-		return nil, nil
-	}
-	return nil, err
 }
 
 // keySecret reads the key pair in a Secret of the cluster of the kubeconfig, or of the

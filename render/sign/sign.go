@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/sigstore/cosign/v2/pkg/providers"
@@ -20,6 +22,8 @@ import (
 	_ "github.com/sigstore/cosign/v2/pkg/providers/github"
 	rekor "github.com/sigstore/rekor/pkg/client"
 	"github.com/sigstore/rekor/pkg/generated/client"
+	"github.com/sigstore/sigstore-go/pkg/fulcio/certificate"
+	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/sign"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
@@ -46,6 +50,8 @@ type Signer struct {
 	PrivateKey []byte
 	// Password gives that of an encrypted key file. nil is none.
 	Password func() ([]byte, error)
+	// KMS is a key that was opened before. It excludes Key and PrivateKey.
+	KMS *KMSKey
 	// Certificate and Chain are PEM files of the certificate that goes with Key,
 	// and of those above it, the root last. "" is none.
 	Certificate, Chain string
@@ -55,6 +61,16 @@ type Signer struct {
 	Fulcio string
 	// Rekor is the transparency log that gets the signature; "" is none.
 	Rekor string
+	// Timestamps is the timestamp authority (RFC 3161) that says when a signature was
+	// made; "" is none.
+	Timestamps string
+	// TrustedRoot is a trusted root of Sigstore in JSON, for keyless signing. What it does
+	// not vouch for is not attached, and what it vouches for of the same identity is not
+	// attached again. nil: only what has the same certificate is not attached again.
+	TrustedRoot []byte
+	// Keep makes those who sign the same at the same time attach one signature, where a
+	// key signs each time with another one; nil leaves it at what the registry has.
+	Keep Keep
 
 	// Keychain and PlainHTTP are those of oci.Options.
 	Keychain  authn.Keychain
@@ -63,11 +79,27 @@ type Signer struct {
 	Transport http.RoundTripper
 }
 
+// Keep gives what was kept first under a name and is valid. Where there is nothing, it keeps
+// made and gives that; with made nil it gives nil.
+type Keep func(ctx context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error)
+
+// KeyError is a fault of the key, or of who certifies it, says the time or keeps the
+// log. The registry has no part in it. The text may be of these.
+type KeyError struct{ Err error }
+
+func (e *KeyError) Error() string { return e.Err.Error() }
+func (e *KeyError) Unwrap() error { return e.Err }
+
 // loaded is a Signer's key with its certificates in PEM, nil for none.
 type loaded struct {
 	signature.Signer
 	cert, chain []byte
 	rekor       *client.Rekor
+	stamps      *sign.TimestampAuthority
+	keep        Keep
+	// own vouches for what the identity of cert signed, with any certificate; nil where
+	// there is no trusted root.
+	own *trust
 }
 
 // Session loads the key once, for all that is to be signed with it.
@@ -83,7 +115,10 @@ type Session struct {
 func (s Signer) Open(ctx context.Context) (*Session, error) {
 	key, err := s.load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, &KeyError{err}
+	}
+	if s.Timestamps != "" {
+		key.stamps = sign.NewTimestampAuthority(&sign.TimestampAuthorityOptions{URL: s.Timestamps, Transport: answers{}})
 	}
 	if s.Rekor != "" {
 		if key.rekor, err = rekor.GetRekorClient(s.Rekor, rekor.WithUserAgent(version.UserAgent("armature"))); err != nil {
@@ -97,6 +132,9 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 	if len(s.PrivateKey) > 0 {
 		return s.private()
 	}
+	if s.KMS != nil {
+		return &loaded{Signer: s.KMS, keep: s.Keep}, nil
+	}
 	if s.Key == "" {
 		return s.keyless(ctx)
 	}
@@ -104,7 +142,7 @@ func (s Signer) load(ctx context.Context) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the key %s: %w", s.Key, err)
 	}
-	l := &loaded{Signer: key}
+	l := &loaded{Signer: key, keep: s.Keep}
 	if s.Certificate == "" {
 		if s.Chain != "" {
 			return nil, errors.New("a certificate chain needs a certificate")
@@ -187,11 +225,72 @@ func (s Signer) keyless(ctx context.Context) (*loaded, error) {
 	if url == "" {
 		url = FulcioURL
 	}
-	cert, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3}).GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
+	ctx, cancel := context.WithTimeout(ctx, certificateTime)
+	defer cancel()
+	raw, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3, Transport: answers{}}).GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
 	if err != nil {
-		return nil, fmt.Errorf("getting a certificate from %s: %w", url, err)
+		return nil, fmt.Errorf("getting a certificate from %s: %w", url, without(err, token))
 	}
-	return &loaded{Signer: ephemeral{pair}, cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})}, nil
+	l := &loaded{Signer: ephemeral{pair}, cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})}
+	if s.TrustedRoot == nil {
+		return l, nil
+	}
+	l.keep = s.Keep
+	cert, err := x509.ParseCertificate(raw)
+	if err == nil {
+		l.own, err = s.own(ctx, cert)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate of %s: %w", url, err)
+	}
+	return l, nil
+}
+
+// certificateTime bounds the request for a certificate, with its repetitions.
+const certificateTime = 30 * time.Second
+
+// answers limits what an authority may answer.
+type answers struct{}
+
+func (answers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, 1<<20)
+	}
+	return response, err
+}
+
+// without keeps a token out of an error: an authority may repeat what it was sent.
+func without(err error, token string) error {
+	text := err.Error()
+	for _, part := range append(strings.Split(token, "."), token) {
+		if len(part) > 8 && strings.Contains(text, part) {
+			return errors.New("it does not accept the identity token")
+		}
+	}
+	return err
+}
+
+// own trusts whom a certificate was issued to, by the signer's trusted root.
+func (s Signer) own(ctx context.Context, cert *x509.Certificate) (*trust, error) {
+	who, err := certificate.SummarizeCertificate(cert)
+	if err != nil {
+		return nil, err
+	}
+	from, err := root.NewTrustedRootFromJSON(s.TrustedRoot)
+	if err != nil {
+		return nil, fmt.Errorf("reading the trusted root: %w", err)
+	}
+	const file = "trusted_root.json"
+	all, err := Policy{
+		Identities:  []Identity{{Subject: who.SubjectAlternativeName, Issuer: who.Issuer}},
+		TrustedRoot: file, Files: map[string][]byte{file: s.TrustedRoot},
+		IgnoreTlog: s.Rekor == "", IgnoreSCT: len(from.CTLogs()) == 0,
+	}.trusted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
 }
 
 func (s Signer) token(ctx context.Context) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,9 @@ type trust struct {
 
 	material root.TrustedMaterial
 	demands  []verify.VerifierOption
-	signers  []verify.PolicyOption
+	// stamped replaces demands for a bundle with timestamps, where it is not nil.
+	stamped []verify.VerifierOption
+	signers []verify.PolicyOption
 }
 
 // material is what bundles are verified with. The zero material trusts nobody.
@@ -103,6 +106,8 @@ func (p Policy) byIdentity(ctx context.Context, check cosign.CheckOpts, m materi
 			return t, err
 		}
 	}
+	// Without a timestamp a certificate has to be valid now, or when the log had it.
+	check.UseSignedTimestamps = p.TrustedRoot != "" && len(m.timestamps) > 0
 	var who []string
 	for _, id := range p.Identities {
 		check.Identities = append(check.Identities, cosign.Identity{
@@ -123,13 +128,17 @@ func (p Policy) byIdentity(ctx context.Context, check cosign.CheckOpts, m materi
 		who = append(who, id.Subject+id.SubjectRegExp)
 	}
 	t.who, t.check, t.material = "identity "+strings.Join(who, " or "), check, &m
-	if p.IgnoreTlog {
-		t.demands = append(t.demands, verify.WithCurrentTime())
-	} else {
-		t.demands = append(t.demands, verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1))
-	}
+	var always []verify.VerifierOption
 	if !p.IgnoreSCT {
-		t.demands = append(t.demands, verify.WithSignedCertificateTimestamps(1))
+		always = append(always, verify.WithSignedCertificateTimestamps(1))
+	}
+	if p.IgnoreTlog {
+		t.demands = append(slices.Clone(always), verify.WithCurrentTime())
+		if t.check.UseSignedTimestamps {
+			t.stamped = append(slices.Clone(always), verify.WithSignedTimestamps(1))
+		}
+	} else {
+		t.demands = append(always, verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1))
 	}
 	return t, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
@@ -104,10 +105,8 @@ func (t trust) signed(ctx context.Context, e *evidence) error {
 	if err != nil {
 		return err
 	}
-	check := t.check
-	check.ClaimVerifier = cosign.SimpleClaimVerifier
 	for _, a := range tagged.all {
-		if _, err := cosign.VerifyImageSignature(ctx, a.envelope, e.hash, &check); err == nil {
+		if err := t.claimed(ctx, e.hash, a); err == nil {
 			return nil
 		} else {
 			reasons = append(reasons, fmt.Errorf("%s: %w", a.place, err))
@@ -208,6 +207,14 @@ func refusal(missing string, reasons []error) error {
 	return errors.Join(reasons...)
 }
 
+// claimed judges a signature in cosign's tag format.
+func (t trust) claimed(ctx context.Context, artifact v1.Hash, a attached) error {
+	check := t.check
+	check.ClaimVerifier = cosign.SimpleClaimVerifier
+	_, err := cosign.VerifyImageSignature(ctx, a.envelope, artifact, &check)
+	return err
+}
+
 // enveloped judges an attestation in cosign's tag format.
 func (t trust) enveloped(ctx context.Context, e *evidence, a attached, predicateType string) (statement, error) {
 	check := t.check
@@ -232,7 +239,11 @@ func (t trust) bundled(e *evidence, a attached, predicateType string) (statement
 	if err != nil {
 		return statement{}, err
 	}
-	verifier, err := verify.NewVerifier(t.material, t.demands...)
+	demands := t.demands
+	if stamps, err := a.bundle.Timestamps(); t.stamped != nil && err == nil && len(stamps) > 0 {
+		demands = t.stamped
+	}
+	verifier, err := verify.NewVerifier(t.material, demands...)
 	if err != nil {
 		return statement{}, err
 	}

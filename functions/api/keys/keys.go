@@ -89,6 +89,9 @@ const (
 	AnnotationRunDigest = Own + "run-digest"
 	// AnnotationPipelineDigest is of the Pipeline that such a run refers to.
 	AnnotationPipelineDigest = Own + "pipeline-digest"
+	// AnnotationSignatures holds the signatures of such a run that were made and may not be
+	// published yet, in JSON, where a key signs each time with another one.
+	AnnotationSignatures = Own + "signatures"
 	// AnnotationProof holds what only the controller can make of the others.
 	AnnotationProof = Own + "proof"
 	// AnnotationLost says in JSON which pod of a run was lost, where the controller stopped

@@ -102,6 +102,9 @@ nothing.
 {{- if eq $v.attest "chains" -}}
 {{- $_ := set $c "args" (append $c.args "--attest=chains") -}}
 {{- end -}}
+{{- if $v.attestKey -}}
+{{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}
+{{- end -}}
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}

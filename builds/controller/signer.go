@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/sign"
+)
+
+// What attests is a key in a Secret of the controller's namespace or a key of a KMS. A KMS
+// may be down, slow or hostile: it is asked beside the reconciles, in the queue of
+// attestations, and its own words go to the controller's log and not to a tenant's
+// status.
+
+// Fields of the key's Secret, as cosign makes them.
+const keyField, passwordField = "cosign.key", "cosign.password"
+
+// signer gives what attests a build, not opened yet. The problem says what the platform
+// has to do first. Neither a KMS nor anybody else but the API server is asked.
+func (r *Reconciler) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ *krm.Finding, _ error) {
+	missing := func(hint, format string, args ...any) *krm.Finding {
+		return place(build).At("spec.mode").Fault(api.ReasonAttestKeyMissing,
+			fmt.Sprintf("mode %s is attested by the controller, and ", cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
+	}
+	if program := sign.KMSProgram(r.AttestKey); program != "" {
+		if _, err := exec.LookPath(program); err != nil {
+			return none, missing("let the platform run the controller from an image that has it, as docs/builds.md says on attestation",
+				"the program %s for its KMS is not on its PATH", program), nil
+		}
+		return sign.Signer{Key: r.AttestKey}, nil, nil
+	}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: r.AttestKey}
+	hint := fmt.Sprintf("let the platform make the key: cosign generate-key-pair k8s://%s", key)
+	secret := &corev1.Secret{}
+	switch err := r.Live.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return none, missing(hint, "the Secret %s with its key does not exist", key), nil
+	case err != nil:
+		return none, nil, fmt.Errorf("reading the Secret %s: %w", key, err)
+	case len(secret.Data[keyField]) == 0:
+		return none, missing(hint, "the Secret %s lacks %s", key, keyField), nil
+	}
+	password := append([]byte{}, secret.Data[passwordField]...)
+	return sign.Signer{PrivateKey: secret.Data[keyField], Password: func() ([]byte, error) { return password, nil }}, nil, nil
+}
+
+// open makes ready to sign. The public half of a KMS's key is read once, and again after
+// a failure.
+func (r *Reconciler) open(ctx context.Context, to sign.Signer) (*sign.Session, error) {
+	if sign.KMSProgram(to.Key) != "" {
+		key := r.kms.Load()
+		if key == nil {
+			var err error
+			if key, err = sign.OpenKMS(ctx, to.Key); err != nil {
+				return nil, &sign.KeyError{Err: err}
+			}
+			r.kms.Store(key)
+		}
+		to.Key, to.KMS = "", key
+	}
+	return to.Open(ctx)
+}
+
+// keepFault is of the API server, which has the signatures of a run.
+type keepFault struct{ error }
+
+// signingFault says what failed while something was signed or attached. None is final
+// but what registryFault says.
+func (r *Reconciler) signingFault(ctx context.Context, build *api.AgentBuild, ref name.Reference, err error) error {
+	var keep *keepFault
+	switch {
+	case errors.As(err, new(*sign.KeyError)):
+		r.kms.Store(nil)
+		log.FromContext(ctx).Error(err, "the key that attests does not sign", "key", r.AttestKey, "build", client.ObjectKeyFromObject(build))
+		return errors.New("the platform's key does not sign; the log of the controller says why")
+	case errors.As(err, &keep):
+		return keep
+	}
+	return registryFault(build, ref, err)
+}
+
+// keepOn keeps the signatures of a run in an annotation of it, so that a controller that
+// begins again, or a second one, attaches the same. Whoever else writes there changes
+// nothing: what is not valid does not count.
+func (r *Reconciler) keepOn(run *tektonv1.PipelineRun) sign.Keep {
+	version, text := run.ResourceVersion, run.Annotations[keys.AnnotationSignatures]
+	return func(ctx context.Context, name string, made []byte, valid func([]byte) bool) ([]byte, error) {
+		for {
+			var kept map[string]json.RawMessage
+			if json.Unmarshal([]byte(text), &kept) != nil || kept == nil {
+				kept = map[string]json.RawMessage{}
+			}
+			if have := kept[name]; have != nil && valid(have) {
+				return have, nil
+			}
+			if made == nil {
+				return nil, nil
+			}
+			kept[name] = made
+			with, err := json.Marshal(kept)
+			if err != nil {
+				return nil, &keepFault{fmt.Errorf("keeping a signature: %w", err)}
+			}
+			target := &PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+				"uid": run.UID, "resourceVersion": version, "annotations": map[string]string{keys.AnnotationSignatures: string(with)},
+			}})
+			if err == nil {
+				err = r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+			}
+			if err == nil {
+				version, text = target.ResourceVersion, string(with)
+				return made, nil
+			}
+			if apierrors.IsConflict(err) { // somebody wrote meanwhile, perhaps the same
+				fresh := metadataOf("tekton.dev/v1", "PipelineRun")
+				if err = r.Live.Get(ctx, client.ObjectKeyFromObject(run), fresh); err == nil && fresh.UID == run.UID {
+					version, text = fresh.ResourceVersion, fresh.Annotations[keys.AnnotationSignatures]
+					continue
+				}
+			}
+			return nil, &keepFault{fmt.Errorf("keeping a signature with run %s: %w", run.Name, cmp.Or(err, errors.New("it is another one now")))}
+		}
+	}
+}
