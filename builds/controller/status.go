@@ -209,6 +209,9 @@ func (r *Reconciler) fillRun(ctx context.Context, s *seen, v verdict, status *ap
 		case status.Attestation != nil && status.Attestation.RunUID == run.UID:
 			if v.attestation != nil { // of the spec as it is
 				status.Platforms = attestedPlatforms(s.build.Spec.Platforms, status.Attestation)
+				if status.Platforms == nil && err == nil { // of an index that Chains attested
+					status.Platforms = platforms
+				}
 			}
 			status.BuiltImage = status.Attestation.Image
 			message = "built and attested " + status.BuiltImage
