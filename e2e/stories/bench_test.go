@@ -153,6 +153,15 @@ func inSequence(t testing.TB, template string) string {
 	return template
 }
 
+// What the benchmark changes in the shipped template is there to be changed.
+func TestSequenceTemplate(t *testing.T) {
+	shipped, err := templates.Files.ReadFile("modes/pipeline-template-preprod.yaml")
+	must(t, err)
+	if left := strings.Count(inSequence(t, string(shipped)), "runAfter: ["); left != 1 {
+		t.Errorf("%d steps name what they wait for, want push alone", left)
+	}
+}
+
 // timed makes an AgentBuild, waits for its success, and gives the seconds between.
 func (s *story) timed(t testing.TB, name, spec string) float64 {
 	t.Helper()
