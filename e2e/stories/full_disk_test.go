@@ -41,7 +41,7 @@ spec:
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}, {name: MEGABYTES, value: "SIZE"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}
 `
-	s.apply(t, strings.NewReplacer("NAME", "greedy", "SIZE", "900").Replace(build))
+	s.apply(t, strings.NewReplacer("NAME", "greedy", "SIZE", "1500").Replace(build))
 	s.building(t, "greedy")
 	s.apply(t, strings.NewReplacer("NAME", "modest", "SIZE", "1").Replace(build))
 	run := s.runOf(t, "greedy")
