@@ -226,8 +226,8 @@ func TestChainsAttestsWhatIsRefused(t *testing.T) {
 	}{
 		"other-commit": {strings.Repeat("c", 40), api.ReasonChainsMismatch, func(*ended) {}},
 		"forged": {sha, api.ReasonResultsForged, func(e *ended) {
-			for i := range e.taskRuns["kaniko-build"].Status.Results {
-				if r := &e.taskRuns["kaniko-build"].Status.Results[i]; r.Name == "IMAGE_DIGEST" {
+			for i := range e.taskRuns["push"].Status.Results {
+				if r := &e.taskRuns["push"].Status.Results[i]; r.Name == "IMAGE_DIGEST" {
 					r.Value = *tektonv1.NewStructuredValues(otherDigest)
 				}
 			}
