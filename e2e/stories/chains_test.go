@@ -62,6 +62,7 @@ kind: AgentBuild
 metadata: {name: NAME}
 spec:
   mode: MODE
+  builder: kaniko
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
   pipeline:
