@@ -68,6 +68,8 @@ const (
 	ReasonSBOMInvalid      = "SBOMInvalid"
 	ReasonChainsMismatch   = "ChainsMismatch"
 	ReasonAttestKeyMissing = "AttestKeyMissing"
+	// The controller attests by its identity, and has no token or no trusted root.
+	ReasonAttestIdentityMissing = "AttestIdentityMissing"
 	// Tekton Chains, which attests, has not. The run is looked at again by itself.
 	ReasonChainsNotSigned = "ChainsNotSigned"
 

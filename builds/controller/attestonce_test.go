@@ -13,12 +13,18 @@ import (
 )
 
 // Two controllers at once, as after a change of leaders that one did not notice, leave
-// one statement of each kind, with a key and with a KMS, whose signatures all differ.
+// one statement of each kind, with a key, and with a KMS and an identity, whose signatures all
+// differ.
 func TestTwoControllersAttestOnce(t *testing.T) {
 	t.Run("key", func(t *testing.T) { twoControllers(newWorld(t)) })
 	t.Run("KMS", func(t *testing.T) {
 		w := newWorld(t)
 		w.options.AttestKey, _ = w.kms()
+		twoControllers(w)
+	})
+	t.Run("keyless", func(t *testing.T) {
+		w := newWorld(t)
+		w.keyless()
 		twoControllers(w)
 	})
 }
@@ -69,6 +75,12 @@ func TestKilledWhileAttesting(t *testing.T) {
 		w := newWorld(t)
 		key, _ := w.kms()
 		killedWhileAttesting(w, 5, "--attest-key", key)
+	})
+	t.Run("keyless", func(t *testing.T) {
+		w := newWorld(t)
+		w.keyless()
+		k := w.options.Keyless
+		killedWhileAttesting(w, 5, "--attest-fulcio-url", k.Fulcio, "--attest-timestamp-url", k.Timestamps, "--attest-trusted-root", k.TrustedRoot, "--attest-identity-token", k.Token)
 	})
 }
 

@@ -75,6 +75,9 @@ type Options struct {
 	// it, or a key of a KMS, such as awskms:///alias/attest, whose program is on the PATH
 	// (sign.KMSProgram). Empty means the Secret armature-attest-key.
 	AttestKey string
+	// Keyless makes the identity of the controller attest instead of a key; nil leaves it
+	// at AttestKey.
+	Keyless *Keyless
 	// SummaryPolicy names the ConfigMap in Namespace with the VerifyPolicy by which attested
 	// images get a verification summary; empty means that none does.
 	SummaryPolicy string
@@ -98,6 +101,20 @@ type Options struct {
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 	Log      logr.Logger
+}
+
+// Keyless is how the controller signs by the identity of its workload. All fields are
+// required.
+type Keyless struct {
+	// Token is a file with an OpenID token for the audience sigstore. It is read for each
+	// run, and may be replaced at any time.
+	Token string
+	// TrustedRoot is a file with a trusted root of Sigstore in JSON, which vouches for the
+	// authorities at Fulcio and Timestamps. It is read for each run.
+	TrustedRoot string
+	// Fulcio issues certificates to the identity, and Timestamps (RFC 3161) says that a
+	// signature was made while its certificate was valid. They are URLs.
+	Fulcio, Timestamps string
 }
 
 // DefaultAttestKey is the Secret whose key attests, where Options name none.
@@ -215,7 +232,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runs: runs, Logs: logs,
 		Apply:  ssa.NewResourceManager(mgr.GetClient(), nil, ssa.Owner{Field: "armature-controller", Group: keys.Group}),
 		Events: mgr.GetEventRecorder("armature-controller"), Settings: o.Settings,
-		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), SummaryPolicy: o.SummaryPolicy, ChainsKey: o.ChainsKey, WaitForChains: o.WaitForChains, LogLines: o.LogLines, lostAfter: cmp.Or(o.LostAfter, defaultLostAfter),
+		Namespace: o.Namespace, Namespaces: o.Namespaces, RunKey: key, AttestKey: cmp.Or(o.AttestKey, DefaultAttestKey), Keyless: o.Keyless, SummaryPolicy: o.SummaryPolicy, ChainsKey: o.ChainsKey, WaitForChains: o.WaitForChains, LogLines: o.LogLines, lostAfter: cmp.Or(o.LostAfter, defaultLostAfter),
 		metrics: newMetrics(mgr.GetClient()), rebuilds: newRebuilds(cmp.Or(o.RebuildRate, defaultRebuildRate)),
 	}
 	r.git.dial, r.woken = o.Dial, make(chan event.GenericEvent)

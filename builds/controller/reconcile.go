@@ -62,6 +62,8 @@ type Reconciler struct {
 	RunKey []byte
 	// AttestKey is the Secret in Namespace with the key that attests, or a key of a KMS.
 	AttestKey string
+	// Keyless makes the controller's identity attest instead; nil leaves it at AttestKey.
+	Keyless *Keyless
 	// SummaryPolicy is the ConfigMap in Namespace with the policy by which attested images
 	// get a summary; empty means none.
 	SummaryPolicy string

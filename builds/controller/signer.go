@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -23,9 +25,10 @@ import (
 	"github.com/armature-dev/armature/render/sign"
 )
 
-// What attests is a key in a Secret of the controller's namespace or a key of a KMS. A KMS
-// may be down, slow or hostile: it is asked beside the reconciles, in the queue of
-// attestations, and its own words go to the controller's log and not to a tenant's
+// What attests is a key in a Secret of the controller's namespace, a key of a KMS, or the
+// identity of the controller, which an authority certifies for a few minutes. A KMS or an
+// authority may be down, slow or hostile: it is asked beside the reconciles, in the queue
+// of attestations, and its own words go to the controller's log and not to a tenant's
 // status.
 
 // Fields of the key's Secret, as cosign makes them.
@@ -34,9 +37,25 @@ const keyField, passwordField = "cosign.key", "cosign.password"
 // signer gives what attests a build, not opened yet. The problem says what the platform
 // has to do first. Neither a KMS nor anybody else but the API server is asked.
 func (r *Reconciler) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ *krm.Finding, _ error) {
+	reason := api.ReasonAttestKeyMissing
 	missing := func(hint, format string, args ...any) *krm.Finding {
-		return place(build).At("spec.mode").Fault(api.ReasonAttestKeyMissing,
+		return place(build).At("spec.mode").Fault(reason,
 			fmt.Sprintf("mode %s is attested by the controller, and ", cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
+	}
+	if k := r.Keyless; k != nil {
+		reason = api.ReasonAttestIdentityMissing
+		const hint = "let the platform install the controller with an identity, as docs/builds.md says on attestation"
+		if token, err := os.ReadFile(k.Token); err != nil || len(bytes.TrimSpace(token)) == 0 {
+			return none, missing(hint, "its identity token is missing: the file %s is not there, or is empty", k.Token), nil
+		}
+		vouches, err := os.ReadFile(k.TrustedRoot)
+		if err == nil {
+			err = sign.CheckRoot(vouches)
+		}
+		if err != nil {
+			return none, missing(hint, "the trusted root of its identity cannot be used: %v", err), nil
+		}
+		return sign.Signer{IdentityToken: k.Token, Fulcio: k.Fulcio, Timestamps: k.Timestamps, TrustedRoot: vouches}, nil, nil
 	}
 	if program := sign.KMSProgram(r.AttestKey); program != "" {
 		if _, err := exec.LookPath(program); err != nil {
@@ -87,8 +106,12 @@ func (r *Reconciler) signingFault(ctx context.Context, build *api.AgentBuild, re
 	switch {
 	case errors.As(err, new(*sign.KeyError)):
 		r.kms.Store(nil)
-		log.FromContext(ctx).Error(err, "the key that attests does not sign", "key", r.AttestKey, "build", client.ObjectKeyFromObject(build))
-		return errors.New("the platform's key does not sign; the log of the controller says why")
+		who := "the platform's key"
+		if r.Keyless != nil {
+			who = "the platform's identity"
+		}
+		log.FromContext(ctx).Error(err, "a build is not signed", "build", client.ObjectKeyFromObject(build))
+		return fmt.Errorf("%s does not sign; the log of the controller says why", who)
 	case errors.As(err, &keep):
 		return keep
 	}

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/render/sign"
 	"github.com/armature-dev/armature/render/sign/signtest"
 )
@@ -165,6 +167,143 @@ func TestForgedKeptSignatures(t *testing.T) {
 			w.must(w.Patch(t.Context(), run, client.MergeFrom(before)))
 			digest := s.push(t, "weather:v1")
 			w.play(run, digest)
+			w.phase("weather", api.PhaseSucceeded)
+			s.once(t, "weather", digest)
+		})
+	}
+}
+
+// keyless makes the identity of a ServiceAccount attest, and gives the authority and the file with
+// the token.
+func (w *world) keyless() (a *signtest.Authority, token string) {
+	w.Helper()
+	a = signtest.NewAuthority(w.TB)
+	vouches, err := a.TrustedRoot()
+	w.must(err)
+	folder := w.TempDir()
+	token, file := filepath.Join(folder, "token"), filepath.Join(folder, "trusted_root.json")
+	w.must(os.WriteFile(token, []byte(signtest.Token(systemNamespace, "armature-controller", 1)+"\n"), 0o600))
+	w.must(os.WriteFile(file, vouches, 0o600))
+	w.options.Keyless = &controller.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL, Timestamps: a.Timestamps()}
+	return a, token
+}
+
+// identityPolicy accepts the controller's identity.
+func (w *world) identityPolicy() sign.Policy {
+	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true, TrustedRoot: w.options.Keyless.TrustedRoot, Identities: []sign.Identity{
+		{Subject: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}},
+		Builds: &sign.Builds{MinimumLevel: 2, SBOM: true, Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 2}}}}
+}
+
+// A build is attested by the controller's identity: whoever demands it and its issuer
+// verifies that, after the certificate has ended too, and another identity is refused. The token is
+// read for each run.
+func TestAttestedKeyless(t *testing.T) {
+	for what, referrers := range map[string]bool{"referrers": true, "no referrers": false} {
+		t.Run(what, func(t *testing.T) {
+			w, s := newWorld(t), newShop(t, referrers)
+			a, token := w.keyless()
+			a.Valid = 10 * time.Second
+			w.start()
+			var artifacts []name.Digest
+			for i, build := range []string{"weather", "traffic"} {
+				w.must(os.WriteFile(token, []byte(signtest.Token(systemNamespace, "armature-controller", i)), 0o600))
+				w.create(build, s.sold)
+				digest := s.push(t, build+":v1")
+				w.play(w.runOf(build), digest)
+				b := w.phase(build, api.PhaseSucceeded)
+				s.once(t, build, digest)
+				want := api.AttestationSigner{Identity: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}
+				if by := b.Status.Attestation.Signer; by == nil || *by != want {
+					t.Errorf("signer %+v", by)
+				}
+				artifacts = append(artifacts, s.ref(t, build+"@"+digest).(name.Digest))
+			}
+			tokens := a.Tokens()
+			if first, last := tokens[0], tokens[len(tokens)-1]; first != signtest.Token(systemNamespace, "armature-controller", 0) || last != signtest.Token(systemNamespace, "armature-controller", 1) {
+				t.Errorf("tokens %q", tokens)
+			}
+			time.Sleep(a.Valid + time.Second) // the certificates end
+			for _, artifact := range artifacts {
+				if _, err := sign.Verify(t.Context(), artifact, w.identityPolicy()); err != nil {
+					t.Error(err)
+				}
+				for change, edit := range map[string]func(*sign.Identity){
+					"ServiceAccount": func(i *sign.Identity) { i.Subject = signtest.Identity(w.namespace, "armature-controller") },
+					"issuer":         func(i *sign.Identity) { i.Issuer = "https://kubernetes.elsewhere" },
+				} {
+					p := w.identityPolicy()
+					edit(&p.Identities[0])
+					if _, err := sign.Verify(t.Context(), artifact, p); err == nil {
+						t.Errorf("with another %s it passes", change)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Without a token or with a trusted root that cannot be used no attested build runs, and
+// the build says so. When it is there, the build goes on.
+func TestNoAttestIdentity(t *testing.T) {
+	for what, file := range map[string]func(*controller.Keyless) string{
+		"identity token is missing":                     func(k *controller.Keyless) string { return k.Token },
+		"trusted root of its identity cannot be used: ": func(k *controller.Keyless) string { return k.TrustedRoot },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, s := newWorld(t), newShop(t, true)
+			w.keyless()
+			at := file(w.options.Keyless)
+			text, err := os.ReadFile(at)
+			w.must(err)
+			w.must(os.WriteFile(at, []byte(" \n"), 0o600))
+			w.start()
+			w.create("weather", s.sold)
+			b := w.phase("weather", api.PhaseFailed)
+			if c := condition(b, api.ConditionReady); c.Reason != api.ReasonAttestIdentityMissing || !strings.Contains(c.Message, what) || len(w.runs()) != 0 {
+				t.Errorf("%d runs, condition %+v", len(w.runs()), c)
+			}
+			w.must(os.WriteFile(at, text, 0o600))
+			w.run(1)
+		})
+	}
+}
+
+// An authority that refuses, or that the trusted root does not vouch for, delays what is to
+// be signed. Nothing is attached, and neither its words nor the token reach the status.
+func TestFailingAuthority(t *testing.T) {
+	for what, fail := range map[string]func(*world, *signtest.Authority) (restore func()){
+		"refuses": func(_ *world, a *signtest.Authority) func() {
+			text := "words of the authority"
+			a.Down.Store(&text)
+			return func() { a.Down.Store(nil) }
+		},
+		"is another": func(w *world, a *signtest.Authority) func() {
+			ours, err := os.ReadFile(w.options.Keyless.TrustedRoot)
+			w.must(err)
+			theirs, err := signtest.NewAuthority(w.TB).TrustedRoot()
+			w.must(err)
+			w.must(os.WriteFile(w.options.Keyless.TrustedRoot, theirs, 0o600))
+			return func() { w.must(os.WriteFile(w.options.Keyless.TrustedRoot, ours, 0o600)) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, s := newWorld(t), newShop(t, true)
+			a, _ := w.keyless()
+			restore := fail(w, a)
+			w.start()
+			w.create("weather", s.sold)
+			digest := s.push(t, "weather:v1")
+			w.play(w.runOf("weather"), digest)
+			w.eventually("the build says that it waits", func() string {
+				c := condition(w.build("weather"), api.ConditionAttested)
+				if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "the platform's identity does not sign") || strings.Contains(c.Message, "words") {
+					return c.Reason + " " + c.Message
+				}
+				return ""
+			})
+			s.nothing(t, "weather", digest)
+			restore()
 			w.phase("weather", api.PhaseSucceeded)
 			s.once(t, "weather", digest)
 		})

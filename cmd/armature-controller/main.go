@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -53,6 +54,7 @@ func flagsAlone(_ *cobra.Command, given []string) error {
 
 func command() *cobra.Command {
 	o := controller.Options{}
+	var keyless controller.Keyless
 	var c catalogOptions
 	var s sourcesOptions
 	var level, pins, attester, chainsKey string
@@ -78,6 +80,9 @@ func command() *cobra.Command {
 				return usageError{err}
 			}
 			if err := setAttester(cmd.Flags(), &o, attester, chainsKey); err != nil {
+				return usageError{err}
+			}
+			if err := setKeyless(cmd.Flags(), &o, keyless); err != nil {
 				return usageError{err}
 			}
 			if slices.Contains(names, "sources") {
@@ -139,6 +144,10 @@ func command() *cobra.Command {
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
 	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "key that attests: a Secret in the controller's namespace, as cosign generate-key-pair makes it, or a KMS URI, such as awskms:///alias/attest, whose program sigstore-kms-awskms is on the PATH")
+	f.StringVar(&keyless.Fulcio, "attest-fulcio-url", "", "authority that certifies the controller's identity, which then attests instead of a key; requires --attest-timestamp-url and --attest-trusted-root")
+	f.StringVar(&keyless.Timestamps, "attest-timestamp-url", "", "timestamp authority (RFC 3161) that says when the identity signed")
+	f.StringVar(&keyless.TrustedRoot, "attest-trusted-root", "", "file with a trusted root of Sigstore in JSON, which vouches for both authorities")
+	f.StringVar(&keyless.Token, "attest-identity-token", "/var/run/secrets/sigstore/token", "file with the controller's OpenID token for the audience sigstore, which is read for each run")
 	f.StringVar(&o.SummaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
 	f.StringVar(&attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
 	f.StringVar(&chainsKey, "chains-key", controller.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
@@ -214,6 +223,35 @@ func setAttester(given *pflag.FlagSet, o *controller.Options, attester, chainsKe
 		return fmt.Errorf("--chains-key %q is not the name of a ConfigMap", chainsKey)
 	}
 	o.ChainsKey = chainsKey
+	return nil
+}
+
+// setKeyless says in o that an identity attests, where one is given with all that it needs.
+func setKeyless(flags *pflag.FlagSet, o *controller.Options, k controller.Keyless) error {
+	if k.Fulcio == "" {
+		for _, name := range []string{"attest-timestamp-url", "attest-trusted-root", "attest-identity-token"} {
+			if flags.Changed(name) {
+				return fmt.Errorf("--%s requires --attest-fulcio-url", name)
+			}
+		}
+		return nil
+	}
+	switch {
+	case o.ChainsKey != "":
+		return errors.New("--attest-fulcio-url requires --attest=controller: Tekton Chains signs with a key of its own")
+	case flags.Changed("attest-key"):
+		return errors.New("--attest-key and --attest-fulcio-url: either a key attests or the identity")
+	case k.Timestamps == "":
+		return errors.New("--attest-fulcio-url requires --attest-timestamp-url: without a timestamp nobody accepts a signature once its certificate ends, after minutes")
+	case k.TrustedRoot == "" || k.Token == "":
+		return errors.New("--attest-fulcio-url requires --attest-trusted-root and --attest-identity-token")
+	}
+	for flag, text := range map[string]string{"attest-fulcio-url": k.Fulcio, "attest-timestamp-url": k.Timestamps} {
+		if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return fmt.Errorf("--%s %q: write it as https://HOST", flag, text)
+		}
+	}
+	o.Keyless = &k
 	return nil
 }
 

@@ -50,7 +50,12 @@ func TestUsage(t *testing.T) {
 		"--namespace=a --git-allow-network=localhost": `--git-allow-network "localhost": write it as 10.0.0.0/8`,
 		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret, nor a KMS URI",
 		"--namespace=a --attest-key=../x://a":         "is not the name of a Secret, nor a KMS URI",
-		"--namespace=a --summary-policy=a/b":          "is not the name of a ConfigMap",
+		"--namespace=a --attest-fulcio-url=https://f": "requires --attest-timestamp-url",
+		"--namespace=a --attest-fulcio-url=https://f --attest-timestamp-url=https://t":                                        "requires --attest-trusted-root",
+		"--namespace=a --attest-fulcio-url=f --attest-timestamp-url=https://t --attest-trusted-root=r":                        "write it as https://HOST",
+		"--namespace=a --attest-fulcio-url=https://f --attest-timestamp-url=https://t --attest-trusted-root=r --attest-key=k": "either a key attests",
+		"--namespace=a --attest-trusted-root=r":                                                                               "requires --attest-fulcio-url",
+		"--namespace=a --summary-policy=a/b":                                                                                  "is not the name of a ConfigMap",
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(args))

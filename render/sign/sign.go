@@ -271,6 +271,21 @@ func without(err error, token string) error {
 	return err
 }
 
+// CheckRoot finds what keeps a trusted root of Sigstore in JSON from vouching for what is
+// signed keyless, with a timestamp.
+func CheckRoot(text []byte) error {
+	from, err := root.NewTrustedRootFromJSON(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading the trusted root: %w", err)
+	case len(from.FulcioCertificateAuthorities()) == 0:
+		return errors.New("the trusted root contains no certificate authority")
+	case len(from.TimestampingAuthorities()) == 0:
+		return errors.New("the trusted root contains no timestamp authority")
+	}
+	return nil
+}
+
 // own trusts whom a certificate was issued to, by the signer's trusted root.
 func (s Signer) own(ctx context.Context, cert *x509.Certificate) (*trust, error) {
 	who, err := certificate.SummarizeCertificate(cert)

@@ -209,14 +209,45 @@ func refusal(missing string, reasons []error) error {
 
 // claimed judges a signature in cosign's tag format.
 func (t trust) claimed(ctx context.Context, artifact v1.Hash, a attached) error {
+	if err := t.timestamp(a); err != nil {
+		return err
+	}
 	check := t.check
 	check.ClaimVerifier = cosign.SimpleClaimVerifier
 	_, err := cosign.VerifyImageSignature(ctx, a.envelope, artifact, &check)
 	return err
 }
 
+// timestamp judges the timestamp of an attachment in cosign's tag format, if it has one.
+// cosign's verifier panics where none of the trusted authorities made it.
+func (t trust) timestamp(a attached) error {
+	if !t.check.UseSignedTimestamps {
+		return nil
+	}
+	stamp, err := a.envelope.RFC3161Timestamp()
+	if err != nil || stamp == nil {
+		return err
+	}
+	signed, err := a.envelope.Signature()
+	if err == nil && len(signed) == 0 { // that of an attestation is of its envelope
+		signed, err = a.envelope.Payload()
+	}
+	if err != nil {
+		return err
+	}
+	for _, authority := range t.material.TimestampingAuthorities() {
+		if _, err := authority.Verify(stamp.SignedRFC3161Timestamp, signed); err == nil {
+			return nil
+		}
+	}
+	return errors.New("its timestamp is not of an authority of the trusted root")
+}
+
 // enveloped judges an attestation in cosign's tag format.
 func (t trust) enveloped(ctx context.Context, e *evidence, a attached, predicateType string) (statement, error) {
+	if err := t.timestamp(a); err != nil {
+		return statement{}, err
+	}
 	check := t.check
 	check.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
 	if _, _, err := cosign.VerifyImageAttestation(ctx, one{signature: a.envelope}, e.hash, &check); err != nil {
