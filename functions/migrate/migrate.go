@@ -104,8 +104,9 @@ func Fields(o *krm.Object, expands bool, rules []Rule, done []Field) ([]Field, e
 
 // longest gives the rule with the longest path at or above a field.
 func longest(table []Rule, path string) (best Rule, found bool) {
+	path = index().ReplaceAllString(path, "")
 	for _, r := range table {
-		if below(withoutIndices(path), r.Path) && (!found || len(r.Path) >= len(best.Path)) {
+		if below(path, r.Path) && (!found || len(r.Path) >= len(best.Path)) {
 			best, found = r, true
 		}
 	}
@@ -113,8 +114,6 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 }
 
 var index = krm.Pattern(`\[\d+\]`)
-
-func withoutIndices(path string) string { return index().ReplaceAllString(path, "") }
 
 // below reports whether a field is another one, or inside it.
 func below(path, above string) bool {
