@@ -3,13 +3,13 @@ package compose
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Platform and tenant are two people. Whoever may write an AgentBuild chooses the
@@ -36,8 +36,8 @@ var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 var handed = []string{digestParameter, "sbom-digest", sourceDigest, "commit"}
 
 var (
-	taskResult      = regexp.MustCompile(`\$\(tasks\.[a-z0-9-]+\.results\.`)
-	wholeTaskResult = regexp.MustCompile(`^\$\(tasks\.[a-z0-9-]+\.results\.[^()]+\)$`)
+	taskResult      = krm.Pattern(`\$\(tasks\.[a-z0-9-]+\.results\.`)
+	wholeTaskResult = krm.Pattern(`^\$\(tasks\.[a-z0-9-]+\.results\.[^()]+\)$`)
 )
 
 // overridable parameters have a result as their default, and are still the build's
@@ -130,11 +130,11 @@ func (c *composition) checkHanded() {
 			name := canonical(declared.Name)
 			switch {
 			case slices.Contains(overridable, name):
-			case wired != nil && wired.Value != nil && taskResult.MatchString(mustJSON(wired.Value)):
+			case wired != nil && wired.Value != nil && taskResult().MatchString(mustJSON(wired.Value)):
 				if given.Array != nil || given.Object != nil || text != wired.Value.StringVal {
 					bad(fmt.Sprintf("step %q takes %q from another step (%s), and a build cannot set it", s.row.Name, declared.Name, wired.Value.StringVal), "remove it")
 				}
-			case slices.Contains(handed, name) && !wholeTaskResult.MatchString(text):
+			case slices.Contains(handed, name) && !wholeTaskResult().MatchString(text):
 				bad(fmt.Sprintf("step %q takes %q from another step, and a build cannot set it to a value of its own", s.row.Name, declared.Name),
 					"refer to the step that reports it, such as $(tasks.kaniko-build.results.IMAGE_DIGEST)")
 			case name == "image" && !c.ownStep(s, declared.Name) && imageFault(text) == nil && c.imageName() != "" && text != c.imageName():

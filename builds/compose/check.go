@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,7 +120,7 @@ func (c *composition) checkResults(s *plannedStep) {
 // variables that nobody fills.
 func (c *composition) checkReferenceNames(s *plannedStep) {
 	texts := mustJSON(s.task.Params) + mustJSON(s.task.When)
-	for _, m := range paramReference.FindAllStringSubmatch(texts, -1) {
+	for _, m := range paramReference().FindAllStringSubmatch(texts, -1) {
 		name := m[1] + m[2]
 		if base, _, _ := strings.Cut(name, "."); c.used[name] || c.used[base] {
 			continue
@@ -257,14 +256,14 @@ func (v *Verdicts) once(key string, judge func() bool) {
 	v.ok[key] = true
 }
 
-var taskPath = regexp.MustCompile(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
+var taskPath = krm.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
 // report translates Tekton's paths to where the user wrote it.
 func (c *composition) report(found *apis.FieldError, p *tektonv1.Pipeline, faulty map[string]bool) {
 	for _, e := range leaves(found) {
 		place, task := c.in.Template.doc.place("steps").At(strings.Join(e.Paths, ", ")), ""
 		if len(e.Paths) > 0 {
-			if m := taskPath.FindStringSubmatch(e.Paths[0]); m != nil {
+			if m := taskPath().FindStringSubmatch(e.Paths[0]); m != nil {
 				list := p.Spec.Tasks
 				if m[1] == "finally" {
 					list = p.Spec.Finally
@@ -329,7 +328,7 @@ func checkTask(step *StepFile, problems *findings) {
 	}
 	for _, part := range parts {
 		reported := map[string]bool{}
-		for _, m := range paramReference.FindAllStringSubmatch(part.text, -1) {
+		for _, m := range paramReference().FindAllStringSubmatch(part.text, -1) {
 			name := m[1] + m[2]
 			if reported[name] || knowsParam(task.Params, name) {
 				continue
@@ -337,13 +336,13 @@ func checkTask(step *StepFile, problems *findings) {
 			reported[name] = true
 			bad(part.path, fmt.Sprintf("refers to $(params.%s), which is not declared", name), "declare it under params:")
 		}
-		for _, m := range workspaceReference.FindAllStringSubmatch(part.text, -1) {
+		for _, m := range workspaceReference().FindAllStringSubmatch(part.text, -1) {
 			if !reported["w:"+m[1]] && !slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == m[1] }) {
 				reported["w:"+m[1]] = true
 				bad(part.path, fmt.Sprintf("refers to the workspace %q, which is not declared", m[1]), "declare it under workspaces:")
 			}
 		}
-		for _, m := range resultReference.FindAllStringSubmatch(part.text, -1) {
+		for _, m := range resultReference().FindAllStringSubmatch(part.text, -1) {
 			if !reported["r:"+m[1]] && !slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == m[1] }) {
 				reported["r:"+m[1]] = true
 				if !reportedByTekton(problems, m[1]) {
@@ -363,9 +362,9 @@ func reportedByTekton(problems *findings, result string) bool {
 }
 
 var (
-	paramReference     = regexp.MustCompile(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
-	workspaceReference = regexp.MustCompile(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
-	resultReference    = regexp.MustCompile(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
+	paramReference     = krm.Pattern(`\$\(params(?:\.([_a-zA-Z][_a-zA-Z0-9.-]*)|\[(?:\\"|')([^"'\\]+)(?:\\"|')\])`)
+	workspaceReference = krm.Pattern(`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
+	resultReference    = krm.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
 )
 
 // knowsParam reports whether name, or name without an object's key, is declared.

@@ -3,7 +3,6 @@ package compose
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // checkBuild looks at what neither the schema nor a step would find.
@@ -89,7 +89,7 @@ func (c *composition) checkPairs(field string, pairs map[string]string, fault fu
 // sees spec.source.sourceRepository alone.
 func (c *composition) checkPasswords(field string, params []api.Parameter) {
 	for i, p := range params {
-		if real := canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password.MatchString(userParameter(p).value().StringVal) {
+		if real := canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") && password().MatchString(userParameter(p).value().StringVal) {
 			c.bad(api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i), "must not hold a password",
 				"put it in a Secret and name that in spec.source.sourceCredentials")
 		}
@@ -97,7 +97,7 @@ func (c *composition) checkPasswords(field string, params []api.Parameter) {
 }
 
 // password in a Git URL, as the rule of spec.source.sourceRepository has it.
-var password = regexp.MustCompile(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
+var password = krm.Pattern(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
 
 // imageFault says why an image cannot be pushed under that name.
 func imageFault(image string) error {

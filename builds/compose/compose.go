@@ -435,7 +435,7 @@ func (c *composition) compose(s *plannedStep) {
 	}
 	c.parameters(s)
 	// A value or a when-expression may use what the spec says, too.
-	for _, m := range paramReference.FindAllStringSubmatch(mustJSON(s.task.Params)+mustJSON(s.task.When), -1) {
+	for _, m := range paramReference().FindAllStringSubmatch(mustJSON(s.task.Params)+mustJSON(s.task.When), -1) {
 		if name := m[1] + m[2]; c.spec.values[name].Type != "" {
 			c.used[name] = true
 		}

@@ -2,13 +2,13 @@ package compose
 
 import (
 	"path"
-	"regexp"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // The parameters that a build's spec becomes, and the other names that the
@@ -156,7 +156,7 @@ func effective(b *api.AgentBuild, t *Template, name, fromSpec string) string {
 	return ""
 }
 
-var scpLike = regexp.MustCompile(`^[A-Za-z0-9._-]+@[^/:]+:`)
+var scpLike = krm.Pattern(`^[A-Za-z0-9._-]+@[^/:]+:`)
 
 // Image that spec.buildOutput names, with its tag; empty where the build has none.
 func Image(b *api.AgentBuild) string {
@@ -179,7 +179,7 @@ func imageRepository(b *api.AgentBuild) string {
 
 // CloneURL is the URL to clone: a repository without a scheme means https.
 func CloneURL(repository string) string {
-	if repository == "" || strings.Contains(repository, "://") || scpLike.MatchString(repository) {
+	if repository == "" || strings.Contains(repository, "://") || scpLike().MatchString(repository) {
 		return repository
 	}
 	return "https://" + repository

@@ -3,7 +3,6 @@ package compose
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -15,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-var soleParam = regexp.MustCompile(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
+var soleParam = krm.Pattern(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
 
 // ControllerRepository is where releases publish the controller's image.
 const ControllerRepository = "ghcr.io/armature-dev/armature-controller"
@@ -37,7 +36,7 @@ func (c *composition) mapImages(s *plannedStep) {
 		if c.in.Settings.ImageMirror == "" && len(c.in.Settings.ImagePins) == 0 {
 			return
 		}
-		if m := soleParam.FindStringSubmatch(*image); m != nil {
+		if m := soleParam().FindStringSubmatch(*image); m != nil {
 			params = append(params, m[1])
 			return
 		}
@@ -88,7 +87,7 @@ func emptyControllerImages(task *tektonv1.TaskSpec) {
 
 // image as the cluster shall pull it. References that hold a variable stay.
 func (c *composition) image(s *plannedStep, image, path string) string {
-	if image == "" || paramReference.MatchString(image) || wholeReference.MatchString(image) {
+	if image == "" || paramReference().MatchString(image) || wholeReference().MatchString(image) {
 		return image
 	}
 	ref, err := name.ParseReference(image)
@@ -143,7 +142,7 @@ func ReadPins(file string, data []byte) (map[string]string, error) {
 		problems.add(place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
 	}
 	for _, image := range sortedKeys(pins) {
-		if !imageDigest.MatchString(pins[image]) {
+		if !imageDigest().MatchString(pins[image]) {
 			problems.add(place.At(image).Fault(api.ReasonInvalidBuild, fmt.Sprintf("%q is not a sha256 digest", pins[image]), "write sha256: and 64 hexadecimal digits"))
 		}
 	}
@@ -173,4 +172,4 @@ func lockedImages(data []byte) (map[string]string, error) {
 	return pins, nil
 }
 
-var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var imageDigest = krm.Pattern(`^sha256:[0-9a-f]{64}$`)

@@ -2,7 +2,6 @@ package compose
 
 import (
 	"fmt"
-	"regexp"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -15,7 +14,7 @@ import (
 // what refers to it is dropped with a warning: the step's own default holds, the
 // step runs unconditionally, and its source is the shared one.
 
-var taskReference = regexp.MustCompile(`\$\(tasks\.([a-z0-9-]+)\.`)
+var taskReference = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
 // dropReferences drops what the template says of rows and refers to one of its
 // steps that the build's own list leaves out.
@@ -32,7 +31,7 @@ func (c *composition) dropReferences(rows []*plannedStep) {
 	}
 	// dropped names the step that a value refers to, where it is left out.
 	dropped := func(value any, place krm.Place) bool {
-		for _, m := range taskReference.FindAllStringSubmatch(mustJSON(value), -1) {
+		for _, m := range taskReference().FindAllStringSubmatch(mustJSON(value), -1) {
 			if out[m[1]] {
 				c.warnings = append(c.warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))
 				return true

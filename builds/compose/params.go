@@ -2,7 +2,6 @@ package compose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -80,7 +79,7 @@ func (c *composition) parameters(s *plannedStep) {
 			continue
 		}
 		// a whole reference has the type of the value that it refers to
-		if value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference.MatchString(value.StringVal)) {
+		if value.Type != declared.Type && !(value.Type == tektonv1.ParamTypeString && wholeReference().MatchString(value.StringVal)) {
 			c.problems.add(place.Fault(api.ReasonWrongParameterType,
 				fmt.Sprintf("parameter %q of step %q takes %s, but is given %s", declared.Name, s.row.Name, article(declared.Type), article(value.Type)),
 				typeHint(declared.Type, place.At("") == c.buildPlace())))
@@ -334,7 +333,7 @@ func (c *composition) checkAliases(params []api.Parameter) {
 	}
 }
 
-var wholeReference = regexp.MustCompile(`^\$\([^()]+\)$`)
+var wholeReference = krm.Pattern(`^\$\([^()]+\)$`)
 
 // reference to a pipeline parameter in the form that its type requires.
 func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {

@@ -3,7 +3,6 @@ package compose
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // spec.platforms: a step with the parameter platform makes the image of one. For
@@ -69,7 +69,7 @@ func (s *plannedStep) given(parameter string) string {
 // is given, if it is of a step of each platform. It is "" for any other digest.
 func (c *composition) ofPlatform(s *plannedStep) (reference, pushed string) {
 	eachOwn := func(reference string) bool {
-		m := anyTaskResult.FindStringSubmatch(reference)
+		m := anyTaskResult().FindStringSubmatch(reference)
 		if m == nil || m[0] != reference {
 			return false
 		}
@@ -265,7 +265,7 @@ func (c *composition) lookingAtEach(s *plannedStep) tektonv1.PipelineTask {
 	return task
 }
 
-var anyTaskResult = regexp.MustCompile(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)
+var anyTaskResult = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)
 
 // spread makes what a task waits for and refers to that of the tasks which a step
 // became: of the same platform for one that became several too, else of all.
@@ -281,8 +281,8 @@ func spread(task tektonv1.PipelineTask, tasks map[string][]string, platform int)
 		}
 	}
 	text := func(value string) string {
-		return anyTaskResult.ReplaceAllStringFunc(value, func(reference string) string {
-			step := anyTaskResult.FindStringSubmatch(reference)[1]
+		return anyTaskResult().ReplaceAllStringFunc(value, func(reference string) string {
+			step := anyTaskResult().FindStringSubmatch(reference)[1]
 			var out []string
 			for _, name := range of(step) {
 				out = append(out, strings.Replace(reference, "$(tasks."+step+".", "$(tasks."+name+".", 1))

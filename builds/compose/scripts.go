@@ -1,11 +1,12 @@
 package compose
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Tekton writes the scripts of a pod to files in an init container, place-scripts, and
@@ -13,7 +14,7 @@ import (
 // argument just as well.
 
 // shebang of a script that a shell runs, without options.
-var shebang = regexp.MustCompile(`^#!(/\S*/(?:sh|bash))\n`)
+var shebang = krm.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
 
 // maxScriptBytes is far below the 128 KiB that Linux takes as one argument, so that there
 // is room for the paths that Tekton puts in.
@@ -47,7 +48,7 @@ func scriptsAsCommands(tasks []tektonv1.PipelineTask) {
 // for a script that would not be the same as an argument: Kubernetes replaces $$ and the
 // $(NAME) of variables there, and what Tekton puts in for a parameter could have those.
 func command(script, name string) []string {
-	shell := shebang.FindStringSubmatch(script)
+	shell := shebang().FindStringSubmatch(script)
 	if shell == nil || len(script) > maxScriptBytes || strings.Contains(script, "$$") {
 		return nil
 	}
@@ -57,14 +58,14 @@ func command(script, name string) []string {
 			return []string{shell[1], "-c", script, name}
 		}
 		rest = rest[at+2:]
-		if end := strings.IndexFunc(rest, notInName); end > 0 && rest[end] == ')' && !resultPath.MatchString(rest[:end]) {
+		if end := strings.IndexFunc(rest, notInName); end > 0 && rest[end] == ')' && !resultPath().MatchString(rest[:end]) {
 			return nil
 		}
 	}
 }
 
 // resultPath is the variable for the file of a result, which Tekton replaces.
-var resultPath = regexp.MustCompile(`^results\.[A-Za-z0-9_-]+\.path$`)
+var resultPath = krm.Pattern(`^results\.[A-Za-z0-9_-]+\.path$`)
 
 // notInName reports whether a character ends the name of a variable.
 func notInName(r rune) bool {

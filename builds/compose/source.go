@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -242,7 +241,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 		switch {
 		case s.Name == "":
 			bad("has no name", "give each step a name, such as unit-tests")
-		case !dnsLabel.MatchString(s.Name) || len(s.Name) > 63:
+		case !dnsLabel().MatchString(s.Name) || len(s.Name) > 63:
 			bad(fmt.Sprintf("name %q is not a DNS label", s.Name), "use at most 63 lower-case letters, digits and '-'")
 		}
 		if s.ConfigMap == "" {
@@ -338,7 +337,7 @@ func otherKeys(cm ConfigMap) string {
 	return fmt.Sprintf(" (it has %s)", strings.Join(sortedKeys(cm.Data), ", "))
 }
 
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // decode reads doc into a value and reports unknown fields, doubled keys and
 // wrong types with their lines. It is false when nothing can be read.
@@ -346,7 +345,7 @@ func decode(doc *document, into any, reason string, problems *findings) bool {
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal([]byte(doc.body), &root); err != nil {
 		where, message := doc.place(""), strings.TrimPrefix(err.Error(), "yaml: ")
-		if m := yamlLine.FindStringSubmatch(message); m != nil {
+		if m := yamlLine().FindStringSubmatch(message); m != nil {
 			where.KeyLine, _ = strconv.Atoi(m[1])
 			message = strings.TrimPrefix(message, m[0])
 		}
@@ -361,7 +360,7 @@ func decode(doc *document, into any, reason string, problems *findings) bool {
 	data, err := yaml.YAMLToJSONStrict([]byte(doc.body))
 	if err != nil {
 		where, message := doc.place(""), strings.ReplaceAll(err.Error(), "\n", " ")
-		if m := anyLine.FindStringSubmatch(message); m != nil {
+		if m := anyLine().FindStringSubmatch(message); m != nil {
 			where.KeyLine, _ = strconv.Atoi(m[1])
 		}
 		problems.add(where.Fault(reason, message, "fix the YAML: each key occurs once, and anchors are few"))
@@ -370,7 +369,7 @@ func decode(doc *document, into any, reason string, problems *findings) bool {
 	unknown, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
 		field, message := "", err.Error()
-		if m := wrongType.FindStringSubmatch(message); m != nil {
+		if m := wrongType().FindStringSubmatch(message); m != nil {
 			field, message = m[2], fmt.Sprintf("is %s; want %s", m[1], m[3])
 		}
 		problems.add(doc.place(field).Fault(reason, message, "give the field the type that docs/builds.md says"))
@@ -387,10 +386,10 @@ func decode(doc *document, into any, reason string, problems *findings) bool {
 }
 
 var (
-	yamlLine = regexp.MustCompile(`^line (\d+): `)
-	anyLine  = regexp.MustCompile(`line (\d+)`)
+	yamlLine = krm.Pattern(`^line (\d+): `)
+	anyLine  = krm.Pattern(`line (\d+)`)
 	// wrongType cuts the decoder's sentence: value, field, Go type.
-	wrongType = regexp.MustCompile(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
+	wrongType = krm.Pattern(`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
 )
 
 // fingerprint of the texts that shape a pipeline, in a stable order.

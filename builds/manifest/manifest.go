@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -121,7 +120,7 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 }
 
 // separator of documents. Text behind --- on its line belongs to the next one.
-var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?$`)
+var separator = krm.Pattern(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?$`)
 
 // split a file into its objects, with the line on which each begins. The items
 // of a List, as kubectl prints it, are objects of their own.
@@ -133,7 +132,7 @@ func split(file string, data []byte) ([]document, error) {
 	}
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	start := 0
-	ends := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
+	ends := append(separator().FindAllIndex(data, -1), []int{len(data), len(data)})
 	for _, end := range ends {
 		text := data[start:end[0]]
 		above := bytes.Count(data[:start], []byte("\n"))
@@ -170,7 +169,7 @@ func read(file string, text []byte, above int) ([]document, error) {
 	if err != nil {
 		message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
 		line := 1
-		if m := yamlLine.FindStringSubmatch(message); m != nil {
+		if m := yamlLine().FindStringSubmatch(message); m != nil {
 			line, _ = strconv.Atoi(m[1])
 			message = strings.TrimPrefix(message, m[0])
 		}
@@ -203,7 +202,7 @@ func read(file string, text []byte, above int) ([]document, error) {
 	return out, nil
 }
 
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
+var yamlLine = krm.Pattern(`^line (\d+): `)
 
 // read decodes one AgentBuild with defaults, or returns all errors.
 func (s *schema) read(d document) (*api.AgentBuild, error) {

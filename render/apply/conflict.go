@@ -3,13 +3,14 @@ package apply
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // FieldConflict is a field that somebody else set to another value.
@@ -20,7 +21,7 @@ type FieldConflict struct {
 
 // managerOf finds the manager in the API server's `conflict with "kubectl-edit"
 // using apps/v1`, which has it nowhere else.
-var managerOf = regexp.MustCompile(`^conflict with "((?:[^"\\]|\\.)*)"`)
+var managerOf = krm.Pattern(`^conflict with "((?:[^"\\]|\\.)*)"`)
 
 // conflictsOf reads the conflicts out of the API server's answer; nil where the
 // answer is another one.
@@ -35,7 +36,7 @@ func conflictsOf(err error) []FieldConflict {
 			continue
 		}
 		manager := "somebody else"
-		if m := managerOf.FindStringSubmatch(cause.Message); m != nil {
+		if m := managerOf().FindStringSubmatch(cause.Message); m != nil {
 			manager = m[1]
 		}
 		out = append(out, FieldConflict{Manager: manager, Field: strings.TrimPrefix(cause.Field, ".")})
@@ -83,12 +84,12 @@ func (a *application) mayForce(o *object) bool {
 
 // unchangeable are the API server's words for a field that cannot change. Only
 // some of them come with a reason of their own.
-var unchangeable = regexp.MustCompile(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
+var unchangeable = krm.Pattern(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
 
 // immutable reports whether the API server refused to change a field. No other
 // invalid object counts: to recreate that would delete it for nothing.
 func immutable(err error) bool {
-	return err != nil && !apierrors.IsConflict(err) && unchangeable.MatchString(err.Error())
+	return err != nil && !apierrors.IsConflict(err) && unchangeable().MatchString(err.Error())
 }
 
 // precious objects take data or other objects with them, so that they are never

@@ -3,11 +3,12 @@ package apply
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // kapp's annotations of order ("Apply Ordering", kapp). Both may be on an object more
@@ -74,13 +75,13 @@ func readOrdering(bodies map[ID]*unstructured.Unstructured, wrong func(ID, error
 }
 
 // groupName is a qualified name, as labels have it, of any length.
-var groupName = regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+var groupName = krm.Pattern(`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 func checkGroup(name string) error {
 	switch {
 	case strings.ContainsAny(name, "{}"):
 		return fmt.Errorf("%q has a placeholder, which is not supported\n  hint: write the name of the group out", name)
-	case !groupName.MatchString(name):
+	case !groupName().MatchString(name):
 		return fmt.Errorf("%q is not the name of a group\n  hint: write a name such as example.com/migrations", name)
 	}
 	return nil

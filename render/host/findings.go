@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ func WriteFindings(w io.Writer, format string, findings []krm.Finding) error {
 }
 
 // place is a line of a file, as messages name other objects.
-var place = regexp.MustCompile(`(\(?)([^\s():]+):(\d+)\b`)
+var place = krm.Pattern(`(\(?)([^\s():]+):(\d+)\b`)
 
 // namesPlace reports whether a text may have a place, which most have not: the
 // pattern takes longer than all else that is done to a finding.
@@ -82,8 +81,8 @@ func From(folder string, files []render.File, findings []krm.Finding) []krm.Find
 		if !namesPlace(text) {
 			return text
 		}
-		return place.ReplaceAllStringFunc(text, func(p string) string {
-			m := place.FindStringSubmatch(p)
+		return place().ReplaceAllStringFunc(text, func(p string) string {
+			m := place().FindStringSubmatch(p)
 			if !own[m[2]] {
 				return p
 			}
@@ -105,9 +104,9 @@ func From(folder string, files []render.File, findings []krm.Finding) []krm.Find
 // seen, out of findings. The file is what the host says, or none.
 func withoutLines(findings []krm.Finding) {
 	without := func(text string) string {
-		text = inStream.ReplaceAllString(text, "")
-		return place.ReplaceAllStringFunc(text, func(p string) string {
-			m := place.FindStringSubmatch(p)
+		text = inStream().ReplaceAllString(text, "")
+		return place().ReplaceAllStringFunc(text, func(p string) string {
+			m := place().FindStringSubmatch(p)
 			switch path.Ext(m[2]) {
 			case ".yaml", ".yml", ".json":
 				return m[1] + m[2]
@@ -126,7 +125,7 @@ func withoutLines(findings []krm.Finding) {
 }
 
 // inStream is the place of an item that the host gives no file for.
-var inStream = regexp.MustCompile(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
+var inStream = krm.Pattern(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
@@ -211,7 +210,7 @@ func codeQuality(findings []krm.Finding) []object {
 		if file == "" {
 			file = "."
 		}
-		what := fmt.Sprintf("%q", []string{f.Rule, file, f.Object.String(), place.ReplaceAllString(text, "$1$2")})
+		what := fmt.Sprintf("%q", []string{f.Rule, file, f.Object.String(), place().ReplaceAllString(text, "$1$2")})
 		alike[what]++
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", what, alike[what]))
 		entries = append(entries, object{

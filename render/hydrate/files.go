@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/mail"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -113,9 +112,9 @@ func (m hydratorMetadata) ours() bool {
 	return len(m.Commands) == 1 && strings.HasPrefix(m.Commands[0], command+" ")
 }
 
-var hash = regexp.MustCompile(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+var hash = krm.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
-func isHash(s string) bool { return hash.MatchString(s) }
+func isHash(s string) bool { return hash().MatchString(s) }
 
 // dryCommit is the commit that was rendered.
 type dryCommit struct {
@@ -152,7 +151,7 @@ func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
 // trailer begins a trailer by which CI names the commit that a commit of manifests is for.
 const trailer = "Argocd-reference-commit-"
 
-var shortHash = regexp.MustCompile(`^[0-9a-f]{5,40}$`)
+var shortHash = krm.Pattern(`^[0-9a-f]{5,40}$`)
 
 // readTrailers gives the commit that the trailers of a message name, and the message without
 // them. Invalid ones stay in it; of two the last counts.
@@ -205,7 +204,7 @@ func (c *referenced) take(line string) bool {
 		}
 		c.Body = text
 	case "sha":
-		if !shortHash.MatchString(value) {
+		if !shortHash().MatchString(value) {
 			return false
 		}
 		c.SHA = value
@@ -241,7 +240,7 @@ func (d dryCommit) message(source string) string {
 	if author := d.author.String(); validAddress(author) {
 		put("author", author)
 	}
-	if shortHash.MatchString(d.hash) {
+	if shortHash().MatchString(d.hash) {
 		put("sha", d.hash)
 	}
 	put("subject", d.subject)
@@ -270,14 +269,14 @@ func (d dryCommit) readme(about hydratorMetadata) []byte {
 	return out.Bytes()
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plain = krm.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // quote gives a word as a shell reads it. A path that begins like a flag gets ./ before it.
 func quote(word string) string {
 	if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") {
 		word = "./" + word
 	}
-	if plain.MatchString(word) {
+	if plain().MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

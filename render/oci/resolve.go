@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // maxResolve is how long an image may take to resolve, the judgement of it included.
@@ -102,7 +103,7 @@ type Tagged struct {
 }
 
 // attached are the tags under which cosign keeps signatures and attestations.
-var attached = regexp.MustCompile(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
+var attached = krm.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 
 // List gives the rendered packages of a repository, by tag. Images of other
 // kinds, and what cosign keeps beside artifacts, are left out.
@@ -119,7 +120,7 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 	if err != nil {
 		return nil, explain("listing", repo.Tag("*"), err)
 	}
-	tags = slices.DeleteFunc(tags, attached.MatchString)
+	tags = slices.DeleteFunc(tags, attached().MatchString)
 	found := make([]*Tagged, len(tags))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)

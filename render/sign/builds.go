@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Builds says how an image must have been built. All of it is judged by
@@ -111,7 +111,7 @@ func (b *Builds) Check() error {
 		}
 	}
 	for i, digest := range b.Templates {
-		if !digestForm.MatchString(digest) {
+		if !digestForm().MatchString(digest) {
 			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 hexadecimal digits in small letters", i, digest)
 		}
 	}
@@ -195,7 +195,7 @@ func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 }
 
 // digestForm is a digest as templates and images have it.
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
 
 // judgeTemplate compares the template that an AgentBuild's provenance names.
 func (b *Builds) judgeTemplate(made BuildDefinition) error {
@@ -219,7 +219,7 @@ func (b *Builds) judgeTemplate(made BuildDefinition) error {
 }
 
 // commitForm is a commit of Git, SHA-1 or SHA-256.
-var commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitForm = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // judgeSource finds the source of a build: its external parameter source, or else
 // its only dependency with a commit.
@@ -246,7 +246,7 @@ func (b *Builds) judgeSource(made BuildDefinition) error {
 			source, platforms = &made.ResolvedDependencies[i], true
 		}
 	}
-	if source == nil || !commitForm.MatchString(source.Digest["gitCommit"]) {
+	if source == nil || !commitForm().MatchString(source.Digest["gitCommit"]) {
 		return errors.New("the provenance does not say which commit was built")
 	}
 	repository, ref := splitSource(source.URI)
