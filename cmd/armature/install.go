@@ -51,6 +51,7 @@ type installation struct {
 	attest                             string // controller or chains
 	// attestKey of attested builds: a Secret or a key of a KMS; empty is the default.
 	attestKey string
+	keyless   keyless
 	// catalog adds the catalog; secret names the Secret with the address of its
 	// PostgreSQL, empty is SQLite.
 	catalog bool
@@ -102,6 +103,7 @@ that renders Flux's sources. Apply them with kubectl apply --server-side -f -.`,
 	f.StringVar(&i.attest, "attest", "controller", "who signs what builds of modes with attest: true have made: controller, or chains for Tekton Chains")
 	completeFlag(cmd, "attest", "controller", "chains")
 	f.StringVar(&i.attestKey, "attest-key", "", "key that signs attested builds: a Secret in the controller's namespace, or a KMS URI, whose program the image of --image has on its PATH; empty is the Secret armature-attest-key")
+	i.keyless.flags(f)
 	f.StringVar(&i.group, "api-group", api.DefaultGroup, "API group of AgentBuild")
 	f.BoolVar(&i.catalog, "catalog", false, "install the catalog of agents and tools as well")
 	f.StringVar(&i.secret, "catalog-store-secret", "", "Secret whose key address is the connection string of a PostgreSQL; empty is SQLite in one replica")
@@ -144,7 +146,15 @@ func (i installation) manifests() ([]byte, error) {
 	if err := disk.WriteFile("/armature/crds/catalog/kustomization.yaml", i.catalogCRDs()); err != nil {
 		return nil, fmt.Errorf("writing the overlay: %w", err)
 	}
-	overlay, err := yaml.Marshal(i.overlay())
+	top := i.overlay()
+	if i.keyless.fulcio != "" {
+		patch, err := i.keyless.patch()
+		if err != nil {
+			return nil, fmt.Errorf("writing the overlay: %w", err)
+		}
+		top["patches"] = append(top["patches"].([]any), patch)
+	}
+	overlay, err := yaml.Marshal(top)
 	if err != nil {
 		return nil, fmt.Errorf("writing the overlay: %w", err)
 	}
@@ -196,6 +206,9 @@ func (i installation) check() error {
 	}
 	if i.attest != "controller" && i.attest != "chains" {
 		return fmt.Errorf("--attest %q: use controller or chains", i.attest)
+	}
+	if err := i.keyless.check(i.attestKey, i.attest); err != nil {
+		return err
 	}
 	if i.attestKey != "" && i.attest == "chains" {
 		return errors.New("--attest-key requires --attest controller: Tekton Chains signs with a key of its own")

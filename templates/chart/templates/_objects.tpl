@@ -105,6 +105,14 @@ nothing.
 {{- if $v.attestKey -}}
 {{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}
 {{- end -}}
+{{- if $v.keyless.fulcioURL -}}
+{{- $folder := "/var/run/secrets/sigstore" -}}
+{{- $_ := set $c "args" (concat $c.args (list (printf "--attest-fulcio-url=%s" $v.keyless.fulcioURL) (printf "--attest-timestamp-url=%s" $v.keyless.timestampURL) (printf "--attest-trusted-root=%s/trusted_root.json" $folder))) -}}
+{{- $_ := set $c "volumeMounts" (append $c.volumeMounts (dict "name" "sigstore" "mountPath" $folder "readOnly" true)) -}}
+{{- $token := dict "serviceAccountToken" (dict "audience" "sigstore" "expirationSeconds" 600 "path" "token") -}}
+{{- $root := dict "configMap" (dict "name" $v.keyless.trustedRoot "items" (list (dict "key" "trusted_root.json" "path" "trusted_root.json"))) -}}
+{{- $_ := set $o.spec.template.spec "volumes" (append $o.spec.template.spec.volumes (dict "name" "sigstore" "projected" (dict "sources" (list $token $root)))) -}}
+{{- end -}}
 {{- if ne $v.apiGroup "agent.kagenti.dev" -}}
 {{- $_ := set $c "args" (append $c.args (printf "--api-group=%s" $v.apiGroup)) -}}
 {{- end -}}
