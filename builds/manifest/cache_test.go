@@ -25,7 +25,7 @@ func given(out *compose.Output, parameter string) string {
 func TestCacheOfABuild(t *testing.T) {
 	const own, login = "registry.local:5000/weather:team1.weather-cache", "    imageRepoCredentials: {name: login}\n"
 	for what, c := range map[string]struct{ mode, spec, cache, cacheMode string }{
-		"nothing said":               {"dev\n  builder: buildkit", "", own, ""},
+		"no cache named":             {"dev\n  builder: buildkit", "", own, ""},
 		"off":                        {"dev\n  builder: buildkit", "  cache: {mode: 'off'}\n", "", "off"},
 		"min":                        {"dev\n  builder: buildkit", "  cache: {mode: min}\n", own, "min"},
 		"a login":                    {"dev\n  builder: buildkit", login, "", ""},

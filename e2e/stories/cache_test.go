@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A build keeps its layers beside its image without being told to: built again with
+// A build keeps its layers beside its image without any setting: built again with
 // another last layer, its first stage is not run again. A build of another name has
 // nothing of that.
 func TestCache(t *testing.T) {
