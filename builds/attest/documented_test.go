@@ -60,7 +60,7 @@ func intoto(t *testing.T, statement []byte) {
 }
 
 // The provenance of a real run, as docs/provenance.md prints it, satisfies the rules of
-// SLSA, and so does what the code says today. With kaniko, by which that run built, that has
+// SLSA, and so does what the code says today. With BuildKit, by which that run built, that has
 // the same fields.
 func TestDocumentedProvenance(t *testing.T) {
 	printed := documented(t)
@@ -73,7 +73,7 @@ func TestDocumentedProvenance(t *testing.T) {
 		t.Fatal(err)
 	}
 	var today map[string]any
-	for _, builder := range []string{"buildkit", "kaniko"} {
+	for _, builder := range []string{"kaniko", "buildkit"} {
 		built, err := attest.Check(*observe(t, false, func(b *api.AgentBuild) { b.Spec.Builder = builder }))
 		if err != nil {
 			t.Fatal(err)
