@@ -33,6 +33,11 @@ func podCause(reason, message string) api.FailureCause {
 		return api.CauseImagePull
 	case tektonv1.TaskRunReasonTimedOut, tektonv1.TaskRunReasonCancelled:
 		return ""
+	case "SidecarFailed":
+		if sidecarIsKilled.MatchString(text) {
+			return api.CausePodFailed
+		}
+		return ""
 	}
 	switch {
 	case strings.Contains(text, "evicted") || strings.Contains(text, "the node was low on resource"):
@@ -96,7 +101,9 @@ var (
 	// containers' limits.
 	overItsLimit   = regexp.MustCompile(`exceeded its local ephemeral storage limit|exceeds the (total )?limit`)
 	imageIsRefused = regexp.MustCompile(`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
-	nodeIsLost     = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
+	// sidecarIsKilled as buildkitd is with its pod; nothing that a build does right ends it so.
+	sidecarIsKilled = regexp.MustCompile(`^"sidecar-[^"]*" exited with code 137: error$`)
+	nodeIsLost      = regexp.MustCompile(`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)
 	// serverFailed are the last words of git, of the libraries that steps speak to
 	// registries with, of BuildKit and of buildah. A program that an author wrote does not end
 	// like that: a registry's address has /v2/ in it.
