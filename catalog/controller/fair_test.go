@@ -148,7 +148,7 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 		for j := range 2 {
 			name := fmt.Sprintf("huge-%d", j)
 			tenant.remote(name, func(s *kagent2.RemoteMCPServer) {
-				s.Spec.URL, s.Spec.Timeout = "http://huge.example/mcp", &metav1.Duration{Duration: 5 * time.Second}
+				s.Spec.URL, s.Spec.Timeout = "http://huge.example/mcp", &metav1.Duration{Duration: 15 * time.Second}
 			})
 			asks = append(asks, func() {
 				_, err := w.r.Reconcile(t.Context(), remotes, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: tenant.namespace, Name: name}})
@@ -162,7 +162,7 @@ func TestLargeAnswersShareMemory(t *testing.T) {
 		group.Go(ask)
 	}
 	w.eventually("answers fill the memory", func() string {
-		if n := meter.most.Load(); n < 30<<20 {
+		if n := meter.most.Load(); n < 24<<20 { // each of eight may wait with half a MiB, and a namespace may have 16
 			return fmt.Sprintf("%d bytes are read", n)
 		}
 		return ""

@@ -81,7 +81,7 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 
 // install and plan hand the operator's hosts and networks on.
 func TestPlainHTTPHosts(t *testing.T) {
-	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, plainHTTP: []string{"git.local:3000", "other"}, networks: []string{"169.254.20.0/24"}}.manifests()
+	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, attest: "controller", plainHTTP: []string{"git.local:3000", "other"}, networks: []string{"169.254.20.0/24"}}.manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
