@@ -3,6 +3,7 @@ package stories
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +21,11 @@ import (
 )
 
 // A tenant, with the rights of one, attacks the runs of attested builds: it takes one's
-// place, edits another, and makes a TaskRun before Tekton does. Each of these builds
-// fails with a condition, and nothing is signed. What the API server or Tekton refuses
-// changes nothing: that run goes on, and is attested once. They are builds for production
-// with kaniko, which waits for the tests.
+// place, edits another, and makes a TaskRun before Tekton does. Somebody who may create pods
+// puts links into what BuildKit built. Each of these builds fails with a condition or at the
+// step that refuses it, and nothing is signed. What the API server or Tekton refuses
+// changes nothing: that run goes on, and is attested once. All but the one of BuildKit are
+// builds with kaniko, which waits for the tests.
 func TestAttackedRuns(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
@@ -36,17 +38,21 @@ func TestAttackedRuns(t *testing.T) {
 	other, err := remote.Image(reference(t, s.info.HostRegistry+"/armature/busybox@"+busybox))
 	must(t, err)
 	mode := s.briefProd(t)
-	names := []string{"planted", "replaced", "edited", "resisting"}
+	names := []string{"planted", "replaced", "edited", "relinked", "resisting"}
 	for _, name := range names {
+		builder := "kaniko"
+		if name == "relinked" {
+			builder = "buildkit"
+		}
 		must(t, remote.Write(reference(t, repository(name)+":v1"), other))
 		// Tests wait for the story, so that the run is under way while it is attacked.
-		tenant.apply(t, strings.NewReplacer("MODE", mode, "NAME", name).Replace(`
+		tenant.apply(t, strings.NewReplacer("MODE", mode, "NAME", name, "BUILDER", builder).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
 spec:
   mode: MODE
-  builder: kaniko
+  builder: BUILDER
   cleanupAfterBuild: false
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   pod: {resources: {requests: {cpu: 50m, memory: 64Mi}}}
@@ -79,6 +85,7 @@ spec:
 	run := tenant.runOf(t, "resisting")
 	tenant.inVain(t, run)
 	s.unsigned(t, repository("resisting"), busybox)
+	s.relink(t, tenant.runOf(t, "relinked"), s.info.Images["busybox"])
 	must(t, remote.Write(reference(t, repository("gate")+":open"), other))
 
 	build := s.succeeded(t, "resisting")
@@ -88,6 +95,15 @@ spec:
 	}
 	if n := s.bundles(t, repository("resisting"), digest); n != 2 { // its signature and its provenance
 		t.Errorf("the run that resisted has %d bundles, want 2", n)
+	}
+
+	relinked := s.finished(t, "relinked")
+	s.failed(t, relinked, "push", "push")
+	if tail := logTail(relinked); !strings.Contains(tail, "is not a regular file") || relinked.Status.BuiltImage != "" || relinked.Status.Attestation != nil {
+		t.Errorf("relinked: image %q, attestation %+v, and the last log lines are:\n%s", relinked.Status.BuiltImage, relinked.Status.Attestation, tail)
+	}
+	if now := digestOf(t, repository("relinked")+":v1"); now != busybox {
+		t.Errorf("relinked: the tag is %s, want %s", now, busybox)
 	}
 
 	planted := s.finished(t, "planted")
@@ -104,7 +120,7 @@ spec:
 	})
 	foreign("replaced", api.ReasonRunDeleted)
 	foreign("planted", api.ReasonNotAsOrdered)
-	for _, name := range names[:3] {
+	for _, name := range names[:4] {
 		s.unsigned(t, repository(name), busybox, digestOf(t, repository(name)+":v1"))
 	}
 }
@@ -129,6 +145,40 @@ func (s *story) plant(t *testing.T, run *tektonv1.PipelineRun, program, image, d
 			Steps:   []tektonv1.Step{forgery(program, map[string]string{"IMAGE_URL": image, "IMAGE_DIGEST": digest})},
 		}},
 	}))
+}
+
+// relink puts links in the place of all that a run's BuildKit left for push, from a pod that
+// mounts the run's volume.
+func (s *story) relink(t *testing.T, run *tektonv1.PipelineRun, program string) {
+	t.Helper()
+	task := &tektonv1.TaskRun{}
+	eventually(t, 10*time.Minute, "BuildKit leaves an image", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: run.Name + "-buildkit-build"}, task); err != nil || task.IsSuccessful() {
+			return err
+		}
+		return fmt.Errorf("it is %+v", task.Status.Conditions)
+	})
+	at := slices.IndexFunc(task.Spec.Workspaces, func(w tektonv1.WorkspaceBinding) bool { return w.PersistentVolumeClaim != nil })
+	if at < 0 {
+		t.Fatalf("BuildKit has no volume among %+v", task.Spec.Workspaces)
+	}
+	const script = `set -eu; cd /volume/.armature-layout/blobs/sha256; for blob in *; do ln -s /etc/passwd /volume/link; mv -f /volume/link "$blob"; done`
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "relink"},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{Name: "agent", Image: program, Command: []string{"sh", "-c", script},
+				VolumeMounts: []corev1.VolumeMount{{Name: "volume", MountPath: "/volume"}}}},
+			Volumes: []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: task.Spec.Workspaces[at].PersistentVolumeClaim}}},
+		},
+	}
+	must(t, s.Create(t.Context(), pod))
+	eventually(t, 5*time.Minute, "the links are made", func(ctx context.Context) error {
+		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil || pod.Status.Phase == corev1.PodSucceeded {
+			return err
+		}
+		return fmt.Errorf("the pod is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
+	})
 }
 
 // replace a run by one of the same name, labels, annotations and owner, whose pipeline

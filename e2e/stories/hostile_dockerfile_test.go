@@ -8,25 +8,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/sigstore/pkg/signature"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // A Dockerfile that BuildKit builds for production looks for logins and tokens in its
 // files, the environment and the processes that it sees, writes into Tekton's results and
 // pushes another image to the build's tag. The tests look for logins, too, and edit the
 // source. They find and change nothing: what was cloned is built, is what the tag names in
-// the end, and is attested.
+// the end, and is attested, with the digest of the image that the Dockerfile names by a tag.
 func TestHostileDockerfile(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
 	s.installed(t)
-	s.attestKey(t)
+	_, key := s.attestKey(t)
 	s.push(t, "testdata/hostile", "private/"+s.namespace+".git")
 	s.secret(t, "git-login", corev1.SecretTypeBasicAuth, map[string]string{"username": "story", "password": s.info.GitToken})
 	const pushPassword = "push-canary-4711"
@@ -87,6 +91,11 @@ spec:
 	s.onlyWhatWasBuilt(t, build, repository)
 	s.onlyTheirLogins(t)
 	s.securityContexts(t)
+	_, digest, _ := strings.Cut(build.Status.BuiltImage, "@")
+	want := []string{"buildkit-build/base-image oci://" + s.info.Registry + "/armature/busybox:latest " + digestOf(t, s.info.HostRegistry+"/armature/busybox:latest")}
+	if got := baseImages(t, reference(t, repository+"@"+digest), key); !slices.Equal(got, want) {
+		t.Errorf("the provenance has the base images %q, want %q", got, want)
+	}
 }
 
 // logOf a container of a task's one pod.
@@ -100,6 +109,28 @@ func (s *story) logOf(t *testing.T, task, container string) string {
 	text, err := s.log(t.Context(), pods.Items[0].Name, container)
 	must(t, err)
 	return text
+}
+
+// baseImages in the provenance of an image: what builders report.
+func baseImages(t *testing.T, image name.Reference, key signature.Verifier) (out []string) {
+	t.Helper()
+	attested := &cosign.CheckOpts{SigVerifier: key, ClaimVerifier: cosign.IntotoSubjectClaimVerifier, IgnoreTlog: true}
+	attestations, _, err := cosign.VerifyImageAttestations(t.Context(), image, attested)
+	must(t, err)
+	for _, attestation := range attestations {
+		kind, text := statementOf(t, attestation)
+		if kind != sign.PredicateType {
+			continue
+		}
+		var statement struct{ Predicate sign.Provenance }
+		must(t, json.Unmarshal([]byte(text), &statement))
+		for _, d := range statement.Predicate.BuildDefinition.ResolvedDependencies {
+			if by, _ := d.Annotations.(map[string]any); by["armature_reportedBy"] == "builder" {
+				out = append(out, d.Name+" "+d.URI+" sha256:"+d.Digest["sha256"])
+			}
+		}
+	}
+	return out
 }
 
 // onlyWhatWasBuilt fails unless the tag names the image that was built, that one is attested,
