@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // The program serves what Prometheus and the kubelet ask for, and logs JSON.
@@ -82,12 +83,11 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := programs.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 func get(address string) (status int, body string) {

@@ -18,11 +18,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +30,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/armature-dev/armature/e2e/programs"
 )
 
 // ControlPlane is a running etcd and kube-apiserver. A test may run several,
@@ -82,7 +83,7 @@ func Run() (*ControlPlane, error) {
 }
 
 func (c *ControlPlane) begin() error {
-	bin, err := programs()
+	bin, err := built()
 	if err != nil {
 		return err
 	}
@@ -111,15 +112,20 @@ func (c *ControlPlane) run(bin string) (err error) {
 		}
 		c.logs = append(c.logs, log)
 	}
+	var ports [3]string
+	for i := range ports {
+		if ports[i], err = programs.FreePort(); err != nil {
+			return err
+		}
+	}
+	clients, peers, port := ports[0], ports[1], ports[2]
 	c.plane.Etcd = &envtest.Etcd{
+		URL:  &url.URL{Scheme: "http", Host: net.JoinHostPort(loopback, clients)},
 		Path: filepath.Join(bin, "etcd"), DataDir: filepath.Join(c.dir, "etcd"),
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[0], Err: c.logs[0],
 	}
-	port, err := servingPort()
-	if err != nil {
-		return err
-	}
+	c.plane.Etcd.Configure().Set("listen-peer-urls", "http://"+net.JoinHostPort(loopback, peers))
 	c.plane.APIServer = &envtest.APIServer{
 		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback, Port: port}},
 		Path:          filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
@@ -141,21 +147,6 @@ func (c *ControlPlane) run(bin string) (err error) {
 }
 
 const loopback = "127.0.0.1"
-
-// servingPort is a free port that the system gives to no program that asks for any
-// port, so that it is still free when the API server starts again.
-func servingPort() (string, error) {
-	var last error
-	for range 100 {
-		port := strconv.Itoa(20000 + rand.IntN(10000)) // ephemeral ports begin at 32768
-		l, err := net.Listen("tcp", net.JoinHostPort(loopback, port))
-		if err == nil {
-			return port, l.Close()
-		}
-		last = err
-	}
-	return "", fmt.Errorf("looking for a free port: %w", last)
-}
 
 // ready waits until every start-up hook of the API server is done, such as the
 // one that makes the roles of RBAC, and the namespace default is there.

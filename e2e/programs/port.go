@@ -1,0 +1,24 @@
+package programs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// FreePort is a free port of 127.0.0.1 for a program that has to be told one. The system
+// gives it to nobody who asks for any port, nor to connections, so that it is still free when
+// the program starts, and when it starts again.
+func FreePort() (string, error) {
+	var last error
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(10000)) // ephemeral ports begin at 32768
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
+	}
+	return "", fmt.Errorf("looking for a free port: %w", last)
+}
