@@ -33,7 +33,7 @@ func podCause(reason, message string) api.FailureCause {
 		return api.CauseImagePull
 	case tektonv1.TaskRunReasonTimedOut, tektonv1.TaskRunReasonCancelled:
 		return ""
-	case "SidecarFailed":
+	case reasonSidecarFailed:
 		if sidecarIsKilled.MatchString(text) {
 			return api.CausePodFailed
 		}
@@ -47,6 +47,10 @@ func podCause(reason, message string) api.FailureCause {
 	}
 	return ""
 }
+
+// reasonSidecarFailed is Tekton's reason of a TaskRun whose sidecar ended before its steps: by
+// itself, or because its pod is being deleted, as an eviction does it.
+const reasonSidecarFailed = "SidecarFailed"
 
 // stepCause is why a step ended: its container vanished with the node, or its
 // last line names a server.

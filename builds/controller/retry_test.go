@@ -34,10 +34,12 @@ func (w *world) logsSay(text string) {
 // tried again by choice.
 func TestRetryByCause(t *testing.T) {
 	const unavailable = "error pushing image: PUT https://registry.local/v2/weather/manifests/v1: unexpected status code 503 Service Unavailable\n"
+	const ended = `"sidecar-buildkitd" exited with code 1: Error`
 	for name, test := range map[string]struct {
 		reason, message, log string
 		on                   []api.RetryOn
 		lines                int64
+		pod                  bool // is there still
 		cause                api.FailureCause
 		again                bool
 	}{
@@ -48,6 +50,8 @@ func TestRetryByCause(t *testing.T) {
 		"compiler":  {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20},
 		"by choice": {reason: "StepFailed", log: "main.go:7:2: undefined: x\n", lines: 20, on: []api.RetryOn{api.RetryAny}, again: true},
 		"timeout":   {reason: "TaskRunTimeout"},
+		"pod gone":  {reason: "SidecarFailed", message: ended, cause: api.CausePodFailed, again: true},
+		"buildkitd": {reason: "SidecarFailed", message: ended, pod: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -58,6 +62,12 @@ func TestRetryByCause(t *testing.T) {
 				b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Second}, After: test.on}
 			})
 			run := w.run(1)
+			if test.pod {
+				w.must(w.Client.Create(w.Context(), &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-kaniko-build-pod"},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "step-build-and-push", Image: "busybox"}}},
+				}))
+			}
 			w.failFor(run, test.reason, test.message)
 			w.eventually("the cause is in status", func() string {
 				b := w.build("weather")

@@ -346,6 +346,9 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 		d.Reason = api.ReasonTimeout
 	default:
 		d.Cause = podCause(tc.Reason, tc.Message)
+		if d.Cause == "" && tc.Reason == reasonSidecarFailed && r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
+			d.Cause = api.CausePodFailed
+		}
 		if d.Cause == api.CauseEvicted || tc.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
 			d.Reason = api.ReasonEvicted
 		}
@@ -374,6 +377,14 @@ func (r *Reconciler) failure(ctx context.Context, run run, task *tektonv1.TaskRu
 		break
 	}
 	return d
+}
+
+// podIsGone reports whether a pod is deleted, or being deleted. One that cannot be read may
+// be there.
+func (r *Reconciler) podIsGone(ctx context.Context, namespace, name string) bool {
+	pod := metadataOf("v1", "Pod")
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
+	return apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
 }
 
 // The shipped scan step, and the exit code of grype if it found something at
