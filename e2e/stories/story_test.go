@@ -222,7 +222,7 @@ func (s *story) finished(t testing.TB, name string) *api.AgentBuild {
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
 			return err
 		}
-		if build.Status.CompletionTime == nil {
+		if build.Status.CompletionTime == nil || !build.Over() { // or it is tried again
 			return fmt.Errorf("it is %q: %s", build.Status.Phase, build.Status.Message)
 		}
 		return nil
