@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// FreePort is a free port of 127.0.0.1 for a program that has to be told one. The system
+// FreePort is a free port of 127.0.0.1 for a program that takes its port as a flag. The system
 // gives it to nobody who asks for any port, nor to connections, so that it is still free when
 // the program starts, and when it starts again.
 func FreePort() (string, error) {
