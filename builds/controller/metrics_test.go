@@ -13,7 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
-	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/e2e/ports"
 )
 
 // The program serves what Prometheus and the kubelet ask for, and logs JSON.
@@ -83,7 +83,7 @@ func TestMetricsProbesAndLogs(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	port, err := programs.FreePort()
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/e2e/ports"
 )
 
 // ControlPlane is a running etcd and kube-apiserver. A test may run several,
@@ -83,7 +83,7 @@ func Run() (*ControlPlane, error) {
 }
 
 func (c *ControlPlane) begin() error {
-	bin, err := built()
+	bin, err := programs()
 	if err != nil {
 		return err
 	}
@@ -112,22 +112,21 @@ func (c *ControlPlane) run(bin string) (err error) {
 		}
 		c.logs = append(c.logs, log)
 	}
-	var ports [3]string
-	for i := range ports {
-		if ports[i], err = programs.FreePort(); err != nil {
+	var free [3]string // of etcd for clients and for peers, and of the API server
+	for i := range free {
+		if free[i], err = ports.Free(); err != nil {
 			return err
 		}
 	}
-	clients, peers, port := ports[0], ports[1], ports[2]
 	c.plane.Etcd = &envtest.Etcd{
-		URL:  &url.URL{Scheme: "http", Host: net.JoinHostPort(loopback, clients)},
+		URL:  &url.URL{Scheme: "http", Host: net.JoinHostPort(loopback, free[0])},
 		Path: filepath.Join(bin, "etcd"), DataDir: filepath.Join(c.dir, "etcd"),
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[0], Err: c.logs[0],
 	}
-	c.plane.Etcd.Configure().Set("listen-peer-urls", "http://"+net.JoinHostPort(loopback, peers))
+	c.plane.Etcd.Configure().Set("listen-peer-urls", "http://"+net.JoinHostPort(loopback, free[1]))
 	c.plane.APIServer = &envtest.APIServer{
-		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback, Port: port}},
+		SecureServing: envtest.SecureServing{ListenAddr: envtest.ListenAddr{Address: loopback, Port: free[2]}},
 		Path:          filepath.Join(bin, "kube-apiserver"), CertDir: filepath.Join(c.dir, "kube-apiserver"),
 		StartTimeout: patience, StopTimeout: patience,
 		Out: c.logs[1], Err: c.logs[1],

@@ -10,9 +10,9 @@ import (
 // ErrNoPrograms says how to get what a control plane runs.
 var ErrNoPrograms = errors.New("no etcd and kube-apiserver to run\n  hint: `make controlplane` builds them once; or set KUBEBUILDER_ASSETS to a folder that has them")
 
-// built is the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or
+// programs is the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or
 // .cache/bin of the repository that the test runs in.
-func built() (string, error) {
+func programs() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		if !holds(dir, "etcd", "kube-apiserver") {
 			return "", fmt.Errorf("KUBEBUILDER_ASSETS=%s: %w", dir, ErrNoPrograms)

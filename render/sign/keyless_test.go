@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
+	"github.com/armature-dev/armature/e2e/ports"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/sign"
 	"github.com/armature-dev/armature/render/sign/signtest"
@@ -61,7 +62,7 @@ func provider(t *testing.T) (issuer string, token func(subject string, more map[
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	port, err := programs.FreePort()
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-package programs
+// Package ports finds ports for programs that tests start.
+package ports
 
 import (
 	"fmt"
@@ -7,10 +8,10 @@ import (
 	"strconv"
 )
 
-// FreePort is a free port of 127.0.0.1 for a program that takes its port as a flag. The system
+// Free is a free port of 127.0.0.1 for a program that takes its port as a flag. The system
 // gives it to nobody who asks for any port, nor to connections, so that it is still free when
 // the program starts, and when it starts again.
-func FreePort() (string, error) {
+func Free() (string, error) {
 	var last error
 	for range 100 {
 		port := strconv.Itoa(20000 + rand.IntN(10000)) // ephemeral ports begin at 32768
