@@ -9,14 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,7 +24,6 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/render/sign"
 	sources "github.com/armature-dev/armature/sources/controller"
 	"github.com/armature-dev/armature/templates"
 )
@@ -54,10 +51,10 @@ func flagsAlone(_ *cobra.Command, given []string) error {
 
 func command() *cobra.Command {
 	o := controller.Options{}
-	var keyless controller.Keyless
+	var a attestOptions
 	var c catalogOptions
 	var s sourcesOptions
-	var level, pins, attester, chainsKey string
+	var level, pins string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
@@ -79,10 +76,7 @@ func command() *cobra.Command {
 			if err := check(o); err != nil {
 				return usageError{err}
 			}
-			if err := setAttester(cmd.Flags(), &o, attester, chainsKey); err != nil {
-				return usageError{err}
-			}
-			if err := setKeyless(cmd.Flags(), &o, keyless); err != nil {
+			if err := a.set(cmd.Flags(), &o); err != nil {
 				return usageError{err}
 			}
 			if slices.Contains(names, "sources") {
@@ -130,6 +124,7 @@ func command() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
 	f.StringSliceVar(&names, "controllers", []string{"builds"}, "what to run: some of builds, catalog and sources")
+	a.flags(f)
 	c.flags(f)
 	s.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the controller's own namespace: shared templates and steps, and the leader's lease")
@@ -143,14 +138,6 @@ func command() *cobra.Command {
 	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
-	f.StringVar(&o.AttestKey, "attest-key", controller.DefaultAttestKey, "key that attests: a Secret in the controller's namespace, as cosign generate-key-pair makes it, or a KMS URI, such as awskms:///alias/attest, whose program sigstore-kms-awskms is on the PATH")
-	f.StringVar(&keyless.Fulcio, "attest-fulcio-url", "", "authority that certifies the controller's identity, which then attests instead of a key; requires --attest-timestamp-url and --attest-trusted-root")
-	f.StringVar(&keyless.Timestamps, "attest-timestamp-url", "", "timestamp authority (RFC 3161) that says when the identity signed")
-	f.StringVar(&keyless.TrustedRoot, "attest-trusted-root", "", "file with a trusted root of Sigstore in JSON, which vouches for both authorities")
-	f.StringVar(&keyless.Token, "attest-identity-token", "/var/run/secrets/sigstore/token", "file with the controller's OpenID token for the audience sigstore, which is read for each run")
-	f.StringVar(&o.SummaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
-	f.StringVar(&attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
-	f.StringVar(&chainsKey, "chains-key", controller.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until it has the annotation of Tekton Chains that it is signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
@@ -172,12 +159,6 @@ func check(o controller.Options) error {
 		if len(validation.IsDNS1123Label(n)) > 0 {
 			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
 		}
-	}
-	if sign.KMSProgram(o.AttestKey) == "" && len(validation.IsDNS1123Subdomain(o.AttestKey)) > 0 {
-		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", o.AttestKey)
-	}
-	if o.SummaryPolicy != "" && len(validation.IsDNS1123Subdomain(o.SummaryPolicy)) > 0 {
-		return fmt.Errorf("--summary-policy %q is not the name of a ConfigMap", o.SummaryPolicy)
 	}
 	switch s := o.Settings; {
 	case s.CreateServiceAccount && s.ServiceAccountName == "":
@@ -203,55 +184,6 @@ func check(o controller.Options) error {
 			return fmt.Errorf("--image-mirror: %w", err)
 		}
 	}
-	return nil
-}
-
-// setAttester says in o who attests. A flag that would do nothing is an error.
-func setAttester(given *pflag.FlagSet, o *controller.Options, attester, chainsKey string) error {
-	switch {
-	case attester != "controller" && attester != "chains":
-		return fmt.Errorf("--attest %q: use controller or chains", attester)
-	case attester == "controller" && given.Changed("chains-key"):
-		return errors.New("--chains-key requires --attest=chains: the controller signs with --attest-key")
-	case attester == "controller":
-		return nil
-	case given.Changed("attest-key"):
-		return errors.New("--attest-key requires --attest=controller: Tekton Chains signs with a key of its own, and --chains-key names the public one")
-	case o.SummaryPolicy != "":
-		return errors.New("--summary-policy requires --attest=controller, which signs the summaries")
-	case len(validation.IsDNS1123Subdomain(chainsKey)) > 0:
-		return fmt.Errorf("--chains-key %q is not the name of a ConfigMap", chainsKey)
-	}
-	o.ChainsKey = chainsKey
-	return nil
-}
-
-// setKeyless says in o that an identity attests, where one is given with all that it needs.
-func setKeyless(flags *pflag.FlagSet, o *controller.Options, k controller.Keyless) error {
-	if k.Fulcio == "" {
-		for _, name := range []string{"attest-timestamp-url", "attest-trusted-root", "attest-identity-token"} {
-			if flags.Changed(name) {
-				return fmt.Errorf("--%s requires --attest-fulcio-url", name)
-			}
-		}
-		return nil
-	}
-	switch {
-	case o.ChainsKey != "":
-		return errors.New("--attest-fulcio-url requires --attest=controller: Tekton Chains signs with a key of its own")
-	case flags.Changed("attest-key"):
-		return errors.New("--attest-key and --attest-fulcio-url: either a key attests or the identity")
-	case k.Timestamps == "":
-		return errors.New("--attest-fulcio-url requires --attest-timestamp-url: without a timestamp nobody accepts a signature once its certificate ends, after minutes")
-	case k.TrustedRoot == "" || k.Token == "":
-		return errors.New("--attest-fulcio-url requires --attest-trusted-root and --attest-identity-token")
-	}
-	for flag, text := range map[string]string{"attest-fulcio-url": k.Fulcio, "attest-timestamp-url": k.Timestamps} {
-		if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return fmt.Errorf("--%s %q: write it as https://HOST", flag, text)
-		}
-	}
-	o.Keyless = &k
 	return nil
 }
 

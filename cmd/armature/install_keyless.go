@@ -3,11 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/render/sign"
 )
 
 // keyless is how the installed controller attests by its identity. fulcio is empty where a
@@ -39,8 +40,8 @@ func (k keyless) check(key, attest string) error {
 		return fmt.Errorf("--attest-trusted-root %q is not the name of a ConfigMap", k.trustedRoot)
 	}
 	for _, given := range [][2]string{{"attest-fulcio-url", k.fulcio}, {"attest-timestamp-url", k.timestamps}} {
-		if u, err := url.Parse(given[1]); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return fmt.Errorf("--%s %q: write it as https://HOST", given[0], given[1])
+		if err := sign.CheckAuthority(given[1]); err != nil {
+			return fmt.Errorf("--%s %w", given[0], err)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -269,6 +270,15 @@ func without(err error, token string) error {
 		}
 	}
 	return err
+}
+
+// CheckAuthority finds what is wrong with the URL of an authority: it is https or http, with
+// a host. The error begins with the URL.
+func CheckAuthority(text string) error {
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("%q: write it as https://HOST", text)
+	}
+	return nil
 }
 
 // CheckRoot finds what keeps a trusted root of Sigstore in JSON from vouching for what is
