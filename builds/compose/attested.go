@@ -136,7 +136,7 @@ func (c *composition) checkHanded() {
 				}
 			case slices.Contains(handed, name) && !wholeTaskResult().MatchString(text):
 				bad(fmt.Sprintf("step %q takes %q from another step, and a build cannot set it to a value of its own", s.row.Name, declared.Name),
-					"refer to the step that reports it, such as $(tasks.kaniko-build.results.IMAGE_DIGEST)")
+					"refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)")
 			case name == "image" && !c.ownStep(s, declared.Name) && imageFault(text) == nil && c.imageName() != "" && text != c.imageName():
 				bad(fmt.Sprintf("step %q would get image %q, and the others %q", s.row.Name, text, c.imageName()), "set spec.buildOutput, and remove the parameter")
 			}

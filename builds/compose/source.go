@@ -128,7 +128,7 @@ type Template struct {
 	// Builder of builds that choose none; it goes with builders of the steps. Omitted,
 	// it is buildkit where steps have that.
 	Builder string `json:"builder,omitempty"`
-	// Cache false refuses builds that name a cache. Omitted, they may.
+	// Cache false refuses builds that name a cache. Omitted, they may, unless Attest is set.
 	Cache *bool `json:"cache,omitempty"`
 
 	// Attest makes this a template of the platform: it counts in the controller's
