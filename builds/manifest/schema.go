@@ -176,7 +176,10 @@ func (s *schema) judge(path string, value any, report func(fault)) (wrong bool) 
 	}
 	if !s.typed(value) {
 		hint := "give the field that type"
-		if s.Type == "string" {
+		switch {
+		case value == nil:
+			hint = "give it a value, or remove it"
+		case s.Type == "string":
 			hint = "put the value in quotes"
 		}
 		report(fault{path, fmt.Sprintf("is %s; want %s", article(kindOf(value)), article(s.wanted())), hint})
