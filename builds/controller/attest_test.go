@@ -457,6 +457,21 @@ func TestForgedIsNotAttested(t *testing.T) {
 	}
 }
 
+// attestWaits expects the build weather to wait for its attestation, without an image, and
+// to say why in words of its own.
+func (w *world) attestWaits(why, not string) {
+	w.Helper()
+	w.eventually("the build says that it waits", func() string {
+		b := w.build("weather")
+		c := condition(b, api.ConditionAttested)
+		if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, why) || strings.Contains(c.Message, not) ||
+			b.Status.BuiltImage != "" || b.Status.Attestation != nil {
+			return fmt.Sprintf("%+v", c)
+		}
+		return ""
+	})
+}
+
 // While the registry does not answer, the build waits and says why, without the
 // registry's own text, and goes on when it does.
 func TestAttestWaitsForTheRegistry(t *testing.T) {
@@ -467,14 +482,7 @@ func TestAttestWaitsForTheRegistry(t *testing.T) {
 	run := w.run(1)
 	digest := s.push(t, "weather:v1")
 	w.play(run, digest)
-	w.eventually("the build says that it waits", func() string {
-		b := w.build("weather")
-		c := condition(b, api.ConditionAttested)
-		if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "503") || strings.Contains(c.Message, "secret") || b.Status.BuiltImage != "" {
-			return fmt.Sprintf("%+v", c)
-		}
-		return ""
-	})
+	w.attestWaits("503", "secret")
 	s.nothing(t, "weather", digest)
 	s.fails.Store(0)
 	w.phase("weather", api.PhaseSucceeded)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -105,13 +104,7 @@ func TestFailingKMS(t *testing.T) {
 			w.create("weather", s.sold)
 			digest := s.push(t, "weather:v1")
 			w.play(w.runOf("weather"), digest)
-			w.eventually("the build says that it waits", func() string {
-				c := condition(w.build("weather"), api.ConditionAttested)
-				if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "the platform's key does not sign") || strings.Contains(c.Message, "token") {
-					return c.Reason + " " + c.Message
-				}
-				return ""
-			})
+			w.attestWaits("the platform's key does not sign", "token")
 			s.nothing(t, "weather", digest)
 			w.create("other")
 			w.succeed(w.runOf("other"))
@@ -295,13 +288,7 @@ func TestFailingAuthority(t *testing.T) {
 			w.create("weather", s.sold)
 			digest := s.push(t, "weather:v1")
 			w.play(w.runOf("weather"), digest)
-			w.eventually("the build says that it waits", func() string {
-				c := condition(w.build("weather"), api.ConditionAttested)
-				if c.Reason != api.ReasonRetrying || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "the platform's identity does not sign") || strings.Contains(c.Message, "words") {
-					return c.Reason + " " + c.Message
-				}
-				return ""
-			})
+			w.attestWaits("the platform's identity does not sign", "words")
 			s.nothing(t, "weather", digest)
 			restore()
 			w.phase("weather", api.PhaseSucceeded)

@@ -198,14 +198,7 @@ func TestSummaryWaitsForTheRegistry(t *testing.T) {
 	run := w.run(1)
 	digest := s.push(t, "weather:v1")
 	w.play(run, digest)
-	w.eventually("the build waits for the registry", func() string {
-		b := w.build("weather")
-		c := condition(b, api.ConditionAttested)
-		if c.Reason != api.ReasonRetrying || !strings.Contains(c.Message, "503") || strings.Contains(c.Message, "secret") || b.Status.Attestation != nil {
-			return fmt.Sprintf("%+v", c)
-		}
-		return ""
-	})
+	w.attestWaits("503", "secret")
 	open.Store(true)
 	if v := w.phase("weather", api.PhaseSucceeded).Status.Attestation.Policy; v == nil || v.Summary == "" {
 		t.Errorf("verdict %+v", v)

@@ -1,8 +1,6 @@
 package stories
 
 import (
-	"errors"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/sign"
 )
 
@@ -133,24 +130,7 @@ spec:
 		if _, err := sign.Verify(t.Context(), image, policy); err != nil {
 			t.Errorf("%s is refused: %v", digest, err)
 		}
-		for _, program := range []string{"cosign", "cosign3"} {
-			file, err := programs.Find(program)
-			if errors.Is(err, programs.ErrMissing) {
-				t.Logf("not confirmed by %s: %v", program, err)
-				continue
-			}
-			must(t, err)
-			commands := [][]string{{"verify"}}
-			for _, kind := range attested {
-				commands = append(commands, []string{"verify-attestation", "--type", kind})
-			}
-			for _, args := range commands {
-				args = append(args, "--insecure-ignore-tlog=true", "--key", public, image.String())
-				if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
-					t.Errorf("%s %v: %v\n%s", program, args, err, out)
-				}
-			}
-		}
+		confirmed(t, public, image, attested...)
 	}
 	other, err := remote.Image(reference(t, repository+"@"+a.Platforms[1].Digest))
 	must(t, err)

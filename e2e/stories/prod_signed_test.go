@@ -86,20 +86,7 @@ func TestProductionImagesAreSigned(t *testing.T) {
 	if !strings.Contains(sbom, `"spdxVersion":"SPDX-2.`) || !strings.Contains(sbom, `"checksumValue":"`+hex+`"`) || build.Status.Attestation.SBOMDigest == "" {
 		t.Errorf("no SBOM of %s is attested, but %s", digest, sbom)
 	}
-	for _, program := range []string{"cosign", "cosign3"} {
-		file, err := programs.Find(program)
-		if errors.Is(err, programs.ErrMissing) {
-			t.Logf("not confirmed by %s: %v", program, err)
-			continue
-		}
-		must(t, err)
-		for _, args := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}, {"verify-attestation", "--type", "spdxjson"}} {
-			args = append(args, "--insecure-ignore-tlog=true", "--key", public, image.String())
-			if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
-				t.Errorf("%s %v: %v\n%s", program, args, err, out)
-			}
-		}
-	}
+	confirmed(t, public, image, "slsaprovenance1", "spdxjson")
 
 	swapped := s.swap(t, repository, digest)
 	for what, attempt := range map[string]struct {
@@ -120,6 +107,29 @@ func TestProductionImagesAreSigned(t *testing.T) {
 		t.Error("the attestations of another image pass for a swapped one")
 	}
 	s.policies(t, public, build, image.(name.Digest), swapped.(name.Digest))
+}
+
+// confirmed has cosign 2 and 3 verify an image's signature and its attestations of some types.
+func confirmed(t *testing.T, key string, image name.Reference, types ...string) {
+	t.Helper()
+	commands := [][]string{{"verify"}}
+	for _, kind := range types {
+		commands = append(commands, []string{"verify-attestation", "--type", kind})
+	}
+	for _, program := range []string{"cosign", "cosign3"} {
+		file, err := programs.Find(program)
+		if errors.Is(err, programs.ErrMissing) {
+			t.Logf("not confirmed by %s: %v", program, err)
+			continue
+		}
+		must(t, err)
+		for _, args := range commands {
+			args = append(args, "--insecure-ignore-tlog=true", "--key", key, image.String())
+			if out, err := exec.CommandContext(t.Context(), file, args...).CombinedOutput(); err != nil {
+				t.Errorf("%s %v: %v\n%s", program, args, err, out)
+			}
+		}
+	}
 }
 
 // policies of consumers accept what was built and attested, and refuse an image with the

@@ -10,13 +10,14 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // A key of a KMS is used by a program on the PATH, so that no cloud's client is in ours:
@@ -32,12 +33,12 @@ const (
 	kmsWords = 1 << 10
 )
 
-var kmsForm = regexp.MustCompile(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
+var kmsForm = krm.Pattern(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
 
 // KMSProgram gives the program that has to be on the PATH for a key of a KMS, and "" for a
 // key that is named in another way.
 func KMSProgram(key string) string {
-	parts := kmsForm.FindStringSubmatch(key)
+	parts := kmsForm().FindStringSubmatch(key)
 	if parts == nil {
 		return ""
 	}
