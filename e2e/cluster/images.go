@@ -48,6 +48,8 @@ type image struct {
 	folder string
 	// rootless makes it one of BuildKit's for a user that is not root.
 	rootless bool
+	// golang puts this machine's Go in, for Dockerfiles that compile.
+	golang bool
 	// programs go where the key says; the value is below .cache/bin.
 	programs map[string]string
 	config   v1.Config
@@ -84,6 +86,10 @@ var images = []image{
 			"/usr/bin/rootlesskit": "buildkit/rootlesskit",
 		},
 		config: v1.Config{User: "1000:1000", Env: []string{searchPath, "HOME=/home/user", "USER=user", "XDG_RUNTIME_DIR=/run/user/1000"}},
+	},
+	{
+		name: "golang", shell: true, golang: true,
+		config: v1.Config{Env: []string{searchPath + ":/usr/local/go/bin", "GOPROXY=off"}},
 	},
 	step("cosign", "ghcr.io/sigstore/cosign/cosign:v2.6.0", nil, map[string]string{"/ko-app/cosign": "cosign/cosign"}),
 	step("syft", "docker.io/anchore/syft:v1.42.3", nil, map[string]string{"/syft": "anchore/syft"}),
@@ -233,6 +239,13 @@ func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
 		}
 		parts = append(parts, sha256.Sum256(certificates))
 	}
+	if image.golang {
+		version, err := goEnv("GOVERSION")
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, version, goPrograms)
+	}
 	if image.shell {
 		digest, err := shell.Digest()
 		if err != nil {
@@ -279,10 +292,15 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 		}
 		layers = append(layers, layer)
 	}
-	if image.folder != "" || len(image.programs) > 0 {
+	if image.folder != "" || len(image.programs) > 0 || image.golang {
 		var files archive
 		if err := files.folder(image.folder); err != nil {
 			return nil, err
+		}
+		if image.golang {
+			if err := files.golang(); err != nil {
+				return nil, err
+			}
 		}
 		for _, at := range slices.Sorted(maps.Keys(image.programs)) {
 			content, err := os.ReadFile(filepath.Join(c.Cache, "bin", image.programs[at]))

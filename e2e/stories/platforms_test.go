@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"debug/elf"
 	"slices"
 	"strings"
 	"testing"
@@ -15,13 +16,14 @@ import (
 	"github.com/armature-dev/armature/render/sign"
 )
 
-// Two platforms are built by tasks beside each other on the one node, and pushed as an index: the
-// node pulls its own image from it and runs that, and a client finds the other one.
+// A Go program is compiled for two platforms by tasks beside each other on the one node, and
+// pushed as an index: the node pulls its own image from it and runs that, and a client finds the
+// other one.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, nil)
 	s.installed(t)
-	s.push(t, "testdata/platforms", "public/"+s.namespace+".git")
+	s.push(t, "testdata/goprogram", "public/"+s.namespace+".git")
 	s.apply(t, `
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
@@ -33,7 +35,7 @@ spec:
   cleanupAfterBuild: false
   pod: {resources: {requests: {cpu: 50m, memory: 128Mi}}}
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
-  buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
+  buildArgs: [{name: BASE, value: "${registry}/armature/golang:latest"}]
   buildOutput: {imageRegistry: "${registry}/${namespace}", image: hello, imageTag: v1}
 `)
 	build := s.succeeded(t, "hello")
@@ -65,8 +67,10 @@ spec:
 			t.Errorf("a pull for %s gets %s, want %s", p.Platform, digest, p.Digest)
 		}
 		image := host[:strings.Index(host, "@")] + "@" + p.Digest
-		if got := s.fileOf(t, image, "greeting"); got != "hello from "+p.Platform+"\n" {
-			t.Errorf("the image of %s says %q", p.Platform, got)
+		program, err := elf.NewFile(strings.NewReader(s.fileOf(t, image, "hello")))
+		must(t, err)
+		if want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}[p.Platform]; program.Machine != want {
+			t.Errorf("the program of %s is for %s, want %s", p.Platform, program.Machine, want)
 		}
 		if got := s.fileOf(t, image, "layouts"); got != "" {
 			t.Errorf("the source of %s had layouts in it, of its repository or of the other platform:\n%s", p.Platform, got)

@@ -1,0 +1,71 @@
+//go:build linux
+
+package cluster
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// goPrograms are what go build calls where there is no C.
+var goPrograms = []string{"bin/go", "pkg/tool/linux_amd64/asm", "pkg/tool/linux_amd64/compile", "pkg/tool/linux_amd64/link"}
+
+// goEnv is one variable of this machine's go command: GOROOT is the folder that it is in,
+// GOVERSION its version.
+func goEnv(name string) (string, error) {
+	command := exec.Command("go", "env", name)
+	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking the go command for %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// golang adds this machine's Go as /usr/local/go: what builds programs without C, of the
+// standard library and source alone, for every platform.
+func (a *archive) golang() error {
+	root, err := goEnv("GOROOT")
+	if err != nil {
+		return err
+	}
+	add := func(name string, mode int64) error {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		a.file(path.Join("/usr/local/go", name), mode, content)
+		return nil
+	}
+	for _, program := range goPrograms {
+		if err := add(program, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"VERSION", "go.env"} {
+		if err := add(name, 0o644); err != nil {
+			return err
+		}
+	}
+	for _, folder := range []string{"pkg/include", "src"} {
+		if err := fs.WalkDir(os.DirFS(root), folder, func(at string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && (at == "src/cmd" || entry.Name() == "testdata"):
+				return fs.SkipDir
+			case entry.IsDir() || strings.HasSuffix(at, "_test.go"):
+				return nil
+			}
+			return add(at, 0o644)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
