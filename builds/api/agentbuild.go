@@ -80,9 +80,10 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:Enum=none
 	Network string `json:"network,omitempty"`
 
-	// Cache keeps layers for the next build, where BuildKit builds. Omitted, a build
-	// whose buildOutput has no imageRepoCredentials keeps those of all stages beside
-	// its image; others, and those of a mode that attests, keep none. (Armature)
+	// Cache keeps layers for the next build, where BuildKit or buildpacks build. Omitted,
+	// a build keeps those of all stages beside its image; one whose buildOutput has
+	// imageRepoCredentials keeps those of the image, and one of a mode that attests
+	// none. (Armature)
 	// +optional
 	Cache *BuildCache `json:"cache,omitempty"`
 

@@ -104,7 +104,9 @@ func derive(in Input) derived {
 	if len(spec.Platforms) == 1 {
 		set(PlatformParameter, spec.Platforms[0], "spec.platforms")
 	}
-	set("cache", cacheImage(in), "spec.cache.registry")
+	set("cache", registryCache(in), "spec.cache.registry")
+	set(imageCache, inlineCache(in), "spec.cache.mode")
+	set(buildpacksCache, lifecycleCache(in), "spec.cache.mode")
 	if c := spec.Cache; c != nil {
 		set("cache-mode", firstOf(c.Mode, "max"), "spec.cache.mode")
 	}

@@ -279,6 +279,8 @@ var specFields = map[string]string{
 	"network":            "spec.network",
 	"cache":              "spec.cache.registry",
 	"cache-mode":         "spec.cache.mode",
+	imageCache:           "spec.cache.mode",
+	buildpacksCache:      "spec.cache.mode",
 	PlatformParameter:    "spec.platforms",
 	platformsParameter:   "spec.platforms",
 }

@@ -39,11 +39,7 @@ var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 // than its digest says or is for another platform is an error, and then the registry
 // has neither the tag nor a manifest of what is wrong.
 func (p Push) Run(ctx context.Context) (string, error) {
-	options := []name.Option{name.StrictValidation}
-	if p.PlainHTTP {
-		options = append(options, name.Insecure)
-	}
-	tag, err := name.NewTag(p.Image, options...)
+	tag, err := p.tag(p.Image)
 	if err != nil {
 		return "", fmt.Errorf("reading the image to push to: %w", err)
 	}
@@ -56,10 +52,7 @@ func (p Push) Run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the layout in %s: %w", p.Dir, err)
 	}
-	to := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("armature")}
-	if p.Keychain != nil {
-		to = append(to, remote.WithAuthFromKeychain(p.Keychain))
-	}
+	to := p.options(ctx)
 	var pushed interface {
 		remote.Taggable
 		Digest() (v1.Hash, error)
@@ -85,6 +78,43 @@ func (p Push) Run(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("tagging %s: %w", tag, err)
 	}
 	return digest.String(), nil
+}
+
+// TagCache leaves what Run pushed, which has the digest, under a second tag of the same
+// repository, given as registry/repository:tag.
+func (p Push) TagCache(ctx context.Context, digest, image string) error {
+	tag, err := p.tag(image)
+	if err != nil {
+		return fmt.Errorf("reading the image for the cache: %w", err)
+	}
+	if pushed, err := p.tag(p.Image); err != nil || pushed.Context() != tag.Context() {
+		return fmt.Errorf("%s is not in the repository of %s", image, p.Image)
+	}
+	to := p.options(ctx)
+	found, err := remote.Get(tag.Context().Digest(digest), to...)
+	if err != nil {
+		return fmt.Errorf("reading what was pushed: %w", err)
+	}
+	if err := remote.Tag(tag, found, to...); err != nil {
+		return fmt.Errorf("tagging %s: %w", tag, err)
+	}
+	return nil
+}
+
+func (p Push) tag(image string) (name.Tag, error) {
+	options := []name.Option{name.StrictValidation}
+	if p.PlainHTTP {
+		options = append(options, name.Insecure)
+	}
+	return name.NewTag(image, options...)
+}
+
+func (p Push) options(ctx context.Context) []remote.Option {
+	to := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("armature")}
+	if p.Keychain != nil {
+		to = append(to, remote.WithAuthFromKeychain(p.Keychain))
+	}
+	return to
 }
 
 // read what is to be pushed: an image, or an index.

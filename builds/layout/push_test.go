@@ -261,3 +261,30 @@ func TestPushWaitsForNoPipe(t *testing.T) {
 	close(stop)
 	must(t, <-stopped)
 }
+
+// The tag for the cache is put beside the image, and nowhere else.
+func TestTagCache(t *testing.T) {
+	dir, image, index := written(t)
+	for what, digest := range map[string]string{"image": image, "index": index} {
+		t.Run(what, func(t *testing.T) {
+			host := registryAt(t)
+			push := layout.Push{Dir: dir, Digests: []string{digest}, Image: host + "/team/weather:v1", PlainHTTP: true}
+			if err := push.TagCache(t.Context(), digest, host+"/team/weather:team.weather-cache"); err == nil {
+				t.Error("a tag for an image that nobody pushed is no error")
+			}
+			pushed, err := push.Run(t.Context())
+			must(t, err)
+			must(t, push.TagCache(t.Context(), pushed, host+"/team/weather:team.weather-cache"))
+			ref, err := name.ParseReference(host + "/team/weather:team.weather-cache")
+			must(t, err)
+			if got, err := remote.Head(ref); err != nil || got.Digest.String() != digest {
+				t.Errorf("the tag for the cache is at %v: %v, want %s", got, err, digest)
+			}
+			for _, other := range []string{host + "/other/weather:team.weather-cache", "example.com/team/weather:c", host + "/team/weather@" + digest, "no image"} {
+				if err := push.TagCache(t.Context(), pushed, other); err == nil {
+					t.Errorf("%s is accepted", other)
+				}
+			}
+		})
+	}
+}

@@ -350,7 +350,7 @@ func buildKitClient(t *testing.T, dockerfile, record, args string, env ...string
 	}
 	script := "set -- " + args + "\n" + stepContainer(t, "buildkit-build-step", "build").Script
 	results, printed, err = runScript(t, script, append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "ARGS=" + calls, "RECORD=" + records, "SOURCE=" + source,
-		"FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=", "NETWORK=", "CACHE=", "CACHE_MODE=max"}, env...)...)
+		"FOLDER=agents/a b", "DOCKERFILE=Dockerfile", "CREDENTIALS=", "PLATFORM=", "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE="}, env...)...)
 	texts := map[string]string{calls: "", filepath.Join(records, "provenance.json"): ""}
 	for file := range texts {
 		data, err := os.ReadFile(file)
@@ -368,7 +368,7 @@ func TestBuildKitClient(t *testing.T) {
 	const record = `{"buildDefinition": {}}`
 	results, printed, args, left, err := buildKitClient(t, "FROM scratch\n", record,
 		"--armature-build-args 'A=1,network=host' 'B= two' --armature-image-labels 'l=$(id)' --armature-build-secrets 'id=npm,src=/run/build-secrets/npm'",
-		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min")
+		"NETWORK=none", "CACHE=registry.local/team/cache", "CACHE_MODE=min", "IMAGE_CACHE=registry.local/team/weather:cache")
 	if err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
@@ -380,7 +380,8 @@ func TestBuildKitClient(t *testing.T) {
 	}
 	for _, want := range []string{"--opt=build-arg:A=1,network=host", "--opt=build-arg:B= two", "--opt=label:l=$(id)", "--local=context=SOURCE/agents/a b", "--opt=filename=Dockerfile",
 		"--secret=id=npm,src=/run/build-secrets/npm", "--opt=force-network-mode=none", "--opt=cmdline=built-in", "--import-cache=type=registry,ref=registry.local/team/cache",
-		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true"} {
+		"--export-cache=type=registry,ref=registry.local/team/cache,mode=min,image-manifest=true,oci-mediatypes=true,ignore-error=true",
+		"--import-cache=type=registry,ref=registry.local/team/weather:cache", "--export-cache=type=inline"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no argument is %q:\n%s", want, args)
 		}

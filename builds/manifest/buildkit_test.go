@@ -74,7 +74,7 @@ func TestNodeWithoutUserNamespaces(t *testing.T) {
 	if _, printed, err := runScript(t, moved(buildkitd(t).Script, dir), path, "IMAGE=registry.local/a:v1", "PLAIN_HTTP=false"); err == nil {
 		t.Errorf("buildkitd starts all the same: %s", printed)
 	}
-	_, printed, err := runScript(t, moved(stepContainer(t, "buildkit-build-step", "build").Script, dir), path, "NETWORK=", "CACHE=", "CACHE_MODE=max", "CREDENTIALS=")
+	_, printed, err := runScript(t, moved(stepContainer(t, "buildkit-build-step", "build").Script, dir), path, "NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=", "CREDENTIALS=")
 	if err == nil || !strings.Contains(printed, "operation not permitted") || !strings.HasSuffix(printed, "choose another builder, such as builder: kaniko, or allow user namespaces on the node\n") {
 		t.Errorf("the client ends with %v and prints\n%s", err, printed)
 	}
@@ -112,7 +112,7 @@ done`)
 			t.Fatal(err)
 		}
 		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "SOURCE="+root, "FOLDER=agents/a", "DOCKERFILE="+dockerfile,
-			"NETWORK=", "CACHE=", "CACHE_MODE=max", "CREDENTIALS=", "PLATFORM=", "RECORD="+t.TempDir())
+			"NETWORK=", "CACHE=", "CACHE_MODE=max", "IMAGE_CACHE=", "CREDENTIALS=", "PLATFORM=", "RECORD="+t.TempDir())
 		if want == "" {
 			if err == nil || !strings.Contains(printed, "the Dockerfile is out of the source") {
 				t.Errorf("%s: %v, printed\n%s", dockerfile, err, printed)

@@ -20,28 +20,63 @@ func given(out *compose.Output, parameter string) string {
 	return ""
 }
 
-// A build has a cache of its own beside its image, where it needs no login for that; it
-// names any other.
+// A build has a cache of its own beside its image, within it where that is pushed with a
+// login; it names any other.
 func TestCacheOfABuild(t *testing.T) {
 	const own, login = "registry.local:5000/weather:team1.weather-cache", "    imageRepoCredentials: {name: login}\n"
-	for what, c := range map[string]struct{ mode, spec, cache, cacheMode string }{
-		"no cache named":             {"dev\n  builder: buildkit", "", own, ""},
-		"off":                        {"dev\n  builder: buildkit", "  cache: {mode: 'off'}\n", "", "off"},
-		"min":                        {"dev\n  builder: buildkit", "  cache: {mode: min}\n", own, "min"},
-		"a login":                    {"dev\n  builder: buildkit", login, "", ""},
-		"a login, and a mode":        {"dev\n  builder: buildkit", login + "  cache: {mode: max}\n", own, "max"},
-		"a name":                     {"dev\n  builder: buildkit", "  cache: {registry: other.local/cache}\n", "other.local/cache", "max"},
-		"a builder without a cache":  {"dev\n  builder: kaniko", "", "", ""},
-		"tests":                      {"preprod\n  builder: buildkit", "", own, ""},
-		"a mode that takes no cache": {"prod\n  builder: buildkit", "", "", ""},
+	for what, c := range map[string]struct{ mode, spec, cache, cacheMode, imageCache string }{
+		"no cache named":              {"dev\n  builder: buildkit", "", own, "", ""},
+		"off":                         {"dev\n  builder: buildkit", "  cache: {mode: 'off'}\n", "", "off", ""},
+		"min":                         {"dev\n  builder: buildkit", "  cache: {mode: min}\n", own, "min", ""},
+		"a login":                     {"dev\n  builder: buildkit", login, "", "", own},
+		"a login, and off":            {"dev\n  builder: buildkit", login + "  cache: {mode: 'off'}\n", "", "off", ""},
+		"a login, and min":            {"dev\n  builder: buildkit", login + "  cache: {mode: min}\n", "", "min", own},
+		"a login, and max":            {"dev\n  builder: buildkit", login + "  cache: {mode: max}\n", own, "max", ""},
+		"a login, and a name":         {"dev\n  builder: buildkit", login + "  cache: {registry: other.local/cache, mode: min}\n", "other.local/cache", "min", ""},
+		"a name":                      {"dev\n  builder: buildkit", "  cache: {registry: other.local/cache}\n", "other.local/cache", "max", ""},
+		"a builder without a cache":   {"dev-local\n  builder: kaniko", "", "", "", ""},
+		"a builder without, a login":  {"dev-local\n  builder: kaniko", login, "", "", ""},
+		"tests":                       {"preprod\n  builder: buildkit", "", own, "", ""},
+		"a mode that takes no cache":  {"prod\n  builder: buildkit", "", "", "", ""},
+		"no cache there with a login": {"prod\n  builder: buildkit", login, "", "", ""},
 	} {
 		build := strings.Replace(strings.Replace(good, "mode: own", "mode: "+c.mode, 1), "name: weather", "name: weather\n  namespace: team1", 1)
 		out, err := plan(t, []byte(build+c.spec), nil, compose.Settings{})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if cache, mode := given(out, "cache"), given(out, "cache-mode"); cache != c.cache || mode != c.cacheMode {
-			t.Errorf("%s: the cache is %q in mode %q, want %q in mode %q", what, cache, mode, c.cache, c.cacheMode)
+		cache, mode, image := given(out, "cache"), given(out, "cache-mode"), given(out, "image-cache")
+		if cache != c.cache || mode != c.cacheMode || image != c.imageCache {
+			t.Errorf("%s: the cache is %q in mode %q, and %q with the image, want %q in mode %q, and %q", what, cache, mode, image, c.cache, c.cacheMode, c.imageCache)
+		}
+	}
+}
+
+// Buildpacks keep a cache beside the image, with or without a login, unless it is off.
+func TestCacheOfBuildpacks(t *testing.T) {
+	const own, login = "registry.local:5000/weather:default.weather-cache-buildpacks", "    imageRepoCredentials: {name: login}\n"
+	for what, c := range map[string]struct{ mode, spec, cache, problem string }{
+		"alone":                         {"buildpack-dev", "", own, ""},
+		"with a login":                  {"buildpack-dev", login, own, ""},
+		"off":                           {"buildpack-dev", "  cache: {mode: 'off'}\n", "", ""},
+		"elsewhere":                     {"buildpack-dev", "  cache: {registry: other.local/cache}\n", "", "no step of this pipeline takes cache"},
+		"where there is no Dockerfile":  {"dev", "", own, ""},
+		"beside kaniko":                 {"dev\n  builder: kaniko", "", own, ""},
+		"beside kaniko, off":            {"dev\n  builder: kaniko", "  cache: {mode: 'off'}\n", "", ""},
+		"beside kaniko, which has none": {"dev\n  builder: kaniko", "  cache: {mode: max}\n", "", "no step of this pipeline takes cache"},
+	} {
+		out, err := plan(t, []byte(strings.Replace(good, "mode: own", "mode: "+c.mode, 1)+c.spec), nil, compose.Settings{})
+		if c.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%s: the error is %v, want %q", what, err, c.problem)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if cache := given(out, "buildpacks-cache"); cache != c.cache {
+			t.Errorf("%s: the cache is %q, want %q", what, cache, c.cache)
 		}
 	}
 }

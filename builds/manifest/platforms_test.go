@@ -368,7 +368,7 @@ func TestBuildKitClientOfAPlatform(t *testing.T) {
 	folder, cache := ".", "registry.local:5000/weather:team1.weather-cache"
 	run := func(platform string) (string, error) {
 		_, printed, err := runScript(t, stepContainer(t, "buildkit-build-step", "build").Script, "PATH="+bin+":"+os.Getenv("PATH"), "ARGS="+args, "SOURCE="+source,
-			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE="+cache, "CACHE_MODE=max", "PLATFORM="+platform, "RECORD="+record)
+			"FOLDER="+folder, "DOCKERFILE=Dockerfile", "CREDENTIALS=", "NETWORK=", "CACHE="+cache, "CACHE_MODE=max", "IMAGE_CACHE=", "PLATFORM="+platform, "RECORD="+record)
 		return printed, err
 	}
 	if printed, err := run("linux/arm/v7"); err != nil {

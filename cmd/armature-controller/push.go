@@ -17,7 +17,7 @@ import (
 // the one that a cluster with builds has anyway.
 func pushCommand() *cobra.Command {
 	p := layout.Push{Keychain: authn.DefaultKeychain}
-	var digests, platforms, urlFile, digestFile, platformsFile string
+	var digests, platforms, cacheImage, urlFile, digestFile, platformsFile string
 	cmd := &cobra.Command{
 		Use:   "push-layout",
 		Short: "Push an image from an OCI layout, or those of several platforms as an index, by the digests that the build reported",
@@ -30,7 +30,8 @@ func pushCommand() *cobra.Command {
 			if platforms != "" {
 				p.Platforms = strings.Split(platforms, ",")
 			}
-			pushed, err := p.Run(ctrl.SetupSignalHandler())
+			ctx := ctrl.SetupSignalHandler()
+			pushed, err := p.Run(ctx)
 			if err != nil {
 				return err
 			}
@@ -47,6 +48,11 @@ func pushCommand() *cobra.Command {
 				}
 			}
 			fmt.Fprintf(os.Stderr, "pushed %s@%s\n", p.Image, pushed)
+			if cacheImage != "" {
+				if err := p.TagCache(ctx, pushed, cacheImage); err != nil {
+					fmt.Fprintf(os.Stderr, "the next build has no cache: %v\n", err)
+				}
+			}
 			return nil
 		},
 	}
@@ -55,6 +61,7 @@ func pushCommand() *cobra.Command {
 	f.StringVar(&digests, "digest", "", "digest of the image or index in it; with --platforms that of each image, in their order, separated by commas")
 	f.StringVar(&platforms, "platforms", "", "what the images are for, such as linux/amd64,linux/arm64; several are pushed as an index")
 	f.StringVar(&p.Image, "image", "", "where to push it, as registry/repository:tag; the login is in $DOCKER_CONFIG/config.json")
+	f.StringVar(&cacheImage, "cache-image", "", "tag in the repository of --image where the next build looks for the layers of this one; where it cannot be written, the push succeeds nevertheless")
 	f.BoolVar(&p.PlainHTTP, "plain-http", false, "push to a registry without TLS")
 	f.StringVar(&urlFile, "image-url-file", "", "file that receives the image's name; empty writes none")
 	f.StringVar(&digestFile, "image-digest-file", "", "file that receives the image's digest; empty writes none")

@@ -9,33 +9,49 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A build keeps its layers beside its image without any setting: built again with
-// another last layer, its first stage is not run again. A build of another name has
-// nothing of that.
+// A build keeps its layers beside its image without any setting, with a login as without
+// one: built again with another last layer, its first stage is not run again. A build of
+// another name has nothing of that.
 func TestCache(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]struct{ spec, output string }{
+		"without a login": {"mode: dev-local", "imageRegistry: \"${registry}/${namespace}\""},
+		"with a login": {"mode: dev-external\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: pull}}]}",
+			"imageRegistry: \"${privateRegistry}/${namespace}\", imageRepoCredentials: {name: login}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cacheOf(t, c.spec, c.output)
+		})
+	}
+}
+
+func cacheOf(t *testing.T, spec, output string) {
 	s := newStory(t, nil)
 	s.installed(t)
+	for _, name := range []string{"login", "pull"} {
+		s.secret(t, name, corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
+	}
 	folder := filepath.Join(t.TempDir(), "uncertain")
 	must(t, os.CopyFS(folder, os.DirFS("testdata/uncertain")))
 	s.push(t, folder, "public/"+s.namespace+".git")
 	build := func(name, tag string) (made, note string) {
 		t.Helper()
-		s.apply(t, strings.NewReplacer("NAME", name, "TAG", tag).Replace(`
+		s.apply(t, strings.NewReplacer("NAME", name, "TAG", tag, "SPEC", spec, "OUTPUT", output).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
 spec:
-  mode: dev-local
-  builder: buildkit
+  SPEC
   source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
   buildArgs: [{name: BASE, value: "${registry}/armature/busybox:latest"}]
-  buildOutput: {imageRegistry: "${registry}/${namespace}", image: uncertain, imageTag: TAG}
+  buildOutput: {OUTPUT, image: uncertain, imageTag: TAG}
 `))
 		image := ""
 		eventually(t, 10*time.Minute, "build "+name+" has made "+tag, func(ctx context.Context) error {
@@ -51,7 +67,7 @@ spec:
 			}
 			return nil
 		})
-		image = strings.Replace(image, s.info.Registry, s.info.HostRegistry, 1)
+		image = strings.NewReplacer(s.info.Registry, s.info.HostRegistry, s.info.PrivateRegistry, s.info.HostPrivateRegistry).Replace(image)
 		return s.fileOf(t, image, "made"), s.fileOf(t, image, "note")
 	}
 	made, note := build("one", "v1")

@@ -2,7 +2,6 @@ package stories
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,11 +44,7 @@ func TestChains(t *testing.T) {
 	})
 	public, key := s.chains(t)
 	commit := s.push(t, "testdata/hello", "public/"+s.namespace+".git")
-	login, err := json.Marshal(map[string]any{"auths": map[string]any{
-		s.info.PrivateRegistry: map[string]string{"username": s.info.RegistryUser, "password": s.info.RegistryPassword},
-	}})
-	must(t, err)
-	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: string(login)})
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
 	tenant, mode := s.asTenant(t), s.briefProd(t)
 	for name, registry := range map[string]string{
 		"signed":   "${registry}/${namespace}, image: signed",

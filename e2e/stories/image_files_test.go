@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
@@ -15,7 +16,11 @@ import (
 // fileOf an image, as text.
 func (s *story) fileOf(t *testing.T, image, name string) string {
 	t.Helper()
-	img, err := remote.Image(reference(t, image))
+	login := authn.FromConfig(authn.AuthConfig{})
+	if strings.HasPrefix(image, s.info.HostPrivateRegistry+"/") {
+		login = &authn.Basic{Username: s.info.RegistryUser, Password: s.info.RegistryPassword}
+	}
+	img, err := remote.Image(reference(t, image), remote.WithAuth(login))
 	must(t, err)
 	files := mutate.Extract(img)
 	defer files.Close()

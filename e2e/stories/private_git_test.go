@@ -2,7 +2,6 @@ package stories
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,11 +26,7 @@ func TestPrivateGitAndPrivateRegistry(t *testing.T) {
 	s.secret(t, "git-token", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": s.info.GitToken})
 	s.secret(t, "git-wrong", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": "guess"})
 	s.secret(t, "git-ssh", corev1.SecretTypeSSHAuth, map[string]string{"ssh-privatekey": s.info.SSHKey, "known_hosts": s.info.SSHKnownHosts})
-	login, err := json.Marshal(map[string]any{"auths": map[string]any{
-		s.info.PrivateRegistry: map[string]string{"username": s.info.RegistryUser, "password": s.info.RegistryPassword},
-	}})
-	must(t, err)
-	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: string(login)})
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: s.registryLogin(t)})
 
 	const build = `
 ---

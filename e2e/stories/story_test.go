@@ -214,6 +214,16 @@ func (s *story) secret(t testing.TB, name string, kind corev1.SecretType, data m
 	}))
 }
 
+// registryLogin is a Docker config.json with the login of the private registry.
+func (s *story) registryLogin(t testing.TB) string {
+	t.Helper()
+	login, err := json.Marshal(map[string]any{"auths": map[string]any{
+		s.info.PrivateRegistry: map[string]string{"username": s.info.RegistryUser, "password": s.info.RegistryPassword},
+	}})
+	must(t, err)
+	return string(login)
+}
+
 // finished waits for the end of a build, good or bad.
 func (s *story) finished(t testing.TB, name string) *api.AgentBuild {
 	t.Helper()
