@@ -270,7 +270,7 @@ func TestTagCache(t *testing.T) {
 			host := registryAt(t)
 			push := layout.Push{Dir: dir, Digests: []string{digest}, Image: host + "/team/weather:v1", PlainHTTP: true}
 			if err := push.TagCache(t.Context(), digest, host+"/team/weather:team.weather-cache"); err == nil {
-				t.Error("a tag for an image that is not in the registry is no error")
+				t.Error("an image is tagged that the registry does not have")
 			}
 			pushed, err := push.Run(t.Context())
 			must(t, err)
