@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -54,6 +55,10 @@ func (c *composition) sharePods(p *tektonv1.Pipeline) {
 			tasks = append(tasks, task)
 			continue
 		}
+		if c.staysApart(tasks[at], task) {
+			tasks = append(tasks, task)
+			continue
+		}
 		whole, conflict := joined(tasks[at], task)
 		if c.taskIn[task.Name].file.refers {
 			conflict = otherResult
@@ -81,6 +86,18 @@ func (c *composition) sharePods(p *tektonv1.Pipeline) {
 	}
 	p.Spec.Tasks = tasks
 	c.renameTasks(p)
+}
+
+// staysApart reports whether a step has a pod of its own although its row names another one's,
+// which is not worth a warning: the pod runs what a Dockerfile says, and the step has a login or
+// reports what is attested.
+func (c *composition) staysApart(head, next tektonv1.PipelineTask) bool {
+	if !makesContainers(head) {
+		return false
+	}
+	return c.in.Template.Attest || slices.ContainsFunc(next.Workspaces, func(w tektonv1.WorkspacePipelineTaskBinding) bool {
+		return boundTo(&head, w.Name) == tektonv1.WorkspacePipelineTaskBinding{}
+	})
 }
 
 // renameTasks makes all that refers to a task which is now a part of another one
@@ -131,19 +148,22 @@ const otherResult = "it takes the result of another step"
 // joined is head with the steps of next behind its own, or what is in the way.
 func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conflict string) {
 	whole, added := changeable(head), changeable(next)
+	takes := takeLayout(head, &added)
 	a, b := whole.TaskSpec, added.TaskSpec
 	bad := func(format string, args ...any) (tektonv1.PipelineTask, string) {
 		return head, fmt.Sprintf(format, args...)
 	}
 	for _, t := range []tektonv1.PipelineTask{head, next} {
+		// A task that is skipped takes those with it that take its results.
+		skipped := len(t.When) > 0 && !(takes && t.Name == head.Name)
 		switch {
-		case len(t.When) > 0 || t.Timeout != nil || t.Retries > 0 || t.OnError != "":
+		case skipped || t.Timeout != nil || t.Retries > 0 || t.OnError != "":
 			return bad("step %q has whenExpressions, a timeout, retries or onError", t.Name)
-		case len(t.TaskSpec.Sidecars) > 0 || t.TaskSpec.StepTemplate != nil:
+		case len(t.TaskSpec.Sidecars) > 0 && !(takes && t.Name == head.Name) || t.TaskSpec.StepTemplate != nil:
 			return bad("step %q has sidecars or a stepTemplate", t.Name)
 		}
 	}
-	if refersToTasks(next.Params) {
+	if refersToTasks(added.Params) {
 		return bad(otherResult)
 	}
 	for _, p := range b.Params {
@@ -182,6 +202,26 @@ func joined(head, next tektonv1.PipelineTask) (whole tektonv1.PipelineTask, conf
 	return whole, ""
 }
 
+// takeLayout makes a step that pushes the layout of head, by push-layout, take its digest from
+// the file of that result, where it is in the same pod, instead of from a parameter. It reports
+// whether the step does take one.
+func takeLayout(head tektonv1.PipelineTask, next *tektonv1.PipelineTask) bool {
+	const parameter, file = "--digest=$(params." + layoutDigest + ")", "--digest=$(results." + layoutDigest + ".path)"
+	isLayout := func(p tektonv1.Param) bool {
+		return p.Name == layoutDigest && p.Value.StringVal == fmt.Sprintf("$(tasks.%s.results.%s)", head.Name, layoutDigest)
+	}
+	spec := *next.TaskSpec
+	spec.Steps = replaced(spec.Steps, strings.NewReplacer(strconv.Quote(parameter), strconv.Quote(file)))
+	steps := mustJSON(spec.Steps)
+	if !slices.ContainsFunc(next.Params, isLayout) || strings.Count(steps, layoutDigest) != strings.Count(steps, file) {
+		return false // it is used in another way too
+	}
+	next.Params = slices.DeleteFunc(slices.Clone(next.Params), isLayout)
+	spec.Params = slices.DeleteFunc(slices.Clone(spec.Params), func(p tektonv1.ParamSpec) bool { return p.Name == layoutDigest })
+	next.TaskSpec = &spec
+	return true
+}
+
 // changeable is a copy of a task whose lists can be appended to, and whose steps can be
 // given workspaces, without a change of the task.
 func changeable(t tektonv1.PipelineTask) tektonv1.PipelineTask {
@@ -213,7 +253,7 @@ func paramText(p tektonv1.ParamSpec, given tektonv1.Params) string {
 
 // joinWorkspaces adds the workspaces of next to whole. One that only some of the
 // containers had stays with these: Tekton mounts a workspace that a step names into
-// such steps alone.
+// such steps alone. One that only next reads is written by the containers before.
 func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 	a, b := whole.TaskSpec, next.TaskSpec
 	both := map[string]bool{}
@@ -224,6 +264,7 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 		}
 		have := a.Workspaces[at]
 		have.Description = w.Description
+		w.ReadOnly = w.ReadOnly && have.ReadOnly
 		if have != w || boundTo(whole, w.Name) != boundTo(next, w.Name) {
 			return fmt.Sprintf("its workspace %q is another than that of step %q", w.Name, whole.Name)
 		}

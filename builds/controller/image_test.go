@@ -39,15 +39,24 @@ func TestStepsTakeTheControllersImage(t *testing.T) {
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "dev" })
 	images := map[string]string{}
 	for _, task := range w.run(1).Spec.PipelineSpec.Tasks {
-		images[task.Name] = task.TaskSpec.Steps[0].Image
+		for _, step := range task.TaskSpec.Steps {
+			images[step.Name] = step.Image
+		}
 	}
-	for task, got := range images {
-		if task == "push" && got != image || task != "push" && !strings.HasPrefix(got, "mirror.local/hub/") {
-			t.Errorf("task %s runs %s", task, got)
+	for step, got := range images {
+		want := "mirror.local/hub/"
+		switch step {
+		case "push", "base-images":
+			want = image
+		case "create":
+			want = "$(params.BUILDER_IMAGE)"
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("step %s runs %s", step, got)
 		}
 	}
 	if images["push"] == "" {
-		t.Errorf("no task is push: %v", images)
+		t.Errorf("no step is push: %v", images)
 	}
 }
 

@@ -23,15 +23,21 @@ import (
 )
 
 // withSpec is a good build with further lines in its spec.
+// withLogin is withSpec with an image that is pushed with a login, which keeps push out of
+// the pod that builds.
+func withLogin(lines string) []byte {
+	return append(withSpec(lines), "    imageRepoCredentials: {name: login}\n"...)
+}
+
 func withSpec(lines string) []byte { return []byte(strings.Replace(good, "  mode: own\n", lines, 1)) }
 
 // Each shipped mode builds with each builder that it offers, and the steps after
 // it take the digest from the task that pushes.
 func TestBuilders(t *testing.T) {
 	tests := map[string]map[string]string{ // mode, builder, the task with the result IMAGE_DIGEST
-		"dev":          {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
+		"dev":          {"": "buildkit-build buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "buildkit-build buildpack-build", "buildpacks": "buildpack-build"},
 		"dev-external": {"": "push buildpack-build", "kaniko": "kaniko-build buildpack-build", "buildah": "buildah-build buildpack-build", "buildkit": "push buildpack-build", "buildpacks": "buildpack-build"},
-		"dev-local":    {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
+		"dev-local":    {"": "buildkit-build", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "buildkit-build"},
 		"preprod":      {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
 		"prod":         {"": "push", "kaniko": "kaniko-build", "buildah": "buildah-build", "buildkit": "push"},
 	}
@@ -168,7 +174,7 @@ func TestBuilderOfABuild(t *testing.T) {
 			if c.template != nil {
 				folder["template.yaml"] = c.template
 			}
-			out, err := plan(t, withSpec(c.spec), folder, compose.Settings{})
+			out, err := plan(t, withLogin(c.spec), folder, compose.Settings{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +304,7 @@ func TestPushStepHasTheControllersImage(t *testing.T) {
 			ImagePins: map[string]string{"registry.local/controller@" + digest: "sha256:" + strings.Repeat("1b", 32)},
 		}, "registry.local/controller@" + digest},
 	} {
-		out, err := plan(t, withSpec("  mode: dev-local\n  builder: buildkit\n"), nil, c.settings)
+		out, err := plan(t, withLogin("  mode: dev-local\n  builder: buildkit\n"), nil, c.settings)
 		if err != nil {
 			t.Fatal(err)
 		}

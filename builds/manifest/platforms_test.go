@@ -73,7 +73,7 @@ func TestPlatforms(t *testing.T) {
 	}
 	for what, c := range tests {
 		t.Run(what, func(t *testing.T) {
-			out, err := plan(t, withSpec("  mode: dev-local\n  builder: buildkit\n"+c.spec), nil, compose.Settings{})
+			out, err := plan(t, withLogin("  mode: dev-local\n  builder: buildkit\n"+c.spec), nil, compose.Settings{})
 			if err != nil {
 				t.Fatal(err)
 			}

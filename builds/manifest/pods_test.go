@@ -33,7 +33,7 @@ func pods(p *tektonv1.Pipeline) []string {
 // What a shipped mode does before it runs code of the repository takes one pod, and
 // a build that adjusts or lists its steps has the names that it knows.
 func TestStepsThatShareAPod(t *testing.T) {
-	const whole, build, push, buildpack = "github-clone: clone check-subfolder check-dockerfile", "buildkit-build: build", "push: push", "buildpack-build: prepare create"
+	const whole, build, push, buildpack = "github-clone: clone check-subfolder check-dockerfile", "buildkit-build: build base-images push", "push: push", "buildpack-build: prepare create"
 	const packed = "github-clone: clone pack-source check-subfolder check-dockerfile"
 	const hasDockerfile = "$(tasks.github-clone.results.has-dockerfile)"
 	tests := []struct {
@@ -42,30 +42,40 @@ func TestStepsThatShareAPod(t *testing.T) {
 		when       string // input of the condition of buildpack-build
 		warning    string
 	}{
-		{"as shipped", "  mode: dev\n", []string{whole, build, push, buildpack}, hasDockerfile, ""},
+		{"as shipped", "  mode: dev\n", []string{whole, build, buildpack}, hasDockerfile, ""},
 		{"no check of the folder", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, enabled: false}]}\n",
-			[]string{"github-clone: clone check-dockerfile", build, push, buildpack}, hasDockerfile, ""},
+			[]string{"github-clone: clone check-dockerfile", build, buildpack}, hasDockerfile, ""},
 		{"no clone", "  mode: dev\n  pipeline: {steps: [{name: github-clone, enabled: false}]}\n",
-			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
+			[]string{"folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
 		{"a parameter of one step", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: dockerfile, value: Dockerfile.prod}]}]}\n",
-			[]string{whole, build, push, buildpack}, hasDockerfile, ""},
+			[]string{whole, build, buildpack}, hasDockerfile, ""},
 		{"a parameter that differs", "  mode: dev\n  pipeline: {steps: [{name: dockerfile-check, parameters: [{name: subfolder-path, value: other}]}]}\n",
-			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			[]string{"github-clone: clone check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
 			`steps[2].podOf: step "dockerfile-check" has a pod of its own: its parameter "subfolder-path" has another value or type than that of step "github-clone"`},
 		{"a condition", "  mode: dev\n  pipeline: {steps: [{name: folder-verification, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n",
-			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, push, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
+			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", build, buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)",
 			`step "dockerfile-check" has a pod of its own: it waits for folder-verification`},
 		{"the build's own condition", "  mode: dev\n  pipeline: {steps: [{name: buildpack-build, whenExpressions: [{input: $(tasks.dockerfile-check.results.dockerfile-name), operator: in, values: [none]}]}]}\n",
-			[]string{whole, build, push, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
+			[]string{whole, build, buildpack}, "$(tasks.github-clone.results.dockerfile-name)", ""},
 		{"the build's own list", "  mode: dev\n  pipeline: {steps: [{name: github-clone, configMap: github-clone-step}, {name: folder-verification, configMap: check-subfolder-step}, " +
 			"{name: dockerfile-check, configMap: check-dockerfile-step}, {name: buildpack-build, configMap: buildpack-step}]}\n",
 			[]string{"github-clone: clone", "folder-verification: check-subfolder", "dockerfile-check: check-dockerfile", buildpack}, "$(tasks.dockerfile-check.results.has-dockerfile)", ""},
-		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "buildkit-build: unpack-source build", push, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
+		{"a login", "  mode: dev\n  LOGIN", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile, ""},
+		{"a login to pull", "  mode: dev\n  pipeline: {workspaces: [{name: pull-credentials, secret: {name: pull}}]}\n", []string{whole, build, buildpack}, hasDockerfile, ""},
+		{"a condition of the push", "  mode: dev\n  pipeline: {steps: [{name: push, whenExpressions: [{input: a, operator: in, values: [a]}]}]}\n", []string{whole, "buildkit-build: build base-images", push, buildpack}, hasDockerfile,
+			`step "push" has a pod of its own: step "push" has whenExpressions, a timeout, retries or onError`},
+		{"platforms", "  mode: dev-local\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n", []string{whole, "buildkit-build-linux-amd64: build base-images", "buildkit-build-linux-arm64: build base-images", push}, "", ""},
+		{"a platform", "  mode: dev-local\n  platforms: [linux/arm64]\n", []string{whole, build}, "", ""},
+		{"tests", "  mode: preprod\n", []string{packed, "tests: unpack-source test", "buildkit-build: unpack-source build base-images", push, "sbom:", "sbom-attach:", "vulnerability-scan:"}, "", ""},
 		{"buildpacks alone", "  mode: buildpack-dev\n", []string{"github-clone: clone check-subfolder", buildpack}, "", ""},
 	}
 	for _, c := range tests {
 		t.Run(c.what, func(t *testing.T) {
-			out, err := plan(t, withSpec(c.spec), nil, compose.Settings{})
+			spec := withSpec(c.spec)
+			if lines, ok := strings.CutSuffix(c.spec, "  LOGIN"); ok {
+				spec = withLogin(lines)
+			}
+			out, err := plan(t, spec, nil, compose.Settings{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,25 +102,79 @@ func TestStepsThatShareAPod(t *testing.T) {
 	}
 }
 
+// An image that needs no login is pushed in the pod that builds it, by what the build
+// reported. What the Dockerfile runs has nothing of that.
+func TestPushInThePodThatBuilds(t *testing.T) {
+	out, err := plan(t, withSpec("  mode: dev-local\n"), nil, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(out.Pipeline.Spec.Tasks, func(t tektonv1.PipelineTask) bool { return t.Name == "buildkit-build" })
+	task := out.Pipeline.Spec.Tasks[at]
+	for _, s := range task.TaskSpec.Sidecars {
+		if len(s.Workspaces) > 0 || slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "buildkit-record" }) {
+			t.Errorf("sidecar %s has %v and %v", s.Name, s.Workspaces, s.VolumeMounts)
+		}
+	}
+	for _, w := range task.TaskSpec.Workspaces {
+		if !slices.ContainsFunc(task.TaskSpec.Steps, func(s tektonv1.Step) bool {
+			return slices.ContainsFunc(s.Workspaces, func(u tektonv1.WorkspaceUsage) bool { return u.Name == w.Name })
+		}) {
+			t.Errorf("no step names workspace %s, so that the sidecar has it too", w.Name)
+		}
+	}
+	push := task.TaskSpec.Steps[len(task.TaskSpec.Steps)-1]
+	if push.Name != "push" || !slices.Contains(push.Args, "--digest=$(results.layout-digest.path)") {
+		t.Errorf("the last container is %s, with %q", push.Name, push.Args)
+	}
+	if push.SecurityContext.SeccompProfile == nil || push.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the container that pushes has the seccomp profile %v in a pod without one", push.SecurityContext.SeccompProfile)
+	}
+	if slices.ContainsFunc(task.TaskSpec.Params, func(p tektonv1.ParamSpec) bool { return p.Name == "layout-digest" }) {
+		t.Error("the digest is a parameter of the task that reports it")
+	}
+
+	crane := configMap("push-step", compose.StepKey, "params: [{name: image}, {name: layout-digest}]\nresults: [{name: IMAGE_URL}, {name: IMAGE_DIGEST}]\n"+
+		"steps: [{name: push, image: crane:1, command: [crane, push, $(params.layout-digest), $(params.image)]}]\n")
+	out, err = plan(t, withSpec("  mode: dev-local\n"), fstest.MapFS{"step.yaml": crane}, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pods(out.Pipeline); !slices.Contains(got, "push: push") || !strings.Contains(strings.Join(out.Warnings, " "), "pod of its own") {
+		t.Errorf("with a step that pushes by other means, the pods are %q, with warnings %q", got, out.Warnings)
+	}
+
+	own := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev-local", "builder: buildkit\n", "builder: buildkit\nattest: true\n")
+	out, err = plan(t, withSpec("  mode: own\n"), fstest.MapFS{"template.yaml": own}, compose.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pods(out.Pipeline); !slices.Contains(got, "push: push") {
+		t.Errorf("where the controller attests, the pods are %q", got)
+	}
+}
+
 // Two steps that cannot be one task stay two, and the plan says why.
 func TestStepsThatCannotShareAPod(t *testing.T) {
 	const one, two = "results:\n- name: version\nsteps:\n- name: first\n  image: busybox:1.37.0\n  command: [echo]\n", "steps:\n- name: second\n  image: busybox:1.37.0\n  command: [echo]\n"
 	for what, c := range map[string]struct{ first, second, rows, want string }{
-		"nothing":        {one, two, "", ""},
-		"volume":         {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: b, emptyDir: {}}]\n", "", ""},
-		"same volume":    {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: a, emptyDir: {}}]\n", "", `too has a volume "a"`},
-		"same result":    {one, "results: [{name: version}]\n" + two, "", `too has a result "version"`},
-		"same container": {one, strings.Replace(two, "second", "first", 1), "", "have the same name, or none"},
-		"no name":        {one, strings.Replace(two, "- name: second\n  image", "- image", 1), "", "have the same name, or none"},
-		"sidecar":        {one, two + "sidecars: [{name: a, image: b:1}]\n", "", `step "second" has sidecars`},
-		"step template":  {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "", `step "first" has sidecars or a stepTemplate`},
-		"default":        {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" has another value`},
-		"type":           {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" has another value or type`},
-		"same default":   {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
-		"workspace":      {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" is another`},
-		"binding":        {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" is another`},
-		"result inside":  {one, strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "", "it takes the result of another step"},
-		"result":         {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
+		"nothing":         {one, two, "", ""},
+		"volume":          {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: b, emptyDir: {}}]\n", "", ""},
+		"same volume":     {one + "volumes: [{name: a, emptyDir: {}}]\n", two + "volumes: [{name: a, emptyDir: {}}]\n", "", `too has a volume "a"`},
+		"same result":     {one, "results: [{name: version}]\n" + two, "", `too has a result "version"`},
+		"same container":  {one, strings.Replace(two, "second", "first", 1), "", "have the same name, or none"},
+		"no name":         {one, strings.Replace(two, "- name: second\n  image", "- image", 1), "", "have the same name, or none"},
+		"first's sidecar": {one + "sidecars: [{name: a, image: b:1}]\n", two, "", `step "first" has sidecars`},
+		"sidecar":         {one, two + "sidecars: [{name: a, image: b:1}]\n", "", `step "second" has sidecars`},
+		"step template":   {one + "stepTemplate: {env: [{name: A, value: b}]}\n", two, "", `step "first" has sidecars or a stepTemplate`},
+		"default":         {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: c}]\n" + two, "", `its parameter "a" has another value`},
+		"type":            {"params: [{name: a, type: string, default: b}]\n" + one, "params: [{name: a, type: array, default: [b]}]\n" + two, "", `its parameter "a" has another value or type`},
+		"same default":    {"params: [{name: a, default: b}]\n" + one, "params: [{name: a, default: b, description: c}]\n" + two, "", ""},
+		"workspace":       {"workspaces: [{name: source, readOnly: true}]\n" + one, "workspaces: [{name: source}]\n" + two, "", `its workspace "source" is another`},
+		"only read":       {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source, readOnly: true}]\n" + two, "", ""},
+		"binding":         {"workspaces: [{name: source}]\n" + one, "workspaces: [{name: source}]\n" + two, "    workspaces: {source: other}\n", `its workspace "source" is another`},
+		"result inside":   {one, strings.Replace(two, "[echo]", "[echo, $(tasks.first.results.version)]", 1), "", "it takes the result of another step"},
+		"result":          {one, "params: [{name: version}]\n" + two, "    defaultParameters: [{name: version, value: $(tasks.first.results.version)}]\n", "it takes the result of another step"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			template := "steps:\n  - name: first\n    configMap: first-step\n  - name: second\n    configMap: second-step\n    podOf: first\n" + c.rows

@@ -26,6 +26,13 @@ func pushCommand() *cobra.Command {
 			if p.Dir == "" || digests == "" || p.Image == "" {
 				return usageError{errors.New("--layout, --digest and --image are needed")}
 			}
+			if strings.HasPrefix(digests, "/") {
+				text, err := os.ReadFile(digests)
+				if err != nil {
+					return fmt.Errorf("reading the digest: %w", err)
+				}
+				digests = string(text)
+			}
 			p.Digests = strings.Split(digests, ",")
 			if platforms != "" {
 				p.Platforms = strings.Split(platforms, ",")
@@ -58,7 +65,7 @@ func pushCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.Dir, "layout", "", "folder of the OCI layout; with --platforms it holds a layout for each, such as linux-arm64")
-	f.StringVar(&digests, "digest", "", "digest of the image or index in it; with --platforms that of each image, in their order, separated by commas")
+	f.StringVar(&digests, "digest", "", "digest of the image or index in it; with --platforms that of each image, in their order, separated by commas; or the file that has them, by its absolute path")
 	f.StringVar(&platforms, "platforms", "", "what the images are for, such as linux/amd64,linux/arm64; several are pushed as an index")
 	f.StringVar(&p.Image, "image", "", "where to push it, as registry/repository:tag; the login is in $DOCKER_CONFIG/config.json")
 	f.StringVar(&cacheImage, "cache-image", "", "tag in the repository of --image where the next build looks for the layers of this one; where it cannot be written, the push succeeds nevertheless")
