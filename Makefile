@@ -24,7 +24,7 @@ PEERS :=
 
 # What each area brings along: the programs that tests run beside Armature, builds,
 # benchmarks.
-include $(wildcard catalog/catalog.mk sources/sources.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/apply/apply.mk)
+include $(wildcard catalog/catalog.mk render/deliver/flux/flux.mk e2e/e2e.mk e2e/bench/bench.mk builds/builds.mk render/deliver/apply/apply.mk)
 
 .PHONY: help
 help: ## Show the targets
@@ -46,13 +46,18 @@ demo: ## Render the examples and show what was added; the first output takes abo
 # which nothing is debugged needs no tables for it, nor do those that tests build.
 TEST = GOFLAGS="$$GOFLAGS -ldflags=-w" $(GO) test -p $$((2 * $$(nproc))) -vet=off -timeout 30m
 
+# A module of its own: it reads what functions write with the libraries of the programs
+# that will.
+READERS := functions/internal/readers
+
 # The packages whose tests take longest begin first.
-LONGEST := ./builds/controller ./render/apply ./cmd/armature ./render ./catalog/controller
+LONGEST := ./builds/controller ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
 
 .PHONY: test
 test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
 	@echo "testing; what needs a program of another project runs where it is there: make test-peers demands it"
 	$(TEST) $(LONGEST) ./...
+	cd $(READERS) && $(TEST) ./...
 
 .PHONY: peers test-peers
 peers: $(PEERS) ## Build the programs of other projects that make test-peers needs
@@ -69,12 +74,13 @@ deps: ## Install the Debian packages that make test-peers and make e2e need
 .PHONY: check
 check: format lint govulncheck generated test test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
 
-.PHONY: format lint vet wording staticcheck govulncheck generated fuzz
+.PHONY: format lint vet wording staticcheck govulncheck generated tidy fuzz
 format: ## Fail where gofmt would change a file
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt"; exit 1; }
 
 vet: ## Run go vet
 	$(GO) vet ./...
+	cd $(READERS) && $(GO) vet ./...
 
 lint: vet wording staticcheck ## Run go vet, staticcheck and the check of wording
 
@@ -106,14 +112,18 @@ govulncheck: ## Look for known vulnerabilities that are called; says where the d
 
 generated: ## Fail where a generated file is not up to date
 	@sums() { git ls-files '*/zz_generated*' templates/crds | xargs sha256sum; }; \
-		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api ./sources/api && after=$$(sums) && \
+		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api ./render/deliver/flux/api && after=$$(sums) && \
 		{ [ "$$before" = "$$after" ] || { echo "generated files were out of date: commit them"; git diff --stat; exit 1; }; }
 
+tidy: ## Run go mod tidy on the main module and on the one that follows it
+	$(GO) mod tidy
+	cd $(READERS) && $(GO) mod tidy
+
 fuzz: ## Run each fuzz target for FUZZTIME
-	@$(GO) list -f '{{.ImportPath}}' ./functions/... ./render/... ./builds/... ./sources/... 2>/dev/null | while read -r pkg; do \
-		for target in $$($(GO) test -list '^Fuzz' "$$pkg" | grep '^Fuzz'); do \
+	@git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(cd $$dir && $(GO) test -list '^Fuzz' | grep '^Fuzz'); do \
 			echo "fuzzing $$target for $(FUZZTIME)"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg" || exit 1; \
+			(cd $$dir && $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x) || exit 1; \
 		done; \
 	done
 

@@ -8,7 +8,7 @@ test-builds: controlplane ## Test AgentBuilds against a real API server
 bench-builds: controlplane ## Print what the build controller costs and, where a cluster can run, how long builds take on one
 	go test -run '^$$' -bench Builds -benchtime 1x -timeout 30m ./builds/controller
 	@if why=$$(e2e/can.sh); then \
-		e2e/run.sh -bench Builds -benchtime 1x && $(MAKE) --no-print-directory cluster-down; \
+		e2e/run.sh -bench Builds -benchtime 1x && make --no-print-directory cluster-down; \
 	else \
 		echo "builds on a cluster were not measured: $$why"; \
 	fi
@@ -16,13 +16,13 @@ bench-builds: controlplane ## Print what the build controller costs and, where a
 .PHONY: generate-builds
 generate-builds: ## Write the deep copies and the CRD of AgentBuild, and the goldens
 	go generate ./builds/...
-	go test ./builds/manifest -run 'Golden|Broken' -update
+	go test ./builds/compose -run 'Golden|Broken' -update
 	go test ./builds/graph -run 'Golden|Docs' -update
 
 .PHONY: fuzz-builds
 fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute each
 	go test -run '^$$' -fuzz FuzzBuilds -fuzztime 1m ./builds/manifest
-	go test -run '^$$' -fuzz FuzzTemplateAndStep -fuzztime 1m ./builds/manifest
+	go test -run '^$$' -fuzz FuzzTemplateAndStep -fuzztime 1m ./builds/compose
 
 .PHONY: demo-build-plan
 demo-build-plan: build ## Show the pipeline that an AgentBuild becomes, without a cluster

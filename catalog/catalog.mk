@@ -5,7 +5,7 @@ test-catalog: controlplane ## Test the catalog against real servers
 	$(GO) test ./catalog/... ./e2e/catalog/...
 
 .PHONY: demo-catalog
-demo-catalog: build controlplane ## Run the catalog with three agents and two tool servers, and show it
+demo-catalog: build controlplane ## Run the catalog with three agents and two tool servers, and show what it finds
 	@$(GO) run ./e2e/catalog/demo -bin bin $(if $(STAY),-stay)
 
 .PHONY: bench-catalog

@@ -1,16 +1,16 @@
 #!/bin/bash
 # build.sh NAME FOLDER PACKAGE [ALIAS...] builds PACKAGE in e2e/FOLDER, most often
 # a Go module of its own, as .cache/bin/NAME, and makes each ALIAS a link to it.
-# The package `tool` means the tools in the module's go.mod, and NAME is
-# then the folder they go to. Nothing happens if that was done and neither
-# folder nor toolchain has changed since.
+# A NAME that ends in a slash is the folder that it goes to, and so is that of the
+# package `tool`, which means the tools in the module's go.mod. Nothing happens if
+# that was done and neither folder nor toolchain has changed since.
 set -euo pipefail
 cd "$(dirname "$0")"
-name=$1 folder=$2 package=$3
-shift 3
+name=${1%/} folder=$2 package=$3
 bin=$PWD/../.cache/bin
-out=$bin/$name
-[ "$package" != tool ] || out=$out/
+out=$bin/$1
+[ "$package" != tool ] || out=$bin/$name/
+shift 3
 mkdir -p "$bin"
 
 cd "$folder"

@@ -7,9 +7,13 @@ controlplane: ## Build etcd and kube-apiserver for the tests that need a Kuberne
 
 PEERS += signing
 
-.PHONY: signing
-signing: ## Build cosign 2 and 3 and Fulcio for the tests that sign and verify
-	@for module in cosign cosign3 fulcio; do e2e/build.sh $$module $$module tool || exit; done
+.PHONY: signing cosigns
+signing: cosigns ## Build cosign 2 and 3 and Fulcio for the tests that sign and verify
+	@e2e/build.sh fulcio/ signing github.com/sigstore/fulcio
+
+cosigns:
+	@e2e/build.sh cosign/ signing github.com/sigstore/cosign/v2/cmd/cosign
+	@e2e/build.sh cosign3/ signing github.com/sigstore/cosign/v3/cmd/cosign
 
 PEERS += clouds
 
@@ -20,23 +24,14 @@ clouds: ## Build the application with the SDKs of AWS and Google for the test of
 # kustomize, Argo CD and Helm 3 and 4, which call Armature.
 PEERS += hosts
 
-.PHONY: hosts
-hosts: $(CACHE)/bin/kustomize $(CACHE)/bin/argocd $(CACHE)/bin/helm-template ## Build the programs that e2e/integrations renders through
+.PHONY: hosts argocd
+hosts: argocd ## Build the programs that e2e/integrations renders through
+	@e2e/build.sh kustomize kustomize sigs.k8s.io/kustomize/kustomize/v5
+	@e2e/build.sh helm3 helm helm.sh/helm/v3/cmd/helm
+	@e2e/build.sh helm4 helm helm.sh/helm/v4/cmd/helm
 
-$(CACHE)/bin/kustomize: e2e/kustomize/go.mod
-	@echo "building kustomize, which the tests run (half a minute the first time)"
-	@mkdir -p $(@D)
-	$(GO) build -C e2e/kustomize -o $@ sigs.k8s.io/kustomize/kustomize/v5
-
-$(CACHE)/bin/argocd: e2e/argocd/go.mod e2e/argocd/main.go
-	@echo "building Argo CD's servers, which the tests run (some minutes the first time)"
-	@mkdir -p $(@D)
-	$(GO) build -C e2e/argocd -o $@ .
-
-$(CACHE)/bin/helm-template: e2e/helm/go.mod $(wildcard e2e/helm/*.go)
-	@echo "building Helm 3 and 4, which the tests run (two or three minutes the first time)"
-	@mkdir -p $(@D)
-	$(GO) build -C e2e/helm -o $@ .
+argocd:
+	@e2e/build.sh argocd argocd .
 
 PEERS += flux
 
@@ -44,8 +39,14 @@ PEERS += flux
 flux: ## Build Flux's source-controller and kustomize-controller, between which RenderedSources are
 	@e2e/build.sh flux flux tool
 
+PEERS += kueue
+
+.PHONY: kueue
+kueue: ## Build Kueue, which admits the runs of builds
+	@e2e/build.sh kueue kueue .
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
-cluster-up: cluster-programs cluster-packages ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
+cluster-up: cluster-packages cluster-programs ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache
 	@.cache/bin/cluster up .cache
 
@@ -54,13 +55,14 @@ cluster-down: ## End that cluster and check that nothing of it is left
 	@.cache/bin/cluster down .cache
 	@.cache/bin/cluster check .cache
 
-cluster-programs: controlplane
+# A cluster's packages are looked for before half an hour of compiling.
+cluster-programs: cluster-packages controlplane cosigns
 	@e2e/build.sh node kube ./node kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
 	@e2e/build.sh pause pause .
 	@e2e/build.sh coredns dns .
 	@e2e/build.sh csi csi .
 	@e2e/build.sh sidecars sidecars .
-	@for module in tekton kaniko buildkit lifecycle cosign anchore oras flux chains; do e2e/build.sh $$module $$module tool || exit; done
+	@for module in tekton kaniko buildkit lifecycle anchore oras flux chains; do e2e/build.sh $$module $$module tool || exit; done
 	@e2e/spire/source.sh
 	@e2e/build.sh spire spire tool
 	@e2e/build.sh grype-database anchore ./database
@@ -70,19 +72,24 @@ cluster-programs: controlplane
 cluster-packages:
 	@e2e/packages.sh cluster
 
+# What stories run beside the cluster's own programs.
+.PHONY: story-programs
+story-programs: argocd cosigns
+
 .PHONY: e2e-commands
 e2e-commands:
-	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-fn ./e2e/cmd/report
+	@go build -o .cache/bin/ ./cmd/armature ./cmd/armature-fn
 
 .PHONY: e2e test-e2e demo-build
 e2e: ## Run the stories: on that cluster, or on the one that E2E_KUBECONFIG and E2E_INFO name
 	@e2e/run.sh $(E2E_FLAGS)
 
 # What make check and CI do of it: a machine that cannot run a cluster says so and
-# goes on, and so does CI where too much of its time has gone (STARTED).
+# goes on, and so does CI where too much of its time has gone (STARTED). No recipe
+# has $(MAKE): make -n would run the whole of it.
 test-e2e:
 	@if why=$$(e2e/can.sh); then \
-		e2e/run.sh && $(MAKE) --no-print-directory cluster-down; \
+		e2e/run.sh && make --no-print-directory cluster-down; \
 	else \
 		printf '\n*** THE STORIES ON A REAL CLUSTER WERE NOT RUN: %s ***\n\n' "$$why"; \
 	fi

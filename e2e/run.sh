@@ -15,14 +15,19 @@ timed() {
 	times+=("$(printf '%7d s  %s' $((SECONDS - start)) "$name")")
 	return $status
 }
-stories() { go test -json -count=1 -parallel=8 -timeout=45m ./e2e/stories "$@" | "$cache/bin/report"; }
+stories() { ARMATURE_TEST_PEERS=required go run gotest.tools/gotestsum@v1.13.0 --format=testname -- -count=1 -parallel=8 -timeout=45m ./e2e/stories "$@"; }
 case " $* " in *" -bench "*) stories() { go test -count=1 -run='^$' -timeout=60m ./e2e/stories "$@"; } ;; esac
 
+# What this machine lacks is said before anything is compiled.
+if [ -z "${E2E_KUBECONFIG:-}" ]; then
+	why=$(env -u STARTED e2e/can.sh) || { echo "a cluster cannot run here: $why"; echo "E2E_KUBECONFIG names another one"; exit 1; } >&2
+	timed "Debian packages" e2e/packages.sh cluster
+fi
 timed "our commands" make --no-print-directory e2e-commands
+case " $* " in *" -bench "*) ;; *) timed "programs of stories" make --no-print-directory story-programs ;; esac
 if [ -z "${E2E_KUBECONFIG:-}" ]; then
 	export E2E_KUBECONFIG=$cache/cluster/kubeconfig E2E_INFO=$cache/cluster/info.json
 	timed "programs, from Go modules" make --no-print-directory cluster-programs
-	timed "Debian packages" make --no-print-directory cluster-packages
 	timed "images" "$cache/bin/cluster" build "$cache"
 	timed "cluster" "$cache/bin/cluster" up "$cache"
 fi

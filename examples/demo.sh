@@ -41,8 +41,8 @@ awk '
 step "The whole tool does the rest"
 compile armature "minutes the first time, seconds later"
 
-step "armature render examples/weather-agent -o rendered/"
-bin/armature render examples/weather-agent -o "$out/rendered"
+step "armature render examples/weather-agent -d rendered/"
+bin/armature render examples/weather-agent -d "$out/rendered"
 
 step "The author's lines are all still there (lines of the diff that take something away: $(diff examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" | grep -c '^<' || :))"
 diff -u examples/weather-agent/deployment.yaml "$out/rendered/deployment.yaml" > "$out/diff" || :
@@ -53,11 +53,11 @@ step "The objects that it generated beside it:"
 grep -hE -A3 '^kind: ConfigMap' "$out"/rendered/*.yaml | grep -E '^(kind| +name)'
 
 step "armature render rendered/ | cmp: rendering again changes nothing"
-bin/armature render -q "$out/rendered" -o "$out/again"
+bin/armature render -q "$out/rendered" -d "$out/again"
 diff -r "$out/rendered" "$out/again" && echo "byte-identical"
 
 step "armature uninject rendered/: the author's bytes come back"
-bin/armature uninject -q "$out/rendered" -o "$out/back"
+bin/armature uninject -q "$out/rendered" -d "$out/back"
 diff -r -x .armature-files examples/weather-agent "$out/back" && echo "byte-identical to examples/weather-agent"
 
 step "armature verify: what opted in and is not rendered fails"

@@ -14,7 +14,7 @@ import (
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	pure := []string{module + "cmd/armature-fn", module + "functions/...", module + "render", module + "render/host", module + "render/source",
-		module + "render/explain", module + "render/lint", module + "render/verify", module + "render/migrate"}
+		module + "render/explain", module + "render/verify", module + "render/migrate"}
 	leaf := []string{module + "functions/krm", module + "functions/api", module + "templates"}
 	core := []string{module + "functions/..."}
 	shared := []string{module + "functions/contract"} // with index, expand and identity below it
@@ -29,13 +29,16 @@ func TestImports(t *testing.T) {
 		{pure, "sigs.k8s.io/controller-runtime", "controllers belong to armature-controller"},
 		{pure, "github.com/tektoncd/", "rendering has nothing to do with builds"},
 		{pure, "github.com/google/go-containerregistry", "rendering never asks a registry"},
-		{pure, "github.com/sigstore/", "signing is render/sign's"},
+		{pure, "github.com/sigstore/", "signing is render/deliver/sign's"},
+		{pure, "sigs.k8s.io/kustomize/api", "only lint builds kustomizations"},
+		{pure, "k8s.io/pod-security-admission", "only lint judges pods as the API server does"},
+		{pure, module + "render/lint", "lint imports Kubernetes' own types"},
 		{pure, "github.com/spf13/cobra", "armature-fn parses a handful of words itself"},
 		{[]string{module + "render"}, module + "render/source", "the engine reads what its source gives it"},
 		{pure, module + "builds", "builds import render, never the other way"},
 		{pure, module + "catalog", "the catalog is independent of render"},
 		{core, module + "render", "render imports the functions"},
-		{pure, module + "render/apply", "rendering knows no cluster"},
+		{append(pure, module+"render/compare", module+"render/lint", module+"render/page"), module + "render/deliver", "delivery imports the engine and its analyses"},
 		{core, module + "cmd", "commands are the rim"},
 		{leaf, module + "render", "leaves import nothing of ours"},
 		{leaf, module + "functions/identity", "leaves import nothing of ours"},
@@ -77,6 +80,8 @@ func TestPureCores(t *testing.T) {
 	for of, bans := range map[string][]string{
 		"render":         {"os", "net", "net/http", "time", "math/rand/v2"},
 		"builds/compose": {"os", "net", "net/http", "math/rand/v2"},
+		"builds/recipe":  {"os", "net", "net/http", "math/rand/v2"},
+		"builds/tekton":  {"os", "net", "net/http", "math/rand/v2"},
 		"builds/commit":  {"os", "net", "net/http", "math/rand/v2"},
 	} {
 		out, err := exec.Command("go", "list", "-f", "{{range .Imports}}{{.}}\n{{end}}", "github.com/armature-dev/armature/"+of).Output()

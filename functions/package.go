@@ -15,7 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/rules"
 )
 
 // Package is a package of manifests on its way through the functions. It is
@@ -49,6 +50,8 @@ type Settings struct {
 	Config *api.RenderConfig
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
+	// Closed says that the workloads of all resources are in the package.
+	Closed bool
 	// Files is about how many files the package has.
 	Files int
 	// Functions is the table; nil is Table.
@@ -67,14 +70,14 @@ func NewPackage(s Settings) *Package {
 	}
 	p := &Package{builder: index.NewBuilder(s.Files)}
 	p.Expansions = expand.NewSet(p.builder, &p.report)
-	p.shared = contract.Package{Version: s.Version, Config: &api.RenderConfigSpec{}, Lock: s.Lock, Index: p.builder.Index(), Report: &p.report}
+	p.shared = contract.Package{Version: s.Version, Config: &api.RenderConfigSpec{}, Lock: s.Lock, Closed: s.Closed, Index: p.builder.Index(), Report: &p.report}
 	if s.Config != nil {
 		p.shared.Config, p.shared.Place = &s.Config.Spec, &s.Config.Origin
 	}
 	var findings []krm.Finding
-	p.shared.Identity, findings = identity.NewWorkloads(s.Config, p.shared.Index)
+	p.shared.Identity, findings = identity.NewWorkloads(profile.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
-	p.report.Add(lint.CheckConfig(s.Config)...)
+	p.report.Add(rules.CheckConfig(s.Config)...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {
 		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions, keep: p.shared.KeepCustomResources(), place: i}
@@ -182,20 +185,16 @@ func (p *Package) CollectObject(o *krm.Object) {
 		p.collectKind(o.Clone())
 	}
 	if e.Generated {
-		p.collected += p.Expansions.CollectSources(o, p.use)
+		p.collected += p.Expansions.CollectSources(o, func(apiVersion, name string) (read, expands, cluster bool) {
+			kind, read := p.shared.Kinds.Find(apiVersion, name)
+			return read, read && kind.Use.Resource(), read && kind.Cluster
+		})
 		for i := range p.rows {
 			if rendered := p.rows[i].steps.Rendered; rendered != nil && rendered(o) {
 				p.collected++
 			}
 		}
 	}
-}
-
-// use reports whether a function reads a kind, whether it expands, and whether it is in
-// no namespace.
-func (p *Package) use(apiVersion, name string) (read, expands, cluster bool) {
-	kind, read := p.shared.Kinds.Find(apiVersion, name)
-	return read, read && kind.Use.Resource(), read && kind.Cluster
 }
 
 // collectKind gives an object to the function that reads its kind.

@@ -3,6 +3,7 @@ package functions
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
@@ -47,6 +48,24 @@ func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID
 		read(map[Place]index.ID{{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}: id}, func(_ index.ID, o *krm.Object) { found = o.Clone() })
 		return found
 	}
+}
+
+// Undo takes out of an object what a function put in during an earlier render; see
+// contract.Function.
+func (p *Package) Undo(o *krm.Object) (was bool, original []byte, unended bool, err error) {
+	for i := range p.rows {
+		if undo := p.rows[i].Undo; undo != nil && !was && err == nil {
+			was, original, unended, err = undo(o)
+		}
+	}
+	return was, original, unended, err
+}
+
+// FromInput reports whether an object was rendered for a custom resource that is not
+// expanded: "AgentCard/weather".
+func (p *Package) FromInput(rendered string) bool {
+	kind, _, _ := strings.Cut(rendered, "/")
+	return p.shared.Kinds.Input(kind)
 }
 
 // Expands gives the function that expands an object of a kind.

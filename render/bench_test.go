@@ -125,7 +125,7 @@ func folder(b *testing.B, n int) (in string, size int) {
 func toFolder(b *testing.B, in, out, memoryFile string) {
 	b.Helper()
 	memory := source.OpenMemory(memoryFile, out)
-	src, _, err := source.Tree(in, "")
+	src, _, err := source.Tree(in, "", nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -44,18 +44,12 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 // asIs reports whether a file passes untouched: it is not a manifest, holds text
 // for another tool, or the configuration leaves it alone.
 func (e *engine) asIs(f *File) bool {
-	if f.AsIs || !IsManifest(f.Path) {
-		return true
-	}
-	if e.opt.Config == nil {
-		return false
-	}
-	for _, glob := range e.opt.Config.Spec.Exclude {
-		if matchGlob(glob, f.Path) {
-			return true
-		}
-	}
-	return false
+	return f.AsIs || !IsManifest(f.Path) || e.opt.Excludes(f.Path)
+}
+
+// Excludes reports whether spec.exclude of the configuration matches a file.
+func (opt *Options) Excludes(file string) bool {
+	return opt.Config != nil && slices.ContainsFunc(opt.Config.Spec.Exclude, func(glob string) bool { return matchGlob(glob, file) })
 }
 
 // matchGlob matches a path with path.Match; "**" matches any number of folders.

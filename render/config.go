@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -16,16 +17,17 @@ const ConfigFile = "armature.yaml"
 // ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
 // object, are errors.
 func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
-	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig")
+	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig", "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")
 	if found == nil {
 		return nil, findings
 	}
-	return decodeConfig(found)
+	config := &api.RenderConfig{Origin: contract.OriginOf(found)}
+	return config, found.Decode("config/field", config)
 }
 
 // only reads the one object of a file. thing is what it is called, kind what it
-// should be.
-func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Finding) {
+// should be, remedy what to do where it is another.
+func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []krm.Finding) {
 	finding := func(line int, message, hint string) []krm.Finding {
 		return []krm.Finding{{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file, Line: line}}}
 	}
@@ -37,7 +39,7 @@ func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Findi
 		isObject, err := o.Read(data, d, false, krm.Origin{File: file, Line: line + bytes.Count(data[d.Lead:d.Start], []byte{'\n'})})
 		line += bytes.Count(data[d.Lead:d.End], []byte{'\n'})
 		if syntax := (*krm.SyntaxError)(nil); errors.As(err, &syntax) {
-			return nil, finding(syntax.Line, syntax.Message, syntaxHint(data[d.Start:d.End]))
+			return nil, finding(syntax.Line, syntax.Message, cmp.Or(syntax.Hint, syntaxHint(data[d.Start:d.End])))
 		}
 		switch {
 		case !isObject && !o.Root().Exists():
@@ -54,14 +56,8 @@ func only(data []byte, file, rule, thing, kind string) (*krm.Object, []krm.Findi
 	if found == nil {
 		return nil, finding(1, "the "+thing+" is empty", "remove the file, or "+start)
 	}
-	return found, nil
-}
-
-func decodeConfig(o *krm.Object) (*api.RenderConfig, []krm.Finding) {
-	if o.APIVersion != api.RenderV1alpha1 || o.Kind != "RenderConfig" {
-		return nil, []krm.Finding{o.Finding(krm.Error, "config/invalid", o.Get("kind"),
-			fmt.Sprintf("%s %s is not a configuration", o.APIVersion, o.Kind), "write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")}
+	if found.APIVersion != api.RenderV1alpha1 || found.Kind != kind {
+		return nil, []krm.Finding{found.Finding(krm.Error, rule, found.Get("kind"), fmt.Sprintf("%s %s is not a %s", found.APIVersion, found.Kind, thing), remedy)}
 	}
-	config := &api.RenderConfig{Origin: contract.OriginOf(o)}
-	return config, o.Decode("config/field", config)
+	return found, nil
 }

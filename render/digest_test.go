@@ -45,7 +45,7 @@ func examples(t *testing.T) (packages []render.Source) {
 		if !e.IsDir() {
 			continue
 		}
-		src, findings, err := source.Tree(filepath.Join(root, e.Name()), "")
+		src, findings, err := source.Tree(filepath.Join(root, e.Name()), "", nil)
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(e.Name(), findings, err)
 		}

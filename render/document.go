@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -11,8 +12,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // appendFile renders the text of one file. lists are those that the first pass took
@@ -223,13 +224,13 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		if drop {
 			return nil, dropped
 		}
-		if !known && !strings.HasPrefix(rendered.Text(), "AgentCard/") {
+		if !known && !w.pkg.FromInput(rendered.Text()) {
 			w.findings = append(w.findings, o.Finding(krm.Warning, "package/orphan", rendered,
 				"rendered for a workload that the package does not have", "delete it, or render it together with its workload"))
 		}
 	}
 	u := &w.unit
-	if krm.Changed(o) || inject.Injected(o) {
+	if krm.Changed(o) || o.Get("metadata", "annotations", keys.Injected).Exists() {
 		if o, err = w.uninject(o); err != nil {
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", record(&w.object, err), err.Error(), ""))
 			return nil, kept
@@ -336,7 +337,7 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 	if why := o.Frozen(); why != "" {
 		return nil, errors.New(why)
 	}
-	for i, undo := range [...]undo{krm.Revert, inject.Uninject} {
+	for i, undo := range [...]undo{krm.Revert, w.pkg.Undo} {
 		text, was, err := undone(w.text[i][:0], o, undo)
 		if err != nil {
 			return nil, err
@@ -372,7 +373,7 @@ func record(o *krm.Object, err error) krm.Node {
 	return annotations.Get(keys.Injected)
 }
 
-// undo is krm.Revert, inject.Uninject, or one of their shape.
+// undo takes out of an object what an earlier render did to it.
 type undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
 
 // undone appends an object's text without what an earlier render did to it.
@@ -392,7 +393,7 @@ func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err er
 	// The original holds only as long as nobody has edited what it became.
 	var author krm.Object
 	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(), o.Origin); err != nil || !isObject {
-		return nil, true, errors.Join(errors.New("the original kept in the record is not an object"), err)
+		return nil, true, multi.Errors(errors.New("the original kept in the record is not an object"), err)
 	}
 	if o.IsInline() {
 		author.Inline()
@@ -415,7 +416,7 @@ func SyntaxFinding(err error, text []byte) krm.Finding {
 	f := krm.Finding{Rule: SyntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
 	var at *krm.SyntaxError
 	if errors.As(err, &at) {
-		f.File, f.Line, f.Message = at.File, at.Line, at.Message
+		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
 	}
 	return f
 }
@@ -481,15 +482,20 @@ func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
 			first, unended = false, bytes.Contains(line, []byte(unendedMark))
 			continue
 		}
-		if rest, ok := bytes.CutPrefix(line, []byte(ConsumedLine)); ok {
-			line = rest
-		} else if rest, ok := bytes.CutPrefix(line, []byte(ConsumedLine[:2])); ok {
-			line = rest
-		}
+		line, _ = uncomment(line)
 		source = append(source, line...)
 	}
 	if unended {
 		source = trimEnd(source)
 	}
 	return source, true
+}
+
+// uncomment gives a line of a consumed custom resource as its author wrote it, and other
+// lines as they are.
+func uncomment(line []byte) (written []byte, consumed bool) {
+	if written, consumed = bytes.CutPrefix(line, []byte(ConsumedLine)); consumed {
+		return written, true
+	}
+	return bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
 }

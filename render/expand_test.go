@@ -132,6 +132,30 @@ func TestExpansionUninjected(t *testing.T) {
 	}
 }
 
+// TestExpansionOfEmptyAnnotations gives an item of a host its empty annotations
+// back, which are on a line of their own.
+func TestExpansionOfEmptyAnnotations(t *testing.T) {
+	resource := strings.Replace(agentResource, "metadata:\n", "metadata:\n  annotations:\n    {}\n", 1)
+	list, err := host.ReadList(resourceList(resource))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered, findings, _, err := list.Render(render.Options{})
+	if err != nil || krm.Failed(findings) {
+		t.Fatal(err, findings)
+	}
+	if list, err = host.ReadList(rendered); err != nil {
+		t.Fatal(err)
+	}
+	data, findings, _, err := list.Run(render.Options{}, render.Uninject)
+	if err != nil || krm.Failed(findings) {
+		t.Fatal(err, findings)
+	}
+	if !strings.Contains(string(data), strings.ReplaceAll("\nmetadata:\n  annotations:\n    {}\n", "\n", "\n  ")) || strings.Contains(string(data), "armature.dev/") {
+		t.Errorf("got:\n%s\nfrom:\n%s", data, rendered)
+	}
+}
+
 // values are items without the order of their fields, which hosts sort.
 func values(t *testing.T, items []string) (all []any) {
 	t.Helper()

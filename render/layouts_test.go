@@ -193,3 +193,49 @@ func TestJSONRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyOnTheNextLine adds to empty collections as Helm's nindent writes them,
+// and leaves every other line as it is.
+func TestEmptyOnTheNextLine(t *testing.T) {
+	const text = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name:   a
+  annotations:
+    {}
+  labels: {kagenti.io/inject: enabled}
+spec:
+  template:
+    metadata:
+      annotations:
+
+        {}
+    spec:
+      initContainers:
+        []
+      containers:
+        - {name: c, image: d}
+        - name: e
+          image:   "f" # odd
+          volumeMounts:
+            []
+      volumes:
+        null
+`
+	c := config(t, `{rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)
+	for _, text := range []string{text, strings.ReplaceAll(text, "\n", "\r\n"), "apiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n  "), "  ")} {
+		result, problem := checkRenderAs(t, "x.yaml", []byte(text), c)
+		if problem != "" || krm.Failed(result.Findings) || result.Stats.Workloads != 1 {
+			t.Fatalf("%s %v %+v\n%s", problem, result.Findings, result.Stats, text)
+		}
+		out := string(rendered(result, "x.yaml"))
+		for line := range strings.Lines(text) {
+			if word := strings.TrimSpace(line); word != "" && word != "{}" && word != "[]" && word != "null" && !strings.Contains(word, "{name: c,") && !strings.Contains(out, line) {
+				t.Errorf("the line %q is gone:\n%s", line, out)
+			}
+		}
+		if result.Stats.Rewritten > 0 {
+			t.Errorf("rewritten:\n%s", out)
+		}
+	}
+}

@@ -158,10 +158,7 @@ func restoreItems(text []byte, start int) list {
 			continue
 		}
 		if within {
-			if line, within = bytes.CutPrefix(line, []byte(ConsumedLine)); !within {
-				line, within = bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
-			}
-			if !within && unended {
+			if line, within = uncomment(line); !within && unended {
 				l.unended, unended = len(l.src), false
 			}
 		}
@@ -281,7 +278,11 @@ func (w *worker) localOnly(o *krm.Object) {
 	} else if note.Was != "" {
 		was = "emptied" + note.Was
 	}
-	lines := fmt.Sprintf("%s: '%s'\n%s: \"true\"\n", keys.Consumed, was, krm.LocalConfig)
+	quoted := "'" + was + "'"
+	if strings.Contains(was, "\n") {
+		quoted = strconv.Quote(was)
+	}
+	lines := fmt.Sprintf("%s: %s\n%s: \"true\"\n", keys.Consumed, quoted, krm.LocalConfig)
 	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
 	}

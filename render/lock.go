@@ -1,8 +1,6 @@
 package render
 
 import (
-	"fmt"
-
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
@@ -14,13 +12,9 @@ const LockFile = "armature.lock"
 // ReadLock reads an ImageLock. Unknown fields, and every other kind of object,
 // are errors. The render checks its entries.
 func ReadLock(data []byte, file string) (*api.ImageLock, []krm.Finding) {
-	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock")
+	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock", "run `armature pin` to write the lock")
 	if found == nil {
 		return nil, findings
-	}
-	if found.APIVersion != api.RenderV1alpha1 || found.Kind != "ImageLock" {
-		return nil, []krm.Finding{found.Finding(krm.Error, "pin-images/lock", found.Get("kind"),
-			fmt.Sprintf("%s %s is not a lock", found.APIVersion, found.Kind), "run `armature pin` to write the lock")}
 	}
 	lock := &api.ImageLock{Origin: contract.OriginOf(found)}
 	return lock, found.Decode("pin-images/field", lock)

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -19,7 +22,7 @@ func TestPortProtocols(t *testing.T) {
 		"{containerPort: 8080, protocol: UDP}":                                         "",
 		"{containerPort: 8081, protocol: UDP}, {containerPort: 3000}":                  `inject/target-port annotate kagenti.io/target-port: "3000"`,
 		"{containerPort: 8080, protocol: TCP}":                                         `inject/port-clash annotate kagenti.io/target-port: "8080" and kagenti.io/inbound-port: "8081"`,
-		"{containerPort: 9090}":                                                        "inject/port-clash move the application to another port: this one is built into the injected program",
+		"{containerPort: 9090}":                                                        "inject/port-clash move the application to another port, because this one is built into the injected program; or do without that program: annotate kagenti.io/envoy-proxy: disabled",
 	} {
 		src := render.Source{Files: []render.File{{Path: "web.yaml", Data: fmt.Appendf(nil, `apiVersion: apps/v1
 kind: Deployment
@@ -51,11 +54,20 @@ spec:
 }
 
 // TestPortRemedies follows the hints about ports until nothing is found any more:
-// they name annotations, and together they are enough.
+// they name annotations, and together they are enough, in every profile.
 func TestPortRemedies(t *testing.T) {
-	annotation := regexp.MustCompile(`kagenti\.io/[a-z-]+: "\d+"`)
+	for _, profile := range []string{profile.Kagenti, profile.Rossoctl, profile.Published, profile.AuthBridge} {
+		t.Run(profile, func(t *testing.T) { followPortRemedies(t, profile) })
+	}
+}
+
+func followPortRemedies(t *testing.T, profile string) {
+	annotation := regexp.MustCompile(`kagenti\.io/[a-z-]+: ("\d+"|disabled)`)
+	config := &api.RenderConfig{}
+	config.Spec.Profile = &profile
 	for _, ports := range [][]string{
 		{"8080"}, {"8080", "8081"}, {"8000"}, {"15123"}, {"15124"}, {"15123", "15124"}, {"8080", "15123", "15126"}, {"0x1F90"}, {"017620", "3000"},
+		{"9090"}, {"9901", "9090"}, {"15125"}, {"9091"}, {"8000", "9093", "9094"}, {"8000", "8082"}, {"8000", "8081"},
 	} {
 		var annotations []string
 		for round := 0; ; round++ {
@@ -63,6 +75,7 @@ func TestPortRemedies(t *testing.T) {
 kind: Deployment
 metadata:
   name: web
+  namespace: team1
   labels: {kagenti.io/inject: enabled}
   annotations: {%s}
 spec:
@@ -73,7 +86,7 @@ spec:
         image: web:v1
         ports: [{containerPort: %s}]
 `, strings.Join(annotations, ", "), strings.Join(ports, "}, {containerPort: "))}}}
-			result, err := render.Run(src, render.Options{})
+			result, err := render.Run(src, render.Options{Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,6 +100,9 @@ spec:
 					key, _, _ := strings.Cut(a, ":")
 					annotations = append(slices.DeleteFunc(annotations, func(b string) bool { return strings.HasPrefix(b, key+":") }), a)
 				}
+			}
+			if found == 0 && krm.Failed(result.Findings) {
+				t.Fatalf("the ports %q with the annotations %q: %s", ports, annotations, result.Findings)
 			}
 			if found == 0 {
 				break

@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/tokenexchange"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -231,7 +231,7 @@ func child(m map[string]any, key string) map[string]any {
 
 // reference injects into decoded documents.
 func reference(documents []any, config *api.RenderConfig) (done []any, err error) {
-	base, _ := identity.Base(config)
+	base, _ := profile.All().Base(config)
 	classic := config != nil && config.Spec.Sidecars != nil && *config.Spec.Sidecars == "classic"
 	for _, d := range documents {
 		m, ok := d.(map[string]any)
@@ -302,10 +302,10 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 		if !ok {
 			return errors.New("a container that is not a mapping")
 		}
-		mounts := inject.AppendTraceMount(nil, &s)
-		if variable, file := tokenexchange.CloudFile(&s); variable != "" {
-			mounts = append(mounts, "- {name: armature-identity, mountPath: "+tokenexchange.MountPath+", readOnly: true}\n"+
-				"- {name: armature-shared, mountPath: "+tokenexchange.TokenPath+", readOnly: true}\n"...)
+		mounts := inject.AppendTraceMount(nil)
+		if variable, file := profile.CloudFile(&s); variable != "" {
+			mounts = append(mounts, "- {name: armature-identity, mountPath: "+profile.MountPath+", readOnly: true}\n"+
+				"- {name: armature-shared, mountPath: "+profile.TokenPath+", readOnly: true}\n"...)
 			if err := join(c, "env", []byte("- {name: "+variable+", value: "+file+"}\n"), false); err != nil {
 				return err
 			}
@@ -326,20 +326,23 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 			child(podMetadata, "annotations")["kubectl.kubernetes.io/default-container"] = text(own[0].(map[string]any)["name"])
 		}
 	}
-	names := identity.Components()
-	for _, name := range slices.Backward(names[:]) {
-		if !s.Component(name).Enabled {
+	for i, x := range slices.Backward(s.Profile.Sidecars) {
+		if !s.Components[i].Enabled {
 			continue
 		}
 		list := "initContainers"
-		if classic && name != identity.ProxyInit {
+		if classic && !x.Ends {
 			list = "containers"
 		}
-		if err := join(spec, list, inject.AppendContainer(nil, &s, name, !classic), !classic || list == "containers"); err != nil {
+		if err := join(spec, list, inject.AppendContainer(nil, &s, &x, !classic), !classic || list == "containers"); err != nil {
 			return err
 		}
 	}
-	return join(spec, "volumes", inject.AppendVolumes(nil, &s), false)
+	if text(spec["serviceAccountName"]) == "" && s.SPIFFE.Enabled && s.Kind != "Pod" {
+		spec["serviceAccountName"] = s.Name
+	}
+	items, _ := profile.AppendVolumes(nil, &s)
+	return join(spec, "volumes", items, false)
 }
 
 func text(v any) string {

@@ -34,6 +34,9 @@ type File struct {
 // Source is what is rendered.
 type Source struct {
 	Files []File
+	// Folder is the folder that the files are in, absolute and without links; ""
+	// where there is none, as for a stream.
+	Folder string
 	// Read gives the content of a file without Data. It may use buf.
 	Read func(file string, buf []byte) ([]byte, error)
 }
@@ -58,6 +61,8 @@ type Options struct {
 	Config *api.RenderConfig
 	// Lock is the ImageLock beside the package, nil for none.
 	Lock *api.ImageLock
+	// Closed makes it an error that the workload of a resource is not in the package.
+	Closed bool
 	// Functions are the names of the functions to run; nil is all of them.
 	Functions []string
 	// Version is recorded in what is rendered; "" is this build's.
@@ -167,7 +172,7 @@ func Uninject(src Source, opt Options, sink Sink) ([]krm.Finding, Stats, error) 
 }
 
 func newEngine(src Source, opt Options, sink Sink) (*engine, error) {
-	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Files: len(src.Files), Functions: opt.table})
+	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config, Lock: opt.Lock, Closed: opt.Closed, Files: len(src.Files), Functions: opt.table})
 	rows, err := pkg.Rows(opt.Functions)
 	if err != nil {
 		return nil, err

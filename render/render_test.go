@@ -190,7 +190,7 @@ func (c *testCase) write(name string, data []byte) {
 }
 
 func (c *testCase) read() map[string]string {
-	src, _, err := source.Tree(c.root, "")
+	src, _, err := source.Tree(c.root, "", nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func (c *testCase) replace(files map[string]string) {
 
 // render gives the rendered files, nil where an error keeps them back.
 func (c *testCase) render(opt render.Options, silent bool) map[string]string {
-	src, findings, err := source.Tree(c.root, "")
+	src, findings, err := source.Tree(c.root, "", nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func (c *testCase) repeat(output map[string]string) {
 }
 
 func (c *testCase) uninject() map[string]string {
-	src, _, err := source.Tree(c.root, "")
+	src, _, err := source.Tree(c.root, "", nil)
 	if err != nil {
 		c.Fatal(err)
 	}

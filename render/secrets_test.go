@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/lint"
@@ -56,7 +56,11 @@ func leaves(t *testing.T, kind reflect.Type, text string, visit func(path string
 				x := reflect.New(v.Type().Elem()).Elem()
 				if set = fill(x, where); set && v.Type().Key().Kind() == reflect.String {
 					v.Set(reflect.MakeMap(v.Type()))
-					v.SetMapIndex(reflect.ValueOf("key").Convert(v.Type().Key()), x)
+					key := "key"
+					if v.Type().Elem() == reflect.TypeFor[*api.ComponentSpec]() {
+						key = profile.AuthProxy
+					}
+					v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), x)
 				}
 			case reflect.String:
 				if v.Type() == reflect.TypeFor[json.Number]() || v.Type() == reflect.TypeFor[api.Number]() {
@@ -122,7 +126,7 @@ stringData: {password: ` + secretMarker + `}
 		return fmt.Sprintf(workload, "", `"web:v1"`) + string(text) + "\n"
 	}
 	target := api.TargetRef{Kind: "Deployment", Name: "web"}
-	profile := "authbridge"
+	authBridge := profile.AuthBridge
 	for _, value := range secretValues {
 		leaves(t, reflect.TypeFor[api.TokenExchangeSpec](), value, func(path string, spec any) {
 			if x := spec.(*api.TokenExchangeSpec); !strings.HasPrefix(path, ".targetRef") {
@@ -145,12 +149,12 @@ stringData: {password: ` + secretMarker + `}
 		leaves(t, reflect.TypeFor[api.AgentRuntimeSpec](), value, func(path string, spec any) {
 			if x := spec.(*api.AgentRuntimeSpec); !strings.HasPrefix(path, ".targetRef") {
 				x.TargetRef = target
-				c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &profile}}
+				c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &authBridge}}
 				check(t, "AgentRuntime "+path, c, resource("agent.rossoctl.dev/v1alpha1", "AgentRuntime", x))
 			}
 		})
 		leaves(t, reflect.TypeFor[api.AuthBridgeSpec](), value, func(path string, spec any) {
-			c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &profile, AuthBridge: spec.(*api.AuthBridgeSpec)}}
+			c := &api.RenderConfig{Spec: api.RenderConfigSpec{Profile: &authBridge, AuthBridge: spec.(*api.AuthBridgeSpec)}}
 			check(t, "RenderConfig .authbridge"+path, c, fmt.Sprintf(workload, "", `"web:v1"`))
 		})
 		leaves(t, reflect.TypeFor[api.RenderConfigSpec](), value, func(path string, spec any) {
@@ -161,7 +165,7 @@ stringData: {password: ` + secretMarker + `}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range identity.AnnotationNames() {
+		for _, name := range profile.All().AnnotationNames() {
 			check(t, name, nil, fmt.Sprintf(workload, `"kagenti.io/`+name+`": `+string(quoted), `"web:v1"`))
 		}
 		check(t, "image", nil, fmt.Sprintf(workload, "", quoted))

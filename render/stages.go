@@ -114,8 +114,8 @@ type Versions struct {
 	Line      int    // of the author's, 0 where a function made the object
 }
 
-// refOf gives the name of an object, by its first lines where they are certain.
-func refOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
+// RefOf gives the name of an object, by its first lines where they are certain.
+func RefOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
 	if head, ok := krm.ReadHead(text[d.Start:d.End]); ok && !item && head.Name != "" && head.Kind != "" {
 		return krm.Ref{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Namespace, Name: head.Name}, true
 	}
@@ -130,7 +130,7 @@ func refOf(text []byte, d krm.Document, item bool) (krm.Ref, bool) {
 // starts on; listed says that one is an item of a list.
 func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, ref krm.Ref)) {
 	EachDocument(data, func(d krm.Document, item bool, line int) {
-		if ref, ok := refOf(data, d, item); ok {
+		if ref, ok := RefOf(data, d, item); ok {
 			visit(d, item, line, ref)
 		}
 	})
@@ -182,6 +182,12 @@ func appendItem(path []byte, item krm.Node, index int) []byte {
 		name = strconv.Itoa(index)
 	}
 	return append(append(append(path, '['), name...), ']')
+}
+
+// Inside reports whether a field, by its path, is another one, or below it. All are below "".
+func Inside(field, of string) bool {
+	rest, ok := strings.CutPrefix(field, of)
+	return of == "" || ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // EachField visits all values, scalars and collections, with their field paths, in

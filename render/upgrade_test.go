@@ -26,7 +26,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	options := render.Options{Config: config}
 	tree := func(folder string) render.Source {
-		src, findings, err := source.Tree(filepath.Join("testdata/upgrade", folder), "")
+		src, findings, err := source.Tree(filepath.Join("testdata/upgrade", folder), "", nil)
 		if err != nil || krm.Failed(findings) {
 			t.Fatal(err, findings)
 		}
@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	found, _, err := verify.Run(tree("rendered"), options)
-	if err != nil || len(found) != 2 || !krm.Failed(found) || !strings.Contains(found[0].Hint, "render again") {
+	if err != nil || len(found) != 4 || !krm.Failed(found) || !strings.Contains(found[1].Hint, "render again") {
 		t.Errorf("verify of what an earlier release rendered: %v, %v", err, found)
 	}
 }

@@ -13,8 +13,14 @@ const StepLockFile = "steps/armature.lock"
 //go:embed modes steps crds install
 var Files embed.FS
 
-// StepLock is the ImageLock of the images that the shipped steps name; nil where this
-// build is none of a release, and has none.
+// Wiring holds what `armature init` writes: armature.yaml, and a folder for
+// each host.
+//
+//go:embed wiring
+var Wiring embed.FS
+
+// StepLock is the ImageLock of the images that the shipped steps name; nil in a build
+// that is not of a release.
 func StepLock() []byte {
 	lock, err := Files.ReadFile(StepLockFile)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package api holds AgentBuild, the order for one container image built from
-// one Git revision (source 000, "AgentBuild CRD").
+// Package api holds AgentBuild, which describes one container image built from one Git
+// revision (source 000, "AgentBuild CRD").
 //
 // Published manifests of the kagenti operator are valid here unchanged. Fields
 // that the operator never had say so in their comment.
@@ -35,7 +35,7 @@ type AgentBuild struct {
 	Status AgentBuildStatus `json:"status,omitempty"`
 }
 
-// AgentBuildList is what a list request answers.
+// AgentBuildList is a list of them.
 //
 // +kubebuilder:object:root=true
 type AgentBuildList struct {
@@ -52,73 +52,73 @@ type AgentBuildSpec struct {
 	// Source names the Git revision to build.
 	Source SourceSpec `json:"source"`
 
-	// Pipeline adjusts or replaces the steps of the mode's template. Omitted,
-	// the template runs as it is.
+	// Pipeline adjusts or replaces the steps of the mode's template. If omitted, the
+	// template runs unchanged.
 	// +optional
 	Pipeline *PipelineSpec `json:"pipeline,omitempty"`
 
-	// BuildArgs are handed to the image build as NAME=VALUE (parameter
-	// build-args). Omitted, there are none.
+	// BuildArgs are passed to the image build as NAME=VALUE (parameter build-args).
+	// Default: none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
 	BuildArgs []Parameter `json:"buildArgs,omitempty"`
 
-	// Secrets are files for the Dockerfile's RUN --mount=type=secret,id=ID: they
-	// are in no argument, environment or layer. Omitted, there are none.
-	// (Armature)
+	// Secrets are files for the Dockerfile's RUN --mount=type=secret,id=ID. They are in
+	// no argument, environment variable or layer. Default: none. (Armature)
 	// +optional
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=32
 	Secrets []BuildSecret `json:"secrets,omitempty"`
 
-	// Network none leaves what the Dockerfile runs without a network; base images
-	// are still pulled. Omitted, it has the pod's. (Armature)
+	// Network set to none leaves the Dockerfile's programs without a network; base
+	// images are still pulled. If omitted, they have the pod's network. (Armature)
 	// +optional
 	// +kubebuilder:validation:Enum=none
 	Network string `json:"network,omitempty"`
 
-	// Cache keeps layers for the next build, where BuildKit or buildpacks build. Omitted,
-	// a build keeps those of all stages beside its image; one whose buildOutput has
-	// imageRepoCredentials keeps those of the image, and one of a mode that attests
-	// none. (Armature)
+	// Cache keeps layers for the next build, with BuildKit and buildpacks. If omitted, a
+	// build keeps the layers of all stages beside its image, or those of the image if
+	// its buildOutput has imageRepoCredentials, or none in a mode that attests.
+	// (Armature)
 	// +optional
 	Cache *BuildCache `json:"cache,omitempty"`
 
-	// BuildOutput names the image to push. Omitted, the pipeline must be given
-	// its parameter "image" in pipeline.parameters.
+	// BuildOutput is the image to push. If omitted, set the parameter "image" in
+	// pipeline.parameters.
 	// +optional
 	BuildOutput *BuildOutput `json:"buildOutput,omitempty"`
 
-	// CleanupAfterBuild deletes the PipelineRun of a build that succeeded, with
-	// its pods and volumes, once the result is in status; retention limits
-	// say how many stay. Default true. Failed runs are never deleted by it.
+	// CleanupAfterBuild deletes the PipelineRun of a build that succeeded, with its pods
+	// and volumes, once the result is in status; retention says how many are kept. It
+	// never deletes failed runs. Default true.
 	// +optional
 	// +kubebuilder:default=true
 	CleanupAfterBuild *bool `json:"cleanupAfterBuild,omitempty"`
 
-	// Mode picks the template ConfigMap pipeline-template-<mode>. Shipped: dev,
-	// buildpack-dev, dev-local, dev-external, preprod, prod, custom; any other
-	// name picks a template of your own. Default dev.
+	// Mode selects the template ConfigMap pipeline-template-<mode>. Shipped: dev,
+	// buildpack-dev, dev-local, dev-external, preprod, prod, custom; any other name
+	// selects your own template. Default dev.
 	// +optional
 	// +kubebuilder:default=dev
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the end of a ConfigMap name, such as dev or enterprise: use lower-case letters, digits and '-'"
 	Mode string `json:"mode,omitempty"`
 
-	// Builder builds the image, where the mode offers a choice: buildkit, kaniko
-	// and buildah take a Dockerfile, buildpacks takes none. Omitted, that of a
-	// step which pipeline.steps adjusts, then the one whose step alone has a parameter
-	// of pipeline.parameters, then the template's: buildkit in shipped modes. (Armature)
+	// Builder builds the image, if the mode offers a choice: buildkit, kaniko and
+	// buildah use a Dockerfile, buildpacks does not. If omitted, the first that applies
+	// is used: the builder of a step that pipeline.steps adjusts, the one whose step
+	// alone has a parameter of pipeline.parameters, the template's, which is buildkit in
+	// shipped modes. (Armature)
 	// +optional
 	// +kubebuilder:validation:Enum=buildkit;kaniko;buildah;buildpacks
 	Builder string `json:"builder,omitempty"`
 
-	// Platforms that the image is for, such as linux/arm64. Each is built by a task of
-	// its own; several are pushed as one index. Only buildkit can. Omitted, the image
-	// is for the platform of the node that builds it. (Armature)
+	// Platforms of the image, such as linux/arm64. Each is built by its own task;
+	// several are pushed as one index. Only buildkit supports this. If omitted, the
+	// image is for the platform of the node that builds it. (Armature)
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -127,57 +127,54 @@ type AgentBuildSpec struct {
 	Platforms []string `json:"platforms,omitempty"`
 
 	// PlatformNodes says where each platform is built: Native, on nodes of its
-	// architecture; Any, on the build's other nodes, which is enough for a Dockerfile
-	// that cross-compiles, and needs emulation for one that runs programs of the
-	// platform. Omitted, Native. (Armature)
+	// architecture; Any, on the same nodes as the rest of the build, which suffices for
+	// a Dockerfile that cross-compiles and needs emulation for one that runs programs of
+	// the platform. Default Native. (Armature)
 	// +optional
 	// +kubebuilder:validation:Enum=Native;Any
 	PlatformNodes PlatformNodes `json:"platformNodes,omitempty"`
 
-	// Labels are added to the PipelineRun. Omitted, none are added.
+	// Labels are added to the PipelineRun. Default: none.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Annotations are added to the PipelineRun. Omitted, none are added.
+	// Annotations are added to the PipelineRun. Default: none.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// Timeout bounds the whole run, such as 45m. Omitted, the template's
-	// pipeline-timeout holds, then the controller's default. (Armature)
+	// Timeout of the whole run, such as 45m. Default: the template's pipeline-timeout,
+	// otherwise the controller's. (Armature)
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a positive duration such as 45m; leave it out for the template's timeout"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Priority among the builds of this namespace that wait for a place, where the
-	// controller limits how many run at once: higher goes first, then the older build.
-	// Default 0. (Armature)
+	// Priority among the waiting builds of this namespace, if the controller limits how
+	// many run at once: higher goes first, then the older build. Default 0. (Armature)
 	// +optional
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	Priority int32 `json:"priority,omitempty"`
 
-	// Retries says how often a failed run is tried again, and after which
-	// failures. Omitted, it is not.
-	// (Armature)
+	// Retries says how often a failed run is retried, and after which failures. Default:
+	// no retries. (Armature)
 	// +optional
 	Retries *Retries `json:"retries,omitempty"`
 
-	// Retention bounds the finished runs that are kept. Omitted, succeeded runs
-	// go by cleanupAfterBuild and failed ones stay. (Armature)
+	// Retention limits the finished runs that are kept. If omitted, cleanupAfterBuild
+	// decides about succeeded runs, and failed ones are kept. (Armature)
 	// +optional
 	Retention *Retention `json:"retention,omitempty"`
 
-	// OnChange says what a change of the spec does to a run under way: Queue
-	// lets it finish and then builds the change, Cancel stops it first, Ignore
-	// lets it finish and builds nothing. Default Queue. (Armature)
+	// OnChange decides what happens if the spec changes during a run: Queue lets the run
+	// finish and then builds the change, Cancel stops the run first, Ignore lets it
+	// finish and builds nothing. Default Queue. (Armature)
 	// +optional
 	// +kubebuilder:default=Queue
 	// +kubebuilder:validation:Enum=Queue;Cancel;Ignore
 	OnChange ChangePolicy `json:"onChange,omitempty"`
 
-	// OnTemplateChange says whether a change of the template or of a step
-	// builds again: Rebuild does, as OnChange says; Ignore does not. Default
-	// Rebuild. (Armature)
+	// OnTemplateChange decides what happens if the template or a step changes: Rebuild
+	// builds again, according to OnChange; Ignore does not. Default Rebuild. (Armature)
 	// +optional
 	// +kubebuilder:default=Rebuild
 	// +kubebuilder:validation:Enum=Rebuild;Ignore
@@ -188,52 +185,52 @@ type AgentBuildSpec struct {
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
 
-	// ServiceAccountName runs the build's pods. Omitted, the controller's
-	// default. (Armature)
+	// ServiceAccountName of the build's pods. Default: the controller's setting.
+	// (Armature)
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// Pod settings of the build's pods. Omitted, the steps' own hold.
+	// Pod has settings of the build's pods. If omitted, those of the steps apply.
 	// (Armature)
 	// +optional
 	Pod *PodSettings `json:"pod,omitempty"`
 
-	// Workspace is the volume that the steps share. Omitted, 1Gi of the default
-	// storage class, for this run only. (Armature)
+	// Workspace is the volume that the steps share. Default: 1Gi of the default storage
+	// class, for one run. (Armature)
 	// +optional
 	Workspace *Workspace `json:"workspace,omitempty"`
 }
 
 // PipelineSpec adjusts or replaces what the template runs.
 type PipelineSpec struct {
-	// Namespace is where the template and step ConfigMaps are looked up first;
-	// then the controller's namespace, then the build's. Omitted, the
-	// controller's namespace comes first.
+	// Namespace is where the template and step ConfigMaps are looked up first; then the
+	// controller's namespace, then the build's. If omitted, the controller's namespace
+	// comes first. In any other namespace, a ConfigMap counts only if it has the label
+	// share.armature.dev/NAMESPACE with the value "true" for the build's namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 
-	// Steps adjust the template's steps by name. When any of them names a
-	// configMap, the list is the whole pipeline, in this order; a step of the
-	// template with the same name still supplies its defaults. Omitted, the
-	// template's steps run.
+	// Steps adjust the template's steps by name. If any of them names a configMap, the
+	// list is the whole pipeline, in this order; a step of the template with the same
+	// name still supplies its defaults. If omitted, the template's steps run.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Steps []Step `json:"steps,omitempty"`
 
-	// Parameters are given to every step that declares them and win over the
-	// template's. Omitted, none are given.
+	// Parameters are passed to every step that declares them and override the
+	// template's. Default: none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
 	Parameters []Parameter `json:"parameters,omitempty"`
 
-	// Workspaces bind the steps' further workspaces by name. Omitted, only
-	// source, git-credentials and registry-credentials are bound. (Armature)
+	// Workspaces bind further workspaces of the steps by name. If omitted, only source,
+	// git-credentials and registry-credentials are bound. (Armature)
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -248,33 +245,31 @@ type Step struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be a DNS label such as unit-tests: use lower-case letters, digits and '-'"
 	Name string `json:"name"`
 
-	// ConfigMap holds the step's task-spec.yaml. Omitted, the template's step
-	// of this name is adjusted.
+	// ConfigMap with the step's task-spec.yaml. If omitted, the template's step with
+	// this name is adjusted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ConfigMap string `json:"configMap,omitempty"`
 
-	// Enabled false leaves the step out. Omitted, the template's choice, then
-	// true.
+	// Enabled set to false leaves the step out. Default: the template's setting,
+	// otherwise true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Parameters are given to this step alone and win over all others. Omitted,
-	// none are given.
+	// Parameters are passed only to this step and override all others. Default: none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Parameters []Parameter `json:"parameters,omitempty"`
 
-	// RequiredParameters must have a value from the build or the template.
-	// Omitted, the template's.
+	// RequiredParameters must have a value from the build or the template. Default: the
+	// template's.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	RequiredParameters []string `json:"requiredParameters,omitempty"`
 
-	// WhenExpressions must all hold for the step to run. Omitted, the
-	// template's.
+	// WhenExpressions must all be true for the step to run. Default: the template's.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	WhenExpressions []WhenExpression `json:"whenExpressions,omitempty"`
@@ -298,7 +293,7 @@ type WhenExpression struct {
 	Values []string `json:"values"`
 }
 
-// Parameter is a named value: a string, or one of our typed forms.
+// Parameter is a named value: a string, an array or an object.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.value) ? 1 : 0) + (has(self.array) ? 1 : 0) + (has(self.object) ? 1 : 0) <= 1",message="has more than one of value, array and object: keep the one of the parameter's type"
 type Parameter struct {
@@ -307,9 +302,9 @@ type Parameter struct {
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name"`
 
-	// Value of a string parameter; it may refer to
-	// $(tasks.STEP.results.NAME). Omitted, the empty string, unless array or
-	// object is given. At most 32 KiB, as each text of array and object.
+	// Value of a string parameter; it may refer to $(tasks.STEP.results.NAME). Default:
+	// the empty string, unless array or object is set. It has at most 32 KiB, like each
+	// text of array and object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Value *string `json:"value,omitempty"`
@@ -327,12 +322,12 @@ type Parameter struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Object map[string]string `json:"object,omitempty"`
 
-	// Required is a note of the template's author; a build's own parameters
-	// ignore it. Omitted, false.
+	// Required is a note of the template's author; a build's own parameters ignore it.
+	// Default false.
 	// +optional
 	Required *bool `json:"required,omitempty"`
 
-	// Description helps people. Omitted, there is none.
+	// Description for people.
 	// +optional
 	Description string `json:"description,omitempty"`
 }
@@ -350,31 +345,29 @@ type BuildOutput struct {
 	// +kubebuilder:validation:MaxLength=128
 	ImageTag string `json:"imageTag"`
 
-	// ImageRegistry is the registry's host, with a port or a path where it has
-	// one.
+	// ImageRegistry is the registry's host, with its port or path if it has one.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	ImageRegistry string `json:"imageRegistry"`
 
 	// ImageRepoCredentials names a kubernetes.io/dockerconfigjson Secret in this
-	// namespace. Omitted, the image is pushed without credentials.
+	// namespace. If omitted, the image is pushed without credentials.
 	// +optional
 	ImageRepoCredentials *corev1.LocalObjectReference `json:"imageRepoCredentials,omitempty"`
 
-	// Labels are put on the image (parameter image-labels). Omitted, none are.
-	// (Armature)
+	// Labels of the image (parameter image-labels). Default: none. (Armature)
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Annotations are put on the image's manifest (parameter
-	// image-annotations). Omitted, none are. (Armature)
+	// Annotations of the image's manifest (parameter image-annotations). Default: none.
+	// (Armature)
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // BuildSecret is one key of a Secret, for the Dockerfile.
 type BuildSecret struct {
-	// ID that the Dockerfile names it by.
+	// ID by which the Dockerfile names it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-][A-Za-z0-9._-]*$')",message="must be letters, digits, '-', '_' and '.', not '.' first, such as npm-token"
@@ -386,7 +379,7 @@ type BuildSecret struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Key of the Secret. Omitted, the id.
+	// Key of the Secret. Default: the id.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key,omitempty"`
@@ -394,11 +387,11 @@ type BuildSecret struct {
 
 // BuildCache is a cache in a registry.
 type BuildCache struct {
-	// Registry is the image that holds the cache, such as
-	// registry.example.com/team/weather-cache. Whoever can write to it decides
-	// what is built, so that no two builds should share it unless they trust each
-	// other. The login is that of the workspace pull-credentials. Omitted, the tag
-	// NAMESPACE.NAME-cache, of this build, beside its image.
+	// Registry is the image with the cache, such as
+	// registry.example.com/team/weather-cache. Whoever can write to it decides what is
+	// built, so two builds should share it only if they trust each other. The login is
+	// that of the workspace pull-credentials. Default: the tag NAMESPACE.NAME-cache of
+	// this build beside its image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/-]*$') && self.contains('/')",message="must be a repository with its registry, such as registry.example.com/team/weather-cache"
@@ -412,41 +405,40 @@ type BuildCache struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// PodSettings shape the build's pods.
+// PodSettings are settings of the build's pods.
 type PodSettings struct {
-	// NodeSelector restricts the nodes. Omitted, any node.
+	// NodeSelector restricts the nodes. Default: any node.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Tolerations let the pods run on tainted nodes. Omitted, none.
+	// Tolerations let the pods run on tainted nodes. Default: none.
 	// +optional
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// Resources of the task that builds the image (the one with the result
-	// IMAGE_DIGEST); of every task where none has it. Omitted, the steps' own.
+	// IMAGE_DIGEST), or of every task if none has it. Default: those of the steps.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// SecurityContext of the pods. Omitted, the steps' own contexts hold.
+	// SecurityContext of the pods. Default: those of the steps.
 	// +optional
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
 
-	// AutomountServiceAccountToken mounts the ServiceAccount's token into all of
-	// the build's pods, for steps of your own that call the Kubernetes API. What a
-	// Dockerfile or a test runs can read it then. Default false.
+	// AutomountServiceAccountToken mounts the ServiceAccount's token into all of the
+	// build's pods, for steps of your own that call the Kubernetes API. A Dockerfile or
+	// a test can then read it. Default false.
 	// +optional
 	AutomountServiceAccountToken bool `json:"automountServiceAccountToken,omitempty"`
 }
 
 // Workspace is the volume that the steps share.
 type Workspace struct {
-	// Size of the volume, and the limit of a source that a task has of its own.
-	// Default 1Gi.
+	// Size of the volume, and the limit of a task's own copy of the source. Default 1Gi.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
 
-	// StorageClassName of the volume. Omitted, the cluster's default class.
+	// StorageClassName of the volume. Default: the cluster's default class.
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`
 
@@ -455,8 +447,8 @@ type Workspace struct {
 	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteMany;ReadWriteOncePod
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
 
-	// Keep shares one volume among all runs of this build, so that caches
-	// survive. Default false: each run has its own.
+	// Keep uses one volume for all runs of this build, so that caches survive. Default
+	// false: each run has its own.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 }
@@ -482,7 +474,7 @@ type WorkspaceBinding struct {
 	// +optional
 	PersistentVolumeClaim *corev1.LocalObjectReference `json:"persistentVolumeClaim,omitempty"`
 
-	// EmptyDir true gives each task a volume of its own.
+	// EmptyDir set to true gives each task its own volume.
 	// +optional
 	EmptyDir bool `json:"emptyDir,omitempty"`
 }

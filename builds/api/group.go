@@ -10,8 +10,10 @@ import (
 // platform has another group, so callers pass the group on.
 const (
 	DefaultGroup = "agent.kagenti.dev"
-	Version      = "v1alpha1"
-	Kind         = "AgentBuild"
+	// DefaultNamespace is the controller's.
+	DefaultNamespace = "armature-system"
+	Version          = "v1alpha1"
+	Kind             = "AgentBuild"
 )
 
 // GroupVersion of AgentBuild in group.

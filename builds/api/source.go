@@ -5,8 +5,8 @@ import corev1 "k8s.io/api/core/v1"
 // SourceSpec names a Git revision.
 type SourceSpec struct {
 	// SourceRepository is a Git URL: https://host/path, ssh://git@host/path,
-	// git@host:path, or host/path, which means https. Omitted, the parameter
-	// repo-url (or SOURCE_REPO_URL) must be given.
+	// git@host:path, or host/path, which means https. If omitted, set the parameter
+	// repo-url (or SOURCE_REPO_URL).
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@')",message="must not hold a password: put it in a Secret and name that in sourceCredentials"
@@ -14,45 +14,44 @@ type SourceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && (!self.contains('://') || self.matches('^(https?|ssh)://'))",message="must be a Git URL over https or ssh, or host/path, which means https"
 	SourceRepository string `json:"sourceRepository,omitempty"`
 
-	// SourceRevision is a branch, a tag, a full ref or a full commit SHA. It is
-	// resolved to a commit once, before the run. Omitted, the template's
-	// default, then main.
+	// SourceRevision is a branch, a tag, a full ref or a full commit SHA. It is resolved
+	// to a commit once, before the run. Default: the template's, otherwise main.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="must not begin with '-': write a branch, a tag, a full ref or a full commit SHA"
 	SourceRevision string `json:"sourceRevision,omitempty"`
 
-	// SourceSubfolder is the folder to build, relative to the repository's
-	// root. Omitted, the root.
+	// SourceSubfolder is the folder to build, relative to the repository's root.
+	// Default: the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(p, p == '..')",message="must be a path inside the repository: no leading '/' and no '..'"
 	SourceSubfolder string `json:"sourceSubfolder,omitempty"`
 
-	// RepoUser is the user name that goes with a token in sourceCredentials.
-	// Omitted, the Secret's username, then git.
+	// RepoUser is the user name for a token in sourceCredentials. Default: the Secret's
+	// username, otherwise git.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RepoUser string `json:"repoUser,omitempty"`
 
 	// SourceCredentials names a Secret in this namespace: kubernetes.io/basic-auth
-	// (username, password), a token under the key token, or
-	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts). Omitted, the
-	// repository is read without credentials.
+	// (username, password), a token under the key token, or kubernetes.io/ssh-auth
+	// (ssh-privatekey, known_hosts). If omitted, the repository is read without
+	// credentials.
 	// +optional
 	SourceCredentials *corev1.LocalObjectReference `json:"sourceCredentials,omitempty"`
 
-	// Verify names the policy that the commit has to satisfy, each time before a run
-	// starts, also where sourceRevision is a full SHA. It adds to what the mode's template
-	// demands, and takes nothing from it. Omitted, the template's policy alone counts.
-	// (Armature)
+	// Verify names a policy that the commit must satisfy each time before a run starts,
+	// also if sourceRevision is a full SHA. It applies in addition to the policy of the
+	// mode's template. If omitted, only the template's policy applies. (Armature)
 	// +optional
 	Verify *SourcePolicyReference `json:"verify,omitempty"`
 }
 
 // SourcePolicyReference names a ConfigMap in this namespace. Its key policy.yaml has a
-// VerifyPolicy with spec.source: the branches and tags that the commit has to be reachable
-// from, and who has to have signed it. Its other keys are the files that the policy names.
+// VerifyPolicy with spec.source: the branches and tags from which the commit must be
+// reachable, and who must have signed it. Its other keys are the files that the policy
+// names.
 type SourcePolicyReference struct {
 	// Name of the ConfigMap.
 	// +kubebuilder:validation:MinLength=1
@@ -60,20 +59,22 @@ type SourcePolicyReference struct {
 	Name string `json:"name"`
 }
 
-// SourceVerification is a policy, and how a commit was found to satisfy it.
+// SourceVerification is a policy, and how a commit satisfies it.
 type SourceVerification struct {
 	// Policy is the ConfigMap, as NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// PolicyDigest is of all that the ConfigMap has: "sha256:" and 64 hexadecimal digits.
+	// PolicyDigest is the digest of everything in the ConfigMap: "sha256:" and 64
+	// hexadecimal digits.
 	PolicyDigest string `json:"policyDigest"`
 	// Platform is true for the policy of the mode's template, which the tenant does not
-	// write. Omitted, it is that of spec.source.verify.
+	// write. If omitted, it is that of spec.source.verify.
 	// +optional
 	Platform bool `json:"platform,omitempty"`
-	// Ref is a branch or tag of the policy, in full, that the commit was reachable from.
+	// Ref is the full name of the branch or tag of the policy from which the commit was
+	// reachable.
 	Ref string `json:"ref"`
-	// Signer is whom the policy names for the key that signed the commit, and the key's
-	// fingerprint. Omitted, the policy demands no signature.
+	// Signer is the name in the policy of the key that signed the commit, and the key's
+	// fingerprint. It is omitted if the policy does not require a signature.
 	// +optional
 	Signer string `json:"signer,omitempty"`
 }

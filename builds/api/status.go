@@ -56,6 +56,18 @@ const (
 	ReasonRunDenied     = "PipelineRunDenied"
 	ReasonRunForeign    = "PipelineRunNotOurs"
 
+	// Why a step failed, as builds/cause reads it from what the step printed last.
+	ReasonBaseImageNotFound    = "BaseImageNotFound"
+	ReasonBuilderUnavailable   = "BuilderUnavailable"
+	ReasonBuildpacksFailed     = "BuildpacksFailed"
+	ReasonDockerfileFailed     = "DockerfileFailed"
+	ReasonDockerfileNotFound   = "DockerfileNotFound"
+	ReasonRegistryUnauthorized = "RegistryUnauthorized"
+	ReasonRegistryUnreachable  = "RegistryUnreachable"
+	ReasonSourceUnreachable    = "GitRemoteUnreachable"
+	ReasonSubfolderNotFound    = "SubfolderNotFound"
+	ReasonTestsFailed          = "TestsFailed"
+
 	ReasonAttested  = "Attested"
 	ReasonAttesting = "Attesting"
 	// What keeps a run from being attested. It is final for that run.
@@ -104,10 +116,11 @@ const (
 	ReasonSecretPurpose        = "SecretNotForPurpose"
 	ReasonServiceAccount       = "ServiceAccountNotFound"
 
-	ReasonRevisionNotFound  = "GitRevisionNotFound"
-	ReasonRepositoryPrivate = "GitRemoteRepositoryPrivate"
-	ReasonGitAuthInvalid    = "GitAuthInvalidUserOrPass"
-	ReasonInsecureSource    = "InsecureSourceURL"
+	ReasonRevisionNotFound   = "GitRevisionNotFound"
+	ReasonRepositoryNotFound = "GitRemoteRepositoryNotFound"
+	ReasonRepositoryPrivate  = "GitRemoteRepositoryPrivate"
+	ReasonGitAuthInvalid     = "GitAuthInvalidUserOrPass"
+	ReasonInsecureSource     = "InsecureSourceURL"
 
 	ReasonVerified = "SourceVerified"
 	// What keeps a commit from being built under a policy. It is looked at again by itself.
@@ -138,16 +151,16 @@ type AgentBuildStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Message says why, for people.
+	// Message explains the phase, for people.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// ObservedGeneration of the spec that the rest speaks of.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Conditions Ready, PipelineRunExists and BuildSucceeded, Attested in modes that are
-	// attested, and SourceVerified where a policy judges the commit.
+	// attested, and SourceVerified if a policy judges the commit.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -157,8 +170,8 @@ type AgentBuildStatus struct {
 	// +optional
 	PipelineRunName string `json:"pipelineRunName,omitempty"`
 
-	// PipelineRunUID of the last run, as its create returned it. A run of another
-	// UID is not the build's, whatever its name, owner and annotations say.
+	// PipelineRunUID of the last run, as the API server returned it. A run with another
+	// UID is not the build's, regardless of its name, owner and annotations.
 	// +optional
 	PipelineRunUID types.UID `json:"pipelineRunUID,omitempty"`
 
@@ -167,12 +180,12 @@ type AgentBuildStatus struct {
 	// +optional
 	RunReason Trigger `json:"runReason,omitempty"`
 
-	// RunNumber counts the runs of this build; it is that of the last one.
+	// RunNumber is the number of the last run, counted from 1.
 	// +optional
 	RunNumber int32 `json:"runNumber,omitempty"`
 
-	// LastRunPhase is how the last run that ended did: Succeeded, Failed or
-	// Cancelled. Phase may speak of something newer, such as a broken spec.
+	// LastRunPhase is the outcome of the last run that ended: Succeeded, Failed or
+	// Cancelled. Phase may describe something newer, such as an invalid spec.
 	// +optional
 	LastRunPhase Phase `json:"lastRunPhase,omitempty"`
 
@@ -196,13 +209,13 @@ type AgentBuildStatus struct {
 	// +optional
 	BuiltImage string `json:"builtImage,omitempty"`
 
-	// Platforms of builtImage, where spec.platforms named them, in that order.
+	// Platforms of builtImage, in the order of spec.platforms.
 	// +optional
 	// +listType=map
 	// +listMapKey=platform
 	Platforms []PlatformStatus `json:"platforms,omitempty"`
 
-	// Attestation of builtImage, where its mode is attested.
+	// Attestation of builtImage, if its mode is attested.
 	// +optional
 	Attestation *Attestation `json:"attestation,omitempty"`
 
@@ -220,11 +233,11 @@ type AgentBuildStatus struct {
 	// +optional
 	FailureDetails *FailureDetails `json:"failureDetails,omitempty"`
 
-	// Inputs of the last run: what a further run is decided by.
+	// Inputs of the last run, which decide whether another one starts.
 	// +optional
 	Inputs *Inputs `json:"inputs,omitempty"`
 
-	// Ignored inputs came while a run was under way and onChange was Ignore.
+	// Ignored inputs changed during a run while onChange was Ignore.
 	// +optional
 	Ignored *Inputs `json:"ignored,omitempty"`
 }
@@ -250,8 +263,8 @@ func (b *AgentBuild) Over() bool {
 type PlatformStatus struct {
 	// Platform such as linux/arm64.
 	Platform string `json:"platform"`
-	// Digest of its image, in the repository of builtImage. Where there is one platform,
-	// that is builtImage itself.
+	// Digest of its image, in the repository of builtImage. For a single platform, that
+	// is builtImage itself.
 	Digest string `json:"digest"`
 }
 
@@ -262,62 +275,63 @@ type Attestation struct {
 	RunUID types.UID `json:"runUID"`
 	// Image that is signed, by digest.
 	Image string `json:"image"`
-	// BuilderID is what the provenance has in runDetails.builder.id.
+	// BuilderID is runDetails.builder.id of the provenance.
 	BuilderID string `json:"builderID"`
 	// Level is the SLSA build level that the controller claims.
 	Level int32 `json:"level"`
-	// Signature is where cosign's tag format has the image's. Omitted, Tekton Chains
-	// attests, and its signatures of images are not looked at.
+	// Signature is the image's signature in cosign's tag format. It is omitted if Tekton
+	// Chains attests, whose signatures of images are not checked.
 	// +optional
 	Signature string `json:"signature,omitempty"`
-	// Provenance is where cosign's tag format has it. What the controller attests is
-	// there as Sigstore bundles that refer to the image, too.
+	// Provenance is its location in cosign's tag format. What the controller attests is
+	// also published as Sigstore bundles that refer to the image.
 	Provenance string `json:"provenance"`
-	// ProvenanceDigest is of the provenance, the predicate of its statement, in JSON.
+	// ProvenanceDigest is the digest of the provenance, the predicate of its statement,
+	// in JSON.
 	ProvenanceDigest string `json:"provenanceDigest"`
-	// SBOM is where cosign's tag format has the bill of materials, which describes the
-	// image or, of several platforms, one of them. Omitted, no step makes one, or
-	// there is one for each platform.
+	// SBOM is the location of the bill of materials in cosign's tag format. It is
+	// omitted if no step makes one, or if each platform has its own.
 	// +optional
 	SBOM string `json:"sbom,omitempty"`
-	// SBOMDigest is of the document as the step wrote it.
+	// SBOMDigest is the digest of the document as the step wrote it.
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
-	// Platforms are the images of an image for several platforms. Each has a signature, a
-	// provenance and an SBOM of its own, under the tags of its digest. Tekton Chains attests
-	// the image alone, which lists them.
+	// Platforms are the images of an image for several platforms. Each has its own
+	// signature, provenance and SBOM, under the tags of its digest. Tekton Chains
+	// attests only the index that lists them.
 	// +optional
 	Platforms []PlatformAttestation `json:"platforms,omitempty"`
-	// Policy is what the platform's policy thinks of the image. Omitted, the controller
-	// has no policy.
+	// Policy is the verdict of the platform's policy about the image. It is omitted if
+	// the controller has no policy.
 	// +optional
 	Policy *PolicyVerdict `json:"policy,omitempty"`
-	// Signer is who signed. Omitted, an earlier release did, with the key of the platform.
+	// Signer is who signed. It is omitted if an earlier release signed with the
+	// platform's key.
 	// +optional
 	Signer *AttestationSigner `json:"signer,omitempty"`
 }
 
-// PlatformAttestation is what was signed of the image of one platform.
+// PlatformAttestation is what was signed about the image of one platform.
 type PlatformAttestation struct {
 	// Platform, such as linux/arm64.
 	Platform string `json:"platform"`
 	// Digest of its image.
 	Digest string `json:"digest"`
-	// SBOMDigest is of the bill of materials as the step wrote it. Omitted, no step makes
-	// one of this platform.
+	// SBOMDigest is the digest of the bill of materials as the step wrote it. It is
+	// omitted if no step makes one for this platform.
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
 }
 
 // PolicyVerdict is the controller's judgement of an attested image by the platform's
-// VerifyPolicy. An image that is accepted has a verification summary.
+// VerifyPolicy. An accepted image has a verification summary.
 type PolicyVerdict struct {
 	// Policy is the ConfigMap, as NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// PolicyDigest is of its policy.yaml.
+	// PolicyDigest is the digest of its policy.yaml.
 	PolicyDigest string `json:"policyDigest"`
-	// Summary is where cosign's tag format has the summary. A Sigstore bundle of the same
-	// refers to the image. Omitted, the image is refused.
+	// Summary is the location of the summary in cosign's tag format. It is also
+	// published as a Sigstore bundle. It is omitted if the image is refused.
 	// +optional
 	Summary string `json:"summary,omitempty"`
 	// Refusal says why the image is refused.
@@ -333,7 +347,7 @@ type AttestationSigner struct {
 	// Identity is the subject of the certificate, such as the controller's ServiceAccount.
 	// +optional
 	Identity string `json:"identity,omitempty"`
-	// Issuer is the OpenID provider by whose word the certificate was issued.
+	// Issuer is the OpenID provider that vouched for the identity.
 	// +optional
 	Issuer string `json:"issuer,omitempty"`
 }
@@ -348,7 +362,7 @@ type GitStatus struct {
 	// CommitSHA is the full commit.
 	CommitSHA string `json:"commitSha"`
 
-	// BranchName is the revision as it was asked for, where that was a branch.
+	// BranchName is the requested revision, if that was a branch.
 	// +optional
 	BranchName string `json:"branchName,omitempty"`
 
@@ -357,8 +371,8 @@ type GitStatus struct {
 	// +optional
 	Ref string `json:"ref,omitempty"`
 
-	// Verified are the policies that the commit was found to satisfy, right before the run
-	// was created.
+	// Verified are the policies that the commit satisfied right before the run was
+	// created.
 	// +optional
 	// +listType=atomic
 	Verified []SourceVerification `json:"verified,omitempty"`
@@ -373,7 +387,7 @@ type Inputs struct {
 	// Rerun is the value of the rerun annotation.
 	// +optional
 	Rerun string `json:"rerun,omitempty"`
-	// SourceHash of the repository and the revision, as they were asked for.
+	// SourceHash of the requested repository and revision.
 	// +optional
 	SourceHash string `json:"sourceHash,omitempty"`
 	// Commit that the revision was resolved to.
@@ -393,15 +407,19 @@ type TaskStatus struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+	// Message that the task has for people although it succeeded, such as that the folder has
+	// no Dockerfile.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // FailureDetails say where and why the last run failed.
 type FailureDetails struct {
 	// Reason in one word, such as StepOutOfMemory.
 	Reason string `json:"reason"`
-	// Cause where it is not the build itself: Evicted, NodeLost, PodFailed,
-	// ImagePull or ServerError. Retries go by it, so that it stays while a problem
-	// with a reason of its own keeps the next attempt from starting.
+	// Cause, if the build itself is not to blame: Evicted, NodeLost, PodFailed,
+	// ImagePull or ServerError. Retries depend on it, so it stays while another problem
+	// keeps the next attempt from starting.
 	// +optional
 	Cause FailureCause `json:"cause,omitempty"`
 	// Message for people.
@@ -418,13 +436,13 @@ type FailureDetails struct {
 	// Location of the container.
 	// +optional
 	Location *FailureLocation `json:"location,omitempty"`
-	// LogTail holds the last lines of the step's log.
+	// LogTail has the last lines of the step's log.
 	// +optional
 	LogTail []string `json:"logTail,omitempty"`
 }
 
-// FailureCause is a failure that the build is not to blame for, so that another
-// attempt may do better.
+// FailureCause is a failure for which the build is not to blame, so another attempt may
+// succeed.
 type FailureCause string
 
 // The causes.

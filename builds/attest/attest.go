@@ -23,9 +23,10 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // Observed is what was seen of a run that ended.
@@ -84,12 +85,15 @@ func refuse(reason, hint, format string, args ...any) error {
 const (
 	rerun     = "start again with `armature build rerun`"
 	tampered  = "somebody or something else writes to the build's runs, TaskRuns or pods: look at the audit log for who has such rights in the namespace, then " + rerun
-	wrongStep = "a step of the template does not report what it has to: see docs/builds.md on steps, then " + rerun
+	wrongStep = "a step of the template does not report what it has to: see docs/builds-operate.md on steps, then " + rerun
 )
 
 // inspection is the state while one run is looked at.
 type inspection struct {
 	Observed
+	// ordered is the spec that the run was composed from, as far as it shapes a run: the one
+	// whose SHA-256 the controller noted on the run when it made it.
+	ordered  api.AgentBuildSpec
 	pipeline tektonv1.PipelineSpec
 	tasks    []*task // in the pipeline's order
 	image    string
@@ -114,12 +118,12 @@ type task struct {
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
 	var provenance sign.Provenance
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults,
+	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults, i.judgePods,
 		func() (err error) { provenance, err = i.provenance(); return err }} {
 		err := look()
 		var refusal *krm.Finding
 		if errors.As(err, &refusal) {
-			refusal.Place = krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: o.Build.Namespace, Name: o.Build.Name}}
+			refusal.Place = compose.Place(o.Build)
 		}
 		if err != nil {
 			return nil, err
@@ -137,9 +141,14 @@ func (i *inspection) checkRun() error {
 	if !metav1.IsControlledBy(run, build) {
 		return refuse(api.ReasonNotAsOrdered, tampered, "run %s is not owned by build %s", run.Name, build.Name)
 	}
-	if hash, _ := compose.InputHashes(build, compose.NoTemplate(), nil); run.Annotations[keys.AnnotationSpec] != hash {
+	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
+	switch ordered := run.Annotations[keys.AnnotationSpec]; {
+	case len(ordered) != len(now):
+		return refuse(api.ReasonNotAsOrdered, rerun, "run %s was composed by an earlier release, whose digest of the spec is too short to prove what was ordered", run.Name)
+	case ordered != now:
 		return refuse(api.ReasonSpecChanged, rerun, "the spec changed while run %s was under way, and the run is of the one before", run.Name)
 	}
+	i.ordered = compose.Shape(build)
 	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" || compose.RunDigest(&run.Spec) != want {
 		return refuse(api.ReasonNotAsOrdered, tampered, "the spec of run %s is not the one that was composed", run.Name)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/templates"
@@ -34,7 +35,7 @@ var digest = "sha256:" + strings.Repeat("a", 64)
 // parts are the images of the platforms, where there are several.
 var parts = []string{"sha256:" + strings.Repeat("1", 64), "sha256:" + strings.Repeat("2", 64)}
 
-func configMap(t *testing.T, file string) compose.ConfigMap {
+func configMap(t *testing.T, file string) recipe.ConfigMap {
 	t.Helper()
 	data, err := templates.Files.ReadFile(file)
 	if err != nil {
@@ -44,13 +45,11 @@ func configMap(t *testing.T, file string) compose.ConfigMap {
 	if err := yaml.UnmarshalStrict(data, &cm); err != nil {
 		t.Fatal(err)
 	}
-	return compose.ConfigMap{Namespace: "armature-system", Name: cm.Name, Data: cm.Data}
+	return recipe.ConfigMap{Namespace: "armature-system", Name: cm.Name, Data: cm.Data}
 }
 
-// observe a run of the shipped mode prod that succeeded; objects makes it refer to a
-// Pipeline.
-func observe(t *testing.T, objects bool, edit ...func(*api.AgentBuild)) *attest.Observed {
-	t.Helper()
+// ordered is the build that is observed.
+func ordered(edit ...func(*api.AgentBuild)) *api.AgentBuild {
 	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather", UID: "build"}}
 	b.Spec.Mode = "prod"
 	b.Spec.Source = api.SourceSpec{SourceRepository: "github.com/org/weather.git", SourceRevision: "main", SourceSubfolder: "agents/weather"}
@@ -60,19 +59,38 @@ func observe(t *testing.T, objects bool, edit ...func(*api.AgentBuild)) *attest.
 	for _, e := range edit {
 		e(b)
 	}
-	template, err := compose.ReadTemplate(configMap(t, "modes/pipeline-template-prod.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	return b
+}
+
+// composed is a run of the shipped mode prod, whose template may be changed.
+func composed(t *testing.T, change func(template string) string, settings compose.Settings, edit ...func(*api.AgentBuild)) (*compose.Output, error) {
+	t.Helper()
+	b := ordered(edit...)
+	text := configMap(t, "modes/pipeline-template-prod.yaml")
+	if change != nil {
+		text.Data[recipe.TemplateKeyYAML] = change(text.Data[recipe.TemplateKeyYAML])
 	}
-	steps := map[string]*compose.StepFile{}
+	template, err := recipe.ReadTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	steps := map[string]*recipe.Step{}
 	for _, name := range compose.StepNames(b, template) {
 		file := "steps/" + name + ".yaml"
-		if steps[name], err = compose.ReadStep(configMap(t, file)); err != nil {
+		if steps[name], err = recipe.ReadStep(configMap(t, file)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	out, err := compose.Pipeline(compose.Input{Build: b, Template: template, Steps: steps, Platform: "armature-system", Commit: sha, Ref: "refs/heads/main",
-		Number: 1, Trigger: api.TriggerConfig, Settings: compose.Settings{PipelineObjects: objects}})
+	return compose.Pipeline(compose.Input{Build: b, Template: template, Steps: steps, Platform: "armature-system", Commit: sha, Ref: "refs/heads/main",
+		Number: 1, Trigger: api.TriggerConfig, Settings: settings})
+}
+
+// observe a run of the shipped mode prod that succeeded; objects makes it refer to a
+// Pipeline.
+func observe(t *testing.T, objects bool, edit ...func(*api.AgentBuild)) *attest.Observed {
+	t.Helper()
+	b := ordered(edit...)
+	out, err := composed(t, nil, compose.Settings{PipelineObjects: objects}, edit...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +171,8 @@ func TestProvenance(t *testing.T) {
 				t.Errorf("build type %s, builder %s, invocation %s", p.BuildDefinition.BuildType, p.RunDetails.Builder.ID, p.RunDetails.Metadata.InvocationID)
 			}
 			source := p.BuildDefinition.ResolvedDependencies[0]
-			if source.URI != "git+https://github.com/org/weather.git@refs/heads/main" || source.Digest["gitCommit"] != sha {
+			if source.URI != "git+https://github.com/org/weather.git@refs/heads/main" || source.Digest["gitCommit"] != sha ||
+				marshal(t, source.Annotations) != `{"armature_repository":"https://github.com/org/weather.git","armature_ref":"refs/heads/main"}` {
 				t.Errorf("source %+v", source)
 			}
 			commits := 0
@@ -398,14 +417,15 @@ func TestChangedPipeline(t *testing.T) {
 func TestVerifiedSource(t *testing.T) {
 	tenants := api.SourceVerification{Policy: "team1/own", PolicyDigest: "sha256:1", Ref: "refs/heads/any", Signer: "mallory"}
 	platforms := api.SourceVerification{Policy: "armature-system/release", PolicyDigest: "sha256:2", Platform: true, Ref: "refs/heads/main", Signer: "alice"}
+	const plain = `{"armature_repository":"https://github.com/org/weather.git","armature_ref":"refs/heads/main"}`
 	for name, test := range map[string]struct {
 		text string
 		want string // "" for a refusal
 	}{
-		"none":            {"", "null"},
-		"tenant's":        {marshal(t, []api.SourceVerification{tenants}), "null"},
-		"both":            {marshal(t, []api.SourceVerification{platforms, tenants}), `{"sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
-		"the other order": {marshal(t, []api.SourceVerification{tenants, platforms}), `{"sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
+		"none":            {"", plain},
+		"tenant's":        {marshal(t, []api.SourceVerification{tenants}), plain},
+		"both":            {marshal(t, []api.SourceVerification{platforms, tenants}), `{"armature_repository":"https://github.com/org/weather.git","armature_ref":"refs/heads/main","sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
+		"the other order": {marshal(t, []api.SourceVerification{tenants, platforms}), `{"armature_repository":"https://github.com/org/weather.git","armature_ref":"refs/heads/main","sourceRefs":["refs/heads/main"],"armature_policy":"armature-system/release","armature_policyDigest":"sha256:2","armature_signer":"alice"}`},
 		"no list":         {"yes", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

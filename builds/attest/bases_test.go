@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // builtBy is a fixture of a builder's run.

@@ -8,8 +8,9 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/gitrepo"
 )
 
 // Where Tekton Chains attests, the controller looks at the same run by the same rules,
@@ -38,7 +39,7 @@ func (b Built) ByChains(build *api.AgentBuild, predicates []json.RawMessage) (*B
 			continue // of another run, or of a TaskRun
 		}
 		if what := chainsDiffers(made, source); what != "" {
-			return nil, nil, krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: build.Namespace, Name: build.Name}}.Fault(
+			return nil, nil, compose.Place(build).Fault(
 				api.ReasonChainsMismatch, "what Tekton Chains attested of the run is not what was observed: "+what, tampered)
 		}
 		if found == nil {
@@ -61,10 +62,15 @@ func chainsDiffers(made sign.Provenance, source sign.ResourceDescriptor) string 
 	if made.RunDetails.Builder.ID == "" {
 		return "it names no builder"
 	}
-	repository, commit := repositoryOf(source.URI), source.Digest["gitCommit"]
+	noted, _ := source.Annotations.(sign.SourceAnnotations)
+	commit := source.Digest["gitCommit"]
+	repository, err := gitrepo.Parse(noted.Repository)
+	if err != nil {
+		return "the run's repository has no canonical form"
+	}
 	same := false
 	for _, d := range made.BuildDefinition.ResolvedDependencies {
-		if repositoryOf(d.URI) != repository {
+		if named, err := gitrepo.Parse(strings.TrimPrefix(d.URI, "git+")); err != nil || !named.Same(repository) {
 			continue
 		}
 		if len(d.Digest) != 1 || d.Digest["sha1"] != commit {
@@ -76,11 +82,4 @@ func chainsDiffers(made sign.Provenance, source sign.ResourceDescriptor) string 
 		return fmt.Sprintf("it does not name the commit %s of %s", commit, repository)
 	}
 	return ""
-}
-
-// repositoryOf a source as a provenance names it: git+URL, with or without the branch and
-// the ending .git.
-func repositoryOf(uri string) string {
-	uri, _, _ = strings.Cut(uri, "@refs/")
-	return strings.TrimSuffix(uri, ".git")
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // testdata/chains has what Tekton Chains v0.24.0 attested of a run of the story
@@ -40,7 +40,8 @@ const (
 func byChains() attest.Built {
 	return attest.Built{Image: "10.88.0.1:5000/story-wmmvk/signed:v1", Digest: chainsDigest, Bills: []attest.Bill{{Digest: digest}}, Provenance: sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{ResolvedDependencies: []sign.ResourceDescriptor{
-			{Name: "source", URI: chainsRepository + "@refs/heads/main", Digest: map[string]string{"gitCommit": chainsCommit}}}},
+			{Name: "source", URI: chainsRepository + "@refs/heads/main", Digest: map[string]string{"gitCommit": chainsCommit},
+				Annotations: sign.SourceAnnotations{Repository: strings.TrimPrefix(chainsRepository, "git+"), Ref: "refs/heads/main"}}}},
 		RunDetails: sign.RunDetails{Metadata: &sign.Metadata{InvocationID: chainsRun}},
 	}}
 }
@@ -95,7 +96,7 @@ func TestByChains(t *testing.T) {
 	}
 	// The repository may be written without .git, and the run made for a commit.
 	short := byChains()
-	short.Provenance.BuildDefinition.ResolvedDependencies[0].URI = strings.TrimSuffix(chainsRepository, ".git")
+	short.Provenance.BuildDefinition.ResolvedDependencies[0].Annotations = sign.SourceAnnotations{Repository: strings.TrimSuffix(strings.TrimPrefix(chainsRepository, "git+"), ".git")}
 	if _, _, err := short.ByChains(&api.AgentBuild{}, predicates); err != nil {
 		t.Error(err)
 	}

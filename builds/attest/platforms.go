@@ -6,13 +6,14 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
 )
 
 // checkPlatforms compares what was pushed with spec.platforms: one is the image itself,
 // several are an index of other images. That the index has those is for the caller
 // to find out.
 func (i *inspection) checkPlatforms(reported []string) error {
-	want := i.Build.Spec.Platforms
+	want := i.ordered.Platforms
 	if len(want) == 0 {
 		return nil
 	}
@@ -42,7 +43,7 @@ func (i *inspection) checkPlatforms(reported []string) error {
 func (i *inspection) platformOf(t *task) string {
 	for _, p := range t.ordered.Params {
 		for _, platform := range i.platforms {
-			if p.Name == compose.PlatformParameter && p.Value.StringVal == platform.Platform {
+			if p.Name == recipe.Platform && p.Value.StringVal == platform.Platform {
 				return platform.Digest
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"github.com/tektoncd/pipeline/pkg/result"
-	"github.com/tektoncd/pipeline/pkg/substitution"
 	"github.com/tektoncd/pipeline/pkg/termination"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -62,10 +61,7 @@ func (i *inspection) checkPod(t *task) error {
 	}
 	steps, declared := t.ordered.TaskSpec.Steps, []string{}
 	for n, step := range steps {
-		container := stepPrefix + step.Name
-		if step.Name == "" {
-			container = fmt.Sprintf("%sunnamed-%d", stepPrefix, n)
-		}
+		container := stepContainer(step, n)
 		declared = append(declared, container)
 		have := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
 		if have < 0 {
@@ -108,7 +104,7 @@ func (t *task) generations() int64 {
 }
 
 func (t *task) state(container string) *corev1.ContainerStatus {
-	list := t.pod.Status.ContainerStatuses
+	list := slices.Concat(t.pod.Status.InitContainerStatuses, t.pod.Status.ContainerStatuses)
 	for i := range list {
 		if list[i].Name == container {
 			return &list[i]
@@ -123,16 +119,7 @@ func (t *task) imageOf(step tektonv1.Step) string {
 	if template := t.ordered.TaskSpec.StepTemplate; image == "" && template != nil {
 		image = template.Image
 	}
-	v := newValues()
-	for _, p := range t.ordered.TaskSpec.Params {
-		if p.Default != nil {
-			v.param(p.Name, *p.Default)
-		}
-	}
-	for _, p := range t.run.Spec.Params {
-		v.param(p.Name, p.Value)
-	}
-	return substitution.ApplyReplacements(image, v.texts)
+	return replaceIn(image, []values{t.params(t.ordered.TaskSpec.Params)})
 }
 
 // sameImage reports whether a pod's image is the one that was ordered, or the digest

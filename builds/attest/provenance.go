@@ -14,7 +14,8 @@ import (
 	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/gitrepo"
 )
 
 // externalParameters are all that a tenant decided: the AgentBuild, less what does
@@ -47,12 +48,17 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	if at < 0 {
 		return sign.Provenance{}, refuse(api.ReasonResultInvalid, wrongStep, "no step of run %s takes the parameter repo-clone-url, so that its source is not known", i.Run.Name)
 	}
-	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + i.Run.Spec.Params[at].Value.StringVal, Digest: map[string]string{"gitCommit": i.commit}}
-	if ref := i.Run.Annotations[keys.AnnotationRef]; ref != "" {
-		source.URI += "@" + ref
+	url := i.Run.Spec.Params[at].Value.StringVal
+	if repository, err := gitrepo.Parse(url); err != nil || repository.String() != url {
+		return sign.Provenance{}, refuse(api.ReasonNotAsOrdered, rerun, "run %s was composed by an earlier release, which took a repository without a canonical form", i.Run.Name)
 	}
-	if source.Annotations, err = i.verifiedSource(); err != nil {
+	noted := sign.SourceAnnotations{Repository: url, Ref: i.Run.Annotations[keys.AnnotationRef]}
+	if err := i.verifiedSource(&noted); err != nil {
 		return sign.Provenance{}, err
+	}
+	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url, Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
+	if noted.Ref != "" {
+		source.URI += "@" + noted.Ref // for people and others' tools: ours read the annotations
 	}
 	baseImages, err := i.baseImages()
 	if err != nil {
@@ -62,34 +68,33 @@ func (i *inspection) provenance() (_ sign.Provenance, err error) {
 	return sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{
 			BuildType:            keys.AgentBuildType,
-			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, compose.Shape(i.Build)}},
+			ExternalParameters:   externalParameters{agentBuild{i.Build.Namespace, i.Build.Name, i.ordered}},
 			InternalParameters:   internalParameters{materials, i.Run.Annotations[keys.AnnotationRunDigest]},
 			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(), baseImages),
 		},
 		RunDetails: sign.RunDetails{
-			Builder:  sign.Builder{ID: BuilderID(i.Build.Spec.Mode)},
+			Builder:  sign.Builder{ID: BuilderID(i.ordered.Mode)},
 			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID), StartedOn: rounded(started), FinishedOn: rounded(finished)},
 		},
 	}, nil
 }
 
-// verifiedSource are the annotations of the source: what the platform's policy found
-// before the run. A policy of the tenant's proves nothing to others.
-func (i *inspection) verifiedSource() (any, error) {
+// verifiedSource adds to the annotations of the source what the platform's policy found before
+// the run. A policy of the tenant's proves nothing to others.
+func (i *inspection) verifiedSource(noted *sign.SourceAnnotations) error {
 	text := i.Run.Annotations[keys.AnnotationVerified]
 	if text == "" {
-		return nil, nil
+		return nil
 	}
 	var verified []api.SourceVerification
 	if err := json.Unmarshal([]byte(text), &verified); err != nil {
-		return nil, refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say how its commit was verified", i.Run.Name)
+		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say how its commit was verified", i.Run.Name)
 	}
-	for _, v := range verified {
-		if v.Platform {
-			return sign.SourceAnnotations{SourceRefs: []string{v.Ref}, Policy: v.Policy, PolicyDigest: v.PolicyDigest, Signer: v.Signer}, nil
-		}
+	if at := slices.IndexFunc(verified, func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
+		v := verified[at]
+		noted.SourceRefs, noted.Policy, noted.PolicyDigest, noted.Signer = []string{v.Ref}, v.Policy, v.PolicyDigest, v.Signer
 	}
-	return nil, nil
+	return nil
 }
 
 func rounded(t time.Time) *time.Time {
@@ -102,14 +107,14 @@ func BuilderID(mode string) string {
 	return keys.Builders + cmp.Or(mode, "dev")
 }
 
-// stepImages are the images of the steps that ran, by the digest that the kubelet
+// stepImages are the images of what ran in the pods, Tekton's own among them, by the digest that the kubelet
 // says; one whose digest it does not know is left out.
 func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	for _, t := range i.tasks {
 		if t.run == nil {
 			continue
 		}
-		for _, c := range t.pod.Spec.Containers {
+		for _, c := range slices.Concat(t.pod.Spec.InitContainers, t.pod.Spec.Containers) {
 			state := t.state(c.Name)
 			if state == nil {
 				continue

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // sbomResult is the result by which a step reports the digest of the bill of materials

@@ -6,7 +6,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // A bill of materials counts where it is of one format, and says by digest which image

@@ -3,7 +3,6 @@ package attest
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"path"
 	"regexp"
@@ -34,13 +33,16 @@ func newValues() values {
 	return values{map[string]string{}, map[string][]string{}, map[string]map[string]string{}}
 }
 
-// forms in which a parameter is referred to.
-var forms = []string{"params.%s", "params[%q]", "params['%s']"}
+// forms in which parameters and results are referred to.
+var (
+	forms       = []string{"params.%s", "params[%q]", "params['%s']"}
+	resultForms = []string{"tasks.%s.results.%s", "tasks.%s.results['%s']", "tasks.%s.results[%q]"}
+)
 
-// param adds the value of a parameter.
-func (v values) param(name string, value tektonv1.ParamValue) {
+// set the value of what the forms refer to by names.
+func (v values) set(forms []string, value tektonv1.ParamValue, names ...any) {
 	for _, form := range forms {
-		key := fmt.Sprintf(form, name)
+		key := fmt.Sprintf(form, names...)
 		switch value.Type {
 		case tektonv1.ParamTypeArray:
 			v.arrays[key] = value.ArrayVal
@@ -49,13 +51,48 @@ func (v values) param(name string, value tektonv1.ParamValue) {
 			}
 		case tektonv1.ParamTypeObject:
 			v.objects[key] = value.ObjectVal
+			for field, text := range value.ObjectVal {
+				v.texts[key+"."+field] = text
+			}
 		default:
 			v.texts[key] = value.StringVal
 		}
 	}
-	for key, text := range value.ObjectVal {
-		v.texts[fmt.Sprintf("params.%s.%s", name, key)] = text
+}
+
+// replaceIn a text what all of them have.
+func replaceIn(text string, all []values) string {
+	for _, v := range all {
+		text = substitution.ApplyReplacements(text, v.texts)
 	}
+	return text
+}
+
+// elements that one of a list becomes: several or none, where it refers to an array.
+func elements(text string, all []values) []string {
+	texts := []string{text}
+	for _, v := range all {
+		var next []string
+		for _, text := range texts {
+			next = append(next, substitution.ApplyArrayReplacements(text, v.texts, v.arrays)...)
+		}
+		texts = next
+	}
+	return texts
+}
+
+// params are the values of a task's parameters, as its TaskRun gives them.
+func (t *task) params(declared tektonv1.ParamSpecs) values {
+	v := newValues()
+	for _, p := range declared {
+		if p.Default != nil {
+			v.set(forms, *p.Default, p.Name)
+		}
+	}
+	for _, p := range t.run.Spec.Params {
+		v.set(forms, p.Value, p.Name)
+	}
+	return v
 }
 
 // runValues are those of the run: Tekton puts them in first, the context and the
@@ -63,7 +100,7 @@ func (v values) param(name string, value tektonv1.ParamValue) {
 func (i *inspection) runValues() []values {
 	params, context, results := newValues(), newValues(), newValues()
 	for _, p := range i.Run.Spec.Params {
-		params.param(p.Name, p.Value)
+		params.set(forms, p.Value, p.Name)
 	}
 	pipeline := i.Run.Name
 	if ref := i.Run.Spec.PipelineRef; ref != nil {
@@ -78,23 +115,7 @@ func (i *inspection) runValues() []values {
 	}
 	for _, t := range i.tasks {
 		for name, value := range t.results {
-			for _, form := range []string{"tasks.%s.results.%s", "tasks.%s.results['%s']", "tasks.%s.results[%q]"} {
-				key := fmt.Sprintf(form, t.ordered.Name, name)
-				switch value.Type {
-				case tektonv1.ParamTypeArray:
-					results.arrays[key] = value.ArrayVal
-					for n, text := range value.ArrayVal {
-						results.texts[fmt.Sprintf("%s[%d]", key, n)] = text
-					}
-				case tektonv1.ParamTypeObject:
-					results.objects[key] = value.ObjectVal
-					for field, text := range value.ObjectVal {
-						results.texts[key+"."+field] = text
-					}
-				default:
-					results.texts[key] = value.StringVal
-				}
-			}
+			results.set(resultForms, value, t.ordered.Name, name)
 		}
 	}
 	return []values{params, context, results}
@@ -125,16 +146,8 @@ func (i *inspection) skipped(t *task, run []values) bool {
 		if w.CEL != "" {
 			continue // is not evaluated here
 		}
-		input, in := w.Input, false
-		for _, v := range run {
-			input = substitution.ApplyReplacements(input, v.texts)
-		}
-		for _, one := range w.Values {
-			for _, v := range run {
-				one = substitution.ApplyReplacements(one, v.texts)
-			}
-			in = in || one == input
-		}
+		input := replaceIn(w.Input, run)
+		in := slices.ContainsFunc(w.Values, func(one string) bool { return replaceIn(one, run) == input })
 		if in != (w.Operator == selection.In) {
 			return true
 		}
@@ -163,7 +176,7 @@ func (i *inspection) differs(t *task, run []values) string {
 	if canonical(params) != canonical(append(tektonv1.Params{}, have.Params...)) {
 		return "parameters"
 	}
-	if !sameSpec(t.ordered.TaskSpec.TaskSpec, *have.TaskSpec, propagated(run, params)) {
+	if !same(plain(t.ordered.TaskSpec.TaskSpec), plain(*have.TaskSpec), propagated(run, params)) {
 		return "task"
 	}
 	if canonical(i.bindings(t.ordered)) != canonical(append([]tektonv1.WorkspaceBinding{}, have.Workspaces...)) {
@@ -203,16 +216,8 @@ func propagated(run []values, params tektonv1.Params) []values {
 	return append([]values{own}, run[1:]...)
 }
 
-// sameSpec compares a task's text with the pinned one, in which variables may have
-// been replaced by their values.
-func sameSpec(want, have tektonv1.TaskSpec, run []values) bool {
-	var a, b any
-	if json.Unmarshal([]byte(canonical(want)), &a) != nil || json.Unmarshal([]byte(canonical(have)), &b) != nil {
-		return false
-	}
-	return same(a, b, run)
-}
-
+// same compares a task's text with the pinned one, in which variables may have been
+// replaced by their values.
 func same(want, have any, run []values) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -240,13 +245,7 @@ func same(want, have any, run []values) bool {
 		return ok && sameList(want, have, run)
 	case string:
 		have, ok := have.(string)
-		if !ok || want == have {
-			return ok
-		}
-		for _, v := range run {
-			want = substitution.ApplyReplacements(want, v.texts)
-		}
-		return want == have
+		return ok && (want == have || replaceIn(want, run) == have)
 	}
 	return want == have
 }
@@ -256,14 +255,7 @@ func same(want, have any, run []values) bool {
 func sameList(want, have []any, run []values) bool {
 	for _, one := range want {
 		if text, ok := one.(string); ok {
-			texts := []string{text}
-			for _, v := range run {
-				var next []string
-				for _, text := range texts {
-					next = append(next, substitution.ApplyArrayReplacements(text, v.texts, v.arrays)...)
-				}
-				texts = next
-			}
+			texts := elements(text, run)
 			expanded := len(texts) != 1 || texts[0] != text
 			if expanded && len(texts) <= len(have) && slices.EqualFunc(texts, have[:len(texts)], func(a string, b any) bool { return a == b }) && (len(have) == 0 || have[0] != text) {
 				have = have[len(texts):]

@@ -43,9 +43,9 @@ type object struct {
 // Read adds a pack, until enough says so, which is asked after each object: hash is zero
 // for one that is neither a commit nor a tag.
 func (h *History) Read(pack io.Reader, enough func(hash plumbing.Hash) bool) error {
-	limit := &limited{pack, MaxPack}
+	limit := &io.LimitedReader{R: pack, N: MaxPack}
 	err := h.read(limit, enough)
-	if err != nil && limit.left <= 0 {
+	if err != nil && limit.N <= 0 {
 		return ErrTooLarge
 	}
 	return err
@@ -94,15 +94,18 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 		return none, nil
 	}
 	var content bytes.Buffer
-	if n, _, err := scanner.NextObject(&content); err != nil || n != header.Length {
-		return none, fmt.Errorf("reading an object of a pack: %w", errors.Join(err, sizeFault(n, header.Length)))
+	n, _, err := scanner.NextObject(&content)
+	if err == nil && n != header.Length {
+		err = fmt.Errorf("it has %d bytes of %d", n, header.Length)
+	}
+	if err != nil {
+		return none, fmt.Errorf("reading an object of a pack: %w", err)
 	}
 	data := content.Bytes()
 	if kind.IsDelta() {
 		if deltaTarget(data) > maxObject {
 			return none, nil
 		}
-		var err error
 		if data, err = packfile.PatchDelta(base.data, data); err != nil {
 			return none, fmt.Errorf("reading an object of a pack: %w", err)
 		}
@@ -125,13 +128,6 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 	}
 	h.objects[hash] = object{kind, bytes.Clone(data), refers}
 	return hash, nil
-}
-
-func sizeFault(have, want int64) error {
-	if have == want {
-		return nil
-	}
-	return fmt.Errorf("it has %d bytes of %d", have, want)
 }
 
 // deltaTarget is the size of what a delta makes: its second number.
@@ -190,19 +186,4 @@ func (h *History) Commit(hash plumbing.Hash) []byte {
 		return o.data
 	}
 	return nil
-}
-
-// limited reads left bytes.
-type limited struct {
-	from io.Reader
-	left int64
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, ErrTooLarge
-	}
-	n, err := l.from.Read(p[:min(int64(len(p)), l.left)])
-	l.left -= int64(n)
-	return n, err
 }

@@ -1,7 +1,6 @@
 package commit_test
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/commit"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // policy of a text below spec.source, with files beside it.
@@ -122,7 +122,7 @@ func TestExample(t *testing.T) {
 	first, second, _ := strings.Cut(string(data), "\n---\n")
 	var cm corev1.ConfigMap
 	var build api.AgentBuild
-	if err := errors.Join(yaml.UnmarshalStrict([]byte(first), &cm), yaml.UnmarshalStrict([]byte(second), &build)); err != nil {
+	if err := multi.Errors(yaml.UnmarshalStrict([]byte(first), &cm), yaml.UnmarshalStrict([]byte(second), &build)); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}

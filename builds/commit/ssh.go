@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/sha512"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hiddeco/sshsig"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -136,45 +135,20 @@ func checkKey(key ssh.PublicKey) error {
 	return fmt.Errorf("keys of type %s are not supported", key.Type())
 }
 
-// sshBlob is a signature of ssh-keygen (OpenSSH, PROTOCOL.sshsig).
-type sshBlob struct {
-	Magic     [6]byte
-	Version   uint32
-	PublicKey string
-	Namespace string
-	Reserved  string
-	Hash      string
-	Signature string
-}
-
-// sshSigned is what such a signature is of.
-type sshSigned struct {
-	Magic                     [6]byte
-	Namespace, Reserved, Hash string
-	Digest                    string
-}
-
-var sshMagic = [6]byte{'S', 'S', 'H', 'S', 'I', 'G'}
-
 // sshSigner verifies a signature, and finds its key among the allowed ones.
 func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (string, error) {
 	if len(p.ssh) == 0 {
 		return "", errors.New("it is signed with SSH, and the policy has no allowedSigners")
 	}
-	malformed := errors.New("its SSH signature is malformed")
 	block, rest := pem.Decode([]byte(armored))
-	if block == nil || block.Type != "SSH SIGNATURE" || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
-		return "", malformed
+	if block == nil || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
+		return "", errors.New("its SSH signature is malformed")
 	}
-	var blob sshBlob
-	var signature ssh.Signature
-	if ssh.Unmarshal(block.Bytes, &blob) != nil || blob.Magic != sshMagic || blob.Version != 1 || ssh.Unmarshal([]byte(blob.Signature), &signature) != nil {
-		return "", malformed
-	}
-	key, err := ssh.ParsePublicKey([]byte(blob.PublicKey))
+	signature, err := sshsig.Unarmor([]byte(armored)) // refuses other hashes than SHA-256 and SHA-512, of RSA too
 	if err != nil {
-		return "", malformed
+		return "", fmt.Errorf("its SSH signature is malformed: %.100s", err)
 	}
+	key := signature.PublicKey
 	fingerprint := ssh.FingerprintSHA256(key)
 	var allowed []allowedSigner
 	for _, s := range p.ssh {
@@ -185,26 +159,10 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 	if len(allowed) == 0 {
 		return "", fmt.Errorf("it is signed by the SSH key %s, which the policy does not allow", fingerprint)
 	}
-	if blob.Namespace != sshNamespace {
-		return "", fmt.Errorf("its SSH signature is for %q, not for Git", blob.Namespace)
-	}
-	// Of RSA, SSH has a form with SHA-1 as well, which counts as no signature.
-	if signature.Format == ssh.KeyAlgoRSA {
-		return "", errors.New("its SSH signature uses SHA-1")
-	}
-	var digest []byte
-	switch blob.Hash {
-	case "sha256":
-		sum := sha256.Sum256(payload)
-		digest = sum[:]
-	case "sha512":
-		sum := sha512.Sum512(payload)
-		digest = sum[:]
-	default:
-		return "", fmt.Errorf("its SSH signature uses the hash %q", blob.Hash)
-	}
-	signed := ssh.Marshal(sshSigned{sshMagic, blob.Namespace, blob.Reserved, blob.Hash, string(digest)})
-	if err := key.Verify(signed, &signature); err != nil {
+	err = sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, sshNamespace)
+	if errors.Is(err, sshsig.ErrNamespaceMismatch) {
+		return "", fmt.Errorf("its SSH signature is for %.100q, not for Git", signature.Namespace)
+	} else if err != nil {
 		return "", fmt.Errorf("its signature by the SSH key %s is not of this commit", fingerprint)
 	}
 	for _, s := range allowed {

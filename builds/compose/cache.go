@@ -1,12 +1,10 @@
 package compose
 
-import "github.com/armature-dev/armature/builds/api"
+import (
+	"cmp"
 
-// Parameters of steps for a cache within the image, see inlineCache, and for that of
-// buildpacks.
-const (
-	imageCache      = "image-cache"
-	buildpacksCache = "buildpacks-cache"
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
 )
 
 // maxCacheTag leaves room for a platform or a builder in the 128 characters of a tag.
@@ -14,7 +12,7 @@ const maxCacheTag = 108
 
 // takesCache reports whether builds of a template may use a cache: whoever writes to one
 // decides what is built, so that a template that attests has to say so.
-func (t *Template) takesCache() bool {
+func takesCache(t *recipe.Template) bool {
 	if t.Cache == nil {
 		return !t.Attest
 	}
@@ -57,7 +55,7 @@ func lifecycleCache(in Input) string {
 // keepsCache reports whether a build that names no cache has one.
 func keepsCache(in Input) bool {
 	spec := in.Build.Spec
-	return spec.BuildOutput != nil && in.Template.takesCache() && (spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
+	return spec.BuildOutput != nil && takesCache(in.Template) && (spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
 }
 
 // withImage reports whether the cache of a build that names none is within the image. That has
@@ -70,7 +68,7 @@ func withImage(spec api.AgentBuildSpec) bool {
 // cacheTag is a tag of the build's own beside its image, with its namespace and its name: it
 // shares that one with no other.
 func cacheTag(build *api.AgentBuild) string {
-	tag := firstOf(build.Namespace, "default") + "." + build.Name // a namespace has no dot
+	tag := cmp.Or(build.Namespace, "default") + "." + build.Name // a namespace has no dot
 	if len(tag) > maxCacheTag {
 		tag = fingerprint(tag)
 	}

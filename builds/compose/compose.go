@@ -4,10 +4,10 @@
 package compose
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -38,9 +41,6 @@ type Settings struct {
 	// PipelineObjects makes a Pipeline object that the run refers to, for
 	// clusters that forbid embedded specs (disable-inline-spec).
 	PipelineObjects bool
-	// QueueName labels runs with the LocalQueue of Kueue that decides when they begin;
-	// empty labels none.
-	QueueName string
 	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
 	// over http as well; all others get it over https and ssh alone.
 	PlainHTTPHosts []string
@@ -49,15 +49,17 @@ type Settings struct {
 	CreateServiceAccount bool
 }
 
+func (s Settings) group() string { return cmp.Or(s.Group, api.DefaultGroup) }
+
 // Input is all that composition looks at.
 type Input struct {
 	Build *api.AgentBuild
 	// Place of the build, such as its file and line. The zero Place means its kind
 	// and name.
 	Place    krm.Place
-	Template *Template
+	Template *recipe.Template
 	// Steps by ConfigMap name; StepNames says which are needed.
-	Steps    map[string]*StepFile
+	Steps    map[string]*recipe.Step
 	Settings Settings
 
 	// Platform is the namespace of the platform's templates and steps; empty where
@@ -138,308 +140,104 @@ const (
 	ManagedBy      = "armature"
 )
 
-// labelQueue of Kueue names the LocalQueue of an object. Tekton copies it to the pods.
-const labelQueue = "kueue.x-k8s.io/queue-name"
-
 // RunAnnotations are all annotations that a run gets from us, beside its build's.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate, keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
 	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials, keys.AnnotationRunDigest,
 	keys.AnnotationPipelineDigest, keys.AnnotationRef, keys.AnnotationVerified, keys.AnnotationProof}
 
-// composition is the state while one build is composed.
-type composition struct {
-	in       Input
-	problems *findings
-	steps    []*plannedStep
-	spec     derived
-	used     map[string]bool // pipeline parameters that a task refers to
-	taken    map[string]bool // user parameters that a step declares
-	faulty   map[string]bool // pipeline tasks that a finding is about
-	warnings []string
-	taskIn   map[string]*plannedStep
-	podOf    map[string]string // a step that is a part of another one's task, and that task
-	broken   bool              // a step could not be read, which its reader reported
-
-	texts []string // what shapes the run: its spec, its pipeline, its annotations and labels
-}
-
-// plannedStep is one enabled step on its way to a pipeline task.
-type plannedStep struct {
-	row      TemplateStep
-	rowIndex int // in the template, or -1
-	user     *api.Step
-	userAt   int
-	file     *StepFile
-	task     tektonv1.PipelineTask
-	// platform that the task makes the image of, empty for none in particular
-	platform string
-	// known values of the task's parameters, for checks before the run
-	known map[string]tektonv1.ParamValue
-}
-
 // Pipeline composes a build. The error lists all that is wrong at once, as
-// Findings. There is no output for a step that ReadStep refused, either.
+// findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
 func Pipeline(in Input) (*Output, error) {
-	if in.Attempt == 0 {
-		in.Attempt = 1
-	}
-	c := &composition{in: in, problems: &findings{}, used: map[string]bool{}, taken: map[string]bool{}, faulty: map[string]bool{}, taskIn: map[string]*plannedStep{}}
-	c.checkBuilder(in.Template)
-	builder, because := builderOf(in.Build, in.Template, in.Steps)
+	in.Attempt = cmp.Or(in.Attempt, 1)
+	in.Place = cmp.Or(in.Place, Place(in.Build))
+
+	// The template, with the steps of one builder, and what the spec says.
+	found := checkBuilder(in)
+	builder, because := in.Template.BuilderOf(in.Build, in.Steps)
 	if because != "" {
-		because = fmt.Sprintf("%s: the builder is %s: %s", c.buildPlace(), builder, because)
+		because = fmt.Sprintf("%s: the builder is %s: %s", in.Place, builder, because)
 	}
-	c.in.Template = in.Template.forBuild(in.Build, in.Steps)
-	c.spec = derive(c.in)
-	c.checkBuild()
-	c.plan()
-	for _, s := range c.steps {
-		c.compose(s)
-	}
-	c.order()
-	c.checkUserParameters()
-	c.checkRoles()
-	c.checkLogin()
-	c.checkPlatforms()
-	c.fanOut()
-	pipeline := c.pipeline()
-	c.bindWorkspaces(pipeline)
-	c.sharePods(pipeline)
-	c.ownSources(pipeline)
-	scriptsAsCommands(pipeline.Spec.Tasks)
-	scriptsAsCommands(pipeline.Spec.Finally)
-	run, claim := c.run(pipeline)
-	apply := c.apply(pipeline, claim)
-	c.check(pipeline, run)
-	needs := c.needs()
-	if err := c.problems.err(); err != nil || c.broken {
-		return nil, err
-	}
-	return &Output{Pipeline: pipeline, Run: run, Apply: apply, Needs: needs, Warnings: c.warnings, BuilderBecause: because, pipelineText: c.texts[1]}, nil
-}
+	in.Template = in.Template.ForBuild(in.Build, in.Steps)
+	spec := derive(in)
+	found = append(found, checkBuild(in)...)
 
-// buildPlace is where the AgentBuild is.
-func (c *composition) buildPlace() krm.Place {
-	if c.in.Place != (krm.Place{}) {
-		return c.in.Place
-	}
-	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: c.in.Build.Namespace, Name: c.in.Build.Name}}
-}
-
-// fault notes a problem of a pipeline task; task is empty where none is at fault.
-func (c *composition) fault(task string, found *krm.Finding) {
-	if task != "" {
-		c.faulty[task] = true
-	}
-	c.problems.add(found)
-}
-
-// bad notes a problem of the AgentBuild itself.
-func (c *composition) bad(reason, field, message, hint string) {
-	c.problems.add(c.buildPlace().At(field).Fault(reason, message, hint))
-}
-
-// rows merges the template's steps with the build's and drops the disabled.
-func (c *composition) rows() []*plannedStep {
-	template := c.in.Template
-	var user []api.Step
-	if c.in.Build.Spec.Pipeline != nil {
-		user = c.in.Build.Spec.Pipeline.Steps
-	}
-	inTemplate := map[string]int{}
-	for i, s := range template.Steps {
-		inTemplate[s.Name] = i
-	}
-	complete := listsAll(c.in.Build)
-	var all []*plannedStep
-	if complete {
-		for i := range user {
-			s := &plannedStep{rowIndex: -1, user: &user[i], userAt: i, row: TemplateStep{Name: user[i].Name}}
-			if at, ok := inTemplate[user[i].Name]; ok {
-				s.row, s.rowIndex = template.Steps[at], template.Steps[at].index
-			}
-			all = append(all, s)
-		}
-	} else {
-		byName := map[string]int{}
-		for i, u := range user {
-			byName[u.Name] = i
-			if _, ok := inTemplate[u.Name]; !ok {
-				c.bad(api.ReasonStepNotFound, fmt.Sprintf("spec.pipeline.steps[%d].name", i),
-					fmt.Sprintf("the template %s has no step %q", template.doc.from, u.Name),
-					"use one of "+strings.Join(stepNames(template), ", ")+", or name the step's configMap")
-			}
-		}
-		for _, row := range template.Steps {
-			s := &plannedStep{row: row, rowIndex: row.index}
-			if at, ok := byName[row.Name]; ok {
-				s.user, s.userAt = &user[at], at
-			}
-			all = append(all, s)
-		}
-	}
-	var enabled []*plannedStep
-	for _, s := range all {
-		on := s.row.Enabled == nil || *s.row.Enabled
-		if u := s.user; u != nil {
-			if u.ConfigMap != "" {
-				s.row.ConfigMap = u.ConfigMap
-			}
-			if u.Enabled != nil {
-				on = *u.Enabled
-			} else if complete {
-				on = true
-			}
-			if u.RequiredParameters != nil {
-				s.row.RequiredParameters = u.RequiredParameters
-			}
-			if u.WhenExpressions != nil {
-				s.row.WhenExpressions = u.WhenExpressions
-			}
-		}
-		if on {
-			enabled = append(enabled, s)
-		}
-	}
-	return enabled
-}
-
-// listsAll reports whether the build's steps are the whole pipeline.
-func listsAll(b *api.AgentBuild) bool {
-	return b.Spec.Pipeline != nil && slices.ContainsFunc(b.Spec.Pipeline.Steps, func(s api.Step) bool { return s.ConfigMap != "" })
-}
-
-func stepNames(t *Template) []string {
-	names := make([]string, len(t.Steps))
-	for i, s := range t.Steps {
-		names[i] = s.Name
-	}
-	return names
-}
-
-// rowPlace is where a step is asked for: in the template or in the build.
-func (c *composition) rowPlace(s *plannedStep) krm.Place {
-	if s.rowIndex >= 0 {
-		return c.in.Template.doc.place(fmt.Sprintf("steps[%d]", s.rowIndex))
-	}
-	return c.buildPlace().At(fmt.Sprintf("spec.pipeline.steps[%d]", s.userAt))
-}
-
-// plan finds the file of each step.
-func (c *composition) plan() {
-	rows := c.rows()
-	c.dropReferences(rows)
-	for _, s := range rows {
-		place := c.rowPlace(s)
-		if s.row.ConfigMap == "" && c.in.Template.broken {
-			c.broken = true
-			continue
-		}
-		if s.row.ConfigMap == "" {
-			c.problems.add(place.Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step %q names no configMap, and the template has no step of that name", s.row.Name),
-				"name the ConfigMap that holds the step's task-spec.yaml"))
-			continue
-		}
-		s.file = c.in.Steps[s.row.ConfigMap]
-		if s.file == nil {
-			c.problems.add(place.At(place.Field+".configMap").Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step ConfigMap %q does not exist", s.row.ConfigMap),
-				"create it in the build's or the controller's namespace, correct the name, or disable the step"))
-			continue
-		}
-		if s.file.broken {
-			c.broken = true
-			continue
-		}
-		c.steps = append(c.steps, s)
-		c.taskIn[s.row.Name] = s
-	}
-	if len(c.steps) == 0 && len(c.problems.found) == 0 && !c.broken {
-		c.problems.add(c.in.Template.doc.place("steps").Fault(api.ReasonInvalidTemplate,
+	// The steps that the template and the build ask for, each as a task.
+	rows, faults := rowsOf(in)
+	rows, template, warnings := withoutLeftOut(in, rows)
+	in.Template = template
+	steps, broken, more := withFiles(in, rows)
+	found = slices.Concat(found, faults, more)
+	if len(steps) == 0 && len(found) == 0 && !broken {
+		found.add(in.Template.Doc.At("steps").Fault(api.ReasonInvalidTemplate,
 			"no step is enabled, so there is nothing to run", "enable a step, or list steps in spec.pipeline.steps"))
 	}
+	for i, s := range steps {
+		made, faults, lost := withTask(in, spec, s)
+		steps[i], found, warnings = made, append(found, faults...), append(warnings, lost...)
+	}
+	steps = inOrder(steps, in.Template.Steps)
+
+	// What a build may not decide, before a step becomes the tasks of several platforms.
+	nodes, faults := checkPlatforms(in, steps, broken)
+	found = slices.Concat(found, checkUserParameters(in, spec, steps), checkRoles(in, spec, steps), checkLogin(in, steps), faults)
+	warnings = append(warnings, nodes...)
+	steps = fanOut(in.Build.Spec.Platforms, steps)
+
+	// The pipeline of these tasks. Only a whole one is changed further.
+	pipeline := assemble(in, spec, steps)
+	pipeline, faults = withWorkspaces(in, steps, pipeline, broken)
+	found = append(found, faults...)
+	var podOf map[string]string
+	if len(found) == 0 && !broken {
+		pipeline, podOf, nodes = withSharedPods(in, steps, pipeline)
+		pipeline, found = withOwnSources(in, steps, pipeline, podOf)
+		warnings = append(warnings, nodes...)
+	}
+	for task := range tekton.Tasks(&pipeline) {
+		*task = tekton.InlineScripts(*task)
+	}
+
+	// The run, and what has to exist before it.
+	made, faults := order(in, spec, steps, pipeline)
+	found = append(found, faults...)
+	warnings = append(warnings, warnOfClaims(steps, made)...)
+	found = append(found, check(in, spec, steps, made, podOf, found, broken)...)
+	if len(found) > 0 || broken {
+		return nil, found.err()
+	}
+	return &Output{Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: needs(in, steps), Warnings: warnings, BuilderBecause: because, pipelineText: made.texts[1]}, nil
 }
 
-// compose makes the pipeline task of one step.
-func (c *composition) compose(s *plannedStep) {
-	spec := *s.file.Task.DeepCopy()
-	s.task = tektonv1.PipelineTask{
-		Name:     s.row.Name,
-		TaskSpec: &tektonv1.EmbeddedTask{TaskSpec: spec},
-		Retries:  s.row.Retries,
-		OnError:  s.row.OnError,
-		Timeout:  s.row.Timeout,
-	}
-	for _, w := range s.row.WhenExpressions {
-		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input, Operator: operators[w.Operator], Values: w.Values})
-	}
-	c.parameters(s)
-	// A value or a when-expression may use what the spec says, too.
-	for _, m := range paramReference().FindAllStringSubmatch(mustJSON(s.task.Params)+mustJSON(s.task.When), -1) {
-		if name := m[1] + m[2]; c.spec.values[name].Type != "" {
-			c.used[name] = true
-		}
-	}
-	c.mapImages(s)
-	c.mountSecrets(s)
+// Place of a build, where the fields of its spec are found.
+func Place(b *api.AgentBuild) krm.Place {
+	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
 }
 
-// order sets what each task waits for: the step before it, or what its row says.
-func (c *composition) order() {
-	before := map[string][]string{} // replacements of a step that is left out
-	rows := c.in.Template.Steps
-	enabled := map[string]bool{}
-	for _, s := range c.steps {
-		enabled[s.row.Name] = true
-	}
-	var expand func(name string, seen map[string]bool) []string
-	expand = func(name string, seen map[string]bool) []string {
-		if enabled[name] || seen[name] {
-			return []string{name}
-		}
-		seen[name] = true
-		for i, row := range rows {
-			if row.Name != name {
-				continue
-			}
-			after := before[name]
-			switch {
-			case row.RunAfter != nil:
-				after = *row.RunAfter
-			case i > 0:
-				after = []string{rows[i-1].Name}
-			}
-			var out []string
-			for _, a := range after {
-				out = append(out, expand(a, seen)...)
-			}
-			return out
-		}
-		return []string{name}
-	}
-	last := ""
-	for _, s := range c.steps {
-		if s.row.Finally {
-			continue
-		}
-		switch {
-		case s.row.RunAfter != nil:
-			added := map[string]bool{}
-			for _, name := range *s.row.RunAfter {
-				for _, real := range expand(name, map[string]bool{}) {
-					if !added[real] {
-						added[real] = true
-						s.task.RunAfter = append(s.task.RunAfter, real)
-					}
-				}
-			}
-		case last != "":
-			s.task.RunAfter = []string{last}
-		}
-		last = s.row.Name
-	}
+// fault is something wrong with a build, and the pipeline task that it is about; empty for
+// none.
+type fault struct {
+	*krm.Finding
+	task string
 }
 
-// NoTemplate takes the place of a template that could not be read.
-func NoTemplate() *Template { return &Template{doc: &document{}} }
+// faults are all that is wrong, so that a user sees all of it at once.
+type faults []fault
+
+func (f *faults) add(found *krm.Finding) { *f = append(*f, fault{Finding: found}) }
+
+// of notes a problem of a pipeline task.
+func (f *faults) of(task string, found *krm.Finding) { *f = append(*f, fault{found, task}) }
+
+// bad notes a problem of the AgentBuild itself.
+func (f *faults) bad(in Input, reason, field, message, hint string) {
+	f.add(in.Place.At(field).Fault(reason, message, hint))
+}
+
+// err lists them; nil for none.
+func (f faults) err() error {
+	var all []*krm.Finding
+	for _, one := range f {
+		all = append(all, one.Finding)
+	}
+	return findings.Error(all)
+}

@@ -1,136 +1,98 @@
 package compose
 
 import (
+	"cmp"
 	"path"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// The parameters that a build's spec becomes, and the other names that the
-// documents use for them (000, "Parameter Resolution").
-var (
-	aliases = map[string]string{
-		"SOURCE_REPO_URL": "repo-url",
-		"SOURCE_REVISION": "revision",
-		"BUILD_CONTEXT":   "subfolder-path",
-		// The step that looks for a Dockerfile and those that build it must not
-		// differ about its name.
-		"dockerfile": "DOCKERFILE",
-	}
-	// implied values hold when nobody gave one.
-	implied = map[string]string{"subfolder-path": ".", "revision": "main"}
-	// noted parameters control the build itself or occur in published manifests,
-	// and need no step that declares them.
-	noted = map[string]bool{timeoutParameter: true, "github-token-secret": true}
-
-	operators = map[string]selection.Operator{"in": selection.In, "notin": selection.NotIn}
-)
-
-const timeoutParameter = "pipeline-timeout"
+// implied values hold when nobody gave one.
+var implied = map[string]string{"subfolder-path": ".", "revision": "main"}
 
 // derived are the parameters that the spec becomes.
-type derived struct {
-	values map[string]tektonv1.ParamValue
-	field  map[string]string
-	image  string
-}
+type derived map[string]derivedValue
 
-func canonical(name string) string {
-	if real, ok := aliases[name]; ok {
-		return real
-	}
-	return name
+type derivedValue struct {
+	tektonv1.ParamValue
+	field string // of the build
 }
 
 func derive(in Input) derived {
-	d := derived{values: map[string]tektonv1.ParamValue{}, field: map[string]string{}}
-	set := func(name, value, field string) {
+	d := derived{}
+	set := func(name, value string) {
 		if value != "" {
-			d.values[name], d.field[name] = *tektonv1.NewStructuredValues(value), field
+			d[name] = derivedValue{*tektonv1.NewStructuredValues(value), recipe.Field(name)}
+		}
+	}
+	list := func(name string, values []string) {
+		if len(values) > 0 {
+			d[name] = derivedValue{tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: values}, recipe.Field(name)}
 		}
 	}
 	spec := in.Build.Spec
-	repository := Repository(in.Build, in.Template)
-	revision := Revision(in.Build, in.Template)
-	set("repo-url", repository, "spec.source.sourceRepository")
-	set("repo-clone-url", CloneURL(repository), "spec.source.sourceRepository")
-	set("source-revision", revision, "spec.source.sourceRevision")
-	if in.Commit != "" {
-		revision = in.Commit
-	}
-	set("revision", revision, "spec.source.sourceRevision")
-	set("subfolder-path", spec.Source.SourceSubfolder, "spec.source.sourceSubfolder")
-	set("repo-user", spec.Source.RepoUser, "spec.source.repoUser")
-	set("build-name", in.Build.Name, "metadata.name")
+	repository, revision := Repository(in.Build, in.Template), Revision(in.Build, in.Template)
+	d["source-revision"] = derivedValue{*tektonv1.NewStructuredValues(revision), recipe.Field("revision")}
+	d["build-name"] = derivedValue{*tektonv1.NewStructuredValues(in.Build.Name), "metadata.name"}
+	set("repo-url", repository)
+	set("repo-clone-url", cloneURL(repository))
+	set("revision", cmp.Or(in.Commit, revision))
+	set("subfolder-path", spec.Source.SourceSubfolder)
+	set("repo-user", spec.Source.RepoUser)
 	if s := spec.Source.SourceCredentials; s != nil {
-		set("SOURCE_REPO_SECRET", s.Name, "spec.source.sourceCredentials.name")
+		set("SOURCE_REPO_SECRET", s.Name)
 	}
 	if out := spec.BuildOutput; out != nil {
-		d.image = Image(in.Build)
-		set("image", d.image, "spec.buildOutput")
+		set("image", Image(in.Build))
 		if out.ImageRepoCredentials != nil {
-			set("registry-secret", out.ImageRepoCredentials.Name, "spec.buildOutput.imageRepoCredentials.name")
+			set("registry-secret", out.ImageRepoCredentials.Name)
 		}
-		setPairs(d, "image-labels", out.Labels, "spec.buildOutput.labels")
-		setPairs(d, "image-annotations", out.Annotations, "spec.buildOutput.annotations")
+		list("image-labels", pairs(out.Labels))
+		list("image-annotations", pairs(out.Annotations))
 	}
-	if len(spec.BuildArgs) > 0 {
-		args := make([]string, 0, len(spec.BuildArgs))
-		for _, a := range spec.BuildArgs {
-			value := ""
-			if a.Value != nil {
-				value = *a.Value
-			}
-			args = append(args, a.Name+"="+value)
-		}
-		d.values["build-args"] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: args}
-		d.field["build-args"] = "spec.buildArgs"
+	var args, secrets []string
+	for _, a := range spec.BuildArgs {
+		args = append(args, a.Name+"="+ptr.Deref(a.Value, ""))
 	}
-	if len(spec.Secrets) > 0 {
-		var secrets []string
-		for _, s := range spec.Secrets {
-			secrets = append(secrets, "id="+s.ID+",src="+path.Join(secretsFolder, s.ID))
-		}
-		d.values[buildSecrets] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: secrets}
-		d.field[buildSecrets] = "spec.secrets"
+	for _, s := range spec.Secrets {
+		secrets = append(secrets, "id="+s.ID+",src="+path.Join(secretsFolder, s.ID))
 	}
-	set("network", spec.Network, "spec.network")
-	set(platformsParameter, strings.Join(spec.Platforms, ","), "spec.platforms")
+	list("build-args", args)
+	list(recipe.Secrets, secrets)
+	set("network", spec.Network)
+	set(recipe.Platforms, strings.Join(spec.Platforms, ","))
 	if len(spec.Platforms) == 1 {
-		set(PlatformParameter, spec.Platforms[0], "spec.platforms")
+		set(recipe.Platform, spec.Platforms[0])
 	}
-	set("cache", registryCache(in), "spec.cache.registry")
-	set(imageCache, inlineCache(in), "spec.cache.mode")
-	set(buildpacksCache, lifecycleCache(in), "spec.cache.mode")
+	set("cache", registryCache(in))
+	set(recipe.ImageCache, inlineCache(in))
+	set(recipe.BuildpacksCache, lifecycleCache(in))
 	if c := spec.Cache; c != nil {
-		set("cache-mode", firstOf(c.Mode, "max"), "spec.cache.mode")
+		set("cache-mode", cmp.Or(c.Mode, "max"))
 	}
 	return d
 }
 
-func setPairs(d derived, name string, pairs map[string]string, field string) {
-	if len(pairs) == 0 {
-		return
+func pairs(of map[string]string) (out []string) {
+	for _, key := range sortedKeys(of) {
+		out = append(out, key+"="+of[key])
 	}
-	list := make([]string, 0, len(pairs))
-	for _, k := range sortedKeys(pairs) {
-		list = append(list, k+"="+pairs[k])
-	}
-	d.values[name], d.field[name] = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: list}, field
+	return out
 }
 
 // Repository that a build clones, as it was written.
-func Repository(b *api.AgentBuild, t *Template) string {
+func Repository(b *api.AgentBuild, t *recipe.Template) string {
 	return effective(b, t, "repo-url", b.Spec.Source.SourceRepository)
 }
 
 // Revision that a build asks for: the user's, the template's default, or main.
-func Revision(b *api.AgentBuild, t *Template) string {
+func Revision(b *api.AgentBuild, t *recipe.Template) string {
 	if r := effective(b, t, "revision", b.Spec.Source.SourceRevision); r != "" {
 		return r
 	}
@@ -138,9 +100,9 @@ func Revision(b *api.AgentBuild, t *Template) string {
 }
 
 // effective string value of a parameter before any step is looked at.
-func effective(b *api.AgentBuild, t *Template, name, fromSpec string) string {
+func effective(b *api.AgentBuild, t *recipe.Template, name, fromSpec string) string {
 	if b.Spec.Pipeline != nil {
-		if p := findUser(b.Spec.Pipeline.Parameters, name); p != nil && p.Value != nil {
+		if p := recipe.Find(b.Spec.Pipeline.Parameters, name); p != nil && p.Value != nil {
 			return *p.Value
 		}
 	}
@@ -148,17 +110,15 @@ func effective(b *api.AgentBuild, t *Template, name, fromSpec string) string {
 		return fromSpec
 	}
 	for _, s := range t.Steps {
-		if p := findDefault(s.DefaultParameters, name); p != nil && p.Value != nil && p.Value.StringVal != "" {
+		if p := recipe.FindDefault(s.DefaultParameters, name); p != nil && p.Value != nil && p.Value.StringVal != "" {
 			return p.Value.StringVal
 		}
 	}
-	if p := findDefault(t.GlobalParameters, name); p != nil && p.Value != nil {
+	if p := recipe.FindDefault(t.GlobalParameters, name); p != nil && p.Value != nil {
 		return p.Value.StringVal
 	}
 	return ""
 }
-
-var scpLike = krm.Pattern(`^[A-Za-z0-9._-]+@[^/:]+:`)
 
 // Image that spec.buildOutput names, with its tag; empty where the build has none.
 func Image(b *api.AgentBuild) string {
@@ -179,10 +139,11 @@ func imageRepository(b *api.AgentBuild) string {
 	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image
 }
 
-// CloneURL is the URL to clone: a repository without a scheme means https.
-func CloneURL(repository string) string {
-	if repository == "" || strings.Contains(repository, "://") || scpLike().MatchString(repository) {
-		return repository
+// cloneURL is the URL to clone, in its canonical form. What has none, which checkSource refuses,
+// stays as it is.
+func cloneURL(repository string) string {
+	if r, err := gitrepo.Parse(repository); err == nil {
+		return r.String()
 	}
-	return "https://" + repository
+	return repository
 }

@@ -1,19 +1,24 @@
 package compose
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/tekton"
 )
 
 // What a build takes of its template and steps, and the hashes that say whether it changed.
 
 // StepNames are the step ConfigMaps that build needs of template, and those of all
 // builders where its parameters may choose one.
-func StepNames(build *api.AgentBuild, template *Template) []string {
-	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !listsAll(build) &&
-		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool { return !FromSpec(p.Name) && !noted[p.Name] }) {
-		if _, because := builderOf(build, template, nil); because == "" {
+func StepNames(build *api.AgentBuild, template *recipe.Template) []string {
+	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !recipe.ListsAll(build) &&
+		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool { return !recipe.FromSpec(p.Name) && !recipe.Noted(p.Name) }) {
+		if _, because := template.BuilderOf(build, nil); because == "" {
 			return configMaps(build, template)
 		}
 	}
@@ -21,17 +26,15 @@ func StepNames(build *api.AgentBuild, template *Template) []string {
 }
 
 // UsedSteps are those of StepNames that the build is composed of. The map has the ones that exist.
-func UsedSteps(build *api.AgentBuild, template *Template, steps map[string]*StepFile) []string {
-	return configMaps(build, template.forBuild(build, steps))
+func UsedSteps(build *api.AgentBuild, template *recipe.Template, steps map[string]*recipe.Step) []string {
+	return configMaps(build, template.ForBuild(build, steps))
 }
 
-func configMaps(build *api.AgentBuild, template *Template) []string {
+func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
 	var names []string
-	seen := map[string]bool{}
-	c := &composition{in: Input{Build: build, Template: template}, problems: &findings{}}
-	for _, s := range c.rows() {
-		if s.row.ConfigMap != "" && !seen[s.row.ConfigMap] {
-			seen[s.row.ConfigMap] = true
+	rows, _ := rowsOf(Input{Build: build, Template: template})
+	for _, s := range rows {
+		if s.row.ConfigMap != "" && !slices.Contains(names, s.row.ConfigMap) {
 			names = append(names, s.row.ConfigMap)
 		}
 	}
@@ -39,16 +42,16 @@ func configMaps(build *api.AgentBuild, template *Template) []string {
 }
 
 // InputHashes identify the build's spec, and the text of its template and
-// steps. A further run is due when one of them changes. They do not depend on
+// steps: SHA-256, in 64 hexadecimal digits. A further run is due when one of them changes. They do not depend on
 // this program's version or settings, so that neither rebuilds a finished build.
-func InputHashes(build *api.AgentBuild, template *Template, steps map[string]*StepFile) (spec, texts string) {
-	parts := []string{template.doc.body}
+func InputHashes(build *api.AgentBuild, template *recipe.Template, steps map[string]*recipe.Step) (spec, texts string) {
+	parts := []string{template.Doc.Body}
 	for _, name := range UsedSteps(build, template, steps) {
 		if step := steps[name]; step != nil {
-			parts = append(parts, name, step.doc.body)
+			parts = append(parts, name, step.Doc.Body)
 		}
 	}
-	return fingerprint(mustJSON(Shape(build)))[:16], fingerprint(parts...)[:16]
+	return fingerprint(tekton.JSON(Shape(build))), fingerprint(parts...)
 }
 
 // Shape is what of a build's spec shapes its runs.
@@ -69,6 +72,15 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 
 // SourceHash identifies where a build's source comes from: the repository and the
 // revision as they are asked for, whether the spec or the template says so.
-func SourceHash(b *api.AgentBuild, t *Template) string {
-	return fingerprint(Repository(b, t), Revision(b, t))[:16]
+func SourceHash(b *api.AgentBuild, t *recipe.Template) string {
+	return fingerprint(Repository(b, t), Revision(b, t))
+}
+
+// fingerprint of the texts that shape a pipeline, in a stable order.
+func fingerprint(parts ...string) string {
+	sum := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(sum, "%d:%s\n", len(p), p)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }

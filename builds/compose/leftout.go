@@ -2,8 +2,11 @@ package compose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/tekton"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -16,14 +19,14 @@ import (
 
 var taskReference = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
-// dropReferences drops what the template says of rows and refers to one of its
+// withoutLeftOut are the rows and their template without what refers to one of its
 // steps that the build's own list leaves out.
-func (c *composition) dropReferences(rows []*plannedStep) {
-	if !listsAll(c.in.Build) {
-		return // a step that is only disabled leaves an error behind
+func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnings []string) {
+	if !recipe.ListsAll(in.Build) {
+		return rows, in.Template, nil // a step that is only disabled leaves an error behind
 	}
 	out := map[string]bool{}
-	for _, s := range c.in.Template.Steps {
+	for _, s := range in.Template.Steps {
 		out[s.Name] = true
 	}
 	for _, s := range rows {
@@ -31,47 +34,37 @@ func (c *composition) dropReferences(rows []*plannedStep) {
 	}
 	// dropped names the step that a value refers to, where it is left out.
 	dropped := func(value any, place krm.Place) bool {
-		for _, m := range taskReference().FindAllStringSubmatch(mustJSON(value), -1) {
+		for _, m := range taskReference().FindAllStringSubmatch(tekton.JSON(value), -1) {
 			if out[m[1]] {
-				c.warnings = append(c.warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))
+				warnings = append(warnings, fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is dropped", place, place.Field, m[1]))
 				return true
 			}
 		}
 		return false
 	}
-	for _, s := range rows {
-		if s.rowIndex < 0 {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		s := &rows[i]
+		if s.ownRow {
 			continue
 		}
-		place := c.rowPlace(s)
-		s.row.DefaultParameters = without(s.row.DefaultParameters, func(p TemplateParameter) bool {
-			return dropped(p.Value, place.At(fmt.Sprintf("%s.defaultParameters[%s]", place.Field, p.Name)))
+		s.row.DefaultParameters = slices.DeleteFunc(slices.Clone(s.row.DefaultParameters), func(p recipe.Parameter) bool {
+			return dropped(p.Value, s.place.At(fmt.Sprintf("%s.defaultParameters[%s]", s.place.Field, p.Name)))
 		})
-		if s.row.SourceFrom != "" && dropped("$(tasks."+s.row.SourceFrom+".", place.At(place.Field+".sourceFrom")) {
+		if s.row.SourceFrom != "" && dropped("$(tasks."+s.row.SourceFrom+".", s.place.At(s.place.Field+".sourceFrom")) {
 			s.row.SourceFrom = ""
 		}
 		if s.user == nil || s.user.WhenExpressions == nil {
 			at := -1
-			s.row.WhenExpressions = without(s.row.WhenExpressions, func(w api.WhenExpression) bool {
+			s.row.WhenExpressions = slices.DeleteFunc(slices.Clone(s.row.WhenExpressions), func(w api.WhenExpression) bool {
 				at++
-				return dropped(w, place.At(fmt.Sprintf("%s.whenExpressions[%d]", place.Field, at)))
+				return dropped(w, s.place.At(fmt.Sprintf("%s.whenExpressions[%d]", s.place.Field, at)))
 			})
 		}
 	}
-	template := *c.in.Template
-	template.GlobalParameters = without(template.GlobalParameters, func(p TemplateParameter) bool {
-		return dropped(p.Value, template.doc.place("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
+	template := *in.Template
+	template.GlobalParameters = slices.DeleteFunc(slices.Clone(template.GlobalParameters), func(p recipe.Parameter) bool {
+		return dropped(p.Value, template.Doc.At("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
 	})
-	c.in.Template = &template
-}
-
-// without is a list without what is dropped; the list itself stays.
-func without[T any](list []T, drop func(T) bool) []T {
-	var out []T
-	for _, item := range list {
-		if !drop(item) {
-			out = append(out, item)
-		}
-	}
-	return out
+	return rows, &template, warnings
 }

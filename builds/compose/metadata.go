@@ -6,36 +6,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // objectMeta is shared by all that is made for the build.
-func (c *composition) objectMeta(name string) metav1.ObjectMeta {
-	b := c.in.Build
+func objectMeta(in Input, name string) metav1.ObjectMeta {
+	b := in.Build
 	return metav1.ObjectMeta{
 		Name:      name,
 		Namespace: b.Namespace,
 		Labels: map[string]string{
 			LabelManagedBy:  ManagedBy,
 			keys.LabelBuild: LabelValue(b.Name),
-			keys.LabelMode:  TemplateName(b.Spec.Mode)[len(templatePrefix):],
+			keys.LabelMode:  modeOf(b),
 		},
-		OwnerReferences: c.owner(),
+		OwnerReferences: owner(in),
 	}
 }
 
-func (c *composition) owner() []metav1.OwnerReference {
-	b := c.in.Build
+// modeOf a build, or the default.
+func modeOf(b *api.AgentBuild) string {
+	return strings.TrimPrefix(recipe.TemplateName(b.Spec.Mode), recipe.TemplatePrefix)
+}
+
+func owner(in Input) []metav1.OwnerReference {
+	b := in.Build
 	if b.UID == "" {
 		return nil // composed without a cluster
 	}
-	group := c.in.Settings.Group
-	if group == "" {
-		group = api.DefaultGroup
-	}
 	yes := true
 	return []metav1.OwnerReference{{
-		APIVersion: api.GroupVersion(group).String(),
+		APIVersion: api.GroupVersion(in.Settings.group()).String(),
 		Kind:       api.Kind,
 		Name:       b.Name,
 		UID:        b.UID,

@@ -1,15 +1,17 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"github.com/tektoncd/pipeline/pkg/substitution"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -82,7 +84,7 @@ func (n Need) Missing(namespace string) *krm.Finding {
 
 // needs lists what the build and the steps' volumes and environments name, as
 // far as it is known before the run.
-func (c *composition) needs() []Need {
+func needs(in Input, steps []step) []Need {
 	var out []Need
 	seen := map[string]bool{}
 	add := func(n Need) {
@@ -93,18 +95,18 @@ func (c *composition) needs() []Need {
 		seen[key] = true
 		out = append(out, n)
 	}
-	spec := c.in.Build.Spec
+	spec := in.Build.Spec
 	if s := spec.Source.SourceCredentials; s != nil {
-		add(Need{"Secret", s.Name, c.buildPlace().At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit})
+		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"), api.ReasonSourceSecretNotFound, PurposeGit})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name, c.buildPlace().At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry})
+		add(Need{"Secret", o.ImageRepoCredentials.Name, in.Place.At("spec.buildOutput.imageRepoCredentials.name"), api.ReasonOutputSecretNotFound, PurposeRegistry})
 	}
 	for i, s := range spec.Secrets {
-		add(Need{"Secret", s.Name, c.buildPlace().At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild})
+		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)), api.ReasonSecretNotFound, PurposeBuild})
 	}
-	if s := c.in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
-		add(Need{"ServiceAccount", firstOf(spec.ServiceAccountName, s.ServiceAccountName), c.buildPlace().At("spec.serviceAccountName"), api.ReasonServiceAccount, ""})
+	if s := in.Settings; !s.CreateServiceAccount || spec.ServiceAccountName != "" {
+		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName), in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, ""})
 	}
 	if spec.Pipeline != nil {
 		for i, w := range spec.Pipeline.Workspaces {
@@ -114,29 +116,29 @@ func (c *composition) needs() []Need {
 				if w.Name == pullCredentials {
 					purpose = PurposeRegistry
 				}
-				add(Need{"Secret", w.Secret.Name, c.buildPlace().At(field + ".secret.name"), api.ReasonSecretNotFound, purpose})
+				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"), api.ReasonSecretNotFound, purpose})
 			}
 			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, c.buildPlace().At(field + ".configMap.name"), api.ReasonConfigMapNotFound, ""})
+				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"), api.ReasonConfigMapNotFound, ""})
 			}
 			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, c.buildPlace().At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, ""})
+				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name, in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, ""})
 			}
 		}
 	}
-	for _, s := range c.steps {
-		c.stepNeeds(s, add)
+	for _, s := range steps {
+		stepNeeds(s, add)
 	}
 	return out
 }
 
 // stepNeeds finds what a step mounts or reads into its environment.
-func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
+func stepNeeds(s step, add func(Need)) {
 	at := func(path, kind, name, reason string, optional *bool) {
 		if optional != nil && *optional {
 			return
 		}
-		add(Need{kind, s.fill(name), s.file.doc.place(path), reason, ""})
+		add(Need{kind, filled(name, s.known), s.file.Doc.At(path), reason, ""})
 	}
 	for i, v := range s.task.TaskSpec.Volumes {
 		path := fmt.Sprintf("volumes[%d]", i)
@@ -149,7 +151,7 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 		if v.PersistentVolumeClaim != nil {
 			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, api.ReasonClaimNotFound, nil)
 		}
-		if v.Projected != nil && v.Name != buildSecrets { // ours are among the needs of the build
+		if v.Projected != nil && v.Name != recipe.Secrets { // ours are among the needs of the build
 			for _, source := range v.Projected.Sources {
 				if source.Secret != nil {
 					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound, source.Secret.Optional)
@@ -162,14 +164,11 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 	}
 	env := func(path string, env []corev1.EnvVar, from []corev1.EnvFromSource) {
 		for _, e := range env {
-			if e.ValueFrom == nil {
-				continue
+			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+				at(path+".env", "Secret", e.ValueFrom.SecretKeyRef.Name, api.ReasonSecretNotFound, e.ValueFrom.SecretKeyRef.Optional)
 			}
-			if r := e.ValueFrom.SecretKeyRef; r != nil {
-				at(path+".env", "Secret", r.Name, api.ReasonSecretNotFound, r.Optional)
-			}
-			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
-				at(path+".env", "ConfigMap", r.Name, api.ReasonConfigMapNotFound, r.Optional)
+			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
+				at(path+".env", "ConfigMap", e.ValueFrom.ConfigMapKeyRef.Name, api.ReasonConfigMapNotFound, e.ValueFrom.ConfigMapKeyRef.Optional)
 			}
 		}
 		for _, f := range from {
@@ -192,14 +191,13 @@ func (c *composition) stepNeeds(s *plannedStep, add func(Need)) {
 	}
 }
 
-// fill replaces parameters whose value is known beforehand.
-func (s *plannedStep) fill(text string) string {
-	names := sortedKeys(s.known)
-	sort.Slice(names, func(i, j int) bool { return len(names[i]) > len(names[j]) })
-	for _, name := range names {
-		if v := s.known[name]; v.Type == tektonv1.ParamTypeString {
-			text = strings.ReplaceAll(text, "$(params."+name+")", v.StringVal)
+// filled is a text with the parameters whose value is known beforehand.
+func filled(text string, known map[string]tektonv1.ParamValue) string {
+	texts := map[string]string{}
+	for name, v := range known {
+		if v.Type == tektonv1.ParamTypeString {
+			texts["params."+name] = v.StringVal
 		}
 	}
-	return text
+	return substitution.ApplyReplacements(text, texts)
 }

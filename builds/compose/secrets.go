@@ -1,35 +1,34 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/tekton"
 )
-
-// buildSecrets is the array parameter of a step that takes spec.secrets, each
-// id=ID,src=FILE, and the name of the volume that has the files.
-const buildSecrets = "build-secrets"
 
 // secretsFolder is where steps that take spec.secrets find them.
 const secretsFolder = "/run/build-secrets"
 
 // mountSecrets into the containers of a task that refer to the parameter. Sidecars get none: a
 // builder's daemon is sent a secret when the Dockerfile asks for it.
-func (c *composition) mountSecrets(s *plannedStep) {
-	secrets, spec := c.in.Build.Spec.Secrets, s.task.TaskSpec
-	if len(secrets) == 0 || !declares(spec.Params, buildSecrets) {
-		return
+func mountSecrets(in Input, task *tektonv1.TaskSpec) (found faults) {
+	secrets := in.Build.Spec.Secrets
+	if len(secrets) == 0 || !recipe.Declares(task.Params, recipe.Secrets) {
+		return nil
 	}
 	mode := int32(0o440)
 	volume := &corev1.ProjectedVolumeSource{DefaultMode: &mode}
 	for i, secret := range secrets {
-		key := firstOf(secret.Key, secret.ID)
-		if keys, known := c.in.SecretKeys[secret.Name]; known && !slices.Contains(keys, key) {
-			c.bad(api.ReasonSecretInvalid, fmt.Sprintf("spec.secrets[%d].key", i), fmt.Sprintf("Secret %s has no key %s", secret.Name, key),
+		key := cmp.Or(secret.Key, secret.ID)
+		if keys, known := in.SecretKeys[secret.Name]; known && !slices.Contains(keys, key) {
+			found.bad(in, api.ReasonSecretInvalid, fmt.Sprintf("spec.secrets[%d].key", i), fmt.Sprintf("Secret %s has no key %s", secret.Name, key),
 				"name one of its keys")
 		}
 		volume.Sources = append(volume.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
@@ -37,11 +36,11 @@ func (c *composition) mountSecrets(s *plannedStep) {
 			Items:                []corev1.KeyToPath{{Key: key, Path: secret.ID}},
 		}})
 	}
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: buildSecrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
-	for i := range spec.Steps {
-		if !strings.Contains(mustJSON(spec.Steps[i]), "$(params."+buildSecrets) {
-			continue
+	task.Volumes = append(task.Volumes, corev1.Volume{Name: recipe.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
+	for i := range task.Steps {
+		if tekton.Contains(task.Steps[i], "$(params."+recipe.Secrets) {
+			task.Steps[i].VolumeMounts = append(task.Steps[i].VolumeMounts, corev1.VolumeMount{Name: recipe.Secrets, MountPath: secretsFolder, ReadOnly: true})
 		}
-		spec.Steps[i].VolumeMounts = append(spec.Steps[i].VolumeMounts, corev1.VolumeMount{Name: buildSecrets, MountPath: secretsFolder, ReadOnly: true})
 	}
+	return found
 }

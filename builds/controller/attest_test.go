@@ -35,8 +35,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // platformKey is the key that the controllers of all tests attest with.
@@ -493,16 +493,16 @@ func TestAttestWaitsForTheRegistry(t *testing.T) {
 // there, the build goes on.
 func TestNoAttestKey(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	w.options.AttestKey = "absent-" + w.namespace
+	w.options.Attest.Key = "absent-" + w.namespace
 	w.start()
 	w.create("weather", s.sold)
 	b := w.phase("weather", api.PhaseFailed)
 	c := condition(b, api.ConditionReady)
-	if c.Reason != api.ReasonAttestKeyMissing || !strings.Contains(c.Message, "cosign generate-key-pair k8s://"+systemNamespace+"/"+w.options.AttestKey) || len(w.runs()) != 0 {
+	if c.Reason != api.ReasonAttestKeyMissing || !strings.Contains(c.Message, "cosign generate-key-pair k8s://"+systemNamespace+"/"+w.options.Attest.Key) || len(w.runs()) != 0 {
 		t.Errorf("%d runs, condition %+v", len(w.runs()), c)
 	}
 	secret := attestKey.secret()
-	secret.Name = w.options.AttestKey
+	secret.Name = w.options.Attest.Key
 	w.must(w.Client.Create(t.Context(), secret))
 	w.run(1)
 }
@@ -510,7 +510,7 @@ func TestNoAttestKey(t *testing.T) {
 // A registry on an address that tenants may not have asked is not asked.
 func TestAttestGuardsAddresses(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, controller.ErrForbiddenAddress }
+	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, git.ErrForbiddenAddress }
 	w.start()
 	w.create("weather", s.sold)
 	run := w.run(1)

@@ -19,7 +19,7 @@ func TestTwoControllersAttestOnce(t *testing.T) {
 	t.Run("key", func(t *testing.T) { twoControllers(newWorld(t)) })
 	t.Run("KMS", func(t *testing.T) {
 		w := newWorld(t)
-		w.options.AttestKey, _ = w.kms()
+		w.options.Attest.Key, _ = w.kms()
 		twoControllers(w)
 	})
 	t.Run("keyless", func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestKilledWhileAttesting(t *testing.T) {
 	t.Run("keyless", func(t *testing.T) {
 		w := newWorld(t)
 		w.keyless()
-		k := w.options.Keyless
+		k := w.options.Attest.Keyless
 		killedWhileAttesting(w, 5, "--attest-fulcio-url", k.Fulcio, "--attest-timestamp-url", k.Timestamps, "--attest-trusted-root", k.TrustedRoot, "--attest-identity-token", k.Token)
 	})
 }

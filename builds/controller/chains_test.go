@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // tektonChains attests as Tekton Chains does: in cosign's tag format, and without a
@@ -48,8 +48,8 @@ func (w *world) knows(c *tektonChains) *corev1.ConfigMap {
 	w.must(err)
 	text, err := cryptoutils.MarshalPublicKeyToPEM(public)
 	w.must(err)
-	w.options.ChainsKey = "chains-" + w.namespace
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: w.options.ChainsKey}, Data: map[string]string{"cosign.pub": string(text)}}
+	w.options.Attest.ChainsKey = "chains-" + w.namespace
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: w.options.Attest.ChainsKey}, Data: map[string]string{"cosign.pub": string(text)}}
 }
 
 // attest puts a statement about the image of a digest beside the image at.
@@ -156,12 +156,12 @@ func TestNotByChains(t *testing.T) {
 		"nothing": {reason: api.ReasonRetrying, says: "yet"},
 		"other-key": {do: func(at name.Digest, run *tektonv1.PipelineRun) {
 			newChains(t).attest(t, s, at, at.DigestStr(), sign.PredicateType, byChains(run, "other-key", sha))
-		}, late: true, reason: api.ReasonChainsNotSigned, says: "0 by the key in ConfigMap " + systemNamespace + "/" + w.options.ChainsKey + " are of other runs, and 1 are not by this key"},
+		}, late: true, reason: api.ReasonChainsNotSigned, says: "0 by the key in ConfigMap " + systemNamespace + "/" + w.options.Attest.ChainsKey + " are of other runs, and 1 are not by this key"},
 		"other-run": {do: func(at name.Digest, run *tektonv1.PipelineRun) {
 			another := run.DeepCopy()
 			another.UID = "11111111-2222-3333-4444-555555555555"
 			chains.attest(t, s, at, at.DigestStr(), sign.PredicateType, byChains(another, "other-run", sha))
-		}, late: true, reason: api.ReasonChainsNotSigned, says: "1 by the key in ConfigMap " + systemNamespace + "/" + w.options.ChainsKey + " are of other runs, and 0 are not by this key"},
+		}, late: true, reason: api.ReasonChainsNotSigned, says: "1 by the key in ConfigMap " + systemNamespace + "/" + w.options.Attest.ChainsKey + " are of other runs, and 0 are not by this key"},
 		"other-image": {do: func(at name.Digest, run *tektonv1.PipelineRun) {
 			chains.attest(t, s, at, otherDigest, sign.PredicateType, byChains(run, "other-image", sha))
 		}, reason: api.ReasonRetrying, says: "yet"},

@@ -1,55 +1,45 @@
 package controller
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/queue"
+	"github.com/armature-dev/armature/builds/runs"
 )
 
-// verdict is what is to be done about a build, decided from what was seen alone.
-// It does not change once it is reached: what comes of acting is an outcome.
-type verdict struct {
-	// start says why a run is to be started; empty starts none.
-	start   api.Trigger
-	attempt int32
+// order is what is to be done about a build, decided from what was seen alone. What comes
+// of acting on it is an outcome, and what status shows then is a view.
+type order struct {
+	// start a run, or nil.
+	start *attempt
+	// attest the run, which succeeded: until then its image does not count.
+	attest bool
+	// cancel is the run to stop, or nil, and lost the pod that it is stopped for, or nil.
+	cancel *runs.Run
+	lost   *runs.Lost
+	// problem keeps a run from starting.
+	problem error
+	// prune are the finished runs to delete.
+	prune []runs.Run
+	// after is when to look again; zero is never.
+	after time.Duration
+	// shows is the view where acting changes nothing of it.
+	shows view
+}
+
+// attempt is a run that is to be started.
+type attempt struct {
+	why    api.Trigger
+	number int32
 	// commit to build again; empty resolves the revision.
 	commit string
 	// ref is the branch that the commit was the head of; empty where that is not known.
 	ref string
-	// attest the run, which succeeded: until then its image does not count.
-	attest bool
-	// cancel is the run to stop, or nil, and lost the pod that it is stopped for, or nil.
-	cancel *run
-	lost   *lostPod
-	// missing: status speaks of a run under way that is not to be seen.
-	missing bool
-	// ignore today's inputs for good (onChange: Ignore).
-	ignore bool
-	// prune are the finished runs to delete.
-	prune []run
-	// after is when to look again; zero is never.
-	after time.Duration
-
-	// phase, reason and message for status.
-	phase   api.Phase
-	reason  string
-	message string
-	// current is the run that status speaks of, or nil.
-	current *run
-	// problem keeps a run from starting.
-	problem error
-	// refused: the run succeeded, and is not attested for good.
-	refused bool
-	// attestation of the run, where acting has made one.
-	attestation *api.Attestation
-	// queued: the run that is to be started waits for a place.
-	queued bool
-	// restored: status speaks again of a run that is gone.
-	restored bool
 }
 
 // defaultBackoff before the first retry, and the longest wait.
@@ -58,163 +48,103 @@ const (
 	maxBackoff     = time.Hour
 )
 
-// decide is pure: the same observation gives the same verdict.
-func decide(s *seen) verdict {
-	v := verdict{}
-	spec, status := s.build.Spec, s.build.Status
-	v.current = lastRun(s)
-	active := activeRun(s)
-	known := knownInputs(s)
-	trigger := whyStart(s, known)
-	v.prune, v.after = prunable(s)
-	if trigger == api.TriggerTemplate && s.turn > 0 {
-		trigger = "" // others come first
-		v.after = sooner(v.after, s.turn)
-	}
-
+// decide is pure: the same observation gives the same order.
+func decide(s *seen) order {
+	var o order
+	active, last, why := activeRun(s), lastRun(s), due(s)
 	switch {
-	case active != nil && (spec.Cancel || trigger != "" && spec.OnChange == api.ChangeCancel):
-		v.current, v.phase, v.reason = active, api.PhaseBuilding, api.ReasonRunning
-		v.message = fmt.Sprintf("stopping run %s", active.Name)
-		if !active.cancelAsked() {
-			v.cancel = active
-		}
-		return v
-	case active != nil && trigger != "" && spec.OnChange == api.ChangeIgnore:
-		v.ignore = true
-		fallthrough
 	case active != nil:
-		v.current, v.phase, v.reason = active, api.PhaseBuilding, api.ReasonRunning
-		v.message = fmt.Sprintf("run %s is under way", active.Name)
-		if active.cancelAsked() {
-			v.message = fmt.Sprintf("stopping run %s", active.Name)
-			if active.lost != nil {
-				v.message += ": " + active.lost.Message
-			}
+		o = underWay(s, active)
+	case s.build.Spec.Cancel && (why != "" || last == nil && s.build.Status.Phase == ""):
+		o.shows = view{run: last, phase: api.PhaseCancelled, reason: api.ReasonCancelled, message: "spec.cancel is true, so nothing is started"}
+	case why != "" && s.problem != nil:
+		o.problem, o.shows = s.problem, view{run: last, phase: api.PhaseFailed}
+	case why != "":
+		o.start = &attempt{why: why, number: 1}
+		if why == api.TriggerTemplate {
+			o.start.commit = knownCommit(s, knownInputs(s))
+			o.start.ref = knownRef(s, o.start.commit)
 		}
-		switch {
-		case v.ignore || ignored(s):
-			v.reason, v.message = api.ReasonChangeIgnored, v.message+"; the change of the spec is ignored, as onChange says"
-		case trigger != "":
-			v.reason, v.message = api.ReasonQueued, v.message+"; the change is built after it"
-		}
-		return v
-	case spec.Cancel && (trigger != "" || v.current == nil && status.Phase == ""):
-		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, "spec.cancel is true, so nothing is started"
-		return v
-	case trigger != "" && s.problem != nil:
-		v.phase, v.problem = api.PhaseFailed, s.problem
-		return v
-	case trigger != "":
-		v.start, v.attempt = trigger, 1
-		if trigger == api.TriggerTemplate {
-			v.commit = knownCommit(s, known)
-			v.ref = knownRef(s, v.commit)
-		}
-		v.phase, v.reason = api.PhasePending, api.ReasonPending
-		return v
-	}
-
-	// Nothing new is requested: report the state of the last run.
-	if v.current == nil {
-		v.missing = status.Phase == api.PhaseBuilding
-		v.keep(status)
-		return v
-	}
-	last := *v.current
-	switch _, over := concluded(s, last); {
-	case refused(s, last):
-		v.refused, v.phase, v.reason = true, api.PhaseFailed, api.ReasonRunForeign
-		if c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested); c != nil {
-			v.reason, v.message = c.Reason, c.Message
-		}
-	case last.succeeded() && pledged(last) && !over:
-		v.attest, v.phase, v.reason = true, api.PhaseBuilding, api.ReasonAttesting
-		v.message = fmt.Sprintf("run %s succeeded, and is being attested", last.Name)
-	case last.succeeded():
-		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
-	case last.cancelled():
-		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", last.Name)
+		o.shows = view{run: last, phase: api.PhasePending, reason: api.ReasonPending}
+	case last == nil:
+		o.shows = gone(s)
 	default:
-		v.phase, v.reason = api.PhaseFailed, api.ReasonFailed
-		v.message = last.condition().Message
-		if last.lost != nil {
-			v.message = last.lost.Message
+		o = ended(s, *last)
+	}
+	prune, expires := prunable(s)
+	o.prune, o.after = prune, sooner(o.after, expires)
+	return o
+}
+
+// underWay: a run has not ended.
+func underWay(s *seen, active *runs.Run) order {
+	o := order{shows: view{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning, message: fmt.Sprintf("run %s is under way", active.Name)}}
+	show, stopping := &o.shows, fmt.Sprintf("stopping run %s", active.Name)
+	if isUnwanted(s) {
+		show.message = stopping
+		if !active.CancelAsked() {
+			o.cancel = active
 		}
-		if !spec.Cancel {
-			v.retry(s, last)
+		return o
+	}
+	if active.CancelAsked() {
+		show.message = stopping
+		if active.Lost != nil {
+			show.message += ": " + active.Lost.Message
 		}
 	}
+	show.ignore = due(s) != "" && s.build.Spec.OnChange == api.ChangeIgnore
+	switch {
+	case show.ignore || ignored(s):
+		show.reason, show.message = api.ReasonChangeIgnored, show.message+"; the change of the spec is ignored, as onChange says"
+	case due(s) != "":
+		show.reason, show.message = api.ReasonQueued, show.message+"; the change is built after it"
+	}
+	if active.CancelAsked() {
+		return o
+	}
+	o.after = s.lostAfter
+	if s.lost != nil {
+		o.cancel, o.lost = active, s.lost
+		show.message = stopping + ": " + s.lost.Message
+	}
+	return o
+}
+
+// isUnwanted reports whether a run under way is to be stopped, as the build says.
+func isUnwanted(s *seen) bool {
+	return s.build.Spec.Cancel || due(s) != "" && s.build.Spec.OnChange == api.ChangeCancel
+}
+
+// isMissing reports whether status speaks of a run under way that is not to be seen.
+func isMissing(s *seen) bool {
+	return activeRun(s) == nil && lastRun(s) == nil && due(s) == "" && s.build.Status.Phase == api.PhaseBuilding
+}
+
+// gone: nothing new is requested, and the last run does not exist any more.
+func gone(s *seen) view {
+	v, name := kept(s.build.Status), s.build.Status.PipelineRunName
+	switch s.missing {
+	case api.ReasonRunDeleted:
+		v.message = fmt.Sprintf("run %s was deleted before it ended; start again with `armature build rerun %s`", name, s.build.Name)
+	case api.ReasonRunForeign:
+		v.message = fmt.Sprintf("somebody else changed run %s, so its result does not count; start again with `armature build rerun %s`", name, s.build.Name)
+	default:
+		return v
+	}
+	v.phase, v.reason = api.PhaseFailed, s.missing
 	return v
 }
 
-// retry a failed run while the bound allows it, after a wait that doubles. What
-// the run failed of is in status first, which wakes the build again.
-func (v *verdict) retry(s *seen, last run) {
-	retries, failure := s.build.Spec.Retries, s.build.Status.FailureDetails
-	if retries == nil || retries.Limit == 0 || !recorded(s, last) {
-		return
-	}
-	switch {
-	case last.attempt > retries.Limit:
-		v.message = fmt.Sprintf("%s (attempt %d of %d, no more retries)", v.message, last.attempt, retries.Limit+1)
-		return
-	case !retries.Covers(last.attempt, failure):
-		v.message = fmt.Sprintf("%s (attempt %d of %d, not tried again: spec.retries.after does not list Any)", v.message, last.attempt, retries.Limit+1)
-		return
-	}
-	wait := defaultBackoff
-	if retries.Backoff != nil {
-		wait = retries.Backoff.Duration
-	}
-	for range last.attempt - 1 {
-		wait = min(2*wait, maxBackoff)
-	}
-	due := last.finished().Add(min(wait, maxBackoff)).Sub(s.now)
-	if due > 0 {
-		v.message = fmt.Sprintf("%s (attempt %d of %d, tried again after %s)", v.message, last.attempt, retries.Limit+1, wait)
-		v.after = sooner(v.after, due)
-		return
-	}
-	if s.problem != nil {
-		v.problem = s.problem
-		return
-	}
-	v.start, v.attempt, v.commit, v.ref = api.TriggerRetry, last.attempt+1, last.commit, last.ref
-}
-
-// reported is the verdict for status, after acting on it: a run was attested, refused,
-// or is still to be; or the next one waits for a place.
-func (v verdict) reported(done outcome) verdict {
-	switch {
-	case done.attested != nil:
-		v.attest, v.attestation = false, done.attested
-		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built and attested"
-	case done.refused != nil:
-		v.attest, v.refused = false, true
-		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
-	case done.queued != "":
-		v.queued, v.phase, v.reason, v.message = true, api.PhasePending, api.ReasonQueued, done.queued
-	case errors.As(done.retried, new(*chainsSilent)):
-		v.reason, v.message = api.ReasonChainsNotSigned, v.message+": "+done.retried.Error()
-	case done.retried != nil:
-		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
-	case done.retrying != nil:
-		v.reason, v.message = done.retrying.Reason, done.retrying.Message
-	}
-	return v
-}
-
-// keep what status reports of a run that is gone. Where it reports a spec or a
-// server that is no longer at fault, it reports that run again.
-func (v *verdict) keep(status api.AgentBuildStatus) {
-	v.phase, v.message = status.Phase, status.Message
+// kept is what status reports of a run that is gone. Where it reports a spec or a
+// server that is no longer at fault, that run is reported again.
+func kept(status api.AgentBuildStatus) view {
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
 	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) && (ready == nil || ready.Reason != api.ReasonRetrying)
 	if status.LastRunPhase == "" || ofRun {
-		return
+		return view{phase: status.Phase, message: status.Message}
 	}
-	v.phase = status.LastRunPhase
+	v := view{phase: status.LastRunPhase, restored: true}
 	switch v.phase {
 	case api.PhaseSucceeded:
 		v.reason, v.message = api.ReasonSucceeded, "built "+status.BuiltImage
@@ -223,7 +153,72 @@ func (v *verdict) keep(status api.AgentBuildStatus) {
 	default:
 		v.reason, v.message = api.ReasonFailed, fmt.Sprintf("run %s failed", status.PipelineRunName)
 	}
-	v.restored = true
+	return v
+}
+
+// ended: nothing new is requested, and the last run has ended.
+func ended(s *seen, last runs.Run) order {
+	v := view{run: &last}
+	switch _, over := concluded(s, last); {
+	case refused(s, last):
+		v.refused, v.phase, v.reason = true, api.PhaseFailed, api.ReasonRunForeign
+		if c := meta.FindStatusCondition(s.build.Status.Conditions, api.ConditionAttested); c != nil {
+			v.reason, v.message = c.Reason, c.Message
+		}
+	case last.Succeeded() && last.Attested() && !over:
+		v.phase, v.reason = api.PhaseBuilding, api.ReasonAttesting
+		v.message = fmt.Sprintf("run %s succeeded, and is being attested", last.Name)
+		return order{attest: true, shows: v}
+	case last.Succeeded():
+		v.phase, v.reason, v.message = api.PhaseSucceeded, api.ReasonSucceeded, "the image was built"
+	case last.Cancelled():
+		v.phase, v.reason, v.message = api.PhaseCancelled, api.ReasonCancelled, fmt.Sprintf("run %s was cancelled", last.Name)
+	default:
+		return failed(s, last)
+	}
+	return order{shows: v}
+}
+
+// failed: the run is tried again while the bound allows it, after a wait that doubles.
+// Why it failed is in status first, which wakes the build again.
+func failed(s *seen, last runs.Run) order {
+	o := order{shows: view{run: &last, phase: api.PhaseFailed, reason: api.ReasonFailed, message: last.Condition().Message}}
+	if last.Lost != nil {
+		o.shows.message = last.Lost.Message
+	}
+	retries, failure := s.build.Spec.Retries, s.build.Status.FailureDetails
+	if s.build.Spec.Cancel || retries == nil || retries.Limit == 0 || !recorded(s, last) {
+		return o
+	}
+	note := func(format string, args ...any) order {
+		o.shows.message = fmt.Sprintf("%s (attempt %d of %d, %s)", o.shows.message, last.Attempt, retries.Limit+1, fmt.Sprintf(format, args...))
+		return o
+	}
+	switch {
+	case last.Attempt > retries.Limit:
+		return note("no more retries")
+	case !retries.Covers(last.Attempt, failure):
+		return note("not tried again: spec.retries.after does not list Any")
+	}
+	wait := defaultBackoff
+	if retries.Backoff != nil {
+		wait = retries.Backoff.Duration
+	}
+	for range last.Attempt - 1 {
+		wait = min(2*wait, maxBackoff)
+	}
+	if wait := last.Finished().Add(min(wait, maxBackoff)).Sub(s.now); wait > 0 {
+		o.after = wait
+	}
+	switch {
+	case o.after > 0:
+		return note("tried again after %s", wait)
+	case s.problem != nil:
+		o.problem = s.problem
+	default:
+		o.start = &attempt{why: api.TriggerRetry, number: last.Attempt + 1, commit: last.Commit, ref: last.Ref}
+	}
+	return o
 }
 
 // sooner is the shorter of two waits; zero means no wait.
@@ -234,10 +229,10 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-func activeRun(s *seen) *run {
+func activeRun(s *seen) *runs.Run {
 	for i := range s.runs {
 		// One that is older than the last is a copy: each waits for the one before.
-		if !s.runs[i].done() && s.runs[i].DeletionTimestamp.IsZero() && s.runs[i].number >= s.build.Status.RunNumber {
+		if !s.runs[i].Done() && s.runs[i].DeletionTimestamp.IsZero() && s.runs[i].Number >= s.build.Status.RunNumber {
 			return &s.runs[i]
 		}
 	}
@@ -248,13 +243,14 @@ func activeRun(s *seen) *run {
 // status.
 func knownInputs(s *seen) *api.Inputs {
 	if last := lastRun(s); last != nil {
-		return &last.inputs
+		return &last.Inputs
 	}
 	return s.build.Status.Inputs
 }
 
-// knownCommit is what a build was made of before; empty when the template now
-// names another source.
+// knownCommit is the commit of the last run. It is empty if the template names another
+// source now, and if an earlier release recorded only 16 digits of the source: the ref of
+// the commit is attested.
 func knownCommit(s *seen, known *api.Inputs) string {
 	commit := known.Commit
 	if source := s.build.Status.Source; commit == "" && source != nil {
@@ -266,7 +262,7 @@ func knownCommit(s *seen, known *api.Inputs) string {
 	return commit
 }
 
-// knownRef of a commit that the build was made of before.
+// knownRef is the ref of the last run, if that was made of the commit.
 func knownRef(s *seen, commit string) string {
 	if source := s.build.Status.Source; source != nil && commit != "" && source.Git.CommitSHA == commit {
 		return source.Git.Ref
@@ -276,8 +272,8 @@ func knownRef(s *seen, commit string) string {
 
 // lastRun of a build. It is nil when status knows of a later one that is gone,
 // as when a success was cleaned up and an older failure is kept.
-func lastRun(s *seen) *run {
-	if len(s.runs) == 0 || s.runs[0].number < s.build.Status.RunNumber {
+func lastRun(s *seen) *runs.Run {
+	if len(s.runs) == 0 || s.runs[0].Number < s.build.Status.RunNumber {
 		return nil
 	}
 	return &s.runs[0]
@@ -287,9 +283,19 @@ func lastRun(s *seen) *run {
 func nextNumber(s *seen) int32 {
 	n := s.build.Status.RunNumber
 	if len(s.runs) > 0 {
-		n = max(n, s.runs[0].number)
+		n = max(n, s.runs[0].Number)
 	}
 	return n + 1
+}
+
+// due is why a run is to be started now; empty where none is. A run for a changed template
+// waits for its turn.
+func due(s *seen) api.Trigger {
+	why := whyStart(s, knownInputs(s))
+	if why == api.TriggerTemplate && s.waits {
+		return ""
+	}
+	return why
 }
 
 // whyStart is the reason why the last run is out of date; empty if it is not.
@@ -299,11 +305,11 @@ func whyStart(s *seen, known *api.Inputs) api.Trigger {
 		return api.TriggerConfig
 	case ignored(s):
 		return ""
-	case known.SpecHash != s.want.SpecHash:
+	case !sameHash(known.SpecHash, s.want.SpecHash):
 		return api.TriggerConfig
 	case known.Rerun != s.want.Rerun:
 		return api.TriggerManual
-	case s.want.TemplateHash != "" && known.TemplateHash != s.want.TemplateHash && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
+	case s.want.TemplateHash != "" && !sameHash(known.TemplateHash, s.want.TemplateHash) && s.build.Spec.OnTemplateChange != api.TemplateIgnore:
 		return api.TriggerTemplate
 	}
 	return ""
@@ -312,13 +318,20 @@ func whyStart(s *seen, known *api.Inputs) api.Trigger {
 // ignored reports whether today's inputs were set aside while a run was under way.
 func ignored(s *seen) bool {
 	i := s.build.Status.Ignored
-	return i != nil && i.SpecHash == s.want.SpecHash && i.Rerun == s.want.Rerun &&
-		(i.TemplateHash == s.want.TemplateHash || s.want.TemplateHash == "")
+	return i != nil && sameHash(i.SpecHash, s.want.SpecHash) && i.Rerun == s.want.Rerun &&
+		(sameHash(i.TemplateHash, s.want.TemplateHash) || s.want.TemplateHash == "")
+}
+
+// sameHash compares a hash of compose.InputHashes with one that was recorded. Earlier releases
+// recorded 16 digits of it. They suffice to see that a finished build need not be repeated;
+// nothing attested rests on them.
+func sameHash(noted, now string) bool {
+	return noted == now || len(noted) == 16 && strings.HasPrefix(now, noted)
 }
 
 // prunable lists the finished runs beyond the limits, and when the next one
 // expires. A run whose result is not yet in status is never among them.
-func prunable(s *seen) (out []run, after time.Duration) {
+func prunable(s *seen) (out []runs.Run, after time.Duration) {
 	spec := s.build.Spec
 	limits := struct {
 		succeeded, failed       *int32
@@ -338,20 +351,20 @@ func prunable(s *seen) (out []run, after time.Duration) {
 	}
 	succeeded, failed := int32(0), int32(0)
 	for i, r := range s.runs {
-		if !r.done() || !r.DeletionTimestamp.IsZero() {
+		if !r.Done() || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
 		count, limit, ttl := &failed, limits.failed, limits.ttlFailed
-		if r.succeeded() && !refused(s, r) {
+		if r.Succeeded() && !refused(s, r) {
 			count, limit, ttl = &succeeded, limits.succeeded, limits.ttlSucceeded
 		}
 		*count++
-		left := r.finished().Add(ttl).Sub(s.now)
+		left := r.Finished().Add(ttl).Sub(s.now)
 		switch {
 		case i == 0 && !recorded(s, r) && lastRun(s) != nil:
 		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
 			// A failed run that is still to be retried records the attempt.
-			if i == 0 && lastRun(s) != nil && !r.succeeded() && !r.cancelled() && spec.Retries.Covers(r.attempt, s.build.Status.FailureDetails) {
+			if i == 0 && lastRun(s) != nil && !r.Succeeded() && !r.Cancelled() && spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
 				continue
 			}
 			out = append(out, r)
@@ -362,10 +375,25 @@ func prunable(s *seen) (out []run, after time.Duration) {
 	return out, after
 }
 
+// concluded reports whether status has the end of a run, and how it ended.
+func concluded(s *seen, r runs.Run) (api.Phase, bool) {
+	status := s.build.Status
+	if status.PipelineRunUID != r.UID || status.CompletionTime == nil {
+		return "", false
+	}
+	return status.LastRunPhase, status.LastRunPhase != ""
+}
+
+// refused reports whether a run succeeded and was not attested for good.
+func refused(s *seen, r runs.Run) bool {
+	phase, is := concluded(s, r)
+	return is && r.Succeeded() && r.Attested() && phase == api.PhaseFailed
+}
+
 // recorded reports whether status holds the result of a finished run. A build that
 // waits in the queue for its next one is Pending, and holds it as well.
-func recorded(s *seen, r run) bool {
+func recorded(s *seen, r runs.Run) bool {
 	status := s.build.Status
 	return status.PipelineRunName == r.Name && status.CompletionTime != nil &&
-		(status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queued(status) && status.LastRunPhase != "")
+		(status.Phase != api.PhaseBuilding && status.Phase != api.PhasePending || queue.Waits(status) && status.LastRunPhase != "")
 }

@@ -87,6 +87,39 @@ func TestFailure(t *testing.T) {
 	}
 }
 
+// A folder without a Dockerfile is built by buildpacks, and who forgot to name the folder reads
+// it in the status, whether that succeeds or not, also after the run was read again.
+func TestNoDockerfile(t *testing.T) {
+	const want = "; the folder has no Dockerfile, so that buildpacks build it; the repository has api/Dockerfile: set spec.source.sourceSubfolder to api"
+	for _, good := range []bool{true, false} {
+		t.Run(fmt.Sprint(good), func(t *testing.T) { noDockerfile(t, good, want) })
+	}
+}
+
+func noDockerfile(t *testing.T, good bool, want string) {
+	w := newWorld(t)
+	w.start()
+	w.create("weather")
+	run := w.run(1)
+	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: run.Name + "-clone"}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "clone"}}}
+	w.must(w.Client.Create(w.Context(), tr))
+	tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})
+	tr.Status.Results = []tektonv1.TaskRunResult{{Name: "has-dockerfile", Value: *tektonv1.NewStructuredValues("false")}, {Name: "dockerfile-elsewhere", Value: *tektonv1.NewStructuredValues("api/Dockerfile")}}
+	w.must(w.Status().Update(w.Context(), tr))
+	child := tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "TaskRun"}, Name: tr.Name, PipelineTaskName: "github-clone"}
+	state, phase := corev1.ConditionFalse, api.PhaseFailed
+	if good {
+		state, phase = corev1.ConditionTrue, api.PhaseSucceeded
+	}
+	w.finish(run, state, map[bool]string{true: "Succeeded", false: "Failed"}[good], "Tasks Completed: 2", func(s *tektonv1.PipelineRunStatus) {
+		s.ChildReferences = []tektonv1.ChildStatusReference{child}
+	})
+	got := w.phase("weather", phase)
+	if c := condition(got, api.ConditionSucceeded); !strings.HasSuffix(got.Status.Message, want) || c.Message != got.Status.Message {
+		t.Errorf("succeeded %v: message %q, condition %q", good, got.Status.Message, c.Message)
+	}
+}
+
 // A timed-out run says so.
 func TestTimeout(t *testing.T) {
 	w := newWorld(t)

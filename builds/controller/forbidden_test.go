@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A template or a step in a namespace that the controller may not read is
@@ -26,7 +27,7 @@ func TestForbiddenTemplate(t *testing.T) {
 			"pipeline-template-own": {"template.yaml": "steps: [{name: only, configMap: own-step}]"},
 			"own-step":              {"task-spec.yaml": fmt.Sprintf(text, image)},
 		} {
-			w.must(w.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}))
+			w.must(w.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{keys.SharePrefix + w.namespace: "true"}}, Data: data}))
 		}
 	}
 	user := "controller-" + w.namespace

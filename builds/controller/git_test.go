@@ -207,6 +207,7 @@ func TestGitRefusals(t *testing.T) {
 		{"wrong", api.ReasonGitAuthInvalid, "refuses the login of Secret wrong", []func(*api.AgentBuild){r.source("main"), with("wrong")}},
 		{"empty", api.ReasonSecretInvalid, "neither a password nor a token", []func(*api.AgentBuild){r.source("main"), with("empty")}},
 		{"revision", api.ReasonRevisionNotFound, `has no revision "nowhere"`, []func(*api.AgentBuild){r.source("nowhere"), with("right")}},
+		{"typo", api.ReasonRevisionNotFound, "did you mean main?", []func(*api.AgentBuild){r.source("mian"), with("right")}},
 		{"short", api.ReasonRevisionNotFound, "a short SHA cannot be looked up", []func(*api.AgentBuild){r.source("0123abc"), with("right")}},
 		{"scheme", api.ReasonInvalidBuild, "is not a Git URL over https or ssh", []func(*api.AgentBuild){func(b *api.AgentBuild) {
 			file := "file:///etc"

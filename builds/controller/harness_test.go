@@ -33,6 +33,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -170,9 +171,10 @@ func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 	w.config = rest.CopyConfig(plane.Admin.Config)
 	w.config.Wrap(w.writes.wrap)
 	w.options = controller.Options{
-		Namespace: systemNamespace, Namespaces: []string{w.namespace},
-		MetricsAddress: "0", HealthAddress: "0", LogLines: 20, QPS: 1000, Log: logr.Discard(),
-		Dial: (&net.Dialer{}).DialContext,
+		Options: process.Options{
+			Namespace: systemNamespace, Namespaces: []string{w.namespace}, MetricsAddress: "0", HealthAddress: "0", QPS: 1000, Log: logr.Discard(),
+		},
+		LogLines: 20, Dial: (&net.Dialer{}).DialContext,
 	}
 	w.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	return w

@@ -8,6 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/queue"
+	"github.com/armature-dev/armature/builds/runs"
 )
 
 // metrics that the controller adds to those of controller-runtime, which count
@@ -19,8 +21,7 @@ type metrics struct {
 	establish  *prometheus.HistogramVec
 	rampUp     *prometheus.HistogramVec
 	completion *prometheus.HistogramVec
-	builds     *phaseCollector
-	queue      *queueCollector
+	builds     *buildCollector
 }
 
 func newMetrics(cache client.Reader) *metrics {
@@ -39,78 +40,71 @@ func newMetrics(cache client.Reader) *metrics {
 			Name: "armature_build_rampup_duration_seconds", Help: "From the creation of a PipelineRun to its start.", Buckets: seconds}, labels),
 		completion: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "armature_build_completion_duration_seconds", Help: "From the creation of a PipelineRun to its end.", Buckets: seconds}, labels),
-		builds: &phaseCollector{cache: cache, desc: prometheus.NewDesc("armature_builds", "AgentBuilds by phase.", []string{"namespace", "phase"}, nil)},
-		queue:  &queueCollector{desc: prometheus.NewDesc("armature_builds_queued", "AgentBuilds that wait for a place, of namespaces where any does.", []string{"namespace"}, nil)},
+		builds: &buildCollector{cache: cache, phases: prometheus.NewDesc("armature_builds", "AgentBuilds by phase.", []string{"namespace", "phase"}, nil),
+			queued: prometheus.NewDesc("armature_builds_queued", "AgentBuilds that wait for a place, of namespaces where any does.", []string{"namespace"}, nil)},
 	}
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.builds, m.queue}
+	return []prometheus.Collector{m.runs, m.results, m.denials, m.establish, m.rampUp, m.completion, m.builds}
 }
 
-func (m *metrics) created(s *seen, why api.Trigger, now time.Time) {
-	b := s.build
+func (m *metrics) created(b *api.AgentBuild, why api.Trigger, now time.Time) {
 	m.runs.WithLabelValues(b.Namespace, b.Spec.Mode, string(why)).Inc()
 	if b.Status.PipelineRunName == "" {
 		m.establish.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(now.Sub(b.CreationTimestamp.Time).Seconds())
 	}
 }
 
-func (m *metrics) denied(s *seen) {
-	m.denials.WithLabelValues(s.build.Namespace, s.build.Spec.Mode).Inc()
+func (m *metrics) denied(b *api.AgentBuild) {
+	m.denials.WithLabelValues(b.Namespace, b.Spec.Mode).Inc()
 }
 
-func (m *metrics) finished(s *seen, r run, reason string) {
-	b := s.build
+func (m *metrics) finished(b *api.AgentBuild, r runs.Run, reason string) {
 	outcome := "failed"
 	switch {
-	case r.succeeded():
+	case r.Succeeded():
 		outcome = "succeeded"
-	case r.cancelled():
+	case r.Cancelled():
 		outcome = "cancelled"
 	}
 	m.results.WithLabelValues(b.Namespace, b.Spec.Mode, outcome, reason).Inc()
 	if start := r.Status.StartTime; start != nil {
 		m.rampUp.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(start.Sub(r.CreationTimestamp.Time).Seconds())
 	}
-	m.completion.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(r.finished().Sub(r.CreationTimestamp.Time).Seconds())
+	m.completion.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(r.Finished().Sub(r.CreationTimestamp.Time).Seconds())
 }
 
-// phaseCollector counts builds when it is asked, from the cache.
-type phaseCollector struct {
-	cache client.Reader
-	desc  *prometheus.Desc
+// buildCollector counts builds when it is asked, from the cache.
+type buildCollector struct {
+	cache          client.Reader
+	phases, queued *prometheus.Desc
 }
 
-func (c *phaseCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c *buildCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.phases
+	out <- c.queued
+}
 
-func (c *phaseCollector) Collect(out chan<- prometheus.Metric) {
+func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var list api.AgentBuildList
 	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		out <- prometheus.NewInvalidMetric(c.desc, err)
+		out <- prometheus.NewInvalidMetric(c.phases, err)
 		return
 	}
-	counts := map[[2]string]int{}
+	phases, waiting := map[[2]string]int{}, map[string]int{}
 	for i := range list.Items {
-		counts[[2]string{list.Items[i].Namespace, string(list.Items[i].Status.Phase)}]++
+		phases[[2]string{list.Items[i].Namespace, string(list.Items[i].Status.Phase)}]++
+		if queue.Waits(list.Items[i].Status) {
+			waiting[list.Items[i].Namespace]++
+		}
 	}
-	for key, n := range counts {
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), key[0], key[1])
+	for key, n := range phases {
+		out <- prometheus.MustNewConstMetric(c.phases, prometheus.GaugeValue, float64(n), key[0], key[1])
 	}
-}
-
-// queueCollector counts the builds in the queue when it is asked.
-type queueCollector struct {
-	of   *queue
-	desc *prometheus.Desc
-}
-
-func (c *queueCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-func (c *queueCollector) Collect(out chan<- prometheus.Metric) {
-	for namespace, n := range c.of.lengths() {
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), namespace)
+	for namespace, n := range waiting {
+		out <- prometheus.MustNewConstMetric(c.queued, prometheus.GaugeValue, float64(n), namespace)
 	}
 }

@@ -7,114 +7,107 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/builds/failure"
+	"github.com/armature-dev/armature/builds/library"
+	"github.com/armature-dev/armature/builds/queue"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/turns"
 )
 
 // seen is everything that a decision about one build looks at.
 type seen struct {
 	build *api.AgentBuild
-	group string
 	// runs of this build, newest first.
-	runs []run
+	runs []runs.Run
 	// template and steps; nil if problem says why.
-	template *compose.Template
-	steps    map[string]*compose.StepFile
+	template *recipe.Template
+	steps    map[string]*recipe.Step
 	problem  error
 	// want is what a run of today's spec and template would be made from.
 	// TemplateHash is empty when the template could not be read.
 	want api.Inputs
-	// turn is how long a run for a changed template has to wait.
-	turn time.Duration
-	now  time.Time
+	// waits: a run for a changed template is due, and has to wait for its turn.
+	waits bool
+	// missing is why the run under way that status names is not to be seen:
+	// api.ReasonRunDeleted or api.ReasonRunForeign. It is empty where it may be.
+	missing string
+	// lost is a pod that the run under way lost, or nil, which is looked for every lostAfter.
+	lost      *runs.Lost
+	lostAfter time.Duration
+	now       time.Time
 }
 
-// observe gathers what concerns a build from the caches; only a ConfigMap that
-// changed is read from the API server. It is nil when the build is gone.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*seen, error) {
+// observer gathers what concerns a build.
+type observer struct {
+	cache    client.Reader
+	group    string // of AgentBuild
+	runs     *runs.Store
+	library  *library.Library
+	rebuilds *turns.Rebuilds
+	failures *failure.Reader
+	kueue    *queue.Kueue // nil where Kueue is not asked
+	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
+	lostAfter time.Duration
+}
+
+// observe a build by the caches; only a ConfigMap that changed, and the pods of a run under
+// way, are read from the API server. It is nil when the build is gone.
+func (o *observer) observe(ctx context.Context, key types.NamespacedName) (*seen, error) {
+	o.library.Begin(key)
 	build := &api.AgentBuild{}
-	if err := r.Client.Get(ctx, key, build); err != nil {
+	if err := o.cache.Get(ctx, key, build); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading AgentBuild %s: %w", key, err)
 	}
-	s := &seen{build: build, group: r.Settings.Group, now: time.Now()}
+	s := &seen{build: build, now: time.Now(), lostAfter: o.lostAfter}
 	var err error
-	if s.runs, err = r.cachedRuns(ctx, build); err != nil {
+	if s.runs, err = o.runs.Cached(ctx, build); err != nil {
 		return nil, err
 	}
 	if !build.DeletionTimestamp.IsZero() {
 		return s, nil
 	}
-	s.want.Rerun = build.Annotations[api.RerunAnnotation(s.group)]
-	if err := r.readTexts(ctx, s); err != nil {
+	if err := o.readInputs(ctx, s); err != nil {
 		return s, err
 	}
 	if whyStart(s, knownInputs(s)) == api.TriggerTemplate {
-		s.turn = r.rebuilds.turn(key, s.now)
+		s.waits = !o.rebuilds.MayStart(key, s.now)
 	} else {
-		r.rebuilds.leave(key)
+		o.rebuilds.Leave(key)
 	}
+	if isMissing(s) { // or the cache is behind
+		if s.missing, err = o.runs.Missing(ctx, build); err != nil {
+			return nil, err
+		}
+	}
+	s.lost = o.findLost(ctx, s)
 	return s, nil
 }
 
-// readTexts finds the template and the steps. What a user must fix goes to
-// s.problem; the error is for faults that may pass by themselves.
-func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
-	b := s.build
-	namespaces := r.lookup(b)
-	name := compose.TemplateName(b.Spec.Mode)
-	// What the platform attests is the platform's, whatever the build names.
-	text, err := r.texts.get(ctx, r, []string{r.Namespace}, name, true)
+// readInputs finds what a run would be made from. What a user must fix goes to s.problem;
+// the error is for faults that may pass by themselves.
+func (o *observer) readInputs(ctx context.Context, s *seen) error {
+	s.want.Rerun = s.build.Annotations[api.RerunAnnotation(o.group)]
+	found, err := o.library.Find(ctx, s.build)
 	if err != nil {
 		return err
 	}
-	if text != nil && (text.template == nil || text.template.Attest) {
-		namespaces = []string{r.Namespace}
-	}
-	text, err = r.texts.get(ctx, r, namespaces, name, true)
-	if err != nil {
-		return err
-	}
-	if text == nil {
-		s.problem = place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
-			fmt.Sprintf("template ConfigMap %q does not exist in the namespaces %v", name, namespaces),
-			"create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`")
-		s.want.SpecHash = specHash(b)
+	s.template, s.steps, s.problem = found.Template, found.Steps, found.Problem
+	if s.template == nil {
+		s.want.SpecHash, _ = compose.InputHashes(s.build, recipe.NoTemplate(), nil)
 		return nil
 	}
-	if text.template == nil {
-		s.problem = text.err
-		s.want.SpecHash = specHash(b)
-		return nil
-	}
-	s.template = text.template
-	problems := []error{text.err}
-	complete := true
-	s.steps = map[string]*compose.StepFile{}
-	faults := map[string]error{}
-	for _, name := range compose.StepNames(b, s.template) {
-		step, err := r.texts.get(ctx, r, namespaces, name, false)
-		if err != nil {
-			return err
-		}
-		if step != nil {
-			s.steps[name], faults[name] = step.step, step.err
-		}
-	}
-	for _, name := range compose.UsedSteps(b, s.template, s.steps) {
-		if _, exists := s.steps[name]; !exists {
-			complete = false // composition names it, if a run is due
-		}
-		problems = append(problems, faults[name])
-	}
-	s.problem = compose.Join(problems...)
-	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(b, s.template, s.steps)
-	s.want.SourceHash = compose.SourceHash(b, s.template)
-	if !complete || s.problem != nil {
+	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(s.build, s.template, s.steps)
+	s.want.SourceHash = compose.SourceHash(s.build, s.template)
+	if !found.Complete || s.problem != nil {
 		// Nothing can be built from this, so it does not cause another build: a
 		// finished build stays as it is while somebody edits its steps.
 		s.want.TemplateHash = ""
@@ -122,33 +115,19 @@ func (r *Reconciler) readTexts(ctx context.Context, s *seen) error {
 	return nil
 }
 
-// specHash when there is no template to go with it.
-func specHash(b *api.AgentBuild) string {
-	hash, _ := compose.InputHashes(b, compose.NoTemplate(), nil)
-	return hash
-}
-
-// lookup lists where templates and steps are sought, in this order.
-func (r *Reconciler) lookup(b *api.AgentBuild) []string {
-	var out []string
-	add := func(namespace string) {
-		for _, have := range out {
-			if have == namespace {
-				return
-			}
-		}
-		if namespace != "" {
-			out = append(out, namespace)
-		}
+// findLost looks for a pod that a run under way lost, unless the run is stopped already. What
+// cannot be read is looked at the next time: builds go on without it.
+func (o *observer) findLost(ctx context.Context, s *seen) *runs.Lost {
+	active := activeRun(s)
+	if active == nil || active.CancelAsked() || isUnwanted(s) {
+		return nil
 	}
-	if b.Spec.Pipeline != nil {
-		add(b.Spec.Pipeline.Namespace)
+	lost, err := o.kueue.Evicted(ctx, s.build, active)
+	if lost == nil && err == nil && s.now.Sub(active.CreationTimestamp.Time) >= o.lostAfter {
+		lost, err = o.failures.Lost(ctx, active, s.now, o.lostAfter)
 	}
-	add(r.Namespace)
-	add(b.Namespace)
-	return out
-}
-
-func place(b *api.AgentBuild) krm.Place {
-	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
+	if err != nil {
+		log.FromContext(ctx).Error(err, "looking for lost pods", "run", active.Name)
+	}
+	return lost
 }

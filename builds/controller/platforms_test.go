@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/e2e/programs"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // soldForTwo makes a build of mode prod for two platforms.

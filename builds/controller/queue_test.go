@@ -8,7 +8,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +35,8 @@ func (w *world) queued(name, message string) *api.AgentBuild {
 	return b
 }
 
-func number(n int) string { return fmt.Sprintf("number %d in the queue of namespace ", n) }
+// inLine is the message of a build that waits.
+const inLine = "waits until other builds end"
 
 // soleRun waits for the only run of the namespace that is under way, which is of a build.
 func (w *world) soleRun(build string) *tektonv1.PipelineRun {
@@ -80,24 +80,23 @@ func TestQueue(t *testing.T) {
 		t.Errorf("condition: %+v", c)
 	}
 	w.create("b-second", kept)
-	w.queued("b-second", number(1))
+	w.queued("b-second", inLine)
 	w.create("c-deleted")
-	w.queued("c-deleted", number(2))
+	w.queued("c-deleted", inLine)
 	w.create("d-cancelled")
-	w.queued("d-cancelled", number(3))
+	w.queued("d-cancelled", inLine)
 	w.create("e-third", kept, func(b *api.AgentBuild) {
 		b.Spec.Retries = &api.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: time.Millisecond}, After: []api.RetryOn{api.RetryAny}}
 	})
-	third := w.queued("e-third", number(4))
+	third := w.queued("e-third", inLine)
 	w.must(w.Client.Delete(t.Context(), w.build("c-deleted")))
 	w.change(w.build("d-cancelled"), func(b *api.AgentBuild) { b.Spec.Cancel = true })
 	w.phase("d-cancelled", api.PhaseCancelled)
-	w.queued("e-third", number(2))
+	w.queued("e-third", inLine)
 	w.change(third, retag("v2"))
-	w.queued("e-third", number(2))
+	w.queued("e-third", inLine)
 	w.change(third, func(b *api.AgentBuild) { b.Spec.Priority = 1000 })
-	w.queued("e-third", number(1))
-	w.queued("b-second", number(2))
+	w.queued("e-third", inLine)
 	var pipelines tektonv1.PipelineList
 	w.must(w.List(t.Context(), &pipelines, client.InNamespace(w.namespace)))
 	if runs := w.runs(); len(runs) != 1 || len(pipelines.Items) != 1 {
@@ -113,7 +112,7 @@ func TestQueue(t *testing.T) {
 	w.change(third, func(b *api.AgentBuild) { b.Spec.Priority = -1 })
 	w.failAt(run, "kaniko-build", "build-and-push", 1, "Error")
 	w.soleRun("b-second")
-	got := w.queued("e-third", number(1))
+	got := w.queued("e-third", inLine)
 	if s := got.Status; s.FailureDetails == nil || s.FailureDetails.Step != "build-and-push" || s.PipelineRunName != run.Name || s.LastRunPhase != api.PhaseFailed || s.Attempt != 1 {
 		t.Errorf("the failed attempt is not in status: %+v", s)
 	}
@@ -121,7 +120,7 @@ func TestQueue(t *testing.T) {
 		t.Error("a build that waits for its next attempt is over")
 	}
 	w.change(w.build("a-first"), func(b *api.AgentBuild) { b.Annotations = map[string]string{"agent.kagenti.dev/rerun": "one"} })
-	if got := w.queued("a-first", number(1)); got.Status.BuiltImage == "" {
+	if got := w.queued("a-first", inLine); got.Status.BuiltImage == "" {
 		t.Error("the image of before is forgotten")
 	}
 	w.succeed(w.soleRun("b-second"))
@@ -151,7 +150,7 @@ func TestQueueWithdrawnRerun(t *testing.T) {
 	w.create("other")
 	w.soleRun("other")
 	w.change(before, retag("v2"))
-	w.queued("weather", number(1))
+	w.queued("weather", inLine)
 	w.change(before, retag("v1"))
 	after := w.phase("weather", api.PhaseSucceeded)
 	if c := condition(after, api.ConditionReady); c.Status != metav1.ConditionTrue || after.Status.BuiltImage != before.Status.BuiltImage || after.Status.FailureDetails != nil {
@@ -193,7 +192,7 @@ func TestQueueLostCreate(t *testing.T) {
 	w.create("a")
 	w.soleRun("a")
 	w.create("b")
-	w.queued("b", number(1))
+	w.queued("b", inLine)
 	w.succeed(w.soleRun("a"))
 	w.succeed(w.soleRun("b"))
 	w.phase("b", api.PhaseSucceeded)
@@ -251,11 +250,11 @@ func TestQueueAnnotation(t *testing.T) {
 	}
 	annotate(`"7"`)
 	w.left(2)
-	w.queued("b2", number(1))
+	w.queued("b2", inLine)
 	annotate(`"none"`)
 	w.queued("b2", `is "none"`)
 	annotate(`"1"`)
-	w.queued("b2", number(1))
+	w.queued("b2", inLine)
 	runs := w.runs()
 	w.succeed(&runs[0])
 	w.never("a run above the lowered limit", func() string {
@@ -312,37 +311,8 @@ func TestQueueHandover(t *testing.T) {
 	w.start()
 	stop()
 	w.create("second", own)
-	w.queued("second", number(1))
+	w.queued("second", inLine)
 	w.left(1)
 	w.succeed(w.soleRun("first"))
 	w.soleRun("second")
-}
-
-// Runs are labelled for Kueue, whatever queue a build asks for, and one that Kueue
-// holds back is not taken for one that is being stopped.
-func TestQueueName(t *testing.T) {
-	w := newWorld(t)
-	w.options.Settings.QueueName = "builds"
-	w.start()
-	w.create("weather", func(b *api.AgentBuild) { b.Spec.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "another"} })
-	run := w.run(1)
-	if got := run.Labels["kueue.x-k8s.io/queue-name"]; got != "builds" {
-		t.Errorf("the run is labelled for queue %q", got)
-	}
-	w.must(w.Patch(t.Context(), run, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"PipelineRunPending"}}`))))
-	w.change(w.build("weather"), func(b *api.AgentBuild) { b.Spec.Priority = 1 }) // wakes the build
-	if got := w.phase("weather", api.PhaseBuilding); !strings.HasSuffix(got.Status.Message, " is under way") {
-		t.Errorf("message: %s", got.Status.Message)
-	}
-	w.change(w.build("weather"), func(b *api.AgentBuild) { b.Spec.Cancel = true })
-	w.eventually("the run is cancelled", func() string {
-		var got tektonv1.PipelineRun
-		if err := w.Get(t.Context(), client.ObjectKeyFromObject(run), &got); err != nil && !apierrors.IsNotFound(err) {
-			return err.Error()
-		}
-		if got.Spec.Status != tektonv1.PipelineRunSpecStatusCancelledRunFinally {
-			return string(got.Spec.Status)
-		}
-		return ""
-	})
 }

@@ -37,7 +37,7 @@ func TestShippedRBAC(t *testing.T) {
 			tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 			w.must(err)
 			w.must(plane.InstallCRDs(tekton + "/config/300-crds"))
-			args := []string{"run", "../../cmd/armature", "install", "--mode", mode}
+			args := []string{"run", "../../cmd/armature", "install", "--scope", mode}
 			if mode == "namespaced" {
 				args = append(args, "--watch", w.namespace)
 			}
@@ -65,7 +65,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.pod(w.options.Pod, corev1.Container{Name: "controller", Image: "registry.local/controller:v1"})
 			w.must(w.Client.Create(t.Context(), attestKey.secret()))
 			if mode == "namespaced" {
-				w.options.AttestKey, _ = w.kms()
+				w.options.Attest.Key, _ = w.kms()
 			}
 			stop := w.start()
 

@@ -64,6 +64,12 @@ func TestTenantCannotChange(t *testing.T) {
 		"signed-by-mark": {func(b *api.AgentBuild) {
 			b.Spec.Mode, b.Spec.Annotations = "prod", map[string]string{chainsMark: "true"}
 		}, api.ReasonLocked, "spec.annotations[" + chainsMark + "]"},
+		"label-of-pods": {func(b *api.AgentBuild) {
+			b.Spec.Mode, b.Spec.Labels = "prod", map[string]string{"sidecar.example/inject": "true"}
+		}, api.ReasonLocked, "spec.labels[sidecar.example/inject]"},
+		"dot-segments": {func(b *api.AgentBuild) {
+			b.Spec.Mode, b.Spec.Source.SourceRepository = "prod", "https://github.com/acme/weather@refs/../../evil/weather"
+		}, api.ReasonInvalidBuild, "spec.source.sourceRepository"},
 		"own-attested-mode": {func(b *api.AgentBuild) { b.Spec.Mode = "ours" }, api.ReasonNotPlatform, "attest"},
 		"own-signing-mode":  {func(b *api.AgentBuild) { b.Spec.Mode = "signing" }, api.ReasonPlatformStep, "steps[1].configMap"},
 		"own-prod-unlocked": {nil, api.ReasonLocked, "spec.pipeline.steps[0].enabled"},

@@ -24,7 +24,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // otherDigest is of an image that nobody built.
@@ -52,6 +52,12 @@ func (e *ended) reportSBOMOf(w *world, platform, digest string) {
 	}
 	w.must(w.Patch(w.Context(), next, client.MergeFrom(before)))
 	next.Status = status
+	pod := e.pods["sbom-attach"+platform] // as Tekton makes it of the parameter
+	ran := pod.Status
+	w.must(w.Client.Delete(w.Context(), pod, client.GracePeriodSeconds(0)))
+	pod.ResourceVersion, pod.UID, pod.Spec = "", "", attesttest.PodOf(next)
+	w.must(w.Client.Create(w.Context(), pod))
+	pod.Status = ran
 	results := e.taskRuns["sbom"+platform].Status.Results
 	for i := range results {
 		if r := &results[i]; r.Name == "SBOM_DIGEST" {

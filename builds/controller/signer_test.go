@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/render/sign"
-	"github.com/armature-dev/armature/render/sign/signtest"
+	"github.com/armature-dev/armature/builds/attester"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/deliver/sign/signtest"
 )
 
 // kmsFolder is on the PATH, for the programs of KMSs.
@@ -49,7 +49,7 @@ func (w *world) script(named, text string) (key string) {
 func TestAttestedByKMS(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	var public []byte
-	w.options.AttestKey, public = w.kms()
+	w.options.Attest.Key, public = w.kms()
 	w.start()
 	w.create("weather", s.sold)
 	run := w.run(1)
@@ -77,7 +77,7 @@ func TestAttestedByKMS(t *testing.T) {
 // platform has to do.
 func TestNoKMSProgram(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	w.options.AttestKey = "absent" + w.namespace + "://key"
+	w.options.Attest.Key = "absent" + w.namespace + "://key"
 	w.start()
 	w.create("weather", s.sold)
 	b := w.phase("weather", api.PhaseFailed)
@@ -99,7 +99,7 @@ func TestFailingKMS(t *testing.T) {
 			good, public := w.kms()
 			file := filepath.Join(t.TempDir(), "public.pem")
 			w.must(os.WriteFile(file, public, 0o600))
-			w.options.AttestKey = w.script(what+w.namespace, strings.Replace(script, "%s", file, 1)) + strings.TrimPrefix(good, "testkms://")
+			w.options.Attest.Key = w.script(what+w.namespace, strings.Replace(script, "%s", file, 1)) + strings.TrimPrefix(good, "testkms://")
 			w.start()
 			w.create("weather", s.sold)
 			digest := s.push(t, "weather:v1")
@@ -120,7 +120,7 @@ func TestFailingKMS(t *testing.T) {
 func TestHangingKMS(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
 	begun := filepath.Join(t.TempDir(), "begun")
-	w.options.AttestKey = w.script("hangs"+w.namespace, "touch "+begun+"; sleep 1000") + "key"
+	w.options.Attest.Key = w.script("hangs"+w.namespace, "touch "+begun+"; sleep 1000") + "key"
 	w.start()
 	w.create("weather", s.sold)
 	digest := s.push(t, "weather:v1")
@@ -151,7 +151,7 @@ func TestForgedKeptSignatures(t *testing.T) {
 	for _, forged := range []string{"null", "{", `{"x":"eA=="}`, strings.Repeat("x", 200<<10)} {
 		t.Run(forged[:1], func(t *testing.T) {
 			w, s := newWorld(t), newShop(t, true)
-			w.options.AttestKey, _ = w.kms()
+			w.options.Attest.Key, _ = w.kms()
 			w.start()
 			w.create("weather", s.sold)
 			run := w.runOf("weather")
@@ -177,13 +177,13 @@ func (w *world) keyless() (a *signtest.Authority, token string) {
 	token, file := filepath.Join(folder, "token"), filepath.Join(folder, "trusted_root.json")
 	w.must(os.WriteFile(token, []byte(signtest.Token(systemNamespace, "armature-controller", 1)+"\n"), 0o600))
 	w.must(os.WriteFile(file, vouches, 0o600))
-	w.options.Keyless = &controller.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL, Timestamps: a.Timestamps()}
+	w.options.Attest.Keyless = &attester.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL, Timestamps: a.Timestamps()}
 	return a, token
 }
 
 // identityPolicy accepts the controller's identity.
 func (w *world) identityPolicy() sign.Policy {
-	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true, TrustedRoot: w.options.Keyless.TrustedRoot, Identities: []sign.Identity{
+	return sign.Policy{IgnoreTlog: true, IgnoreSCT: true, TrustedRoot: w.options.Attest.Keyless.TrustedRoot, Identities: []sign.Identity{
 		{Subject: signtest.Identity(systemNamespace, "armature-controller"), Issuer: signtest.Issuer}},
 		Builds: &sign.Builds{MinimumLevel: 2, SBOM: true, Builders: []sign.TrustedBuilder{{ID: prodBuilder, Level: 2}}}}
 }
@@ -239,14 +239,14 @@ func TestAttestedKeyless(t *testing.T) {
 // Without a token or with a trusted root that cannot be used no attested build runs, and
 // the build says so. When it is there, the build goes on.
 func TestNoAttestIdentity(t *testing.T) {
-	for what, file := range map[string]func(*controller.Keyless) string{
-		"identity token is missing":                     func(k *controller.Keyless) string { return k.Token },
-		"trusted root of its identity cannot be used: ": func(k *controller.Keyless) string { return k.TrustedRoot },
+	for what, file := range map[string]func(*attester.Keyless) string{
+		"identity token is missing":                     func(k *attester.Keyless) string { return k.Token },
+		"trusted root of its identity cannot be used: ": func(k *attester.Keyless) string { return k.TrustedRoot },
 	} {
 		t.Run(what, func(t *testing.T) {
 			w, s := newWorld(t), newShop(t, true)
 			w.keyless()
-			at := file(w.options.Keyless)
+			at := file(w.options.Attest.Keyless)
 			text, err := os.ReadFile(at)
 			w.must(err)
 			w.must(os.WriteFile(at, []byte(" \n"), 0o600))
@@ -272,12 +272,12 @@ func TestFailingAuthority(t *testing.T) {
 			return func() { a.Down.Store(nil) }
 		},
 		"is another": func(w *world, a *signtest.Authority) func() {
-			ours, err := os.ReadFile(w.options.Keyless.TrustedRoot)
+			ours, err := os.ReadFile(w.options.Attest.Keyless.TrustedRoot)
 			w.must(err)
 			theirs, err := signtest.NewAuthority(w.TB).TrustedRoot()
 			w.must(err)
-			w.must(os.WriteFile(w.options.Keyless.TrustedRoot, theirs, 0o600))
-			return func() { w.must(os.WriteFile(w.options.Keyless.TrustedRoot, ours, 0o600)) }
+			w.must(os.WriteFile(w.options.Attest.Keyless.TrustedRoot, theirs, 0o600))
+			return func() { w.must(os.WriteFile(w.options.Attest.Keyless.TrustedRoot, ours, 0o600)) }
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

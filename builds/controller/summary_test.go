@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // summaryPolicy is the platform's policy as a ConfigMap, whose name is the namespace's.
 func (w *world) summaryPolicy(builder string) *corev1.ConfigMap {
-	w.options.SummaryPolicy = "images-" + w.namespace
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: w.options.SummaryPolicy}, Data: map[string]string{
+	w.options.Attest.SummaryPolicy = "images-" + w.namespace
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: w.options.Attest.SummaryPolicy}, Data: map[string]string{
 		"cosign.pub": string(attestKey.pair().PublicBytes),
 		"policy.yaml": `apiVersion: armature.dev/v1alpha1
 kind: VerifyPolicy

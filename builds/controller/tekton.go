@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until
@@ -59,7 +60,7 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 	}
 	ctx, there := context.WithCancel(ctx)
 	defer there()
-	err = errors.Join(
+	err = multi.Errors(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("tekton", func(*http.Request) error { return errors.New("Tekton's CRDs are not installed") }),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -102,7 +103,7 @@ func releaseAll(ctx context.Context, live client.Client, namespaces []string, gr
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return multi.Errors(errs...)
 }
 
 // release a build: its finalizer goes.

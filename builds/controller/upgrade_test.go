@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -24,8 +24,8 @@ import (
 // next run.
 func TestUpgrade(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", compose.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
-	w.own("own-step", compose.StepKey, "steps: [{name: say, image: busybox, command: [echo, one]}]")
+	w.own("pipeline-template-own", recipe.TemplateKeyYAML, "steps: [{name: only, configMap: own-step}]")
+	w.own("own-step", recipe.StepKey, "steps: [{name: say, image: busybox, command: [echo, one]}]")
 	before := w.earlier("testdata/upgrade/6931e67.yaml")
 	if len(before) != 4 || len(w.runs()) != 3 {
 		t.Fatalf("the earlier release left %d builds and %d runs", len(before), len(w.runs()))

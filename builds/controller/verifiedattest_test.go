@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // What the platform's policy found is in the attested provenance, so that a consumer's

@@ -11,7 +11,7 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
-	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Pipeline is what is drawn of one pipeline.
@@ -41,35 +41,29 @@ type Task struct {
 
 // Of reads a pipeline. Name is the build's.
 func Of(name string, p *tektonv1.Pipeline) Pipeline {
-	out := Pipeline{Name: plain(name)}
+	out := Pipeline{Name: krm.Printable(name)}
 	for i, list := range [][]tektonv1.PipelineTask{p.Spec.Tasks, p.Spec.Finally} {
 		for _, t := range list {
-			task := Task{Name: plain(t.Name), Finally: i == 1}
+			task := Task{Name: krm.Printable(t.Name), Finally: i == 1}
 			for _, name := range dependencies(t) {
-				task.After = append(task.After, plain(name))
+				task.After = append(task.After, krm.Printable(name))
 			}
 			for _, w := range t.When {
-				task.When = append(task.When, plain(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
+				task.When = append(task.When, krm.Printable(fmt.Sprintf("%s %s %s", w.Input, w.Operator, strings.Join(w.Values, "|"))))
 			}
 			if t.TaskSpec != nil {
 				for _, s := range t.TaskSpec.Steps {
-					task.Steps = append(task.Steps, plain(s.Name))
+					task.Steps = append(task.Steps, krm.Printable(s.Name))
 				}
 			}
 			out.Tasks = append(out.Tasks, task)
 		}
 	}
 	for _, r := range p.Spec.Results {
-		out.Results = append(out.Results, plain(r.Name+" = "+r.Value.StringVal))
+		out.Results = append(out.Results, krm.Printable(r.Name+" = "+r.Value.StringVal))
 	}
 	out.connect()
 	return out
-}
-
-// plain is a text in one line, in which no character steers what shows it, and that
-// XML can have.
-func plain(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ", "\ufffe", "\ufffd", "\uffff", "\ufffd").Replace(api.Plain(text))
 }
 
 // dependencies of a task by order or by result, each once, order first.

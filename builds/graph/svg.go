@@ -16,8 +16,6 @@ const (
 	margin      = 20
 	heading     = 44
 	padding     = 12
-	nameSize    = 13
-	noteSize    = 11
 	nameLetter  = 8
 	noteLetter  = 6
 	nameLine    = 17
@@ -58,9 +56,9 @@ func (p *Pipeline) draw(b *strings.Builder, top int) (width, height int) {
 	for _, edge := range l.edges {
 		b.WriteString("<path class=\"edge\" marker-end=\"url(#tip)\" d=\"" + l.path(edge) + "\"/>\n")
 	}
-	if len(l.finally) > 0 {
-		x := l.boxes[l.finally[0]].x
-		for _, i := range l.finally {
+	if n := len(p.Tasks); n > 0 && p.Tasks[n-1].Finally {
+		x := l.width
+		for _, i := range l.columns[len(l.columns)-1] {
 			x = min(x, l.boxes[i].x)
 		}
 		if x > 0 {

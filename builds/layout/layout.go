@@ -13,11 +13,12 @@ import (
 	"io"
 	"os"
 	"path"
-	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/armature-dev/armature/builds/tree"
 )
 
 // maxDocument bounds a manifest, an index and an image's configuration, in bytes.
@@ -37,30 +38,14 @@ func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	if digest.Algorithm != "sha256" {
 		return nil, 0, fmt.Errorf("%s: only sha256 digests are supported", digest)
 	}
-	name := path.Join(s.dir, "blobs", "sha256", digest.Hex)
-	info, err := s.root.Lstat(name)
+	file, info, err := tree.OpenFile(s.root, path.Join(s.dir, "blobs", "sha256", digest.Hex))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, fmt.Errorf("the layout has no blob %s", digest)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening a blob of the layout: %w", err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("the layout's blob %s is not a regular file", digest)
-	}
-	// Without waiting: a pipe may have taken its place, and would wait for a writer.
-	file, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, 0, fmt.Errorf("opening a blob of the layout: %w", err)
-	}
-	opened, err := file.Stat()
-	if err == nil && (!opened.Mode().IsRegular() || !os.SameFile(info, opened)) {
-		err = fmt.Errorf("the layout's blob %s was replaced while it was opened", digest)
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, file.Close())
-	}
-	return file, opened.Size(), nil
+	return file, info.Size(), nil
 }
 
 // document reads a manifest, an index or a configuration whole.
@@ -99,42 +84,70 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// artifact is an image or an index, as a registry takes it, with the images of the index
+// or itself.
+type artifact struct {
+	digest    v1.Hash
+	mediaType types.MediaType
+	raw       []byte
+	images    []v1.Image
+}
+
+func (a artifact) MediaType() (types.MediaType, error) { return a.mediaType, nil }
+func (a artifact) RawManifest() ([]byte, error)        { return a.raw, nil }
+
+// maxImages in an index: one and its attestation for each of 32 platforms.
+const maxImages = 64
+
 // read what a digest names: an image or an index of images.
-func (s store) read(digest v1.Hash) (*image, *index, error) {
-	raw, err := s.document(digest)
-	if err != nil {
-		return nil, nil, err
+func (s store) read(digest v1.Hash) (a artifact, err error) {
+	a.digest = digest
+	if a.raw, err = s.document(digest); err != nil {
+		return a, err
 	}
-	var kind struct {
+	var list struct {
 		MediaType types.MediaType `json:"mediaType"`
+		Manifests []v1.Descriptor `json:"manifests"`
 	}
-	if err := json.Unmarshal(raw, &kind); err != nil {
-		return nil, nil, fmt.Errorf("reading the manifest %s: %w", digest, err)
+	if err := json.Unmarshal(a.raw, &list); err != nil {
+		return a, fmt.Errorf("reading the manifest %s: %w", digest, err)
 	}
-	switch {
-	case kind.MediaType.IsImage():
-		img, err := s.image(raw, digest, kind.MediaType)
-		return img, nil, err
-	case kind.MediaType.IsIndex():
-		idx, err := s.index(raw, digest, kind.MediaType)
-		return nil, idx, err
+	a.mediaType = list.MediaType
+	switch n := len(list.Manifests); {
+	case a.mediaType.IsImage():
+		img, err := s.image(a)
+		a.images = []v1.Image{img}
+		return a, err
+	case !a.mediaType.IsIndex():
+		return a, fmt.Errorf("%s is %q, neither an image manifest nor an index", digest, a.mediaType)
+	case n == 0 || n > maxImages:
+		return a, fmt.Errorf("the index %s has %d images, and 1 to %d are supported", digest, n, maxImages)
 	}
-	return nil, nil, fmt.Errorf("%s is %q, neither an image manifest nor an index", digest, kind.MediaType)
+	for _, d := range list.Manifests {
+		one, err := s.read(d.Digest)
+		if err != nil {
+			return a, err
+		}
+		if one.mediaType.IsIndex() {
+			return a, fmt.Errorf("the index %s has another index in it", digest)
+		}
+		a.images = append(a.images, one.images...)
+	}
+	return a, nil
 }
 
 // image is a v1.Image by way of partial.CompressedToImage: its documents are in
 // memory, and its layers are checked as they are sent.
 type image struct {
-	store     store
-	mediaType types.MediaType
-	raw       []byte
-	config    []byte
-	manifest  v1.Manifest
+	artifact
+	store    store
+	config   []byte
+	manifest v1.Manifest
 }
 
-func (s store) image(raw []byte, digest v1.Hash, mediaType types.MediaType) (*image, error) {
-	img := &image{store: s, raw: raw, mediaType: mediaType}
-	if err := json.Unmarshal(raw, &img.manifest); err != nil {
+func (s store) image(a artifact) (v1.Image, error) {
+	img, digest := &image{artifact: a, store: s}, a.digest
+	if err := json.Unmarshal(a.raw, &img.manifest); err != nil {
 		return nil, fmt.Errorf("reading the manifest %s: %w", digest, err)
 	}
 	for _, layer := range append([]v1.Descriptor{img.manifest.Config}, img.manifest.Layers...) {
@@ -153,13 +166,13 @@ func (s store) image(raw []byte, digest v1.Hash, mediaType types.MediaType) (*im
 		}
 	}
 	var err error
-	img.config, err = s.document(img.manifest.Config.Digest)
-	return img, err
+	if img.config, err = s.document(img.manifest.Config.Digest); err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(img)
 }
 
-func (i *image) MediaType() (types.MediaType, error) { return i.mediaType, nil }
-func (i *image) RawManifest() ([]byte, error)        { return i.raw, nil }
-func (i *image) RawConfigFile() ([]byte, error)      { return i.config, nil }
+func (i *image) RawConfigFile() ([]byte, error) { return i.config, nil }
 
 func (i *image) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error) {
 	for _, d := range append([]v1.Descriptor{i.manifest.Config}, i.manifest.Layers...) {
@@ -184,54 +197,4 @@ func (l *layer) Compressed() (io.ReadCloser, error) {
 		return nil, err
 	}
 	return &checked{ReadCloser: file, sum: sha256.New(), want: l.descriptor.Digest, left: l.descriptor.Size}, nil
-}
-
-// index is a v1.ImageIndex of images; an index in an index is refused.
-type index struct {
-	mediaType types.MediaType
-	digest    v1.Hash
-	raw       []byte
-	manifest  v1.IndexManifest
-	images    map[v1.Hash]*image
-}
-
-// maxImages in an index: one and its attestation for each of 32 platforms.
-const maxImages = 64
-
-func (s store) index(raw []byte, digest v1.Hash, mediaType types.MediaType) (*index, error) {
-	idx := &index{raw: raw, digest: digest, mediaType: mediaType, images: map[v1.Hash]*image{}}
-	if err := json.Unmarshal(raw, &idx.manifest); err != nil {
-		return nil, fmt.Errorf("reading the index %s: %w", digest, err)
-	}
-	if n := len(idx.manifest.Manifests); n == 0 || n > maxImages {
-		return nil, fmt.Errorf("the index %s has %d images, and 1 to %d are supported", digest, n, maxImages)
-	}
-	for _, d := range idx.manifest.Manifests {
-		img, nested, err := s.read(d.Digest)
-		if err != nil {
-			return nil, err
-		}
-		if nested != nil {
-			return nil, fmt.Errorf("the index %s has another index in it", digest)
-		}
-		idx.images[d.Digest] = img
-	}
-	return idx, nil
-}
-
-func (i *index) MediaType() (types.MediaType, error)       { return i.mediaType, nil }
-func (i *index) Digest() (v1.Hash, error)                  { return i.digest, nil }
-func (i *index) Size() (int64, error)                      { return int64(len(i.raw)), nil }
-func (i *index) RawManifest() ([]byte, error)              { return i.raw, nil }
-func (i *index) IndexManifest() (*v1.IndexManifest, error) { return &i.manifest, nil }
-func (i *index) ImageIndex(d v1.Hash) (v1.ImageIndex, error) {
-	return nil, fmt.Errorf("the index has no index %s", d)
-}
-
-func (i *index) Image(digest v1.Hash) (v1.Image, error) {
-	img, ok := i.images[digest]
-	if !ok {
-		return nil, fmt.Errorf("the index has no image %s", digest)
-	}
-	return partial.CompressedToImage(img)
 }

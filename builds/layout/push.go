@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
@@ -48,41 +48,41 @@ func (p Push) Run(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("opening the layout: %w", err)
 	}
 	defer root.Close()
-	found, list, err := p.read(root)
+	found, err := p.read(root)
 	if err != nil {
 		return "", fmt.Errorf("reading the layout in %s: %w", p.Dir, err)
 	}
 	to := p.options(ctx)
-	var pushed interface {
-		remote.Taggable
-		Digest() (v1.Hash, error)
-	} = list
-	if found != nil {
-		pushed = found
-	}
-	digest, err := pushed.Digest()
-	if err != nil {
-		return "", fmt.Errorf("computing the digest of what is pushed: %w", err)
-	}
 	// By digest first: the registry refuses a manifest of another one.
-	byDigest := tag.Context().Digest(digest.String())
-	if found != nil {
-		err = remote.Write(byDigest, found, to...)
-	} else {
-		err = remote.WriteIndex(byDigest, list, to...)
+	byDigest := tag.Context().Digest(found.digest.String())
+	for _, img := range found.images {
+		digest, err := img.Digest()
+		if err == nil {
+			err = remote.Write(tag.Context().Digest(digest.String()), img, to...)
+		}
+		if err != nil {
+			return "", fmt.Errorf("pushing %s: %w", byDigest, err)
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("pushing %s: %w", byDigest, err)
+	if found.mediaType.IsIndex() {
+		if err := remote.Put(byDigest, found, to...); err != nil {
+			return "", fmt.Errorf("pushing %s: %w", byDigest, err)
+		}
 	}
-	if err := remote.Tag(tag, pushed, to...); err != nil {
+	if err := remote.Tag(tag, found, to...); err != nil {
 		return "", fmt.Errorf("tagging %s: %w", tag, err)
 	}
-	return digest.String(), nil
+	return found.digest.String(), nil
 }
 
+// tagTimeout is far more than a registry takes for a tag. The image has been pushed by then.
+var tagTimeout = time.Minute
+
 // TagCache leaves what Run pushed, which has the digest, under a second tag of the same
-// repository, given as registry/repository:tag.
+// repository, given as registry/repository:tag. It takes at most a minute.
 func (p Push) TagCache(ctx context.Context, digest, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, tagTimeout)
+	defer cancel()
 	tag, err := p.tag(image)
 	if err != nil {
 		return fmt.Errorf("reading the image for the cache: %w", err)
@@ -118,23 +118,18 @@ func (p Push) options(ctx context.Context) []remote.Option {
 }
 
 // read what is to be pushed: an image, or an index.
-func (p Push) read(root *os.Root) (v1.Image, v1.ImageIndex, error) {
+func (p Push) read(root *os.Root) (artifact, error) {
 	if len(p.Platforms) > 0 {
 		return p.readPlatforms(root)
 	}
 	if len(p.Digests) != 1 {
-		return nil, nil, fmt.Errorf("%d digests are given, and one is pushed where no platforms are", len(p.Digests))
+		return artifact{}, fmt.Errorf("%d digests are given, and one is pushed where no platforms are", len(p.Digests))
 	}
 	digest, err := parseDigest(p.Digests[0])
 	if err != nil {
-		return nil, nil, err
+		return artifact{}, err
 	}
-	found, list, err := store{root: root}.read(digest)
-	if err != nil || list != nil {
-		return nil, list, err
-	}
-	img, err := partial.CompressedToImage(found)
-	return img, nil, err
+	return store{root: root}.read(digest)
 }
 
 func parseDigest(text string) (v1.Hash, error) {

@@ -1,8 +1,10 @@
 package layout_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/armature-dev/armature/builds/layout"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // written is a layout with one image and an index of two, and their digests.
@@ -224,7 +227,7 @@ func TestPushWaitsForNoPipe(t *testing.T) {
 	go func() {
 		for {
 			for _, file := range []string{pipe, regular} { // each takes its place at once
-				if err := errors.Join(os.Link(file, next), os.Rename(next, manifest)); err != nil {
+				if err := multi.Errors(os.Link(file, next), os.Rename(next, manifest)); err != nil {
 					stopped <- err
 					return
 				}
@@ -286,5 +289,35 @@ func TestTagCache(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A registry that takes the image, and never answers for the tag of the cache, keeps nobody waiting.
+func TestTagCacheGivesUp(t *testing.T) {
+	t.Cleanup(layout.SetTagTimeout(300 * time.Millisecond))
+	dir, image, _ := written(t)
+	inner, over := registry.New(), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/manifests/team.weather-cache") {
+			<-over
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(over) })
+	repository := strings.TrimPrefix(server.URL, "http://") + "/team/weather"
+	push := layout.Push{Dir: dir, Digests: []string{image}, Image: repository + ":v1", PlainHTTP: true}
+	pushed, err := push.Run(t.Context())
+	must(t, err)
+	result := make(chan error, 1)
+	go func() { result <- push.TagCache(t.Context(), pushed, repository+":team.weather-cache") }()
+	select {
+	case err := <-result:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for the registry")
 	}
 }

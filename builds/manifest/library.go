@@ -1,12 +1,11 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +13,16 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/templates"
 )
 
 // Library holds template and step ConfigMaps by name.
 type Library struct {
-	ConfigMaps map[string]compose.ConfigMap
+	ConfigMaps map[string]recipe.ConfigMap
 }
 
 // Shipped is the library that armature brings.
@@ -56,7 +58,7 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			return err
 		}
 		data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := multi.Errors(err, f.Close()); err != nil {
 			return err
 		}
 		docs, err := split(prefix+file, data)
@@ -68,9 +70,8 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			if d.kind.Kind != "ConfigMap" || d.kind.APIVersion != "v1" {
 				continue
 			}
-			before := len(problems)
-			d.doubled(&problems)
-			if len(problems) > before {
+			if err := d.doubled(); err != nil {
+				problems = append(problems, err)
 				continue
 			}
 			var cm corev1.ConfigMap
@@ -85,16 +86,16 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			}
 			added[cm.Name] = d.at("")
 			if l.ConfigMaps == nil {
-				l.ConfigMaps = map[string]compose.ConfigMap{}
+				l.ConfigMaps = map[string]recipe.ConfigMap{}
 			}
-			l.ConfigMaps[cm.Name] = compose.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file, Line: d.line, Data: cm.Data}
+			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
 		}
 		return nil
 	})
 	if err != nil {
 		problems = append(problems, fmt.Errorf("reading %s: %w", prefix, err))
 	}
-	return compose.Join(problems...)
+	return findings.Join(problems...)
 }
 
 // Names of the ConfigMaps whose names begin with prefix, sorted.
@@ -105,34 +106,43 @@ func (l *Library) Names(prefix string) []string {
 			out = append(out, name)
 		}
 	}
-	sort.Strings(out)
+	slices.Sort(out)
 	return out
+}
+
+// find a ConfigMap for a build, as the controller does: one of the namespace that
+// spec.pipeline.namespace names counts if it is shared.
+func (l *Library) find(b *api.AgentBuild, name string) (recipe.ConfigMap, bool) {
+	cm, ok := l.ConfigMaps[name]
+	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" && cm.Namespace == b.Spec.Pipeline.Namespace &&
+		cm.Namespace != api.DefaultNamespace && b.Namespace != "" && cm.Namespace != b.Namespace
+	return cm, ok && (!foreign || cm.SharedWith(b.Namespace))
 }
 
 // Compose a build from the library.
 func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Output, error) {
-	name := compose.TemplateName(build.Spec.Mode)
-	cm, ok := l.ConfigMaps[name]
+	name := recipe.TemplateName(build.Spec.Mode)
+	cm, ok := l.find(build.AgentBuild, name)
 	if !ok {
 		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
-			fmt.Sprintf("template ConfigMap %q does not exist", name), "use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates")
+			fmt.Sprintf("template ConfigMap %q does not exist", name), "use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates"+recipe.ShareHint(build.AgentBuild))
 	}
-	template, err := compose.ReadTemplate(cm)
+	template, err := recipe.ReadTemplate(cm)
 	if template == nil {
 		return nil, err
 	}
 	problems := []error{err}
-	steps, faults := map[string]*compose.StepFile{}, map[string]error{}
+	steps, faults := map[string]*recipe.Step{}, map[string]error{}
 	for _, name := range compose.StepNames(build.AgentBuild, template) {
-		if cm, ok := l.ConfigMaps[name]; ok { // else composition names who asked for it
-			steps[name], faults[name] = compose.ReadStep(cm)
+		if cm, ok := l.find(build.AgentBuild, name); ok { // else composition names who asked for it
+			steps[name], faults[name] = recipe.ReadStep(cm)
 		}
 	}
 	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {
 		problems = append(problems, faults[name])
 	}
 	out, err := compose.Pipeline(compose.Input{Build: build.AgentBuild, Place: build.Place, Template: template, Steps: steps, Settings: settings})
-	if err := compose.Join(append(problems, err)...); err != nil {
+	if err := findings.Join(append(problems, err)...); err != nil {
 		return nil, build.located(err)
 	}
 	return out, nil
@@ -141,19 +151,19 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 // located gives the problems of the build itself their lines.
 func (b Build) located(err error) error {
 	var problems []error
-	for _, f := range compose.Findings(err) {
+	for _, f := range findings.Of(err) {
 		if f.At("") == b.Place && f.Field != "" {
 			f.Place = b.doc.at(f.Field)
 		}
 		problems = append(problems, f)
 	}
-	return compose.Join(problems...)
+	return findings.Join(problems...)
 }
 
 func (l *Library) modes() []string {
 	var out []string
-	for _, name := range l.Names(compose.TemplateName("x")[:len(compose.TemplateName("x"))-1]) {
-		out = append(out, strings.TrimPrefix(name, "pipeline-template-"))
+	for _, name := range l.Names(recipe.TemplatePrefix) {
+		out = append(out, strings.TrimPrefix(name, recipe.TemplatePrefix))
 	}
 	return out
 }

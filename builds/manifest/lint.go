@@ -2,8 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -12,19 +12,16 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Lint checks the templates and steps among only, with the whole library behind
 // them. ConfigMaps that are neither are passed over.
-func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings []string, err error) {
-	names := make([]string, 0, len(only))
-	for name := range only {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+func (l *Library) Lint(only map[string]recipe.ConfigMap) (checked int, warnings []string, err error) {
 	var problems []error
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(only)) {
 		cm := only[name]
 		switch {
 		case isTemplate(cm):
@@ -33,23 +30,23 @@ func (l *Library) Lint(only map[string]compose.ConfigMap) (checked int, warnings
 			problems, warnings = append(problems, err), append(warnings, more...)
 		case isStep(cm):
 			checked++
-			step, err := compose.ReadStep(cm)
+			step, err := recipe.ReadStep(cm)
 			problems = append(problems, err)
 			warnings = append(warnings, lintStep(cm, step)...)
 		}
 	}
-	return checked, warnings, compose.Join(problems...)
+	return checked, warnings, findings.Join(problems...)
 }
 
 // isTemplate also goes by the name: without the key the controller refuses it.
-func isTemplate(cm compose.ConfigMap) bool {
-	_, isYAML := cm.Data[compose.TemplateKeyYAML]
-	_, isJSON := cm.Data[compose.TemplateKeyJSON]
-	return isYAML || isJSON || strings.HasPrefix(cm.Name, compose.TemplateName("x")[:len(compose.TemplateName("x"))-1])
+func isTemplate(cm recipe.ConfigMap) bool {
+	_, isYAML := cm.Data[recipe.TemplateKeyYAML]
+	_, isJSON := cm.Data[recipe.TemplateKeyJSON]
+	return isYAML || isJSON || strings.HasPrefix(cm.Name, recipe.TemplatePrefix)
 }
 
 // isStep also accepts a key that is nearly right.
-func isStep(cm compose.ConfigMap) bool {
+func isStep(cm recipe.ConfigMap) bool {
 	for key := range cm.Data {
 		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
 			return true
@@ -70,8 +67,8 @@ func (l *Library) HasBuilds() bool {
 
 // lintTemplate composes the template with a build that sets every field, for each
 // builder that it offers. A step's own problems are reported with the step.
-func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err error) {
-	template, err := compose.ReadTemplate(cm)
+func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err error) {
+	template, err := recipe.ReadTemplate(cm)
 	if template == nil || err != nil {
 		return nil, err
 	}
@@ -81,7 +78,7 @@ func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err err
 	}
 	var problems []error
 	for _, builder := range builders {
-		more, err := l.lintWith(template, builder, strings.TrimPrefix(cm.Name, "pipeline-template-"))
+		more, err := l.lintWith(template, builder, strings.TrimPrefix(cm.Name, recipe.TemplatePrefix))
 		problems = append(problems, err)
 		for _, w := range more {
 			if !slices.Contains(warnings, w) {
@@ -89,10 +86,10 @@ func (l *Library) lintTemplate(cm compose.ConfigMap) (warnings []string, err err
 			}
 		}
 	}
-	return warnings, compose.Join(problems...)
+	return warnings, findings.Join(problems...)
 }
 
-func (l *Library) lintWith(template *compose.Template, builder, mode string) (warnings []string, err error) {
+func (l *Library) lintWith(template *recipe.Template, builder, mode string) (warnings []string, err error) {
 	value := "lint"
 	build := &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
@@ -106,11 +103,11 @@ func (l *Library) lintWith(template *compose.Template, builder, mode string) (wa
 			Pipeline: &api.PipelineSpec{},
 		},
 	}
-	steps := map[string]*compose.StepFile{}
+	steps := map[string]*recipe.Step{}
 	declared := map[string]bool{}
 	for _, name := range compose.StepNames(build, template) {
 		if cm, ok := l.ConfigMaps[name]; ok {
-			steps[name], _ = compose.ReadStep(cm) // reported with the step itself
+			steps[name], _ = recipe.ReadStep(cm) // reported with the step itself
 			for _, p := range steps[name].Task.Params {
 				declared[p.Name] = true
 			}
@@ -122,7 +119,7 @@ func (l *Library) lintWith(template *compose.Template, builder, mode string) (wa
 		demanded = append(demanded, s.RequiredParameters...)
 	}
 	for _, name := range demanded {
-		if declared[name] && !compose.FromSpec(name) {
+		if declared[name] && !recipe.FromSpec(name) {
 			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters, api.Parameter{Name: name, Value: &value})
 			declared[name] = false
 		}
@@ -135,7 +132,7 @@ func (l *Library) lintWith(template *compose.Template, builder, mode string) (wa
 }
 
 // lintStep warns of what works and will hurt.
-func lintStep(cm compose.ConfigMap, step *compose.StepFile) []string {
+func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
 	var out []string
 	warn := func(format string, a ...any) { out = append(out, cm.String()+": "+fmt.Sprintf(format, a...)) }
 	shared := step.Task.StepTemplate

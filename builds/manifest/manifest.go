@@ -6,7 +6,9 @@ package manifest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -21,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/findings"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -40,12 +42,9 @@ type Build struct {
 // document is one object of a file.
 type document struct {
 	file string
-	line int // on which it begins
 	kind metav1.TypeMeta
 	text []byte
-	// root of the object; a line of it is above counted from 1.
-	root  *yamlv3.Node
-	above int
+	root *yamlv3.Node
 }
 
 // Builds reads the AgentBuilds of a file; other documents are passed over. A
@@ -80,20 +79,18 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 	if len(out) == 0 && len(problems) == 0 {
 		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild", "give a file with kind: AgentBuild")
 	}
-	return out, compose.Join(problems...)
+	return out, findings.Join(problems...)
 }
 
 // at is the place of a field path.
 func (d document) at(fieldPath string) krm.Place {
-	line, node := d.line, d.root
-	if node != nil && fieldPath != "" {
-		for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
-			next, at := step(node, part)
-			if next == nil {
-				break
-			}
-			node, line = next, d.above+at
+	line, node := d.root.Line, d.root
+	for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+		next, at := step(node, part)
+		if next == nil {
+			break
 		}
+		node, line = next, at
 	}
 	return krm.Place{File: d.file, Line: line, Field: fieldPath}
 }
@@ -119,87 +116,53 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-// separator of documents. Text behind --- on its line belongs to the next one.
-var separator = krm.Pattern(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?$`)
-
-// split a file into its objects, with the line on which each begins. The items
-// of a List, as kubectl prints it, are objects of their own.
-func split(file string, data []byte) ([]document, error) {
-	var out []document
-	var problems []error
+// split a file into its objects. The items of a List, as kubectl prints it, are objects
+// of their own. What is behind text that is not YAML is not read.
+func split(file string, data []byte) (out []document, err error) {
+	bad := func(line int, message, hint string) ([]document, error) {
+		return out, krm.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message, hint)
+	}
 	if len(data) > maxFile {
-		return nil, krm.Place{File: file}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), "give a smaller file")
+		return bad(0, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20), "give a smaller file")
 	}
-	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-	start := 0
-	ends := append(separator().FindAllIndex(data, -1), []int{len(data), len(data)})
-	for _, end := range ends {
-		text := data[start:end[0]]
-		above := bytes.Count(data[:start], []byte("\n"))
-		start = end[1]
-		if rest := bytes.TrimSpace(data[min(end[0]+3, end[1]):end[1]]); len(rest) > 0 && rest[0] != '#' {
-			start = end[0] + 3
+	for decoder := yamlv3.NewDecoder(bytes.NewReader(data)); ; {
+		var root yamlv3.Node
+		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			line, message := 1, strings.TrimPrefix(err.Error(), "yaml: ")
+			if m := yamlLine().FindStringSubmatch(message); m != nil {
+				line, _ = strconv.Atoi(m[1])
+				message = strings.TrimPrefix(message, m[0])
+			}
+			return bad(line, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
 		}
-		if len(bytes.TrimSpace(text)) == 0 {
-			continue
+		objects := root.Content
+		if items, _ := step(objects[0], "items"); strings.HasSuffix(text(objects[0], "kind"), "List") && items != nil && items.Kind == yamlv3.SequenceNode {
+			objects = items.Content
 		}
-		docs, err := read(file, text, above)
-		if err != nil {
-			problems = append(problems, err)
+		for _, object := range objects {
+			if object.ShortTag() == "!!null" {
+				continue // comments alone
+			}
+			if object.Kind != yamlv3.MappingNode {
+				return bad(object.Line, "is not an object", "begin it with apiVersion: and kind:")
+			}
+			d := document{file: file, kind: metav1.TypeMeta{APIVersion: text(object, "apiVersion"), Kind: text(object, "kind")}, root: object}
+			if d.text, err = yamlv3.Marshal(object); err != nil {
+				return bad(object.Line, "cannot be read: "+err.Error(), "fix the YAML")
+			}
+			out = append(out, d)
 		}
-		out = append(out, docs...)
 	}
-	return out, compose.Join(problems...)
 }
 
-// read one document, which begins below so many lines of the file.
-func read(file string, text []byte, above int) ([]document, error) {
-	bad := func(line int, message, hint string) ([]document, error) {
-		return nil, krm.Place{File: file, Line: above + line}.Fault(api.ReasonInvalidBuild, message, hint)
+// text of a field, "" for none.
+func text(object *yamlv3.Node, field string) string {
+	if value, _ := step(object, field); value != nil {
+		return value.Value
 	}
-	var root yamlv3.Node
-	err := yamlv3.Unmarshal(text, &root)
-	d := document{file: file, line: above + 1, text: text, above: above}
-	if err == nil && len(root.Content) > 0 && root.Content[0].Kind != yamlv3.MappingNode && root.Content[0].ShortTag() != "!!null" {
-		return bad(root.Content[0].Line, "is not an object", "begin it with apiVersion: and kind:")
-	}
-	if err == nil {
-		err = yaml.Unmarshal(text, &d.kind)
-	}
-	if err != nil {
-		message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
-		line := 1
-		if m := yamlLine().FindStringSubmatch(message); m != nil {
-			line, _ = strconv.Atoi(m[1])
-			message = strings.TrimPrefix(message, m[0])
-		}
-		return bad(line, "cannot be read: "+message, "fix the YAML; tabs and unclosed quotes are common causes")
-	}
-	if len(root.Content) == 0 {
-		return nil, nil // comments alone
-	}
-	d.root = root.Content[0]
-	d.line = above + d.root.Line
-	if !strings.HasSuffix(d.kind.Kind, "List") {
-		return []document{d}, nil
-	}
-	items, _ := step(d.root, "items")
-	if items == nil || items.Kind != yamlv3.SequenceNode {
-		return []document{d}, nil
-	}
-	var out []document
-	for _, item := range items.Content {
-		one := document{file: file, line: above + item.Line, root: item, above: above}
-		one.text, err = yamlv3.Marshal(item)
-		if err == nil {
-			err = yaml.Unmarshal(one.text, &one.kind)
-		}
-		if err != nil {
-			return bad(item.Line, "cannot be read: "+err.Error(), "make each item of the List an object")
-		}
-		out = append(out, one)
-	}
-	return out, nil
+	return ""
 }
 
 var yamlLine = krm.Pattern(`^line (\d+): `)
@@ -210,31 +173,31 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	bad := func(path, message, hint string) {
 		problems = append(problems, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
 	}
-	d.doubled(&problems)
-	if len(problems) > 0 {
-		return nil, compose.Join(problems...)
+	if err := d.doubled(); err != nil {
+		return nil, err
 	}
 	object := map[string]any{}
 	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
 		bad("", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "), "fix the YAML")
-		return nil, compose.Join(problems...)
+		return nil, findings.Join(problems...)
 	}
 	problems = append(problems, d.metadata(object)...)
 	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, unknown := range pruned {
 		bad(unknown, "is not a known field", "correct the spelling or remove it")
 	}
-	s.settle(object)
-	s.judge("", object, func(f fault) { bad(f.path, f.message, f.hint) })
+	for _, f := range s.judge(object) {
+		bad(f.path, f.message, f.hint)
+	}
 	if len(problems) > 0 {
-		return nil, compose.Join(problems...)
+		return nil, findings.Join(problems...)
 	}
 	build := &api.AgentBuild{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, build); err != nil {
 		bad("", err.Error(), "give each field the type that docs/builds.md says")
-		return nil, compose.Join(problems...)
+		return nil, findings.Join(problems...)
 	}
-	return build, compose.Join(problems...)
+	return build, findings.Join(problems...)
 }
 
 // metadata that an API server would refuse, or drop without a word.
@@ -277,22 +240,11 @@ func (d document) metadata(object map[string]any) []error {
 	return out
 }
 
-// doubled reports each key that occurs twice in one mapping.
-func (d document) doubled(problems *[]error) {
-	var walk func(node *yamlv3.Node)
-	walk = func(node *yamlv3.Node) {
-		seen := map[string]bool{}
-		for i, child := range node.Content {
-			if node.Kind != yamlv3.MappingNode || i%2 == 1 {
-				walk(child)
-				continue
-			}
-			if seen[child.Value] {
-				*problems = append(*problems, krm.Place{File: d.file, Line: d.above + child.Line}.Fault(api.ReasonInvalidBuild,
-					fmt.Sprintf("key %q occurs twice", child.Value), "keep one of the two"))
-			}
-			seen[child.Value] = true
-		}
+// doubled is the first key that occurs twice in one mapping.
+func (d document) doubled() error {
+	line, key := krm.DuplicateKey(d.root)
+	if key == "" {
+		return nil
 	}
-	walk(d.root)
+	return krm.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild, fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Pack says which source to pack where.
@@ -55,8 +57,11 @@ func (p Pack) Run() (digest string, err error) {
 	if err == nil {
 		err = w.links.check()
 	}
-	if err = errors.Join(err, w.close(err), buffer.Flush(), out.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("packing the source: %w", err), to.Remove(FileName))
+	if err == nil {
+		err = w.tar.Close()
+	}
+	if err = multi.Errors(err, buffer.Flush(), out.Close()); err != nil {
+		return "", multi.Errors(fmt.Errorf("packing the source: %w", err), to.Remove(FileName))
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -69,14 +74,6 @@ type writer struct {
 	links   links
 	entries int
 	bytes   int64
-}
-
-// close ends the tar, unless it is given up.
-func (w *writer) close(given error) error {
-	if given != nil {
-		return nil
-	}
-	return w.tar.Close()
 }
 
 // folder packs what is in a folder; "" is the source itself.
@@ -159,7 +156,7 @@ func (w *writer) entry(name string) error {
 }
 
 func (w *writer) file(name string) error {
-	file, info, err := openFile(w.from, name)
+	file, info, err := OpenFile(w.from, name)
 	if err != nil {
 		return err
 	}
@@ -173,7 +170,7 @@ func (w *writer) file(name string) error {
 		return err
 	}
 	if n, err := io.Copy(w.tar, io.LimitReader(file, h.Size+1)); err != nil || n != h.Size {
-		return errors.Join(fmt.Errorf("%.200q changed while it was read", name), err)
+		return multi.Errors(fmt.Errorf("%.200q changed while it was read", name), err)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@
 package tree
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // FileName of the tar in the volume. A source has no file of that name.
@@ -50,9 +51,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// openFile opens what has to be a regular file. A link could lead to another file of
-// the container, and a pipe has no end.
-func openFile(root *os.Root, name string) (*os.File, os.FileInfo, error) {
+// OpenFile opens what has to be a regular file, in a folder that others may write to. A link
+// could lead to another file of the container, and a pipe has no end.
+func OpenFile(root *os.Root, name string) (*os.File, os.FileInfo, error) {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +76,7 @@ func opened(root *os.Root, name string, info os.FileInfo) (*os.File, os.FileInfo
 		err = fmt.Errorf("%.200q was replaced while it was opened", name)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
+		return nil, nil, multi.Errors(err, file.Close())
 	}
 	return file, now, nil
 }

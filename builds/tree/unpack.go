@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Unpack says which source to unpack where.
@@ -38,10 +41,12 @@ func (u Unpack) Run() error {
 		return fmt.Errorf("opening the folder for the source: %w", err)
 	}
 	defer to.Close()
-	if err := empty(to); err != nil {
+	if there, err := fs.ReadDir(to.FS(), "."); err != nil {
 		return fmt.Errorf("unpacking to %s: %w", u.To, err)
+	} else if len(there) > 0 {
+		return fmt.Errorf("unpacking to %s: the folder is not empty: it has %.80q", u.To, there[0].Name())
 	}
-	packed, info, err := openFile(from, FileName)
+	packed, info, err := OpenFile(from, FileName)
 	if errors.Is(err, os.ErrNotExist) {
 		return errors.New("there is no packed source: the step that packs it did not run, or somebody removed it")
 	}
@@ -62,23 +67,6 @@ func (u Unpack) Run() error {
 	}
 	if err := write(taken, to); err != nil {
 		return fmt.Errorf("unpacking the source: %w", err)
-	}
-	return nil
-}
-
-// empty returns an error if a folder has something in it.
-func empty(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(1)
-	if len(names) > 0 {
-		return fmt.Errorf("the folder is not empty: it has %.80q", names[0])
-	}
-	if !errors.Is(err, io.EOF) {
-		return err
 	}
 	return nil
 }
@@ -105,7 +93,7 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 		err = fmt.Errorf("the packed source has the digest %s, and the step that packed it reported %s: somebody changed it", got, digest)
 	}
 	if err != nil {
-		return nil, errors.Join(err, taken.Close())
+		return nil, multi.Errors(err, taken.Close())
 	}
 	return taken, nil
 }
@@ -190,5 +178,5 @@ func writeFile(to *os.Root, name string, mode os.FileMode, size int64, content i
 		return err
 	}
 	_, err = io.CopyN(file, content, size)
-	return errors.Join(err, file.Chmod(mode), file.Close())
+	return multi.Errors(err, file.Chmod(mode), file.Close())
 }

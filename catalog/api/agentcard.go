@@ -24,7 +24,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// AgentCard makes the agents behind a set of pods known: what they can do and
+// AgentCard registers the agents in a set of pods with the catalog: what they can do and
 // how to reach them.
 //
 // +kubebuilder:object:root=true
@@ -45,7 +45,7 @@ type AgentCard struct {
 	Status AgentCardStatus `json:"status,omitempty"`
 }
 
-// AgentCardList is what a list request answers.
+// AgentCardList is a list of them.
 //
 // +kubebuilder:object:root=true
 type AgentCardList struct {
@@ -56,18 +56,18 @@ type AgentCardList struct {
 
 // AgentCardSpec says which pods to ask, where and how often.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.selector) != has(self.targetRef)",message="say either selector, with the labels of the pods, or targetRef, with the workload: one of them, not both"
+// +kubebuilder:validation:XValidation:rule="has(self.selector) != has(self.targetRef)",message="set either selector, with the labels of the pods, or targetRef, with the workload: one of them, not both"
 type AgentCardSpec struct {
-	// Selector picks pods of the namespace by label, whatever their workload's
-	// kind. Omitted, targetRef is required.
+	// Selector selects pods of the namespace by label, for any kind of workload. If
+	// omitted, targetRef is required.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="an empty selector is every pod of the namespace: give matchLabels"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// TargetRef names one workload of the namespace instead. Omitted, selector is
+	// TargetRef names one workload of the namespace instead. If omitted, selector is
 	// required.
 	// +optional
 	TargetRef *TargetRef `json:"targetRef,omitempty"`
-	// Endpoint is where a pod serves its card. Omitted, its defaults hold.
+	// Endpoint is where a pod serves its card.
 	// +optional
 	Endpoint *CardEndpoint `json:"endpoint,omitempty"`
 	// SyncPeriod is how often a card is fetched, such as 30s. Default 30s.
@@ -76,12 +76,11 @@ type AgentCardSpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be a duration of at least one second, such as 30s or 5m"
 	SyncPeriod string `json:"syncPeriod,omitempty"`
-	// Metadata describes the agent where its own card is silent. Omitted, nothing
-	// is added.
+	// Metadata describes the agent where its own card does not.
 	// +optional
 	Metadata *CardMetadata `json:"metadata,omitempty"`
-	// IdentityBinding ties the card to a SPIFFE identity. The catalog carries it
-	// along and does not check it.
+	// IdentityBinding ties the card to a SPIFFE identity. The catalog copies it and does
+	// not check it.
 	// +optional
 	IdentityBinding *IdentityBinding `json:"identityBinding,omitempty"`
 }
@@ -104,7 +103,7 @@ type TargetRef struct {
 
 // CardEndpoint is where a pod serves its card.
 type CardEndpoint struct {
-	// Path of the card. Omitted, /.well-known/agent-card.json is asked, then
+	// Path of the card. Default: /.well-known/agent-card.json, then
 	// /.well-known/agent.json.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -130,11 +129,11 @@ type CardMetadata struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// Description in a sentence. Omitted, there is none.
+	// Description in a sentence.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Description string `json:"description,omitempty"`
-	// Tags to find the agent by. Omitted, there are none.
+	// Tags by which the agent is found.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -144,10 +143,10 @@ type CardMetadata struct {
 
 // IdentityBinding ties a card to a SPIFFE identity.
 type IdentityBinding struct {
-	// TrustDomain the identity has to be of. Omitted, the operator's.
+	// TrustDomain of the identity. Default: the operator's.
 	// +optional
 	TrustDomain string `json:"trustDomain,omitempty"`
-	// Strict isolates an agent whose card does not hold. Default false.
+	// Strict isolates an agent whose card is not valid. Default false.
 	// +optional
 	Strict bool `json:"strict,omitempty"`
 }
@@ -169,13 +168,13 @@ const (
 // ConditionDiscovered is true when the last answer was good.
 const ConditionDiscovered = "Discovered"
 
-// AgentCardStatus is what the last syncs found. It is written when something
-// changed, not at every sync.
+// AgentCardStatus is what the last syncs found. It is written only after a change, not
+// at every sync.
 type AgentCardStatus struct {
 	// Phase is Pending, Active, Degraded or Failed.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Message says why, for people.
+	// Message explains the phase, for people.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// LastSyncTime is when a sync last found something new.
@@ -184,14 +183,14 @@ type AgentCardStatus struct {
 	// DiscoveredPods is how many pods are selected and ready.
 	// +optional
 	DiscoveredPods int32 `json:"discoveredPods"`
-	// SyncErrors is how many of them did not give a valid card.
+	// SyncErrors is how many of them did not return a valid card.
 	// +optional
 	SyncErrors int32 `json:"syncErrors"`
 	// Cards by pod, the first 64 of them.
 	// +optional
 	// +listType=atomic
 	Cards []FetchedCard `json:"cards,omitempty"`
-	// ObservedGeneration is the generation that the status is about.
+	// ObservedGeneration is the generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Discovered.
@@ -199,8 +198,7 @@ type AgentCardStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Card of the first pod that gave one, and Protocol, as
-	// agent.kagenti.dev has them.
+	// Card of the first pod that returned one, and Protocol, as in agent.kagenti.dev.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
@@ -211,25 +209,25 @@ type AgentCardStatus struct {
 	Protocol string `json:"protocol,omitempty"`
 }
 
-// FetchedCard is what one pod answered.
+// FetchedCard is the answer of one pod.
 type FetchedCard struct {
 	// PodName of the pod.
 	PodName string `json:"podName"`
-	// PodIP that was asked.
+	// PodIP that was queried.
 	// +optional
 	PodIP string `json:"podIP,omitempty"`
 	// URL of the agent in that pod, without the card's path.
 	// +optional
 	URL string `json:"url,omitempty"`
-	// LastFetchTime is when this card was first seen as it is; for a pod that
-	// fails, when it last gave a good one.
+	// LastFetchTime is when this version of the card was first seen; for a failing pod,
+	// when it last returned a good one.
 	// +optional
 	LastFetchTime *metav1.Time `json:"lastFetchTime,omitempty"`
-	// FetchStatus is Success or says what failed. The card is then the last good
+	// FetchStatus is Success or describes the failure; the card is then the last good
 	// one.
 	FetchStatus string `json:"fetchStatus"`
-	// Card as the pod gave it. Cards that would make the status too large are
-	// left out.
+	// Card as the pod returned it. Cards that would make the status too large are left
+	// out.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object

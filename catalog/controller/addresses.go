@@ -32,18 +32,23 @@ func GuardedDial(allowed []netip.Prefix) Dial {
 func IsForbidden(err error) bool { return errors.Is(err, errForbidden) }
 
 // forbidden networks, beside loopback, link-local, multicast and unspecified
-// addresses. The NetworkPolicy of the installation has the same.
+// addresses, each with the document that assigns it. The NetworkPolicy of the
+// installation has the same metadata services.
 var forbidden = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),          // this host
-	netip.MustParsePrefix("255.255.255.255/32"), // broadcast
-	// Metadata and agents of clouds that are not link-local.
-	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
-	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba
-	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS
-	netip.MustParsePrefix("fd20:ce::254/128"),       // Google
-	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle
-	netip.MustParsePrefix("64:ff9b:1::/48"),         // NAT64 in a form that only its operator knows
-	netip.MustParsePrefix("2001::/32"),              // Teredo
+	netip.MustParsePrefix("0.0.0.0/8"),          // this host: RFC 1122, 3.2.1.3
+	netip.MustParsePrefix("255.255.255.255/32"), // broadcast: RFC 919
+	netip.MustParsePrefix("64:ff9b:1::/48"),     // NAT64 in a form that only its operator knows: RFC 8215
+	netip.MustParsePrefix("2001::/32"),          // Teredo: RFC 4380
+
+	// Metadata services and agents of clouds that are not link-local.
+	netip.MustParsePrefix("168.63.129.16/32"),       // Azure, "What is IP address 168.63.129.16?"
+	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba ECS, "Instance metadata"
+	netip.MustParsePrefix("192.0.0.0/24"),           // Oracle's 192.0.0.192: cloud-init, "Oracle"; the rest assigned by RFC 6890 to no host
+	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS EC2 and EKS Pod Identity, "Instance metadata"
+	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Compute Engine, "View and query VM metadata"
+	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud, "Instance metadata service"
+	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway: cloud-init, "Scaleway"
+	netip.MustParsePrefix("fd00:a9fe:a9fe::1/128"),  // Akamai (Linode): cloud-init, "Akamai"
 }
 
 // embedded are the networks whose addresses contain an IPv4 address, and the

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,7 +49,7 @@ const (
 func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
 	spec, status := entry.CardOf(o)
 	a := answer{entry: entry.New(o, before), next: period(spec)}
-	pods, err := r.pods(ctx, o.GetNamespace(), spec)
+	pods, err := readyPods(ctx, r.Client, r.Live, o.GetNamespace(), spec)
 	if problem := (*missingError)(nil); errors.As(err, &problem) {
 		a.fail(problem)
 		a.write = cardStatus(o, *status, a, nil, r.now())
@@ -84,8 +85,10 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 			a.err = got[failed].err
 		}
 	}
-	if err := r.findBuilds(ctx, &a.entry, before); err != nil {
-		return a, err
+	if !slices.Equal(a.entry.Images, before.Images) {
+		if a.entry.Builds, err = buildsOf(ctx, r.Live, a.entry); err != nil {
+			return a, err
+		}
 	}
 	a.write = cardStatus(o, *status, a, got, r.now())
 	return a, nil
@@ -146,9 +149,11 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	defer transport.CloseIdleConnections()
 	for _, path := range paths {
 		var data []byte
-		if data, f.err = get(ctx, transport, base+path, maxCard, memory); f.err == nil {
+		var decoding atomic.Int64
+		if data, f.err = get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
 			f.card, f.err = entry.ReadCard(data)
 		}
+		memory.settle(decoding.Load() / 4 * 3) // the card stays
 		var status statusError
 		if !errors.As(f.err, &status) || status != 404 {
 			break
@@ -162,14 +167,14 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	return f
 }
 
-// pods that a card selects and that are ready, by name.
-func (r *Reconciler) pods(ctx context.Context, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
-	selector, err := r.selector(ctx, namespace, spec)
+// readyPods are those that a card selects, by name.
+func readyPods(ctx context.Context, cache, live client.Reader, namespace string, spec *api.AgentCardSpec) ([]corev1.Pod, error) {
+	selector, err := selectorOf(ctx, live, namespace, spec)
 	if err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	var ready []corev1.Pod
@@ -188,12 +193,12 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// selector of a card: its own, or that of the workload it refers to.
-func (r *Reconciler) selector(ctx context.Context, namespace string, spec *api.AgentCardSpec) (labels.Selector, error) {
+// selectorOf a card: its own, or that of the workload it refers to.
+func selectorOf(ctx context.Context, live client.Reader, namespace string, spec *api.AgentCardSpec) (labels.Selector, error) {
 	own := spec.Selector
 	if ref := spec.TargetRef; ref != nil {
 		var err error
-		if own, err = r.targetSelector(ctx, namespace, ref); err != nil {
+		if own, err = targetSelector(ctx, live, namespace, ref); err != nil {
 			return nil, err
 		}
 	}
@@ -209,14 +214,14 @@ func (r *Reconciler) selector(ctx context.Context, namespace string, spec *api.A
 
 // targetSelector is how a workload of any kind selects its pods. Without a
 // selector it is the labels of its pod template.
-func (r *Reconciler) targetSelector(ctx context.Context, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
+func targetSelector(ctx context.Context, live client.Reader, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
 		return nil, &missingError{fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gv.WithKind(ref.Kind))
-	err = r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u)
+	err = live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, &missingError{fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
@@ -259,20 +264,16 @@ func images(pods []corev1.Pod) (out []string) {
 // buildList is the list of AgentBuilds, which record where an image came from.
 var buildList = schema.GroupVersionKind{Group: "agent.kagenti.dev", Version: "v1alpha1", Kind: "AgentBuildList"}
 
-// findBuilds looks for the AgentBuilds of the images, when these changed.
-func (r *Reconciler) findBuilds(ctx context.Context, e *store.Entry, before store.Entry) error {
-	if slices.Equal(e.Images, before.Images) {
-		return nil
-	}
-	e.Builds = nil
+// buildsOf are the AgentBuilds that made the images of an entry.
+func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []store.Build, err error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(buildList)
-	err := r.Live.List(ctx, list, client.InNamespace(e.Namespace))
+	err = live.List(ctx, list, client.InNamespace(e.Namespace))
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil // no builds here, or none that we may know of
+		return nil, nil // the cluster has no builds, or the catalog may not read them
 	}
 	if err != nil {
-		return fmt.Errorf("listing AgentBuilds: %w", err)
+		return nil, fmt.Errorf("listing AgentBuilds: %w", err)
 	}
 	for _, b := range list.Items {
 		image, _, _ := unstructured.NestedString(b.Object, "status", "builtImage")
@@ -282,9 +283,9 @@ func (r *Reconciler) findBuilds(ctx context.Context, e *store.Entry, before stor
 		}
 		commit, _, _ := unstructured.NestedString(b.Object, "status", "source", "git", "commitSha")
 		repository, _, _ := unstructured.NestedString(b.Object, "spec", "source", "sourceRepository")
-		e.Builds = append(e.Builds, store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository})
+		builds = append(builds, store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository})
 	}
-	return nil
+	return builds, nil
 }
 
 // cardStatus gives the write of what a sync found, or nil where the status says

@@ -10,17 +10,19 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/version"
 )
 
 // Limits of what a server may do to us. The servers belong to others.
 const (
-	maxCard      = 1 << 20  // bytes of a card
-	maxDiscovery = 16 << 20 // bytes that one MCP discovery reads in all
+	maxCard      = 1 << 20 // bytes of a card
+	maxDiscovery = 8 << 20 // bytes that one MCP discovery reads in all
 	maxRedirects = 3
 	maxHeader    = 64 << 10
 )
@@ -40,8 +42,8 @@ func (e statusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", int(e), http.StatusText(int(e))))
 }
 
-// newTransport asks servers that nobody vouches for: no proxy, no compression
-// that could blow up, no connection kept.
+// newTransport is for untrusted servers: no proxy, no compression that could blow
+// up, no connection kept.
 func newTransport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
 	return &http.Transport{
 		DialContext:            dial,
@@ -65,8 +67,9 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// get reads at most limit bytes of a URL.
-func get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *share) (data []byte, err error) {
+// get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
+// the caller settles it.
+func get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *share, decoding *atomic.Int64) (data []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
@@ -77,11 +80,11 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	defer func() { err = multi.Errors(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
 		return nil, statusError(response.StatusCode)
 	}
-	data, err = io.ReadAll(io.LimitReader(metered{response.Body, ctx, memory}, limit+1))
+	data, err = io.ReadAll(io.LimitReader(&metered{Reader: response.Body, ctx: ctx, memory: memory, decoding: decoding}, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = errTooLarge
 	}
@@ -94,9 +97,9 @@ const program = "armature-catalog"
 // UserAgent names the program and its version in every request.
 func UserAgent() string { return version.UserAgent(program) }
 
-// reason says in words that are the same each time why a server could not be
-// asked. What the server itself wrote is not among them: it may hold anything,
-// such as the credentials that we sent.
+// reason says why a server could not be asked, each time in the same words. It
+// does not quote the server, whose answer may have anything, such as the
+// credentials that we sent.
 func reason(err error) string {
 	var status statusError
 	var timeout net.Error

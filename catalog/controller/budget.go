@@ -2,22 +2,20 @@ package controller
 
 import (
 	"context"
-	"io"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 )
 
-// Bytes of answers that are held at once, from the first byte until what they
-// say is stored. Decoding multiplies them by about four, and the installation
-// gives the catalog 256 MiB.
+// Memory that answers take at once, from the first byte until what they say is
+// stored. The installation gives the catalog 256 MiB.
 const (
-	maxAnswers   = 32 << 20         // of all answers at the same time
-	maxNamespace = maxDiscovery     // of the answers of one namespace
-	freeAnswer   = 64 << 10         // of one, before it counts: nearly all are smaller
-	answerStep   = 256 << 10        // what one takes at a time
-	maxPatience  = 10 * time.Second // for others to end
+	maxAnswers   = 64 << 20                     // of all answers at the same time
+	maxNamespace = maxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
+	freeAnswer   = 128 << 10                    // of one, before it counts: nearly all take less
+	answerStep   = 256 << 10                    // what one takes at a time
+	maxPatience  = 10 * time.Second             // for others to end
 )
 
 // budget bounds what all agents and servers together may send us at once.
@@ -25,7 +23,7 @@ type budget struct {
 	all *semaphore.Weighted
 
 	mu sync.Mutex
-	by map[string]int64 // bytes taken, by namespace
+	by map[string]int64 // memory taken, by namespace
 }
 
 func newBudget() *budget {
@@ -39,7 +37,7 @@ type share struct {
 
 	mu              sync.Mutex
 	read            int64
-	requested, held int64 // bytes taken or being taken, and bytes taken
+	requested, held int64 // taken or being taken, and taken
 	ended           bool
 }
 
@@ -47,13 +45,13 @@ func (b *budget) share(namespace string) *share {
 	return &share{budget: b, namespace: namespace, read: -freeAnswer}
 }
 
-// add notes bytes that were read. It waits for memory, and fails with errBusy
+// add notes memory that reading and decoding take. It waits for it, and fails with errBusy
 // when others hold too much of it for too long, or the namespace holds its part.
 func (s *share) add(ctx context.Context, n int64) error {
 	s.mu.Lock()
 	s.read += n
 	missing := max(0, (s.read-s.requested+answerStep-1)/answerStep*answerStep)
-	s.requested += missing // nobody else takes it for the same bytes
+	s.requested += missing // another read of the same answer does not take it again
 	ended := s.ended
 	s.mu.Unlock()
 	if missing == 0 && !ended {
@@ -99,7 +97,21 @@ func (s *share) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// give takes bytes off the namespace's account.
+// settle gives back what decoding took, when it is over.
+func (s *share) settle(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read -= n
+	surplus := min(s.held, (s.requested-max(0, s.read))/answerStep*answerStep)
+	if surplus > 0 {
+		s.requested -= surplus
+		s.held -= surplus
+		s.give(surplus)
+		s.all.Release(surplus)
+	}
+}
+
+// give takes memory off the namespace's account.
 func (s *share) give(n int64) {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
@@ -119,19 +131,4 @@ func (s *share) release() {
 		s.all.Release(s.held)
 		s.held = 0
 	}
-}
-
-// metered counts what is read of an answer.
-type metered struct {
-	io.Reader
-	ctx   context.Context
-	share *share
-}
-
-func (m metered) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	if short := m.share.add(m.ctx, int64(n)); short != nil {
-		return 0, short
-	}
-	return n, err
 }

@@ -144,7 +144,7 @@ func TestHostileAgents(t *testing.T) {
 		{"list", plain(200, `[]`), "not a valid agent card: it is not a JSON object"},
 		{"nameless", plain(200, `{"version":"1"}`), "not a valid agent card: it has no name"},
 		{"wrong-types", plain(200, `{"name":"a","skills":"s3cret"}`), "not a valid agent card: its fields are not those of A2A"},
-		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "not a valid agent card: it is not a JSON object"},
+		{"deep", plain(200, `{"name":`+strings.Repeat("[", 500000)), "the answer is too large"},
 		{"500", plain(500, "s3cret"), "HTTP status 500 Internal Server Error"},
 		{"401", plain(401, "s3cret"), "HTTP status 401 Unauthorized"},
 		{"redirect-to-metadata", redirect("http://169.254.169.254/latest/meta-data"), "it sends us to another host"},
@@ -178,7 +178,7 @@ func TestHostileAgents(t *testing.T) {
 			if e.Health != store.Failing || e.Message != c.want || e.Title != "Weather" || len(e.Items) != 2 {
 				t.Errorf("store: %s %q, %q with %d items", e.Health, e.Message, e.Title, len(e.Items))
 			}
-			if age, _ := e.Ago(w.now()); age < 30*time.Second || age > 90*time.Second {
+			if age := w.now().Sub(e.Fetched); age < 30*time.Second || age > 90*time.Second {
 				t.Errorf("the store says that the last good card came %s ago", age)
 			}
 			agent.set(weather("1.0.1"))
@@ -232,7 +232,7 @@ func TestFailureForAnHour(t *testing.T) {
 	if s.Phase != api.PhaseFailed || !s.Cards[0].LastFetchTime.Time.Equal(begin) || s.Cards[0].Card == nil {
 		t.Errorf("status: %+v", s)
 	}
-	if age, ok := e.Ago(w.now()); !ok || age < time.Hour || e.Title != "Weather" {
+	if age := w.now().Sub(e.Fetched); e.Fetched.IsZero() || age < time.Hour || e.Title != "Weather" {
 		t.Errorf("the store says that %q answered %s ago", e.Title, age)
 	}
 	agent.set(weather("1.0.0"))
@@ -268,7 +268,7 @@ func TestAgentCardRules(t *testing.T) {
 	w := newWorld(t)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 	for want, spec := range map[string]api.AgentCardSpec{
-		"say either selector":        {},
+		"set either selector":        {},
 		"one of them, not both":      {Selector: selector, TargetRef: &api.TargetRef{Kind: "Deployment", Name: "a"}},
 		"give matchLabels":           {Selector: &metav1.LabelSelector{}},
 		"at least one second":        {Selector: selector, SyncPeriod: "10ms"},

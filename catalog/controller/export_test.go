@@ -6,26 +6,46 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 )
 
 // MayAsk reports whether the guard permits an address.
 var MayAsk = mayAsk
 
 // TimeoutOf is how long a discovery of a server may take.
-func (r *Reconciler) TimeoutOf(ctx context.Context, s *kagent2.RemoteMCPServer) (time.Duration, error) {
-	at, err := r.remote(ctx, s)
+func (r *Reconciler) TimeoutOf(ctx context.Context, s *kagent.RemoteMCPServer) (time.Duration, error) {
+	at, err := remoteEndpoint(ctx, r.Live, s)
 	return max(at.timeout, at.silence), err
 }
 
-// InTurns gives requests in the order in which a queue with all of them does.
-func InTurns(requests ...reconcile.Request) (out []reconcile.Request) {
-	q := &roundRobin{}
+// InTurns gives requests in the order in which workers begin with them. Those that are
+// begun end together, when no other can begin.
+func InTurns(workers int, requests ...reconcile.Request) (out []reconcile.Request) {
+	t := newTurns(workers)
+	q := t.queue("test", retries())
 	for _, r := range requests {
-		q.Push(r)
+		q.Add(r)
 	}
 	for q.Len() > 0 {
-		out = append(out, q.Pop())
+		begun := len(out)
+		for q.Len() > 0 {
+			r, _ := q.Get()
+			if t.begin(r) {
+				out = append(out, r)
+			}
+			q.Done(r)
+		}
+		for _, r := range out[begun:] {
+			t.end(r)
+		}
 	}
 	return out
+}
+
+// MaxDecoding is what decoding one answer may take.
+const MaxDecoding = maxDecoding
+
+// DecodingCost is what decoding a text takes.
+func DecodingCost(text string) int64 {
+	return (&metered{}).scan([]byte(text)) + int64(len(text))*byteCost
 }

@@ -31,9 +31,11 @@ func TestGuardedDial(t *testing.T) {
 // metadata are the addresses at which clouds serve a machine its secrets, and the
 // forms in which a translator leads there.
 var metadata = []string{
-	"169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200",
+	"169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+	"fd00:42::42", "fd00:a9fe:a9fe::1",
 	"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe",
 	"64:ff9b::169.254.169.254", "64:ff9b::168.63.129.16", "64:ff9b::100.100.100.200",
+	"64:ff9b::192.0.0.192", "2002:c000:c0::1",
 	"64:ff9b:1::169.254.169.254", "64:ff9b:1:a9fe:a9:fe00::",
 	"2002:a9fe:a9fe::1", "2002:a83f:8110::1", "2002:6464:64c8::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2",
 }
@@ -42,7 +44,7 @@ var metadata = []string{
 // though an address contains another one.
 func TestGuardedAddresses(t *testing.T) {
 	own := []string{
-		"127.0.0.1", "::1", "0.0.0.0", "0.1.2.3", "::", "255.255.255.255", "ff02::1", "::ffff:127.0.0.1", "::ffff:168.63.129.16", "fe80::1%eth0", "::127.0.0.1",
+		"127.0.0.1", "::1", "0.0.0.0", "0.1.2.3", "::", "255.255.255.255", "ff02::1", "::ffff:127.0.0.1", "::ffff:168.63.129.16", "::ffff:192.0.0.192", "::ffff:100.100.100.200", "::192.0.0.192", "::ffff:0:192.0.0.192", "fe80::1%eth0", "::127.0.0.1",
 		"64:ff9b::127.0.0.1", "64:ff9b::0.0.0.0", "::ffff:0:169.254.169.254", "::169.254.169.254", "2002:7f00:1::",
 	}
 	for _, text := range append(own, metadata...) {
@@ -50,7 +52,7 @@ func TestGuardedAddresses(t *testing.T) {
 			t.Errorf("%s may be asked", text)
 		}
 	}
-	for _, text := range []string{"10.0.0.1", "100.100.100.201", "168.63.129.17", "192.168.1.1", "8.8.8.8", "fd00::1", "fd12:3456::1", "2606:4700::1111", "64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:10.0.0.1"} {
+	for _, text := range []string{"10.0.0.1", "100.100.100.201", "168.63.129.17", "192.0.1.192", "fd00:43::42", "fd00:a9fe:a9ff::1", "192.168.1.1", "8.8.8.8", "fd00::1", "fd12:3456::1", "2606:4700::1111", "64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:10.0.0.1"} {
 		if !controller.MayAsk(netip.MustParseAddr(text), nil) {
 			t.Errorf("%s may not be asked", text)
 		}

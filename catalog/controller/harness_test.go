@@ -35,6 +35,10 @@ import (
 var shared controlplane.Shared
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(asCatalog); text != "" {
+		fmt.Fprintln(os.Stderr, runAsCatalog(text))
+		os.Exit(1)
+	}
 	ctrl.SetLogger(funcr.New(func(_, text string) { runtimeErrors.add(text) }, funcr.Options{Verbosity: -1}))
 	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
 		return plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds", "catalog"), "testdata")

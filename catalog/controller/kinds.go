@@ -1,59 +1,51 @@
 package controller
 
 import (
-	"context"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/entry"
 )
 
-// Kind is a kind of objects that the catalog looks after, and how its agents and
-// servers are asked.
+// Kind is a kind of objects that the catalog follows, and how its agents and servers
+// are asked.
 type Kind struct {
 	entry.Kind
 	// ask asks the agent or server that an object names.
 	ask ask
-	// cards visits the AgentCards of a namespace, in the cache; nil for other kinds.
-	// The pods that a card selects wake it.
-	cards func(ctx context.Context, c client.Client, namespace string, visit func(client.Object)) error
+	// selectsPods is set for AgentCards: a pod wakes those that select it.
+	selectsPods bool
 }
 
-// Kinds of the catalog, all served by one reconciler.
-func Kinds() []Kind {
-	return []Kind{
-		{Kind: entry.AgentCard, ask: (*Reconciler).askAgent, cards: cards},
-		{Kind: entry.PublishedAgentCard, ask: (*Reconciler).askAgent, cards: publishedCards},
-		{Kind: entry.RemoteMCPServer, ask: askServer(remoteServer)},
-		{Kind: entry.MCPServer, ask: askServer(server)},
-		{Kind: entry.Agent, ask: (*Reconciler).askAgentObject},
+// Kinds are those of entry.Kinds, all served by one reconciler. Of a kind that is not
+// named here, the catalog has what its objects say by themselves.
+func Kinds() (kinds []Kind) {
+	for _, of := range entry.Kinds() {
+		k := Kind{Kind: of, ask: (*Reconciler).askNobody}
+		switch of.New().(type) {
+		case *api.AgentCard, *publishedapi.AgentCard:
+			k.ask, k.selectsPods = (*Reconciler).askAgent, true
+		case *kagent.RemoteMCPServer:
+			k.ask = askServer(remoteServer)
+		case *kagent.MCPServer:
+			k.ask = askServer(server)
+		}
+		kinds = append(kinds, k)
 	}
+	return kinds
+}
+
+func (k Kind) listKind() schema.GroupVersionKind {
+	return k.GVK.GroupVersion().WithKind(k.GVK.Kind + "List")
 }
 
 // list of a kind's objects.
 func (k Kind) list() client.ObjectList {
 	l := &metav1.PartialObjectMetadataList{}
-	l.SetGroupVersionKind(k.GVK.GroupVersion().WithKind(k.GVK.Kind + "List"))
+	l.SetGroupVersionKind(k.listKind())
 	return l
-}
-
-func cards(ctx context.Context, c client.Client, namespace string, visit func(client.Object)) error {
-	var l api.AgentCardList
-	err := c.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
-	for i := range l.Items {
-		visit(&l.Items[i])
-	}
-	return err
-}
-
-func publishedCards(ctx context.Context, c client.Client, namespace string, visit func(client.Object)) error {
-	var l publishedapi.AgentCardList
-	err := c.List(ctx, &l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
-	for i := range l.Items {
-		visit(&l.Items[i])
-	}
-	return err
 }

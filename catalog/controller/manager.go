@@ -3,17 +3,13 @@ package controller
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,41 +28,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Options of a catalog controller.
 type Options struct {
+	process.Options
 	// Store to fill.
 	Store *store.Store
-	// Namespace of the controller, for the leader's lease.
-	Namespace string
-	// Namespaces to look after; empty means all, which needs cluster-wide rights.
-	Namespaces []string
-	// LeaderElection lets one replica of several write.
-	LeaderElection bool
-	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
-	MetricsAddress string
-	HealthAddress  string
 	// Concurrency is how many agents and servers of a kind are asked at once; zero
 	// means 32.
 	Concurrency int
-	// QPS of requests to the API server; zero means 200.
-	QPS float32
 	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
 	ServerPeriod time.Duration
 	// Dial opens connections to agents and servers; nil is GuardedDial(nil).
 	Dial Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
-	Log   logr.Logger
 }
 
 // Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
@@ -75,7 +60,7 @@ func Scheme() (*runtime.Scheme, error) { return buildScheme() }
 
 var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), entry.AddToScheme(scheme))
+	err := multi.Errors(clientgoscheme.AddToScheme(scheme), entry.AddToScheme(scheme))
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
@@ -87,28 +72,15 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Concurrency == 0 {
 		o.Concurrency = 32
 	}
-	cfg = rest.CopyConfig(cfg)
-	if cfg.QPS = o.QPS; cfg.QPS == 0 {
-		cfg.QPS = 200
-	}
-	cfg.Burst = int(2 * cfg.QPS)
-	cfg.UserAgent = UserAgent()
+	cfg = o.Client(cfg, program, 200)
 	scheme, err := Scheme()
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                        scheme,
-		Logger:                        o.Log,
-		Cache:                         cacheOptions(o),
-		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:        o.HealthAddress,
-		LeaderElection:                o.LeaderElection,
-		LeaderElectionID:              "armature-catalog",
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-	})
+	options := o.Manager(scheme, "armature-catalog")
+	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
+	options.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: slimPod}}
+	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
@@ -116,15 +88,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(program),
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod,
 	}).Init()
-	for _, c := range r.metrics.collectors() {
-		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-			return fmt.Errorf("registering metrics: %w", err)
-		}
+	if err := process.Register(r.metrics.collectors()...); err != nil {
+		return err
 	}
-	if err := errors.Join(
+	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.follow(ctx, mgr, o) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("store", func(request *http.Request) error { return o.Store.Ready(request.Context()) }),
+		mgr.AddReadyzCheck("ping", healthz.Ping), // without its store, the API answers that it is away
 	); err != nil {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
@@ -199,11 +169,11 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k Kind, o
 // cannot fill would keep every other controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k Kind, o Options) error {
 	watched, lists := []client.Object{k.New()}, []client.ObjectList{k.list()}
-	if k.cards != nil {
+	if k.selectsPods {
 		watched, lists = append(watched, &corev1.Pod{}), append(lists, &corev1.PodList{})
 	}
 	for _, l := range lists {
-		if err := r.listAll(ctx, o.Namespaces, l, client.Limit(1)); err != nil {
+		if err := listAll(ctx, r.Live, o.Namespaces, l, client.Limit(1)); err != nil {
 			return err
 		}
 	}
@@ -220,7 +190,7 @@ func (r *Reconciler) sweep(ctx context.Context, k Kind, o Options) error {
 	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
 		// Metadata alone, from the API server: the cache may be a moment behind.
 		l := k.list()
-		if err := r.listAll(ctx, o.Namespaces, l); err != nil {
+		if err := listAll(ctx, r.Live, o.Namespaces, l); err != nil {
 			return nil, err
 		}
 		keep := map[string]bool{}
@@ -240,13 +210,13 @@ func (r *Reconciler) sweep(ctx context.Context, k Kind, o Options) error {
 }
 
 // listAll of the namespaces that are looked after.
-func (r *Reconciler) listAll(ctx context.Context, namespaces []string, l client.ObjectList, how ...client.ListOption) error {
+func listAll(ctx context.Context, live client.Reader, namespaces []string, l client.ObjectList, how ...client.ListOption) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
 	var items []runtime.Object
 	for _, n := range namespaces {
-		if err := r.Live.List(ctx, l, append(how, client.InNamespace(n))...); err != nil {
+		if err := live.List(ctx, l, append(how, client.InNamespace(n))...); err != nil {
 			return fmt.Errorf("listing what there is: %w", err)
 		}
 		some, err := meta.ExtractList(l)
@@ -266,8 +236,8 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k Kind, concurrency int) error {
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, NewQueue: turns.queue, RateLimiter: retries(), SkipNameValidation: ptr.To(true)})
-	if k.cards != nil {
-		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.cardsOf(k)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+	if k.selectsPods {
+		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	}
 	return b.Complete(turns.share(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		return r.Reconcile(ctx, k, request)
@@ -295,21 +265,28 @@ func podChanged(e event.UpdateEvent) bool {
 
 // cardsOf a pod: those of its namespace whose selector picks it. A card with a
 // targetRef is asked by its workload's selector, which only its sync knows.
-func (r *Reconciler) cardsOf(k Kind) handler.MapFunc {
+func cardsOf(k Kind, cache client.Client) handler.MapFunc {
 	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
-		var cards []client.Object
-		err := k.cards(ctx, r.Client, pod.GetNamespace(), func(o client.Object) { cards = append(cards, o) })
+		empty, err := cache.Scheme().New(k.listKind())
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod", client.ObjectKeyFromObject(pod))
+			ctrl.LoggerFrom(ctx).Error(err, "listing cards", "resource", k.Resource)
 			return nil
 		}
-		for _, o := range cards {
-			spec, status := entry.CardOf(o)
-			selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
-			if err != nil || !(selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
-				continue
-			}
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		cards := empty.(client.ObjectList)
+		err = cache.List(ctx, cards, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy)
+		if err == nil {
+			err = meta.EachListItem(cards, func(card runtime.Object) error {
+				o := card.(entry.Object)
+				spec, status := entry.CardOf(o)
+				selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
+				if err == nil && (selector.Matches(labels.Set(pod.GetLabels())) || spec.TargetRef != nil || asked(status, pod.GetName())) {
+					out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "listing the cards that a pod concerns", "pod", client.ObjectKeyFromObject(pod))
 		}
 		return out
 	}
@@ -320,33 +297,7 @@ func asked(status *api.AgentCardStatus, pod string) bool {
 	return slices.ContainsFunc(status.Cards, func(c api.FetchedCard) bool { return c.PodName == pod })
 }
 
-// cacheOptions keep little: objects without managed fields, and of pods what
-// says whom to ask.
-func cacheOptions(o Options) cache.Options {
-	out := cache.Options{
-		DefaultTransform: slim,
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: slimPod}},
-	}
-	if len(o.Namespaces) > 0 {
-		out.DefaultNamespaces = map[string]cache.Config{}
-		for _, n := range o.Namespaces {
-			out.DefaultNamespaces[n] = cache.Config{}
-		}
-	}
-	return out
-}
-
-func slim(in any) (any, error) {
-	if o, ok := in.(client.Object); ok {
-		o.SetManagedFields(nil)
-		if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
-			delete(a, corev1.LastAppliedConfigAnnotation)
-			o.SetAnnotations(a)
-		}
-	}
-	return in, nil
-}
-
+// slimPod keeps of a pod what says whom to ask.
 func slimPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {

@@ -23,7 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/render/version"
 )
@@ -47,8 +47,9 @@ type endpoint struct {
 
 // discovery is what a server reports about itself.
 type discovery struct {
-	info  *mcp.InitializeResult
-	items []store.Item
+	info   *mcp.InitializeResult
+	items  []store.Item
+	memory *share
 }
 
 // discover asks an MCP server for its tools, resources and prompts.
@@ -76,7 +77,7 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	}
 	// The lists are valid, however the session ends.
 	defer func() { _ = session.Close() }()
-	found = &discovery{info: session.InitializeResult()}
+	found = &discovery{info: session.InitializeResult(), memory: memory}
 	if err := found.list(ctx, session); err != nil {
 		return nil, err
 	}
@@ -93,43 +94,41 @@ func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error 
 	if has == nil {
 		return nil
 	}
-	if has.Tools != nil {
-		if err := collect(d, session.Tools(ctx, nil), func(t *mcp.Tool) store.Item {
-			return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t), Description: t.Description}
-		}); err != nil {
-			return fmt.Errorf("listing tools: %w", err)
-		}
-	}
-	if has.Resources != nil {
-		if err := collect(d, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
+	err := collect(ctx, d, "tools", has.Tools != nil, session.Tools(ctx, nil), func(t *mcp.Tool) store.Item {
+		return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t), Description: t.Description}
+	})
+	if err == nil {
+		err = collect(ctx, d, "resources", has.Resources != nil, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
 			return store.Item{Kind: store.Resource, Name: cmp.Or(r.Name, r.URI), Title: r.Title, Description: r.Description}
-		}); err != nil {
-			return fmt.Errorf("listing resources: %w", err)
-		}
+		})
 	}
-	if has.Prompts != nil {
-		if err := collect(d, session.Prompts(ctx, nil), func(p *mcp.Prompt) store.Item {
+	if err == nil {
+		err = collect(ctx, d, "prompts", has.Prompts != nil, session.Prompts(ctx, nil), func(p *mcp.Prompt) store.Item {
 			return store.Item{Kind: store.Prompt, Name: p.Name, Title: p.Title, Description: p.Description}
-		}); err != nil {
-			return fmt.Errorf("listing prompts: %w", err)
-		}
+		})
 	}
-	return nil
+	return err
 }
 
-// collect all pages of one kind, in the order of their names: servers need not
+// collect all pages of one kind, where the server offers it, in the order of their names: servers need not
 // keep an order of their own, and a new order does not count as a change.
-func collect[T any](d *discovery, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
+func collect[T any](ctx context.Context, d *discovery, kind string, offered bool, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
+	if !offered {
+		return nil
+	}
 	begin := len(d.items)
 	for one, err := range pages {
 		if err != nil {
-			return err
+			return fmt.Errorf("listing %s: %w", kind, err)
 		}
 		if len(d.items)-begin == maxItems {
 			return errTooLarge
 		}
 		i := item(one)
 		if i.Document, err = json.Marshal(one); err != nil {
+			return err
+		}
+		if err := d.memory.add(ctx, itemCost+int64(len(i.Document)+len(i.Title)+len(i.Description))); err != nil {
 			return err
 		}
 		d.items = append(d.items, i)
@@ -175,6 +174,9 @@ type guard struct {
 	memory  *share
 	left    atomic.Int64
 	problem atomic.Pointer[error]
+	// decoding is what the answer to the last request takes, which is decoded when the
+	// next one is sent.
+	decoding atomic.Int64
 }
 
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -183,6 +185,9 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if g.keep && request.Method == http.MethodDelete {
 		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: request}, nil
+	}
+	if request.Method == http.MethodPost {
+		g.memory.settle(g.decoding.Swap(0))
 	}
 	request = request.Clone(request.Context())
 	request.Header.Set("User-Agent", UserAgent())
@@ -196,7 +201,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode >= 400 && request.Method == http.MethodPost {
 		_ = g.note(statusError(response.StatusCode))
 	}
-	response.Body = &body{ReadCloser: response.Body, ctx: request.Context(), guard: g}
+	counted := &metered{Reader: response.Body, ctx: request.Context(), memory: g.memory, decoding: &g.decoding}
+	response.Body = &body{Reader: counted, Closer: response.Body, guard: g}
 	return response, nil
 }
 
@@ -218,16 +224,16 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, errTooLarge) {
-		return errTooLarge
+	if errors.Is(err, errTooLarge) || errors.Is(err, errBusy) {
+		return err
 	}
 	return &missingError{"it does not speak MCP as the protocol demands"}
 }
 
 // body counts what is read of a response, and gives up on silence.
 type body struct {
-	io.ReadCloser
-	ctx   context.Context
+	io.Reader
+	io.Closer
 	guard *guard
 }
 
@@ -235,38 +241,36 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.guard.silence > 0 {
 		timer := time.AfterFunc(b.guard.silence, func() {
 			_ = b.guard.note(context.DeadlineExceeded)
-			_ = b.ReadCloser.Close() // ends the read
+			_ = b.Close() // ends the read
 		})
 		defer timer.Stop()
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.Reader.Read(p)
 	if b.guard.left.Add(-int64(n)) < 0 {
-		return 0, b.guard.note(errTooLarge)
+		n, err = 0, errTooLarge
 	}
-	if short := b.guard.memory.add(b.ctx, int64(n)); short != nil {
-		return 0, b.guard.note(short)
+	if errors.Is(err, errTooLarge) || errors.Is(err, errBusy) {
+		return 0, b.guard.note(err)
 	}
 	return n, err
 }
 
-// remote is the endpoint that a RemoteMCPServer names. Its Secrets and ConfigMaps
+// remoteEndpoint is the one that a RemoteMCPServer names. Its Secrets and ConfigMaps
 // are read from the API server, and none is kept.
-func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (endpoint, error) {
-	at := endpoint{url: s.Spec.URL, sse: s.Spec.Protocol == kagent2.SSE, headers: http.Header{}, timeout: 30 * time.Second, terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
-	if t := s.Spec.Timeout; t != nil && t.Duration > 0 {
-		at.timeout = min(t.Duration, maxTimeout)
+func remoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCPServer) (endpoint, error) {
+	at := endpoint{url: s.Spec.URL, sse: s.Spec.Protocol == kagent.SSE, headers: http.Header{}, timeout: 30 * time.Second, terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
+	if t := s.Spec.Timeout.Duration; t > 0 {
+		at.timeout = min(t, maxTimeout)
 	}
-	if t := s.Spec.SseReadTimeout; t != nil && t.Duration > 0 {
-		at.silence = min(t.Duration, maxTimeout)
-	}
+	at.silence = min(max(0, s.Spec.SseReadTimeout.Duration), maxTimeout)
 	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
 		return at, &missingError{"spec.url is not an http or https URL without user and password"}
 	}
 	for _, h := range s.Spec.HeadersFrom {
 		value := h.Value
-		if h.ValueFrom != nil {
+		if h.ValueFrom != (kagent.ValueSource{}) {
 			var err error
-			if value, err = r.value(ctx, s.Namespace, *h.ValueFrom); err != nil {
+			if value, err = valueFrom(ctx, live, s.Namespace, h.ValueFrom); err != nil {
 				return at, err
 			}
 			if h.ValueFrom.Type == "Secret" {
@@ -278,19 +282,18 @@ func (r *Reconciler) remote(ctx context.Context, s *kagent2.RemoteMCPServer) (en
 		}
 		at.headers.Set(h.Name, value)
 	}
-	if t := s.Spec.TLS; t != nil {
-		at.host = t.ServerName
-		if t.CACertSecretRef != "" {
-			pem, err := r.value(ctx, s.Namespace, kagent2.ValueSource{Type: "Secret", Name: t.CACertSecretRef, Key: cmp.Or(t.CACertSecretKey, "ca.crt")})
-			if err != nil {
-				return at, err
-			}
-			if at.roots, err = x509.SystemCertPool(); err != nil {
-				at.roots = x509.NewCertPool()
-			}
-			if !at.roots.AppendCertsFromPEM([]byte(pem)) {
-				return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", t.CACertSecretRef, cmp.Or(t.CACertSecretKey, "ca.crt"))}
-			}
+	at.host = s.Spec.TLS.ServerName
+	if secret := s.Spec.TLS.CACertSecretRef; secret != "" {
+		key := cmp.Or(s.Spec.TLS.CACertSecretKey, "ca.crt")
+		pem, err := valueFrom(ctx, live, s.Namespace, kagent.ValueSource{Type: "Secret", Name: secret, Key: key})
+		if err != nil {
+			return at, err
+		}
+		if at.roots, err = x509.SystemCertPool(); err != nil {
+			at.roots = x509.NewCertPool()
+		}
+		if !at.roots.AppendCertsFromPEM([]byte(pem)) {
+			return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", secret, key)}
 		}
 	}
 	return at, nil
@@ -317,19 +320,19 @@ func validHeader(name, value string) bool {
 		!slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection"}, http.CanonicalHeaderKey(name))
 }
 
-// value of a key of a Secret or ConfigMap.
-func (r *Reconciler) value(ctx context.Context, namespace string, from kagent2.ValueSource) (string, error) {
+// valueFrom a key of a Secret or ConfigMap.
+func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: from.Name}
 	var value string
 	var found bool
 	var err error
 	if from.Type == "ConfigMap" {
 		var cm corev1.ConfigMap
-		err = r.Live.Get(ctx, key, &cm)
+		err = live.Get(ctx, key, &cm)
 		value, found = cm.Data[from.Key]
 	} else {
 		var secret corev1.Secret
-		err = r.Live.Get(ctx, key, &secret)
+		err = live.Get(ctx, key, &secret)
 		var data []byte
 		data, found = secret.Data[from.Key]
 		value = string(data)

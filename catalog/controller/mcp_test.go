@@ -21,16 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 )
 
 // remote makes a RemoteMCPServer at http://<name>.example.
-func (w *world) remote(name string, edit ...func(*kagent2.RemoteMCPServer)) *kagent2.RemoteMCPServer {
+func (w *world) remote(name string, edit ...func(*kagent.RemoteMCPServer)) *kagent.RemoteMCPServer {
 	w.Helper()
-	s := &kagent2.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	s := &kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
 	s.Spec.URL, s.Spec.Description = "http://"+name+".example/mcp", "Tools for tests"
 	for _, e := range edit {
 		e(s)
@@ -39,9 +38,9 @@ func (w *world) remote(name string, edit ...func(*kagent2.RemoteMCPServer)) *kag
 	return s
 }
 
-func (w *world) serverStatus(name string) kagent2.RemoteMCPServerStatus {
+func (w *world) serverStatus(name string) kagent.RemoteMCPServerStatus {
 	w.Helper()
-	var s kagent2.RemoteMCPServer
+	var s kagent.RemoteMCPServer
 	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, &s))
 	return s.Status
 }
@@ -49,7 +48,7 @@ func (w *world) serverStatus(name string) kagent2.RemoteMCPServerStatus {
 // accepted is the condition of a server, as status: message.
 func (w *world) accepted(name string) string {
 	w.Helper()
-	c := meta.FindStatusCondition(w.serverStatus(name).Conditions, kagent2.ConditionAccepted)
+	c := meta.FindStatusCondition(w.serverStatus(name).Conditions, kagent.ConditionAccepted)
 	if c == nil {
 		return ""
 	}
@@ -59,18 +58,18 @@ func (w *world) accepted(name string) string {
 // Tools, resources and prompts are listed over both transports, through all
 // pages, and a server that did not change is not written again.
 func TestServersAreListed(t *testing.T) {
-	for _, protocol := range []kagent2.Protocol{kagent2.StreamableHTTP, kagent2.SSE} {
+	for _, protocol := range []kagent.Protocol{kagent.StreamableHTTP, kagent.SSE} {
 		t.Run(string(protocol), func(t *testing.T) {
 			w := newWorld(t)
 			server := peer.Server("Office", 7, peer.Many("office", 50)...)
 			server.AddResource(&mcp.Resource{Name: "handbook", URI: "file:///handbook", Description: "How things are done"}, nil)
 			server.AddPrompt(&mcp.Prompt{Name: "summary", Description: "Sum up"}, nil)
 			handler := peer.Streamable(server)
-			if protocol == kagent2.SSE {
+			if protocol == kagent.SSE {
 				handler = peer.SSE(server)
 			}
 			w.network.serve(t, "office.example:80", handler)
-			w.remote("office", func(s *kagent2.RemoteMCPServer) { s.Spec.Protocol = protocol })
+			w.remote("office", func(s *kagent.RemoteMCPServer) { s.Spec.Protocol = protocol })
 			w.sync(servers, "office")
 			if got := w.accepted("office"); got != "True: 50 tools, 1 resource, 1 prompt" {
 				t.Errorf("status: %s", got)
@@ -155,10 +154,10 @@ func TestHeaders(t *testing.T) {
 		}
 		inner.ServeHTTP(rw, r)
 	}))
-	w.remote("office", func(s *kagent2.RemoteMCPServer) {
-		s.Spec.HeadersFrom = []kagent2.ValueRef{
-			{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}},
-			{Name: "X-Tenant", ValueFrom: &kagent2.ValueSource{Type: "ConfigMap", Name: "tenant", Key: "name"}},
+	w.remote("office", func(s *kagent.RemoteMCPServer) {
+		s.Spec.HeadersFrom = []kagent.ValueRef{
+			{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}},
+			{Name: "X-Tenant", ValueFrom: kagent.ValueSource{Type: "ConfigMap", Name: "tenant", Key: "name"}},
 			{Name: "X-Plain", Value: "plain"},
 		}
 	})
@@ -198,16 +197,16 @@ func TestServerCertificate(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ca"}, Data: map[string][]byte{"ca.crt": ca, "bad": []byte("x")}}))
 	for name, c := range map[string]struct {
-		tls  *kagent2.TLS
+		tls  kagent.TLS
 		want string
 	}{
-		"untrusted": {nil, "False: its TLS certificate is not trusted: signed by an unknown authority"},
-		"trusted":   {&kagent2.TLS{CACertSecretRef: "ca"}, "True: 2 tools"},
-		"misnamed":  {&kagent2.TLS{CACertSecretRef: "ca", ServerName: "other.test"}, "False: its TLS certificate is not trusted: made for another name"},
-		"no-ca":     {&kagent2.TLS{CACertSecretRef: "none"}, "False: Secret none is missing"},
-		"bad-ca":    {&kagent2.TLS{CACertSecretRef: "ca", CACertSecretKey: "bad"}, "False: Secret ca holds no certificate under bad"},
+		"untrusted": {kagent.TLS{}, "False: its TLS certificate is not trusted: signed by an unknown authority"},
+		"trusted":   {kagent.TLS{CACertSecretRef: "ca"}, "True: 2 tools"},
+		"misnamed":  {kagent.TLS{CACertSecretRef: "ca", ServerName: "other.test"}, "False: its TLS certificate is not trusted: made for another name"},
+		"no-ca":     {kagent.TLS{CACertSecretRef: "none"}, "False: Secret none is missing"},
+		"bad-ca":    {kagent.TLS{CACertSecretRef: "ca", CACertSecretKey: "bad"}, "False: Secret ca holds no certificate under bad"},
 	} {
-		w.remote(name, func(s *kagent2.RemoteMCPServer) { s.Spec.URL, s.Spec.TLS = "https://example.com/mcp", c.tls })
+		w.remote(name, func(s *kagent.RemoteMCPServer) { s.Spec.URL, s.Spec.TLS = "https://example.com/mcp", c.tls })
 		w.sync(servers, name)
 		if got := w.accepted(name); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -268,11 +267,11 @@ func TestHostileServers(t *testing.T) {
 			w.network.serve(t, "attacker.example:80", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Store(true) }))
 			w.network.serve(t, "office.example:80", server)
 			w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer s3cret-token"}}))
-			w.remote("office", func(s *kagent2.RemoteMCPServer) {
-				s.Spec.Timeout = &metav1.Duration{Duration: 3 * time.Second}
-				s.Spec.HeadersFrom = []kagent2.ValueRef{{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+			w.remote("office", func(s *kagent.RemoteMCPServer) {
+				s.Spec.Timeout = metav1.Duration{Duration: 3 * time.Second}
+				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 				if c.sse {
-					s.Spec.Protocol = kagent2.SSE
+					s.Spec.Protocol = kagent.SSE
 				}
 			})
 			w.sync(servers, "office")
@@ -289,7 +288,7 @@ func TestHostileServers(t *testing.T) {
 			if len(e.Items) != 3 || e.Counts[store.Tool] != 3 || e.Health != store.Failing || e.Message != c.want || len(w.serverStatus("office").DiscoveredTools) != 3 {
 				t.Errorf("store: %d items, %s %q", len(e.Items), e.Health, e.Message)
 			}
-			if age, _ := e.Ago(w.now()); age != time.Hour {
+			if age := w.now().Sub(e.Fetched); age != time.Hour {
 				t.Errorf("the store says that the last good answer came %s ago", age)
 			}
 			if stolen.Load() {
@@ -327,7 +326,7 @@ func TestTooManyTools(t *testing.T) {
 func TestMCPServer(t *testing.T) {
 	w := newWorld(t)
 	w.network.serve(t, "office."+w.namespace+".svc:8080", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
-	s := &kagent1.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "office"}}
+	s := &kagent.MCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "office"}}
 	s.Spec.Deployment.Port, s.Spec.TransportType = 8080, "stdio"
 	w.must(w.Create(t.Context(), s))
 	s.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready", LastTransitionTime: metav1.Now()}}
@@ -391,9 +390,9 @@ func TestServerEchoesSecrets(t *testing.T) {
 		return s
 	}, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer " + secret}}))
-	w.remote("echo", func(s *kagent2.RemoteMCPServer) {
+	w.remote("echo", func(s *kagent.RemoteMCPServer) {
 		s.Spec.Description = ""
-		s.Spec.HeadersFrom = []kagent2.ValueRef{{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+		s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 	})
 	w.sync(servers, "echo")
 	if got := w.accepted("echo"); got != "True: 1 tool" {
@@ -412,13 +411,13 @@ func TestServerEchoesSecrets(t *testing.T) {
 
 func TestRemoteMCPServerRules(t *testing.T) {
 	w := newWorld(t)
-	for want, spec := range map[string]kagent2.RemoteMCPServerSpec{
+	for want, spec := range map[string]kagent.RemoteMCPServerSpec{
 		"must be an http or https URL": {URL: "file:///etc/passwd"},
 		"no user or password":          {URL: "https://me:secret@example.com/mcp"},
-		"either value or valueFrom":    {URL: "https://example.com/mcp", HeadersFrom: []kagent2.ValueRef{{Name: "a"}}},
+		"either value or valueFrom":    {URL: "https://example.com/mcp", HeadersFrom: []kagent.ValueRef{{Name: "a"}}},
 		"Unsupported value":            {URL: "https://example.com/mcp", Protocol: "GOPHER"},
 	} {
-		err := w.Create(t.Context(), &kagent2.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "a"}, Spec: spec})
+		err := w.Create(t.Context(), &kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "a"}, Spec: spec})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
@@ -42,7 +42,7 @@ func TestShippedRBAC(t *testing.T) {
 			w.Client, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme})
 			w.must(err)
 			w.must(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
-			args := []string{"run", "../../cmd/armature", "install", "--catalog", "--mode", mode}
+			args := []string{"run", "../../cmd/armature", "install", "--catalog", "--scope", mode}
 			if mode == "namespaced" {
 				args = append(args, "--watch", w.namespace)
 			}
@@ -60,8 +60,8 @@ func TestShippedRBAC(t *testing.T) {
 
 			w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer s3cret-token"}}))
 			w.network.serve(t, "office.example:80", peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))
-			w.remote("office", func(s *kagent2.RemoteMCPServer) {
-				s.Spec.HeadersFrom = []kagent2.ValueRef{{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+			w.remote("office", func(s *kagent.RemoteMCPServer) {
+				s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 			})
 			w.pod("weather", "weather-1", weather("1"))
 			w.card("weather")
@@ -148,9 +148,9 @@ func TestNoSecretAnywhere(t *testing.T) {
 	}))
 	w.must(w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "login"}, StringData: map[string]string{"header": "Bearer " + secret}}))
 	for _, name := range []string{"teapot", "error", "refused"} {
-		w.remote(name, func(s *kagent2.RemoteMCPServer) {
-			s.Spec.Timeout = &metav1.Duration{Duration: 3 * time.Second}
-			s.Spec.HeadersFrom = []kagent2.ValueRef{{Name: "Authorization", ValueFrom: &kagent2.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
+		w.remote(name, func(s *kagent.RemoteMCPServer) {
+			s.Spec.Timeout = metav1.Duration{Duration: 3 * time.Second}
+			s.Spec.HeadersFrom = []kagent.ValueRef{{Name: "Authorization", ValueFrom: kagent.ValueSource{Type: "Secret", Name: "login", Key: "header"}}}
 		})
 	}
 	file := filepath.Join(t.TempDir(), "grep.db")
@@ -169,7 +169,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 		})
 	}
 	stop()
-	var servers kagent2.RemoteMCPServerList
+	var servers kagent.RemoteMCPServerList
 	w.must(w.List(t.Context(), &servers, client.InNamespace(w.namespace)))
 	events := &unstructured.UnstructuredList{}
 	events.SetAPIVersion("events.k8s.io/v1")

@@ -25,8 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -64,7 +63,7 @@ const (
 )
 
 // storeTimeout of what one reconcile asks of the store at a time: one that hangs
-// must not keep the workers for good.
+// must not occupy the workers forever.
 const storeTimeout = 30 * time.Second
 
 func (r *Reconciler) now() time.Time {
@@ -128,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 		defer cancel()
 		return reconcile.Result{}, r.Store.Delete(storing, key)
 	}
-	before, err := r.before(ctx, key, o)
+	before, err := known(ctx, r.Store, key, o)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -152,12 +151,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
 }
 
-// before is what the catalog knows of an object: what is stored, else what its
+// known is what the catalog knows of an object: what is stored, else what its
 // status reports, which is stored at once.
-func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object) (store.Entry, error) {
+func known(ctx context.Context, s *store.Store, key store.Key, o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	stored, err := r.Store.Summary(ctx, key)
+	stored, err := s.Summary(ctx, key)
 	if err == nil && stored.UID == string(o.GetUID()) {
 		return stored, nil
 	}
@@ -165,7 +164,7 @@ func (r *Reconciler) before(ctx context.Context, key store.Key, o client.Object)
 		return stored, err
 	}
 	e := entry.New(o, store.Entry{})
-	_, err = r.Store.Replace(ctx, e)
+	_, err = s.Replace(ctx, e)
 	return e, err
 }
 
@@ -219,7 +218,7 @@ func (r *Reconciler) report(ctx context.Context, o client.Object, a answer, befo
 	return nil
 }
 
-// found says in words what an entry offers.
+// found describes what an entry offers, such as "2 skills".
 func found(e store.Entry) string {
 	counts := map[string]int{}
 	for _, i := range e.Items {
@@ -266,20 +265,20 @@ type serverKind struct {
 
 var remoteServer = serverKind{
 	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
-		o := object.(*kagent2.RemoteMCPServer)
-		e.URL, e.Protocol = o.Spec.URL, entry.Protocol(o.Spec.Protocol == kagent2.SSE)
-		at, err := r.remote(ctx, o)
+		o := object.(*kagent.RemoteMCPServer)
+		e.URL, e.Protocol = o.Spec.URL, entry.Protocol(o.Spec.Protocol == kagent.SSE)
+		at, err := remoteEndpoint(ctx, r.Live, o)
 		at.description = o.Spec.Description
 		return at, err
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {
-		o := object.(*kagent2.RemoteMCPServer)
-		want := *o.Status.DeepCopy()
+		o := object.(*kagent.RemoteMCPServer)
+		want := o.DeepCopyObject().(*kagent.RemoteMCPServer).Status
 		want.ObservedGeneration = o.Generation
 		if a.replace {
 			want.DiscoveredTools = statusTools(a.entry.Items)
 		}
-		condition(&want.Conditions, kagent2.ConditionAccepted, o.Generation, a, now)
+		condition(&want.Conditions, kagent.ConditionAccepted, o.Generation, a, now)
 		if equality.Semantic.DeepEqual(want, o.Status) {
 			return nil
 		}
@@ -289,12 +288,12 @@ var remoteServer = serverKind{
 
 var server = serverKind{
 	endpoint: func(_ context.Context, _ *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
-		e.URL = entry.ServiceOf(object.(*kagent1.MCPServer))
+		e.URL = entry.ServiceOf(object.(*kagent.MCPServer))
 		return endpoint{url: e.URL, timeout: 30 * time.Second, terminate: true}, nil
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {
-		o := object.(*kagent1.MCPServer)
-		want := *o.Status.DeepCopy()
+		o := object.(*kagent.MCPServer)
+		want := o.DeepCopyObject().(*kagent.MCPServer).Status
 		condition(&want.Conditions, api.ConditionDiscovered, o.Generation, a, now)
 		if equality.Semantic.DeepEqual(want, o.Status) {
 			return nil
@@ -347,12 +346,12 @@ const (
 	maxStatusDescription = 512
 )
 
-func statusTools(items []store.Item) (out []kagent2.MCPTool) {
+func statusTools(items []store.Item) (out []kagent.MCPTool) {
 	for _, i := range items {
 		if i.Kind != store.Tool || len(out) == maxStatusTools {
 			continue
 		}
-		out = append(out, kagent2.MCPTool{Name: clip(i.Name, 256), Description: clip(i.Description, maxStatusDescription)})
+		out = append(out, kagent.MCPTool{Name: clip(i.Name, 256), Description: clip(i.Description, maxStatusDescription)})
 	}
 	return out
 }
@@ -364,7 +363,7 @@ func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-3], "") + "…"
 }
 
-// askAgentObject stores what kagent's Agent says: its own controller runs it.
-func (r *Reconciler) askAgentObject(_ context.Context, o client.Object, _ store.Entry, _ *share) (answer, error) {
+// askNobody stores what an object says. kagent's Agent is one: kagent runs it.
+func (r *Reconciler) askNobody(_ context.Context, o client.Object, _ store.Entry, _ *share) (answer, error) {
 	return answer{entry: entry.New(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
 }

@@ -1,11 +1,15 @@
 package controller_test
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/armature-dev/armature/catalog/controller"
-	"github.com/armature-dev/armature/catalog/entry"
 )
 
 // The scheme, which knows all of client-go's kinds, is built once and not for
@@ -20,16 +24,24 @@ func TestSchemeIsShared(t *testing.T) {
 	}
 }
 
-// What can be read from manifests is also looked after in a cluster.
+// The shipped roles let the catalog follow each of its kinds.
 func TestKinds(t *testing.T) {
-	var read, asked []string
-	for _, k := range entry.Kinds() {
-		read = append(read, k.Resource)
-	}
-	for _, k := range controller.Kinds() {
-		asked = append(asked, k.Resource)
-	}
-	if !slices.Equal(read, asked) {
-		t.Errorf("manifests of %v are read, and %v are asked", read, asked)
+	for _, mode := range []string{"cluster", "namespaced"} {
+		text, err := os.ReadFile("../../templates/install/catalog/" + mode + "/role.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var role rbacv1.ClusterRole // a Role has the same rules
+		if err := yaml.Unmarshal(text, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range controller.Kinds() {
+			resource, group, _ := strings.Cut(k.Resource, ".")
+			if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, "watch")
+			}) {
+				t.Errorf("%s: no rule to watch %s", mode, k.Resource)
+			}
+		}
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// turns shares the workers of one kind between namespaces. Namespaces with work
-// take turns, and one of them has at most a quarter of the workers at once: with
-// servers that never answer it delays itself, not others.
+// turns shares the workers of one kind between namespaces: each has at most a quarter of
+// them at once. With servers that never answer it delays itself, and with many requests
+// it does not keep those of others behind them: what has no worker leaves the queue until
+// one of its namespace ends.
 type turns struct {
 	most int
 
@@ -27,10 +28,7 @@ func newTurns(workers int) *turns {
 
 // queue of the requests of one controller.
 func (t *turns) queue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	type config = workqueue.TypedRateLimitingQueueConfig[reconcile.Request]
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: &roundRobin{}})
-	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: inner})
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config{Name: name, DelayingQueue: delayed})
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.again = q.Add
@@ -85,46 +83,4 @@ func (t *turns) end(request reconcile.Request) {
 	for _, r := range next {
 		again(r)
 	}
-}
-
-// roundRobin is a workqueue.Queue in which namespaces take turns.
-type roundRobin struct {
-	ring     []string // namespaces with requests, next first
-	requests map[string][]reconcile.Request
-	length   int
-}
-
-// Touch leaves a request where it is.
-func (q *roundRobin) Touch(reconcile.Request) {}
-
-// Len is how many requests there are.
-func (q *roundRobin) Len() int { return q.length }
-
-// Push adds a request behind those of its namespace.
-func (q *roundRobin) Push(request reconcile.Request) {
-	n := request.Namespace
-	if q.requests == nil {
-		q.requests = map[string][]reconcile.Request{}
-	}
-	if len(q.requests[n]) == 0 {
-		q.ring = append(q.ring, n)
-	}
-	q.requests[n] = append(q.requests[n], request)
-	q.length++
-}
-
-// Pop gives the oldest request of the namespace whose turn it is.
-func (q *roundRobin) Pop() reconcile.Request {
-	n := q.ring[0]
-	q.ring = q.ring[1:]
-	list := q.requests[n]
-	request := list[0]
-	q.length--
-	if list = list[1:]; len(list) == 0 {
-		delete(q.requests, n)
-		return request
-	}
-	q.requests[n] = list
-	q.ring = append(q.ring, n)
-	return request
 }

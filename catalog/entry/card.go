@@ -25,8 +25,8 @@ func (e *CardError) Error() string { return "not a valid agent card: " + e.probl
 const maxSkills = 1000
 
 // ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A
-// demands more of a card: what is missing there does not keep anybody from
-// finding the agent.
+// demands more of a card: an agent can be found without what is missing
+// there.
 func ReadCard(data []byte) (*Card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,15 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
 // Of is what an object of the catalog's kinds says by itself: its spec, and
-// the last good answer in its status. ok is false for other kinds. Nobody is
-// asked.
+// the last good answer in its status. ok is false for other kinds. It
+// makes no request.
 func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	if _, ok := kindOf(u.GroupVersionKind().GroupKind()); !ok {
 		return e, false, nil
@@ -37,7 +35,8 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 		if err != nil {
 			return e, true, err
 		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true); err != nil {
+		ours := u.GroupVersionKind().Group != kagent.Group // of kagent's the catalog knows some fields alone
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, ours); err != nil {
 			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		o = typed.(Object)
@@ -51,7 +50,7 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	return e, true, nil
 }
 
-// New is what the catalog knows of an object before anybody was asked:
+// New is what the catalog knows of an object before the first request:
 // what it knew before, or what the object itself says.
 func New(o Object, before store.Entry) store.Entry {
 	e := before
@@ -73,16 +72,16 @@ func New(o Object, before store.Entry) store.Entry {
 }
 
 func fromRemoteServer(e *store.Entry, object Object) {
-	o := object.(*kagent2.RemoteMCPServer)
-	e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, Protocol(o.Spec.Protocol == kagent2.SSE)
+	o := object.(*kagent.RemoteMCPServer)
+	e.Type, e.Description, e.URL, e.Protocol = store.Server, o.Spec.Description, o.Spec.URL, Protocol(o.Spec.Protocol == kagent.SSE)
 	for _, t := range o.Status.DiscoveredTools {
 		e.Items = append(e.Items, store.Item{Kind: store.Tool, Name: t.Name, Description: t.Description})
 	}
-	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent2.ConditionAccepted))
+	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, kagent.ConditionAccepted))
 }
 
 func fromServer(e *store.Entry, object Object) {
-	o := object.(*kagent1.MCPServer)
+	o := object.(*kagent.MCPServer)
 	e.Type, e.URL, e.Protocol = store.Server, ServiceOf(o), Protocol(false)
 	fromCondition(e, meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
 }
@@ -195,21 +194,7 @@ func Protocol(sse bool) string {
 }
 
 // ServiceOf is where an MCPServer listens in the cluster.
-func ServiceOf(o *kagent1.MCPServer) string {
-	path := ""
-	if o.Spec.HTTPTransport != nil {
-		path = o.Spec.HTTPTransport.TargetPath
-	}
-	return service(o.Namespace, o.Name, o.Spec.Deployment.Port, path)
-}
-
-// service is an address in the cluster.
-func service(namespace, name string, port int32, path string) string {
-	if port == 0 {
-		port = 3000
-	}
-	if path == "" {
-		path = "/mcp"
-	}
-	return "http://" + net.JoinHostPort(name+"."+namespace+".svc", fmt.Sprint(port)) + "/" + strings.TrimPrefix(path, "/")
+func ServiceOf(o *kagent.MCPServer) string {
+	port, path := cmp.Or(o.Spec.Deployment.Port, 3000), cmp.Or(o.Spec.HTTPTransport.TargetPath, "/mcp")
+	return fmt.Sprintf("http://%s.%s.svc:%d/%s", o.Name, o.Namespace, port, strings.TrimPrefix(path, "/"))
 }

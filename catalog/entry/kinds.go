@@ -1,10 +1,9 @@
 // Package entry is what the objects of the catalog's kinds say by themselves: their
-// spec, and the last good answer in their status. It asks nobody and needs no
-// cluster, so that commands read manifests with it.
+// spec, and the last good answer in their status. It makes no
+// request and needs no cluster, so that commands read manifests with it.
 package entry
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent1 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha1"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Object of the catalog: a type of catalog/api, or *unstructured.Unstructured.
@@ -27,7 +26,7 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is a kind of objects that the catalog looks after.
+// Kind is a kind of objects that the catalog follows.
 type Kind struct {
 	// Resource is its name in the API, such as agentcards.kagenti.io.
 	Resource string
@@ -38,40 +37,25 @@ type Kind struct {
 	read func(*store.Entry, Object)
 }
 
-// The kinds of the catalog.
-var (
-	AgentCard = Kind{
-		Resource: "agentcards.kagenti.io", GVK: api.GroupVersion.WithKind("AgentCard"),
-		New: func() Object { return &api.AgentCard{} }, read: fromCard,
-	}
-	PublishedAgentCard = Kind{
-		Resource: "agentcards.agent.kagenti.dev", GVK: publishedapi.GroupVersion.WithKind("AgentCard"),
-		New: func() Object { return &publishedapi.AgentCard{} }, read: fromCard,
-	}
-	RemoteMCPServer = Kind{
-		Resource: "remotemcpservers.kagent.dev", GVK: kagent2.GroupVersion.WithKind("RemoteMCPServer"),
-		New: func() Object { return &kagent2.RemoteMCPServer{} }, read: fromRemoteServer,
-	}
-	MCPServer = Kind{
-		Resource: "mcpservers.kagent.dev", GVK: kagent1.GroupVersion.WithKind("MCPServer"),
-		New: func() Object { return &kagent1.MCPServer{} }, read: fromServer,
-	}
-	// Agent is kagent's, whose type is kagent's own.
-	Agent = Kind{
-		Resource: "agents.kagent.dev", GVK: agentKind,
-		New: func() Object {
-			u := &unstructured.Unstructured{}
-			u.SetGroupVersionKind(agentKind)
-			return u
-		}, read: fromAgent,
-	}
-)
+var agent = kagent.V1alpha2.WithKind("Agent")
 
-var agentKind = schema.GroupVersionKind{Group: "kagent.dev", Version: "v1alpha2", Kind: "Agent"}
-
-// Kinds are all of them.
+// Kinds of the catalog. This is their only list: Kinds of catalog/controller says how
+// their agents and servers are asked.
 func Kinds() []Kind {
-	return []Kind{AgentCard, PublishedAgentCard, RemoteMCPServer, MCPServer, Agent}
+	return []Kind{
+		{"agentcards.kagenti.io", api.GroupVersion.WithKind("AgentCard"), func() Object { return &api.AgentCard{} }, fromCard},
+		{"agentcards.agent.kagenti.dev", publishedapi.GroupVersion.WithKind("AgentCard"), func() Object { return &publishedapi.AgentCard{} }, fromCard},
+		{"remotemcpservers.kagent.dev", kagent.V1alpha2.WithKind("RemoteMCPServer"), func() Object { return &kagent.RemoteMCPServer{} }, fromRemoteServer},
+		{"mcpservers.kagent.dev", kagent.V1alpha1.WithKind("MCPServer"), func() Object { return &kagent.MCPServer{} }, fromServer},
+		{"agents.kagent.dev", agent, newAgent, fromAgent},
+	}
+}
+
+// newAgent makes an Agent, whose type is kagent's own.
+func newAgent() Object {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(agent)
+	return u
 }
 
 // kindOf gives the row of a kind.
@@ -86,7 +70,7 @@ func kindOf(gk schema.GroupKind) (Kind, bool) {
 
 // AddToScheme adds the kinds of the catalog, but for kagent's Agent.
 func AddToScheme(scheme *runtime.Scheme) error {
-	err := errors.Join(api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent1.AddToScheme(scheme), kagent2.AddToScheme(scheme))
+	err := multi.Errors(api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent.AddToScheme(scheme))
 	if err != nil {
 		return fmt.Errorf("building the scheme: %w", err)
 	}

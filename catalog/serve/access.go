@@ -61,7 +61,7 @@ func Kubernetes(cfg *rest.Config) (Access, error) {
 	return Access{authn, authz}, nil
 }
 
-// cookie holds the token of somebody who signed in on the page.
+// cookie holds the token of a person who signed in on the page.
 const cookie = "armature-catalog"
 
 // scope of a request's caller, or a problem with status 401.
@@ -70,7 +70,9 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := read(r.Context(), s, func(ctx context.Context, from *store.Store) (map[string][]string, error) { return from.Places(ctx) })
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	places, err := s.Store.Places(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,45 +101,41 @@ func (a Access) caller(r *http.Request) (user.Info, error) {
 // maxReviews is the maximum number of concurrent reviews for one caller.
 const maxReviews = 16
 
-// scope is what somebody may list: a resource as a whole, else in the namespaces
+// scope is what a caller may list: a resource as a whole, else in the namespaces
 // that have entries of it. Kubernetes' answers are remembered for allowTTL and
 // denyTTL.
 func (a Access) scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
-	resources := slices.Sorted(maps.Keys(places))
-	whole := make([]bool, len(resources))
+	out := store.Scope{}
+	var mu sync.Mutex
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(maxReviews)
-	for i, resource := range resources {
-		group.Go(func() (err error) {
-			whole[i], err = a.mayList(asking, who, resource, "")
+	look := func(resource, namespace string, found func()) {
+		group.Go(func() error {
+			ok, err := a.mayList(asking, who, resource, namespace)
+			mu.Lock()
+			defer mu.Unlock()
+			if ok && err == nil {
+				found()
+			}
 			return err
 		})
+	}
+	for resource := range places {
+		look(resource, "", func() { out[resource] = store.Namespaces{All: true} })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	out := store.Scope{}
-	var mu sync.Mutex
 	group, asking = errgroup.WithContext(ctx)
 	group.SetLimit(maxReviews)
-	for i, resource := range resources {
-		if whole[i] {
-			mu.Lock()
-			out[resource] = store.Namespaces{All: true}
-			mu.Unlock()
-			continue
-		}
-		for _, namespace := range places[resource] {
-			group.Go(func() error {
-				ok, err := a.mayList(asking, who, resource, namespace)
-				if !ok || err != nil {
-					return err
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				out[resource] = store.Namespaces{Names: append(out[resource].Names, namespace)}
-				return nil
-			})
+	whole := maps.Clone(out)
+	for resource, namespaces := range places {
+		for _, namespace := range namespaces {
+			if !whole[resource].All {
+				look(resource, namespace, func() {
+					out[resource] = store.Namespaces{Names: append(out[resource].Names, namespace)}
+				})
+			}
 		}
 	}
 	if err := group.Wait(); err != nil {

@@ -37,14 +37,12 @@ type GetInput struct {
 // EntryOutput is one entry with all that it offers.
 type EntryOutput struct {
 	Notice string `json:"notice"`
-	Stale  string `json:"stale,omitempty" jsonschema:"the catalog's store does not answer: how old this is"`
 	Entry  any    `json:"entry"`
 }
 
 // ListOutput is a list of entries or hits.
 type ListOutput struct {
 	Notice string `json:"notice"`
-	Stale  string `json:"stale,omitempty" jsonschema:"the catalog's store does not answer: how old this is"`
 	Items  []any  `json:"items"`
 	Next   string `json:"next,omitempty" jsonschema:"there is more: list again with this as after"`
 }
@@ -58,71 +56,65 @@ func (s *Server) mcp() http.Handler {
 		Logger:       slog.New(slog.DiscardHandler),
 	})
 	server.AddReceivingMiddleware(s.survive)
-	mcp.AddTool(server, &mcp.Tool{Name: "search_catalog", Description: "Search agents, tool servers, skills, tools, resources and prompts by words. " + warning},
-		func(ctx context.Context, _ *mcp.CallToolRequest, in SearchInput) (*mcp.CallToolResult, ListOutput, error) {
-			limit := in.Limit
-			if limit < 1 || limit > 100 {
-				limit = 20
+	addTool(s, server, "search_catalog", "Search agents, tool servers, skills, tools, resources and prompts by words", func(ctx context.Context, in SearchInput) (out ListOutput, err error) {
+		q := store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: in.Limit}
+		if q.Limit < 1 || q.Limit > 100 {
+			q.Limit = 20
+		}
+		if err := check(q); err != nil {
+			return out, err
+		}
+		hits, err := within(ctx, s.Store.Search, q)
+		if err != nil {
+			return out, err
+		}
+		items, err := each(hits, markHit)
+		return ListOutput{Notice: notice, Items: items}, err
+	})
+	list := func(kind store.Type) func(context.Context, ListInput) (ListOutput, error) {
+		return func(ctx context.Context, in ListInput) (out ListOutput, err error) {
+			q := store.Query{Scope: scopeOf(ctx), Type: kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
+			if q.After, err = parseCursor(in.After); err != nil {
+				return out, err
 			}
-			q := store.Query{Scope: scopeOf(ctx), Text: in.Text, Kind: in.Kind, Namespace: in.Namespace, Limit: limit}
 			if err := check(q); err != nil {
-				return nil, ListOutput{}, err
+				return out, err
 			}
-			hits, copied, err := s.hits(ctx, q)
+			entries, err := within(ctx, s.Store.List, q)
 			if err != nil {
-				return nil, ListOutput{}, s.mcpError(ctx, err)
+				return out, err
 			}
-			items, err := each(hits, markHit)
-			return nil, ListOutput{Notice: notice, Stale: stale(copied), Items: items}, s.mcpError(ctx, err)
-		})
-	for name, one := range map[string]struct {
-		kind store.Type
-		what string
-	}{
-		"list_agents":       {store.Agent, "List the agents that run here, how they are and how to reach them"},
-		"list_tool_servers": {store.Server, "List the MCP servers that run here, how they are and how to reach them"},
-	} {
-		mcp.AddTool(server, &mcp.Tool{Name: name, Description: one.what + ". " + warning},
-			func(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
-				q := store.Query{Scope: scopeOf(ctx), Type: one.kind, Namespace: in.Namespace, Health: store.Health(in.Health), Limit: 1000}
-				var err error
-				if q.After, err = parseCursor(in.After); err != nil {
-					return nil, ListOutput{}, err
-				}
-				if err := check(q); err != nil {
-					return nil, ListOutput{}, err
-				}
-				entries, copied, err := s.entries(ctx, q)
-				if err != nil {
-					return nil, ListOutput{}, s.mcpError(ctx, err)
-				}
-				for i := range entries {
-					entries[i].Document, entries[i].Instances = nil, nil
-				}
-				items, err := each(entries, markEntry)
-				return nil, ListOutput{notice, stale(copied), items, nextPage(entries, q)}, s.mcpError(ctx, err)
-			})
+			for i := range entries {
+				entries[i].Document, entries[i].Instances = nil, nil
+			}
+			items, err := each(entries, markEntry)
+			return ListOutput{notice, items, nextPage(entries, q)}, err
+		}
 	}
-	mcp.AddTool(server, &mcp.Tool{Name: "get_entry", Description: "Get one agent or tool server with its card, skills, tools and their schemas. " + warning},
-		func(ctx context.Context, _ *mcp.CallToolRequest, in GetInput) (*mcp.CallToolResult, EntryOutput, error) {
-			e, copied, err := s.entry(ctx, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
-			if err != nil {
-				return nil, EntryOutput{}, s.mcpError(ctx, err)
-			}
-			marked, err := markEntry(e)
-			return nil, EntryOutput{notice, stale(copied), marked}, s.mcpError(ctx, err)
-		})
+	addTool(s, server, "list_agents", "List the agents that run here, how they are and how to reach them", list(store.Agent))
+	addTool(s, server, "list_tool_servers", "List the MCP servers that run here, how they are and how to reach them", list(store.Server))
+	addTool(s, server, "get_entry", "Get one agent or tool server with its card, skills, tools and their schemas", func(ctx context.Context, in GetInput) (out EntryOutput, err error) {
+		e, err := visibleEntry(ctx, s.Store, store.Key{Resource: in.Resource, Namespace: in.Namespace, Name: in.Name})
+		if err != nil {
+			return out, err
+		}
+		marked, err := markEntry(e)
+		return EntryOutput{notice, marked}, err
+	})
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, Logger: slog.New(slog.DiscardHandler), DisableLocalhostProtection: true, // each caller has a token
 	})
 }
 
-// mcpError is the part of an error that a caller may see.
-func (s *Server) mcpError(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	return s.problem(ctx, "/mcp", err)
+// addTool adds a tool. A caller gets the part of its errors that they may see.
+func addTool[In, Out any](s *Server, server *mcp.Server, name, what string, answer func(context.Context, In) (Out, error)) {
+	mcp.AddTool(server, &mcp.Tool{Name: name, Description: what + ". " + warning}, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := answer(ctx, in)
+		if err != nil {
+			err = s.problem(ctx, "/mcp", err)
+		}
+		return nil, out, err
+	})
 }
 
 // survive answers a request whose handler panics with an error. The SDK calls

@@ -57,6 +57,7 @@ func (s *Server) refusePage(w http.ResponseWriter, r *http.Request, err error) {
 		s.page(w, p.status, "login.html", loginPage{})
 		return
 	}
+	retryLater(w, p)
 	s.page(w, p.status, "problem.html", problemPage{p.status, p.message})
 }
 
@@ -85,7 +86,6 @@ type overviewPage struct {
 	Entries []store.Entry
 	Hits    []store.Hit
 	Next    string
-	Copied  *store.Copy
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
@@ -94,11 +94,11 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		s.refusePage(w, r, err)
 		return
 	}
-	p := overviewPage{Now: s.now(), Text: q.Text, Type: string(q.Type)}
+	p := overviewPage{Now: s.Now(), Text: q.Text, Type: string(q.Type)}
 	if q.Text != "" {
-		p.Hits, p.Copied, err = s.hits(r.Context(), q)
+		p.Hits, err = within(r.Context(), s.Store.Search, q)
 	} else {
-		p.Entries, p.Copied, err = s.entries(r.Context(), q)
+		p.Entries, err = within(r.Context(), s.Store.List, q)
 		if next := nextPage(p.Entries, q); next != "" {
 			more := r.URL.Query() // the same question, further on
 			more.Set("after", next)
@@ -109,24 +109,21 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		s.refusePage(w, r, err)
 		return
 	}
-	s.warn(w, p.Copied)
 	s.page(w, http.StatusOK, "overview.html", p)
 }
 
 type detailsPage struct {
 	Now time.Time
 	store.Entry
-	Copied *store.Copy
 }
 
 func (s *Server) details(w http.ResponseWriter, r *http.Request) {
-	e, copied, err := s.entry(r.Context(), pathKey(r))
+	e, err := visibleEntry(r.Context(), s.Store, pathKey(r))
 	if err != nil {
 		s.refusePage(w, r, err)
 		return
 	}
-	s.warn(w, copied)
-	s.page(w, http.StatusOK, "details.html", detailsPage{s.now(), e, copied})
+	s.page(w, http.StatusOK, "details.html", detailsPage{s.Now(), e})
 }
 
 // page prints one whole, or an error: never half of it.
@@ -139,7 +136,7 @@ func (s *Server) page(w http.ResponseWriter, status int, name string, data any) 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = out.WriteTo(w) // a reader that is gone needs no page
+	_, _ = out.WriteTo(w) // the reader may have disconnected
 }
 
 func entryPath(e store.Entry) string {

@@ -4,13 +4,16 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Server answers from a store.
@@ -30,23 +34,27 @@ type Server struct {
 	Now func() time.Time
 	// Poll is how often a watch looks for changes; zero means a second.
 	Poll time.Duration
-	// Beat is how often a quiet watch is heard of, and the rights of each watcher
-	// are asked for again; zero means 15 seconds.
+	// Beat is how often a quiet watch sends an event, and the rights of each watcher
+	// are checked again; zero means 15 seconds.
 	Beat time.Duration
 	Log  logr.Logger
 }
 
-func (s *Server) now() time.Time {
-	if s.Now != nil {
-		return s.Now()
-	}
-	return time.Now()
-}
+// openAPI describes the HTTP API.
+//
+//go:embed openapi.json
+var openAPI []byte
 
 // Handler of all that the catalog serves.
 func (s *Server) Handler() http.Handler {
+	s.Poll, s.Beat = cmp.Or(s.Poll, time.Second), cmp.Or(s.Beat, 15*time.Second)
+	if s.Now == nil {
+		s.Now = time.Now
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { s.write(w, http.StatusOK, openAPI()) })
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		s.write(w, http.StatusOK, json.RawMessage(openAPI))
+	})
 	mux.Handle("GET /api/v1/entries", s.api(s.list))
 	mux.Handle("GET /api/v1/entries/{resource}/{namespace}/{name}", s.api(s.get))
 	mux.Handle("GET /api/v1/search", s.api(s.search))
@@ -96,7 +104,7 @@ func (s *Server) Run(ctx context.Context, o Options) error {
 	if !o.PlainHTTP {
 		certificate, err := o.certificate()
 		if err != nil {
-			return errors.Join(err, listener.Close())
+			return multi.Errors(err, listener.Close())
 		}
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}
@@ -129,7 +137,7 @@ func (o Options) certificate() (tls.Certificate, error) {
 	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
-// problem is an error that the caller gets to see.
+// problem is an error that the caller sees.
 type problem struct {
 	status  int
 	message string
@@ -150,12 +158,10 @@ func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter,
 	})
 }
 
-// api is a handler whose answer is JSON; copied is not nil where a copy of the
-// store gives it.
-func (s *Server) api(answer func(r *http.Request) (body any, copied *store.Copy, err error)) http.Handler {
+// api is a handler whose answer is JSON.
+func (s *Server) api(answer func(r *http.Request) (body any, err error)) http.Handler {
 	return s.guarded(func(w http.ResponseWriter, r *http.Request) {
-		body, copied, err := answer(r)
-		s.warn(w, copied)
+		body, err := answer(r)
 		if err != nil {
 			s.refuseAPI(w, r, err)
 			return
@@ -167,13 +173,18 @@ func (s *Server) api(answer func(r *http.Request) (body any, copied *store.Copy,
 // refuseAPI writes an error as JSON. Internal errors are logged, not written.
 func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problem(r.Context(), r.URL.Path, err)
-	switch p.status {
-	case http.StatusUnauthorized:
+	if p.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	case http.StatusServiceUnavailable:
+	}
+	retryLater(w, p)
+	s.write(w, p.status, map[string]string{"error": p.message})
+}
+
+// retryLater says when to ask again, where the store or Kubernetes does not answer.
+func retryLater(w http.ResponseWriter, p *problem) {
+	if p.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
 	}
-	s.write(w, p.status, map[string]string{"error": p.message})
 }
 
 // problem is the part of an error that the caller may see; where is the requested path.
@@ -200,65 +211,67 @@ func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
+	_, _ = w.Write(append(data, '\n')) // the caller may have disconnected
 }
 
-func (s *Server) list(r *http.Request) (any, *store.Copy, error) {
+func (s *Server) list(r *http.Request) (any, error) {
 	q, err := query(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	entries, copied, err := s.entries(r.Context(), q)
+	entries, err := within(r.Context(), s.Store.List, q)
 	if err != nil {
-		return nil, copied, err
+		return nil, err
 	}
 	out := store.EntryList{Items: entries, Next: nextPage(entries, q)}
 	if out.Items == nil {
 		out.Items = []store.Entry{}
 	}
-	return out, copied, nil
+	return out, nil
 }
 
-func (s *Server) entries(ctx context.Context, q store.Query) ([]store.Entry, *store.Copy, error) {
-	return read(ctx, s, func(ctx context.Context, from *store.Store) ([]store.Entry, error) { return from.List(ctx, q) })
+// patience is how long the store may take for an answer.
+const patience = 5 * time.Second
+
+// within that time, ask the store.
+func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out, error), in In) (Out, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return ask(ctx, in)
 }
 
-func (s *Server) get(r *http.Request) (any, *store.Copy, error) {
+func (s *Server) get(r *http.Request) (any, error) {
 	if err := allow(r); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return s.entry(r.Context(), pathKey(r))
+	return visibleEntry(r.Context(), s.Store, pathKey(r))
 }
 
 func pathKey(r *http.Request) store.Key {
 	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 }
 
-// entry that the caller may see. One that they may not see is not there for them.
-func (s *Server) entry(ctx context.Context, key store.Key) (store.Entry, *store.Copy, error) {
+// visibleEntry gives an entry that the caller may see. Any other does not exist for them.
+func visibleEntry(ctx context.Context, from *store.Store, key store.Key) (store.Entry, error) {
 	if !scopeOf(ctx).Allows(key) {
-		return store.Entry{}, nil, store.ErrNotFound
+		return store.Entry{}, store.ErrNotFound
 	}
-	return read(ctx, s, func(ctx context.Context, from *store.Store) (store.Entry, error) { return from.Get(ctx, key) })
+	return within(ctx, from.Get, key)
 }
 
-func (s *Server) search(r *http.Request) (any, *store.Copy, error) {
+func (s *Server) search(r *http.Request) (any, error) {
 	q, err := query(r, "q", "kind")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if q.Text == "" {
-		return nil, nil, &problem{http.StatusBadRequest, "q is missing: say what to search for"}
+		return nil, &problem{http.StatusBadRequest, "q is missing: set it to what to search for"}
 	}
-	hits, copied, err := s.hits(r.Context(), q)
+	hits, err := within(r.Context(), s.Store.Search, q)
 	if hits == nil {
 		hits = []store.Hit{}
 	}
-	return store.HitList{Items: hits}, copied, err
-}
-
-func (s *Server) hits(ctx context.Context, q store.Query) ([]store.Hit, *store.Copy, error) {
-	return read(ctx, s, func(ctx context.Context, from *store.Store) ([]store.Hit, error) { return from.Search(ctx, q) })
+	return store.HitList{Items: hits}, err
 }
 
 // query reads a request's parameters. Unknown ones are errors, so that a typing
@@ -288,31 +301,24 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 
 // check refuses words that no entry and no item has.
 func check(q store.Query) error {
-	switch q.Type {
-	case "", store.Agent, store.Server:
-	default:
-		return &problem{http.StatusBadRequest, "type: use agent or server"}
-	}
-	switch q.Health {
-	case "", store.Healthy, store.Degraded, store.Failing, store.Unknown:
-	default:
-		return &problem{http.StatusBadRequest, "health: use Healthy, Degraded, Failing or Unknown"}
-	}
-	switch q.Kind {
-	case "", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt:
-	default:
-		return &problem{http.StatusBadRequest, "kind: use agent, server, skill, tool, resource or prompt"}
+	for _, c := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"type", string(q.Type), []string{string(store.Agent), string(store.Server)}},
+		{"health", string(q.Health), []string{string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown)}},
+		{"kind", q.Kind, []string{string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt}},
+	} {
+		if last := len(c.known) - 1; c.value != "" && !slices.Contains(c.known, c.value) {
+			return &problem{http.StatusBadRequest, c.name + ": use " + strings.Join(c.known[:last], ", ") + " or " + c.known[last]}
+		}
 	}
 	return nil
 }
 
 func allow(r *http.Request, names ...string) error {
 	for name := range r.URL.Query() {
-		known := false
-		for _, n := range names {
-			known = known || n == name
-		}
-		if !known {
+		if !slices.Contains(names, name) {
 			return &problem{http.StatusBadRequest, fmt.Sprintf("parameter %q is not known here", name)}
 		}
 	}

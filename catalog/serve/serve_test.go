@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -31,6 +30,7 @@ import (
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // shared is the one control plane of this package.
@@ -115,7 +115,7 @@ func (w *world) sql(statement string) (_ sql.Result, err error) {
 	w.Helper()
 	db, err := sql.Open("sqlite", "file:"+w.file)
 	w.must(err)
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = multi.Errors(err, db.Close()) }()
 	return db.ExecContext(w.Context(), statement)
 }
 
@@ -157,7 +157,7 @@ func (w *world) ask(token, path string) (int, string) {
 	response, err := http.DefaultClient.Do(request)
 	w.must(err)
 	body, err := io.ReadAll(response.Body)
-	w.must(errors.Join(err, response.Body.Close()))
+	w.must(multi.Errors(err, response.Body.Close()))
 	return response.StatusCode, string(body)
 }
 

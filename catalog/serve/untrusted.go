@@ -44,7 +44,7 @@ func markHit(h store.Hit) (map[string]any, error) {
 }
 
 // mark gives v as an object whose fields, but for own, are under "untrusted" and
-// free of characters that nobody sees.
+// free of invisible characters.
 func mark(v any, own []string) (map[string]any, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

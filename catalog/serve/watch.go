@@ -15,13 +15,13 @@ import (
 // the caller says after which event (Last-Event-ID) to go on, then each change.
 // Where what changed since is not known, such as when the store was lost, the
 // event resync says to forget everything sent before, and all entries follow
-// again. While the store is unavailable its copy is sent.
+// again. A watch that runs waits for a store that does not answer.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, after, err := watchQuery(r)
 	if err == nil {
-		var copied *store.Copy
-		_, copied, err = read(r.Context(), s, func(ctx context.Context, from *store.Store) (store.Position, error) { return from.Position(ctx) })
-		s.warn(w, copied)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		_, err = s.Store.Position(ctx)
+		cancel()
 	}
 	if err != nil {
 		s.refuseAPI(w, r, err)
@@ -52,24 +52,16 @@ func watchQuery(r *http.Request) (q store.Query, after store.Position, err error
 	return q, after, nil
 }
 
-// stream until the caller is gone or no longer let in. A store, or a Kubernetes,
-// that does not answer is waited for.
+// stream until the caller disconnects or loses access. While the store or Kubernetes
+// does not answer, it waits.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, after store.Position) error {
 	flush := http.NewResponseController(w)
-	poll := s.Poll
-	if poll == 0 {
-		poll = time.Second
-	}
-	beat := s.Beat // keeps proxies from closing a quiet stream
-	if beat == 0 {
-		beat = 15 * time.Second
-	}
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(s.Poll)
 	defer ticker.Stop()
 	quiet, allowed, down := time.Now(), time.Now(), false
 	for {
 		var refused *problem
-		changes, latest, copied, err := s.news(r, &q, after, beat, &allowed)
+		changes, latest, err := s.news(r, &q, after, &allowed)
 		switch {
 		case errors.As(err, &refused):
 			return nil
@@ -85,13 +77,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 			}
 			latest = after
 		}
-		down = err != nil || copied != nil
+		down = err != nil
 		for _, c := range changes {
 			if err := event(w, latest.Store, c); err != nil {
 				return err
 			}
 		}
-		if latest != after || time.Since(quiet) > beat {
+		if latest != after || time.Since(quiet) > s.Beat { // a proxy closes a quiet stream
 			text := ""
 			if down {
 				text = ": the store does not answer now\n\n"
@@ -116,26 +108,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 }
 
 // news after a position; each beat checks the caller's rights again.
-func (s *Server) news(r *http.Request, q *store.Query, after store.Position, beat time.Duration, allowed *time.Time) ([]store.Change, store.Position, *store.Copy, error) {
-	if time.Since(*allowed) > beat {
+func (s *Server) news(r *http.Request, q *store.Query, after store.Position, allowed *time.Time) ([]store.Change, store.Position, error) {
+	if time.Since(*allowed) > s.Beat {
 		scope, err := s.scope(r)
 		if err != nil {
-			return nil, after, nil, err
+			return nil, after, err
 		}
 		q.Scope, *allowed = scope, time.Now()
 	}
-	type news struct {
-		changes []store.Change
-		latest  store.Position
-	}
-	n, copied, err := read(r.Context(), s, func(ctx context.Context, from *store.Store) (n news, err error) {
-		n.changes, n.latest, err = from.Changes(ctx, after, *q)
-		return n, err
-	})
-	if copied != nil && errors.Is(err, store.ErrExpired) && after.Store == n.latest.Store {
-		return nil, after, copied, nil // the caller knows more than the copy
-	}
-	return n.changes, n.latest, copied, err
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	return s.Store.Changes(ctx, after, *q)
 }
 
 func event(w http.ResponseWriter, in string, c store.Change) error {

@@ -59,20 +59,19 @@ func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes [
 		return nil, latest, ErrExpired
 	}
 	where, args := q.where()
-	rows, err := s.read.QueryContext(ctx, s.bind("SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision"), append([]any{after.Revision, latest.Revision}, args...)...)
-	if err != nil {
-		return nil, latest, fmt.Errorf("reading changes: %w", err)
-	}
-	entries, err := scan(rows, scanEntry)
+	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision", append([]any{after.Revision, latest.Revision}, args...)...)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading changes: %w", err)
 	}
 	for i := range entries {
 		changes = append(changes, Change{Revision: entries[i].Revision, Key: entries[i].Key, Type: entries[i].Type, Entry: &entries[i]})
 	}
-	gone, err := s.deletions(ctx, after.Revision, latest.Revision)
+	gone, err := list(ctx, s.reader(), func(rows *sql.Rows) (Change, error) {
+		c := Change{Deleted: true}
+		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
+	}, "SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ? ORDER BY revision", after.Revision, latest.Revision)
 	if err != nil {
-		return nil, latest, err
+		return nil, latest, fmt.Errorf("reading deletions: %w", err)
 	}
 	for _, c := range gone {
 		if q.Scope.Allows(c.Key) && (q.Type == "" || q.Type == c.Type) && (q.Resource == "" || q.Resource == c.Resource) && (q.Namespace == "" || q.Namespace == c.Namespace) {
@@ -81,22 +80,6 @@ func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes [
 	}
 	slices.SortStableFunc(changes, func(a, b Change) int { return int(a.Revision - b.Revision) })
 	return changes, latest, nil
-}
-
-// deletions after one revision until another, oldest first.
-func (s *Store) deletions(ctx context.Context, after, until int64) ([]Change, error) {
-	rows, err := s.read.QueryContext(ctx, s.bind("SELECT revision, resource, type, namespace, name FROM gone WHERE revision > ? AND revision <= ? ORDER BY revision"), after, until)
-	if err != nil {
-		return nil, fmt.Errorf("reading deletions: %w", err)
-	}
-	gone, err := scan(rows, func(rows *sql.Rows) (Change, error) {
-		c := Change{Deleted: true}
-		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading deletions: %w", err)
-	}
-	return gone, nil
 }
 
 // Position of the store's latest change. A restarted PostgreSQL is another store:

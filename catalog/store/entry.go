@@ -29,7 +29,7 @@ const (
 	Degraded Health = "Degraded"
 	// Failing: none answered; what is shown is the last good answer, if any.
 	Failing Health = "Failing"
-	// Unknown: nobody could be asked yet, such as when no pod is ready.
+	// Unknown: no request could be made yet, such as when no pod is ready.
 	Unknown Health = "Unknown"
 )
 
@@ -124,16 +124,8 @@ type Item struct {
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// Ago is how long ago the last good answer came; ok is false for never.
-func (e Entry) Ago(now time.Time) (age time.Duration, ok bool) {
-	if e.Fetched.IsZero() {
-		return 0, false
-	}
-	return max(0, now.Sub(e.Fetched)), true
-}
-
 // searchTags are the words of an entry beside title and description.
-func (e Entry) searchTags() []string {
+func searchTags(e Entry) []string {
 	tags := append([]string{e.Provider, e.Kind}, e.Tags...)
 	for key, value := range e.Labels {
 		tags = append(tags, value)
@@ -149,7 +141,6 @@ type row struct {
 	entry           Entry
 	body            []byte
 	hash, itemsHash string
-	size            int64 // of body and items, in bytes
 }
 
 // newRow hashes what matters for "did it change": all but the times.
@@ -160,7 +151,7 @@ func newRow(e Entry, items bool) (row, error) {
 		if err != nil {
 			return r, fmt.Errorf("items of %s/%s: %w", e.Namespace, e.Name, err)
 		}
-		r.itemsHash, r.size = hash(text), int64(len(text))
+		r.itemsHash = hash(text)
 		e.Counts = nil
 		for _, item := range e.Items {
 			if e.Counts == nil {
@@ -174,7 +165,6 @@ func newRow(e Entry, items bool) (row, error) {
 	if r.body, err = json.Marshal(e); err != nil {
 		return r, fmt.Errorf("entry %s/%s: %w", e.Namespace, e.Name, err)
 	}
-	r.size += int64(len(r.body))
 	e.Fetched, e.Changed = time.Time{}, time.Time{}
 	e.Instances = append([]Instance(nil), e.Instances...)
 	for i := range e.Instances {

@@ -4,9 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // migrations bring a store from one version of the schema to the next. What has
@@ -55,30 +56,29 @@ var migrations = []struct{ sqlite, postgres []string }{
 
 // migrate brings the schema to this version in one transaction, so that several
 // replicas may start at once.
-func (s *Store) migrate(ctx context.Context, db *sql.DB) error {
+func migrate(ctx context.Context, db *sql.DB, postgres bool) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	if err := s.migrateIn(ctx, tx); err != nil {
-		return errors.Join(fmt.Errorf("migrating the store: %w", err), tx.Rollback())
+	if err := migrateIn(ctx, session{tx, postgres}); err != nil {
+		return multi.Errors(fmt.Errorf("migrating the store: %w", err), tx.Rollback())
 	}
 	return tx.Commit()
 }
 
-// migrating connects to a database that has this version's schema: whoever
-// connects first brings it there, however late it can be reached.
+// migrating connects to a PostgreSQL that has this version's schema: the first
+// connection migrates it, however late it can be reached.
 type migrating struct {
 	driver.Connector
-	migrate func(context.Context, *sql.DB) error
-	done    atomic.Bool
+	done atomic.Bool
 }
 
-// Connect and migrate where nobody has yet. Two at once do no harm.
+// Connect, and migrate where no connection has yet. Two at once do no harm.
 func (m *migrating) Connect(ctx context.Context) (_ driver.Conn, err error) {
 	if !m.done.Load() {
 		db := sql.OpenDB(m.Connector)
-		if err := errors.Join(m.migrate(ctx, db), db.Close()); err != nil {
+		if err := multi.Errors(migrate(ctx, db, true), db.Close()); err != nil {
 			return nil, err
 		}
 		m.done.Store(true)
@@ -86,17 +86,17 @@ func (m *migrating) Connect(ctx context.Context) (_ driver.Conn, err error) {
 	return m.Connector.Connect(ctx)
 }
 
-func (s *Store) migrateIn(ctx context.Context, tx *sql.Tx) error {
-	if s.postgres {
-		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(7236842)"); err != nil {
+func migrateIn(ctx context.Context, tx session) error {
+	if tx.postgres {
+		if err := tx.exec(ctx, "SELECT pg_advisory_xact_lock(7236842)"); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
+	if err := tx.exec(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
 		return err
 	}
 	var version sql.NullInt64
-	if err := tx.QueryRowContext(ctx, "SELECT MAX(version) FROM schema_version").Scan(&version); err != nil {
+	if err := tx.row(ctx, "SELECT MAX(version) FROM schema_version").Scan(&version); err != nil {
 		return err
 	}
 	if int(version.Int64) > len(migrations) {
@@ -104,15 +104,15 @@ func (s *Store) migrateIn(ctx context.Context, tx *sql.Tx) error {
 	}
 	for i := int(version.Int64); i < len(migrations); i++ {
 		statements := migrations[i].sqlite
-		if s.postgres {
+		if tx.postgres {
 			statements = migrations[i].postgres
 		}
 		for _, statement := range statements {
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
+			if err := tx.exec(ctx, statement); err != nil {
 				return fmt.Errorf("version %d: %w", i+1, err)
 			}
 		}
-		if _, err := tx.ExecContext(ctx, s.bind("INSERT INTO schema_version VALUES (?)"), i+1); err != nil {
+		if err := tx.exec(ctx, "INSERT INTO schema_version VALUES (?)", i+1); err != nil {
 			return err
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Scope is what somebody may see: by resource the namespaces, or All. Its zero
+// Scope is what a caller may see: by resource the namespaces, or All. Its zero
 // value sees nothing.
 type Scope map[string]Namespaces
 
-// Namespaces of a resource that somebody may list.
+// Namespaces of a resource that a caller may list.
 type Namespaces struct {
 	All   bool
 	Names []string
@@ -101,6 +101,13 @@ func (q Query) where() (string, []any) {
 	return text, args
 }
 
+// EntryList is a page of entries, as the catalog's HTTP API answers.
+type EntryList struct {
+	Items []Entry `json:"items"`
+	// Next asks for the page after this one, as the parameter after; empty is the end.
+	Next string `json:"next,omitempty"`
+}
+
 const columns = "entry.body, entry.fetched, entry.revision"
 
 // List the entries that a query picks, by namespace and name, without items.
@@ -111,30 +118,25 @@ func (s *Store) List(ctx context.Context, q Query) ([]Entry, error) {
 		where += " AND (entry.namespace, entry.name, entry.resource) > (?, ?, ?)"
 		args = append(args, q.After.Namespace, q.After.Name, q.After.Resource)
 	}
-	rows, err := s.read.QueryContext(ctx, s.bind("SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY entry.namespace, entry.name, entry.resource LIMIT ?"), append(args, q.limit())...)
+	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY entry.namespace, entry.name, entry.resource LIMIT ?", append(args, q.limit())...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the catalog: %w", err)
 	}
-	return scan(rows, scanEntry)
+	return entries, nil
 }
 
 // Get one entry with its items, or ErrNotFound.
-func (s *Store) Get(ctx context.Context, key Key) (Entry, error) { return s.entry(ctx, key, true) }
+func (s *Store) Get(ctx context.Context, key Key) (Entry, error) { return s.get(ctx, key, true) }
 
 // Summary gives one entry without its items, or ErrNotFound.
-func (s *Store) Summary(ctx context.Context, key Key) (Entry, error) {
-	return s.entry(ctx, key, false)
-}
-
-func (s *Store) entry(ctx context.Context, key Key, items bool) (Entry, error) {
-	e, err := s.get(ctx, key, items)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		err = fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
-	}
-	return e, err
-}
+func (s *Store) Summary(ctx context.Context, key Key) (Entry, error) { return s.get(ctx, key, false) }
 
 func (s *Store) get(ctx context.Context, key Key, items bool) (e Entry, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			err = fmt.Errorf("reading %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
+		}
+	}()
 	// One transaction, so that an entry is never shown with another one's items.
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: s.postgres, Isolation: map[bool]sql.IsolationLevel{true: sql.LevelRepeatableRead}[s.postgres]})
 	if err != nil {
@@ -145,34 +147,24 @@ func (s *Store) get(ctx context.Context, key Key, items bool) (e Entry, err erro
 			err = end
 		}
 	}()
-	rows, err := tx.QueryContext(ctx, s.bind("SELECT "+columns+" FROM entry WHERE resource = ? AND namespace = ? AND name = ?"), key.Resource, key.Namespace, key.Name)
-	if err != nil {
-		return e, err
-	}
-	found, err := scan(rows, scanEntry)
+	in := session{tx, s.postgres}
+	found, err := list(ctx, in, scanEntry, "SELECT "+columns+" FROM entry WHERE resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
 	if err != nil {
 		return e, err
 	}
 	if len(found) == 0 {
 		return e, ErrNotFound
 	}
-	if e = found[0]; !items {
-		return e, nil
+	if e = found[0]; items {
+		e.Items, err = list(ctx, in, scanItem, "SELECT body FROM item WHERE uid = ? AND position >= 0 ORDER BY position", e.UID)
 	}
-	if rows, err = tx.QueryContext(ctx, s.bind("SELECT body FROM item WHERE uid = ? AND position >= 0 ORDER BY position"), e.UID); err != nil {
-		return e, err
-	}
-	e.Items, err = scan(rows, scanItem)
 	return e, err
 }
 
 // Places are the namespaces with entries, by resource.
 func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT DISTINCT resource, namespace FROM entry ORDER BY resource, namespace")
-	if err != nil {
-		return nil, fmt.Errorf("reading namespaces: %w", err)
-	}
-	keys, err := scan(rows, func(rows *sql.Rows) (k Key, err error) { return k, rows.Scan(&k.Resource, &k.Namespace) })
+	keys, err := list(ctx, s.reader(), func(rows *sql.Rows) (k Key, err error) { return k, rows.Scan(&k.Resource, &k.Namespace) },
+		"SELECT DISTINCT resource, namespace FROM entry ORDER BY resource, namespace")
 	if err != nil {
 		return nil, fmt.Errorf("reading namespaces: %w", err)
 	}
@@ -192,10 +184,8 @@ type Count struct {
 
 // Counts of entries, and how many items they have together.
 func (s *Store) Counts(ctx context.Context) (counts []Count, items int, err error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY resource, health")
-	if err == nil {
-		counts, err = scan(rows, func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Resource, &c.Health, &c.Entries) })
-	}
+	counts, err = list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Resource, &c.Health, &c.Entries) },
+		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY resource, health")
 	if err == nil {
 		err = s.read.QueryRowContext(ctx, "SELECT COUNT(*) FROM item WHERE position >= 0").Scan(&items)
 	}
@@ -203,18 +193,6 @@ func (s *Store) Counts(ctx context.Context) (counts []Count, items int, err erro
 		return nil, 0, fmt.Errorf("counting the catalog: %w", err)
 	}
 	return counts, items, nil
-}
-
-func scan[T any](rows *sql.Rows, one func(*sql.Rows) (T, error)) (out []T, err error) {
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		v, err := one(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
 }
 
 func scanEntry(rows *sql.Rows) (e Entry, err error) {

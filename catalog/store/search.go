@@ -18,6 +18,11 @@ type Hit struct {
 	Score float64 `json:"score"`
 }
 
+// HitList is what a search found, best first, as the catalog's HTTP API answers.
+type HitList struct {
+	Items []Hit `json:"items"`
+}
+
 // ranked bounds how many matches of each rank are looked at: a word that more
 // things than this have in common says little about any of them.
 const ranked = 100
@@ -30,24 +35,21 @@ func (s *Store) Search(ctx context.Context, q Query) ([]Hit, error) {
 	if len(words) == 0 || len(q.Scope) == 0 {
 		return nil, nil
 	}
-	find := s.findSQLite
+	find := sqliteSearch
 	if s.postgres {
-		find = s.findPostgres
+		find = postgresSearch
 	}
-	rows, err := find(ctx, q, words)
-	if err != nil {
-		return nil, fmt.Errorf("searching the catalog: %w", err)
-	}
-	hits, err := scan(rows, scanHit)
+	query, args := find(q, words)
+	hits, err := list(ctx, s.reader(), scanHit, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("searching the catalog: %w", err)
 	}
 	return hits, nil
 }
 
-// findSQLite asks for each rank by itself: bm25 would count all matches of each
+// sqliteSearch asks for each rank by itself: bm25 would count all matches of each
 // word, which takes ten times as long where thousands match.
-func (s *Store) findSQLite(ctx context.Context, q Query, words []string) (*sql.Rows, error) {
+func sqliteSearch(q Query, words []string) (query string, values []any) {
 	where, args := q.where()
 	// What the index does not know has to hold before matches are counted, or
 	// those of others would leave no room.
@@ -57,20 +59,20 @@ func (s *Store) findSQLite(ctx context.Context, q Query, words []string) (*sql.R
 	}
 	rank := "SELECT * FROM (SELECT words.rowid AS id, %d AS score FROM words" + picked + " WHERE words MATCH ? LIMIT ?)"
 	limit := max(ranked, q.limit())
-	values := []any{strings.TrimSpace(strings.ToLower(q.Text))}
+	values = []any{strings.TrimSpace(strings.ToLower(q.Text))}
 	for _, match := range q.matches(words) {
 		values = append(append(values, picks...), match, limit)
 	}
 	values = append(append(values, args...), q.limit())
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
 	// Bodies are read of what is answered alone.
-	return s.read.QueryContext(ctx, `
-SELECT `+columns+`, item.position, item.body, best.score AS score FROM (
+	return `
+SELECT ` + columns + `, item.position, item.body, best.score AS score FROM (
   SELECT item.id AS id, found.score + (LOWER(item.name) = ?) AS score FROM (
-    SELECT id, MAX(score) AS score FROM (`+fmt.Sprintf(rank+" UNION ALL "+rank+" UNION ALL "+rank, 3, 2, 1)+`) GROUP BY id
+    SELECT id, MAX(score) AS score FROM (` + fmt.Sprintf(rank+" UNION ALL "+rank+" UNION ALL "+rank, 3, 2, 1) + `) GROUP BY id
   ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
-  WHERE `+where+` ORDER BY `+order+` LIMIT ?
-) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY `+order, values...)
+  WHERE ` + where + ` ORDER BY ` + order + ` LIMIT ?
+) AS best JOIN item ON item.id = best.id JOIN entry ON entry.uid = item.uid ORDER BY ` + order, values
 }
 
 // indexed reports whether SQLite's search index alone knows what q asks for.
@@ -102,7 +104,7 @@ func (q Query) matches(words []string) (out [3]string) {
 	return out
 }
 
-func (s *Store) findPostgres(ctx context.Context, q Query, words []string) (*sql.Rows, error) {
+func postgresSearch(q Query, words []string) (query string, values []any) {
 	match, named := make([]string, 0, len(words)), make([]string, 0, len(words))
 	for _, w := range words {
 		prefix := ":*"
@@ -118,13 +120,13 @@ func (s *Store) findPostgres(ctx context.Context, q Query, words []string) (*sql
 	}
 	one := "SELECT item.id, ts_rank('{0, 0.1, 0.4, 1}', item.words, to_tsquery('simple', ?)) AS score FROM item JOIN entry ON entry.uid = item.uid WHERE item.words @@ to_tsquery('simple', ?) AND " + where + " LIMIT ?"
 	all := strings.Join(match, " & ")
-	values := append(append([]any{all, strings.Join(named, " & ")}, args...), ranked)
+	values = append(append([]any{all, strings.Join(named, " & ")}, args...), ranked)
 	values = append(append(append(values, all, all), args...), ranked, q.limit())
-	return s.read.QueryContext(ctx, s.bind(`
-SELECT `+columns+`, item.position, item.body, found.score FROM (
-  SELECT id, MAX(score) AS score FROM ((`+one+`) UNION ALL (`+one+`)) AS matches GROUP BY id
+	return `
+SELECT ` + columns + `, item.position, item.body, found.score FROM (
+  SELECT id, MAX(score) AS score FROM ((` + one + `) UNION ALL (` + one + `)) AS matches GROUP BY id
 ) AS found JOIN item ON item.id = found.id JOIN entry ON entry.uid = item.uid
-ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ?`), values...)
+ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ?`, values
 }
 
 // searchWords are the words of a text, as both databases split them. Marks that

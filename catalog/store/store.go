@@ -2,7 +2,7 @@
 // object that made them known. It is SQLite in a file or in memory, or PostgreSQL.
 //
 // Every write is one transaction and one upsert keyed by the object's UID; an
-// older generation than the stored one is ignored. Nobody asks a network inside
+// older generation than the stored one is ignored. No network is asked inside
 // a transaction.
 package store
 
@@ -14,21 +14,20 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Store is safe for concurrent use. Several processes may share one.
 type Store struct {
 	read, write *sql.DB
 	postgres    bool
-	copied      atomic.Pointer[Copy]
-	away        atomic.Bool
 }
 
 // Memory is the address of a store that ends with the process.
@@ -55,10 +54,10 @@ func Open(ctx context.Context, address string) (*Store, error) {
 			err = nil
 		}
 	} else {
-		err = s.migrate(ctx, s.write)
+		err = migrate(ctx, s.write, false)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, multi.Errors(err, s.Close())
 	}
 	return s, nil
 }
@@ -79,11 +78,9 @@ func connect(address string) (*Store, error) {
 		if err != nil {
 			return nil, errors.New("opening PostgreSQL: the connection string cannot be read") // it may hold a password
 		}
-		s := &Store{postgres: true}
-		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config), migrate: s.migrate})
+		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config)})
 		db.SetMaxOpenConns(8)
-		s.read, s.write = db, db
-		return s, nil
+		return &Store{db, db, true}, nil
 	}
 	// The write-ahead log lets readers go on beside the one writer; FULL waits for
 	// the disk, so what was acknowledged survives a power cut.
@@ -98,14 +95,14 @@ func connect(address string) (*Store, error) {
 	}
 	write.SetMaxOpenConns(1)
 	if address == Memory { // each connection would have a memory of its own
-		return &Store{read: write, write: write}, nil
+		return &Store{write, write, false}, nil
 	}
 	read, err := sql.Open("sqlite", name+"&_pragma=query_only(ON)")
 	if err != nil {
 		return nil, fmt.Errorf("opening SQLite %s: %w", address, err)
 	}
 	read.SetMaxOpenConns(4)
-	return &Store{read: read, write: write}, nil
+	return &Store{read, write, false}, nil
 }
 
 // Close the store.
@@ -113,34 +110,72 @@ func (s *Store) Close() error {
 	if s.read == s.write {
 		return s.write.Close()
 	}
-	return errors.Join(s.read.Close(), s.write.Close())
+	return multi.Errors(s.read.Close(), s.write.Close())
 }
 
 // Ping asks whether the store answers.
 func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
 
+// session is a pool of connections or a transaction, of either database. Queries have
+// the placeholder ?, whichever it is.
+type session struct {
+	querier
+	postgres bool
+}
+
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (s *Store) reader() session { return session{s.read, s.postgres} }
+
 // bind numbers the placeholders as the database expects them.
-func (s *Store) bind(query string) string {
+func (s session) bind(query string) string {
 	if !s.postgres {
 		return query
 	}
 	var out strings.Builder
-	n := 0
-	for _, r := range query {
-		if r != '?' {
-			out.WriteRune(r)
-			continue
+	for i, part := range strings.Split(query, "?") {
+		if i > 0 {
+			fmt.Fprintf(&out, "$%d", i)
 		}
-		n++
-		fmt.Fprintf(&out, "$%d", n)
+		out.WriteString(part)
 	}
 	return out.String()
+}
+
+func (s session) exec(ctx context.Context, query string, args ...any) error {
+	_, err := s.ExecContext(ctx, s.bind(query), args...)
+	return err
+}
+
+func (s session) row(ctx context.Context, query string, args ...any) *sql.Row {
+	return s.QueryRowContext(ctx, s.bind(query), args...)
+}
+
+// list what one reads of each row.
+func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
+	rows, err := s.QueryContext(ctx, s.bind(query), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = multi.Errors(err, rows.Close()) }()
+	for rows.Next() {
+		v, err := one(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
 }
 
 // transact runs do in one transaction with the catalog's next revision. The
 // revision's row serialises writers, so revisions commit in their order and a
 // watcher misses none.
-func (s *Store) transact(ctx context.Context, do func(tx *sql.Tx, revision int64) error) error {
+func (s *Store) transact(ctx context.Context, do func(tx session, revision int64) error) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
@@ -148,13 +183,13 @@ func (s *Store) transact(ctx context.Context, do func(tx *sql.Tx, revision int64
 	var revision int64
 	err = tx.QueryRowContext(ctx, "UPDATE revision SET latest = latest + 1 RETURNING latest").Scan(&revision)
 	if err == nil {
-		err = do(tx, revision)
+		err = do(session{tx, s.postgres}, revision)
 	}
 	if errors.Is(err, errUnchanged) {
 		return tx.Rollback()
 	}
 	if err != nil {
-		return errors.Join(err, tx.Rollback())
+		return multi.Errors(err, tx.Rollback())
 	}
 	return tx.Commit()
 }
@@ -177,11 +212,11 @@ func (s *Store) put(ctx context.Context, e Entry, items bool) (changed bool, err
 	if err != nil {
 		return false, err
 	}
-	if _, same, err := s.compare(ctx, s.read, row, items); err == nil && same {
+	if _, same, err := compare(ctx, s.reader(), row, items); err == nil && same {
 		return false, s.Touch(ctx, e.UID, e.Fetched) // most answers are the same as before: no lock for them
 	}
-	err = s.transact(ctx, func(tx *sql.Tx, revision int64) error {
-		itemsHash, same, err := s.compare(ctx, tx, row, items)
+	err = s.transact(ctx, func(tx session, revision int64) error {
+		itemsHash, same, err := compare(ctx, tx, row, items)
 		if err != nil {
 			return err
 		}
@@ -192,7 +227,7 @@ func (s *Store) put(ctx context.Context, e Entry, items bool) (changed bool, err
 			row.itemsHash = itemsHash
 		}
 		changed = true
-		return s.putRow(ctx, tx, row, revision, items && itemsHash != row.itemsHash)
+		return putRow(ctx, tx, row, revision, items && itemsHash != row.itemsHash)
 	})
 	if err != nil {
 		return false, fmt.Errorf("storing %s %s/%s: %w", e.Resource, e.Namespace, e.Name, err)
@@ -200,17 +235,12 @@ func (s *Store) put(ctx context.Context, e Entry, items bool) (changed bool, err
 	return changed, nil
 }
 
-// querier is a database or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // compare a row with the stored one. The same is also what an older generation
 // would write.
-func (s *Store) compare(ctx context.Context, db querier, row row, items bool) (itemsHash string, same bool, err error) {
+func compare(ctx context.Context, s session, row row, items bool) (itemsHash string, same bool, err error) {
 	var generation int64
 	var content string
-	err = db.QueryRowContext(ctx, s.bind("SELECT generation, hash, items_hash FROM entry WHERE uid = ?"), row.entry.UID).Scan(&generation, &content, &itemsHash)
+	err = s.row(ctx, "SELECT generation, hash, items_hash FROM entry WHERE uid = ?", row.entry.UID).Scan(&generation, &content, &itemsHash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
@@ -219,37 +249,37 @@ func (s *Store) compare(ctx context.Context, db querier, row row, items bool) (i
 }
 
 // putRow writes what is known to differ.
-func (s *Store) putRow(ctx context.Context, tx *sql.Tx, row row, revision int64, items bool) error {
+func putRow(ctx context.Context, tx session, row row, revision int64, items bool) error {
 	e := row.entry
 	// An object that was made again under the same name has another UID.
-	if err := s.remove(ctx, tx, "resource = ? AND namespace = ? AND name = ? AND uid <> ?", e.Resource, e.Namespace, e.Name, e.UID); err != nil {
+	if err := remove(ctx, tx, "resource = ? AND namespace = ? AND name = ? AND uid <> ?", e.Resource, e.Namespace, e.Name, e.UID); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, s.bind(`
+	err := tx.exec(ctx, `
 INSERT INTO entry (uid, resource, type, namespace, name, generation, health, fetched, hash, items_hash, revision, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, fetched = excluded.fetched,
   hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
-WHERE excluded.generation >= entry.generation`),
+WHERE excluded.generation >= entry.generation`,
 		e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), millis(e.Fetched), row.hash, row.itemsHash, revision, row.body)
 	if err != nil {
 		return err
 	}
-	if err := s.dropItems(ctx, tx, "uid = ? AND position < 0", e.UID); err != nil {
+	if err := dropItems(ctx, tx, "uid = ? AND position < 0", e.UID); err != nil {
 		return err
 	}
-	self := Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: e.searchTags()}
-	if err := s.putItem(ctx, tx, e, -1, self); err != nil {
+	self := Item{Kind: string(e.Type), Name: e.Name, Title: e.Title, Description: e.Description, Tags: searchTags(e)}
+	if err := putItem(ctx, tx, e, -1, self); err != nil {
 		return err
 	}
 	if !items {
 		return nil
 	}
-	if err := s.dropItems(ctx, tx, "uid = ? AND position >= 0", e.UID); err != nil {
+	if err := dropItems(ctx, tx, "uid = ? AND position >= 0", e.UID); err != nil {
 		return err
 	}
 	for i, item := range e.Items {
-		if err := s.putItem(ctx, tx, e, i, item); err != nil {
+		if err := putItem(ctx, tx, e, i, item); err != nil {
 			return err
 		}
 	}
@@ -263,12 +293,12 @@ func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
 		return nil
 	}
 	var fetched int64
-	err := s.read.QueryRowContext(ctx, s.bind("SELECT fetched FROM entry WHERE uid = ?"), uid).Scan(&fetched)
+	err := s.reader().row(ctx, "SELECT fetched FROM entry WHERE uid = ?", uid).Scan(&fetched)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && fetched > at.Add(-time.Minute).UnixMilli() {
 		return nil
 	}
 	if err == nil {
-		_, err = s.write.ExecContext(ctx, s.bind("UPDATE entry SET fetched = ? WHERE uid = ?"), millis(at), uid)
+		err = session{s.write, s.postgres}.exec(ctx, "UPDATE entry SET fetched = ? WHERE uid = ?", millis(at), uid)
 	}
 	if err != nil {
 		return fmt.Errorf("noting an answer: %w", err)
@@ -276,10 +306,10 @@ func (s *Store) Touch(ctx context.Context, uid string, at time.Time) error {
 	return nil
 }
 
-// Delete the entry of an object that is gone.
+// Delete the entry of an object that was deleted.
 func (s *Store) Delete(ctx context.Context, key Key) error {
-	err := s.transact(ctx, func(tx *sql.Tx, revision int64) error {
-		return s.bury(ctx, tx, revision, "resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
+	err := s.transact(ctx, func(tx session, revision int64) error {
+		return bury(ctx, tx, revision, "resource = ? AND namespace = ? AND name = ?", key.Resource, key.Namespace, key.Name)
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace, key.Name, err)
@@ -288,10 +318,10 @@ func (s *Store) Delete(ctx context.Context, key Key) error {
 }
 
 // Sweep deletes the entries of a resource whose UID is not among those that
-// current gives: they vanished while nobody watched. current is called after the
+// current gives: their objects were deleted while no controller ran. current is called after the
 // entries are read, so that an entry that is stored meanwhile stays.
 func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[string]bool, error)) (gone int, err error) {
-	uids, err := column[string](ctx, s.read, s.bind("SELECT uid FROM entry WHERE resource = ?"), resource)
+	uids, err := list(ctx, s.reader(), func(rows *sql.Rows) (uid string, err error) { return uid, rows.Scan(&uid) }, "SELECT uid FROM entry WHERE resource = ?", resource)
 	if err != nil {
 		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
 	}
@@ -303,7 +333,7 @@ func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[
 		if keep[uid] {
 			continue
 		}
-		err := s.transact(ctx, func(tx *sql.Tx, revision int64) error { return s.bury(ctx, tx, revision, "uid = ?", uid) })
+		err := s.transact(ctx, func(tx session, revision int64) error { return bury(ctx, tx, revision, "uid = ?", uid) })
 		if err != nil {
 			return gone, fmt.Errorf("sweeping %s: %w", resource, err)
 		}
@@ -316,51 +346,48 @@ func (s *Store) Sweep(ctx context.Context, resource string, current func() (map[
 const keptTombs = 10000
 
 // bury deletes entries and remembers their names for watchers.
-func (s *Store) bury(ctx context.Context, tx *sql.Tx, revision int64, where string, args ...any) error {
-	result, err := tx.ExecContext(ctx, s.bind("INSERT INTO gone (revision, resource, type, namespace, name) SELECT ?, resource, type, namespace, name FROM entry WHERE "+where),
+func bury(ctx context.Context, tx session, revision int64, where string, args ...any) error {
+	result, err := tx.ExecContext(ctx, tx.bind("INSERT INTO gone (revision, resource, type, namespace, name) SELECT ?, resource, type, namespace, name FROM entry WHERE "+where),
 		append([]any{revision}, args...)...)
 	if err != nil {
 		return err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, errUnchanged)
+		return multi.Errors(err, errUnchanged)
 	}
-	if _, err := tx.ExecContext(ctx, s.bind("DELETE FROM gone WHERE revision < ?"), revision-keptTombs); err != nil {
+	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < ?", revision-keptTombs); err != nil {
 		return err
 	}
-	return s.remove(ctx, tx, where, args...)
+	return remove(ctx, tx, where, args...)
 }
 
-func (s *Store) remove(ctx context.Context, tx *sql.Tx, where string, args ...any) error {
-	if err := s.dropItems(ctx, tx, "uid IN (SELECT uid FROM entry WHERE "+where+")", args...); err != nil {
+func remove(ctx context.Context, tx session, where string, args ...any) error {
+	if err := dropItems(ctx, tx, "uid IN (SELECT uid FROM entry WHERE "+where+")", args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, s.bind("DELETE FROM entry WHERE "+where), args...)
-	return err
+	return tx.exec(ctx, "DELETE FROM entry WHERE "+where, args...)
 }
 
-func (s *Store) dropItems(ctx context.Context, tx *sql.Tx, where string, args ...any) error {
-	if !s.postgres {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE "+where+")", args...); err != nil {
+func dropItems(ctx context.Context, tx session, where string, args ...any) error {
+	if !tx.postgres {
+		if err := tx.exec(ctx, "DELETE FROM words WHERE rowid IN (SELECT id FROM item WHERE "+where+")", args...); err != nil {
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, s.bind("DELETE FROM item WHERE "+where), args...)
-	return err
+	return tx.exec(ctx, "DELETE FROM item WHERE "+where, args...)
 }
 
-func (s *Store) putItem(ctx context.Context, tx *sql.Tx, e Entry, position int, item Item) error {
+func putItem(ctx context.Context, tx session, e Entry, position int, item Item) error {
 	body, err := json.Marshal(item)
 	if err != nil {
 		return fmt.Errorf("item %s: %w", item.Name, err)
 	}
 	names := strings.Join([]string{item.Name, splitName(item.Name), item.Title}, " ")
 	tags := strings.Join(item.Tags, " ")
-	if s.postgres {
-		_, err := tx.ExecContext(ctx, s.bind(`INSERT INTO item (uid, position, kind, name, body, words) VALUES (?, ?, ?, ?, ?,
-setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 'B') || setweight(to_tsvector('simple', ?), 'C'))`),
+	if tx.postgres {
+		return tx.exec(ctx, `INSERT INTO item (uid, position, kind, name, body, words) VALUES (?, ?, ?, ?, ?,
+setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 'B') || setweight(to_tsvector('simple', ?), 'C'))`,
 			e.UID, position, item.Kind, item.Name, body, names, tags, item.Description)
-		return err
 	}
 	result, err := tx.ExecContext(ctx, "INSERT INTO item (uid, position, kind, name, body) VALUES (?, ?, ?, ?, ?)", e.UID, position, item.Kind, item.Name, body)
 	if err != nil {
@@ -370,26 +397,8 @@ setweight(to_tsvector('simple', ?), 'A') || setweight(to_tsvector('simple', ?), 
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES (?, ?, ?, ?, ?)",
+	return tx.exec(ctx, "INSERT INTO words (rowid, names, tags, description, scope) VALUES (?, ?, ?, ?, ?)",
 		id, names, tags, item.Description, scopeToken(e.Resource, "")+" "+scopeToken(e.Resource, e.Namespace)+" "+kindToken(item.Kind))
-	return err
-}
-
-// column reads the only column of a query.
-func column[T any](ctx context.Context, db *sql.DB, query string, args ...any) (out []T, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
 }
 
 func millis(t time.Time) int64 {

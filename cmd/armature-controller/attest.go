@@ -7,29 +7,29 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/builds/attester"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // attestOptions say who attests what builds of modes with attest: true have made.
 type attestOptions struct {
 	attester, key, chainsKey, summaryPolicy string
-	keyless                                 controller.Keyless
+	keyless                                 attester.Keyless
 }
 
 func (a *attestOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&a.key, "attest-key", controller.DefaultAttestKey, "key that attests: a Secret in the controller's namespace, as cosign generate-key-pair makes it, or a KMS URI, such as awskms:///alias/attest, whose program sigstore-kms-awskms is on the PATH")
+	f.StringVar(&a.key, "attest-key", attester.DefaultKey, "key that attests: a Secret in the controller's namespace, as cosign generate-key-pair makes it, or a KMS URI, such as awskms:///alias/attest, whose program sigstore-kms-awskms is on the PATH")
 	f.StringVar(&a.keyless.Fulcio, "attest-fulcio-url", "", "authority that certifies the controller's identity, which then attests instead of a key; requires --attest-timestamp-url and --attest-trusted-root")
 	f.StringVar(&a.keyless.Timestamps, "attest-timestamp-url", "", "timestamp authority (RFC 3161) that says when the identity signed")
 	f.StringVar(&a.keyless.TrustedRoot, "attest-trusted-root", "", "file with a trusted root of Sigstore in JSON, which vouches for both authorities")
 	f.StringVar(&a.keyless.Token, "attest-identity-token", "/var/run/secrets/sigstore/token", "file with the controller's OpenID token for the audience sigstore, which is read for each run")
 	f.StringVar(&a.summaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
 	f.StringVar(&a.attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
-	f.StringVar(&a.chainsKey, "chains-key", controller.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
+	f.StringVar(&a.chainsKey, "chains-key", attester.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
 }
 
 // set says in o who attests. A flag that would do nothing is an error.
-func (a *attestOptions) set(given *pflag.FlagSet, o *controller.Options) error {
+func (a *attestOptions) set(given *pflag.FlagSet, o *attester.Options) error {
 	switch chains := a.attester == "chains"; {
 	case !chains && a.attester != "controller":
 		return fmt.Errorf("--attest %q: use controller or chains", a.attester)
@@ -50,12 +50,12 @@ func (a *attestOptions) set(given *pflag.FlagSet, o *controller.Options) error {
 	case chains:
 		o.ChainsKey = a.chainsKey
 	}
-	o.AttestKey, o.SummaryPolicy = a.key, a.summaryPolicy
+	o.Key, o.SummaryPolicy = a.key, a.summaryPolicy
 	return a.setKeyless(given, o)
 }
 
 // setKeyless says in o that an identity attests, where one is given with all that it needs.
-func (a *attestOptions) setKeyless(given *pflag.FlagSet, o *controller.Options) error {
+func (a *attestOptions) setKeyless(given *pflag.FlagSet, o *attester.Options) error {
 	k := a.keyless
 	if k.Fulcio == "" {
 		for _, name := range []string{"attest-timestamp-url", "attest-trusted-root", "attest-identity-token"} {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,13 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // catalogOptions are the flags of the catalog.
@@ -65,11 +65,10 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = multi.Errors(err, s.Close()) }()
 	o.Store = s
 	tasks := []func(context.Context) error{
 		func(ctx context.Context) error { return controller.Run(ctx, cfg, o) },
-		func(ctx context.Context) error { return s.Follow(ctx, reportStore(o.Log)) },
 	}
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
@@ -82,17 +81,6 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 		tasks = append(tasks, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)
-}
-
-// reportStore logs that the store stopped to answer, and that it answers again.
-func reportStore(log logr.Logger) func(error) {
-	return func(err error) {
-		if err == nil {
-			log.Info("the catalog's store answers again")
-			return
-		}
-		log.Error(err, "the catalog's store does not answer: what it held is served, and marked as a copy")
-	}
 }
 
 // together runs tasks until ctx ends or one of them does.
@@ -108,7 +96,7 @@ func together(ctx context.Context, tasks []func(context.Context) error) error {
 		errs = append(errs, <-done)
 		cancel()
 	}
-	return errors.Join(errs...)
+	return multi.Errors(errs...)
 }
 
 func readRoots(file string) (*x509.CertPool, error) {
@@ -155,11 +143,10 @@ func checkControllers(names []string) error {
 	return nil
 }
 
-// beside is a catalog's options in a process where builds may serve metrics and
+// beside gives the options of a controller in a process where others may serve metrics and
 // probes already.
-func beside(builds bool, namespace string, namespaces []string, elect bool, qps float32, metrics, health string, log logr.Logger) controller.Options {
-	o := controller.Options{Namespace: namespace, Namespaces: namespaces, LeaderElection: elect, QPS: qps, MetricsAddress: metrics, HealthAddress: health, Log: log}
-	if builds {
+func beside(others bool, o process.Options) process.Options {
+	if others {
 		o.MetricsAddress, o.HealthAddress = "0", "0"
 	}
 	return o

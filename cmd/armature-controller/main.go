@@ -22,9 +22,11 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/pins"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
-	sources "github.com/armature-dev/armature/sources/controller"
+	sources "github.com/armature-dev/armature/render/deliver/flux/controller"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -54,7 +56,7 @@ func command() *cobra.Command {
 	var a attestOptions
 	var c catalogOptions
 	var s sourcesOptions
-	var level, pins string
+	var level, pinned string
 	var names, networks []string
 	cmd := &cobra.Command{
 		Use:           "armature-controller",
@@ -76,7 +78,7 @@ func command() *cobra.Command {
 			if err := check(o); err != nil {
 				return usageError{err}
 			}
-			if err := a.set(cmd.Flags(), &o); err != nil {
+			if err := a.set(cmd.Flags(), &o.Attest); err != nil {
 				return usageError{err}
 			}
 			if slices.Contains(names, "sources") {
@@ -85,7 +87,7 @@ func command() *cobra.Command {
 				}
 			}
 			var err error
-			if o.Settings.ImagePins, err = readPins(pins, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
+			if o.Settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 				return err
 			}
 			allowed, err := readNetworks("--git-allow-network", networks)
@@ -109,11 +111,11 @@ func command() *cobra.Command {
 				tasks = append(tasks, func(ctx context.Context) error { return controller.Run(ctx, cfg, o) })
 			}
 			if slices.Contains(names, "catalog") {
-				options := beside(builds, o.Namespace, o.Namespaces, o.LeaderElection, o.QPS, o.MetricsAddress, o.HealthAddress, o.Log)
+				options := catalog.Options{Options: beside(builds, o.Options)}
 				tasks = append(tasks, func(ctx context.Context) error { return c.run(ctx, cfg, options) })
 			}
 			if slices.Contains(names, "sources") {
-				options := s.options(o, len(names) > 1)
+				options := s.options(beside(len(names) > 1, o.Options), o.Dial)
 				tasks = append(tasks, func(ctx context.Context) error { return sources.Run(ctx, cfg, options) })
 			}
 			return together(ctrl.SetupSignalHandler(), tasks)
@@ -137,15 +139,15 @@ func command() *cobra.Command {
 	f.IntVar(&o.RebuildRate, "rebuild-rate", 10, "maximum number of runs per minute that changed templates or steps start, and at once")
 	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
-	f.StringVar(&o.Settings.QueueName, "queue-name", "", "LocalQueue of Kueue to label runs with; empty labels none")
+	f.StringVar(&o.QueueName, "queue-name", "", "LocalQueue of Kueue that admits the runs of builds without the label kueue.x-k8s.io/queue-name; empty means none")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until it has the annotation of Tekton Chains that it is signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
-	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that name none; empty leaves it to Tekton")
+	f.StringVar(&o.Settings.ServiceAccountName, "build-service-account", "", "ServiceAccount of builds that set none; empty leaves it to Tekton")
 	f.BoolVar(&o.Settings.CreateServiceAccount, "create-build-service-account", false, "create that ServiceAccount, without any rights, if it is missing")
 	f.DurationVar(&o.Settings.Timeout, "build-timeout", 0, "timeout of builds and templates without one; 0 leaves it to Tekton")
 	f.StringVar(&o.Settings.ImageMirror, "image-mirror", "", "registry that serves all step images, such as mirror.local/hub")
-	f.StringVar(&pins, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
+	f.StringVar(&pinned, "image-pins", "", "YAML file that maps step images to digests, or the armature.lock of armature pin --steps (default: the lock of this release; \"\" pins none)")
 	f.StringSliceVar(&o.Settings.PlainHTTPHosts, "plain-http-hosts", nil, "hosts, with or without a port, that a login of Git or a registry is sent to over http as well as https")
 	f.StringSliceVar(&networks, "git-allow-network", nil, "networks of Git servers and registries to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
 	f.BoolVar(&o.Settings.PipelineObjects, "pipeline-objects", false, "refer to Pipeline objects instead of embedding them (clusters with disable-inline-spec)")
@@ -175,8 +177,10 @@ func check(o controller.Options) error {
 		return fmt.Errorf("--max-running %d: use a positive number, or 0", o.MaxRunning)
 	case o.MaxRunningPerNamespace < 0:
 		return fmt.Errorf("--max-running-per-namespace %d: use a positive number, or 0", o.MaxRunningPerNamespace)
-	case s.QueueName != "" && len(validation.IsDNS1123Label(s.QueueName)) > 0:
-		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", s.QueueName)
+	case o.QueueName != "" && (o.MaxRunning > 0 || o.MaxRunningPerNamespace > 0):
+		return errors.New("--queue-name and --max-running: the quota of Kueue bounds the runs; use one of the two")
+	case o.QueueName != "" && len(validation.IsDNS1123Label(o.QueueName)) > 0:
+		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", o.QueueName)
 	case o.LogLines < 0:
 		return fmt.Errorf("--log-lines %d: use 0 or more", o.LogLines)
 	case s.ImageMirror != "":
@@ -188,12 +192,12 @@ func check(o controller.Options) error {
 }
 
 // gitDial refuses the addresses that the catalog refuses.
-func gitDial(allowed []netip.Prefix) controller.Dial {
+func gitDial(allowed []netip.Prefix) git.Dial {
 	dial := catalog.GuardedDial(allowed)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if catalog.IsForbidden(err) {
-			return nil, fmt.Errorf("%w: %w", controller.ErrForbiddenAddress, err)
+			return nil, fmt.Errorf("%w: %w", git.ErrForbiddenAddress, err)
 		}
 		return conn, err
 	}
@@ -204,20 +208,4 @@ func splitList(text string) []string {
 		return nil
 	}
 	return strings.Split(text, ",")
-}
-
-// readPins reads a map of image to digest, or a lock. Without a flag the images are
-// pinned by the lock of this release; an empty file, or none in a development build, pins none.
-func readPins(file string, given bool, lock []byte) (map[string]string, error) {
-	if !given && lock != nil {
-		return compose.ReadPins("the lock of this release", lock)
-	}
-	if file == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the image pins: %w", err)
-	}
-	return compose.ReadPins(file, data)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/git"
 )
 
 // A call that cannot work is refused before anything is asked of a cluster.
@@ -18,44 +18,45 @@ func TestUsage(t *testing.T) {
 		"--nonsense":                            "unknown flag",
 		"--namespace=Bad":                       "not a valid namespace",
 		"--namespace=a --watch-namespaces=b,,c": `"" is not a valid namespace`,
-		"--namespace=a --create-build-service-account":                                                "requires --build-service-account",
-		"--namespace=a --build-timeout=-1m":                                                           "positive duration",
-		"--namespace=a --concurrency=0":                                                               "1 or more",
-		"--namespace=a --qps=0":                                                                       "positive number",
-		"--namespace=a --max-running=-1":                                                              "--max-running -1: use a positive number",
-		"--namespace=a --max-running-per-namespace=-1":                                                "--max-running-per-namespace -1: use a positive number",
-		"--namespace=a --attest=chains --summary-policy=x":                                            "requires --attest=controller",
-		"--namespace=a --attest=nobody":                                                               "use controller or chains",
-		"--namespace=a --chains-key=x":                                                                "requires --attest=chains",
-		"--namespace=a --attest=chains --attest-key=x":                                                "requires --attest=controller",
-		"--namespace=a --attest=chains --chains-key=Chains_":                                          "not the name of a ConfigMap",
-		"--namespace=a --queue-name=Team_A":                                                           "not the name of a LocalQueue",
-		"--namespace=a --log-lines=-1":                                                                "0 or more",
-		"--namespace=a --image-mirror=https://mirror/hub":                                             "without a scheme",
-		"--namespace=a --log-level=loud":                                                              "use debug",
-		"push-layout --layout=a --digest=b":                                                           "--image are needed",
-		"--namespace=a --controllers=sources":                                                         "requires --artifact-dir",
-		"--namespace=a --controllers=sources --artifact-dir=d":                                        "--artifact-advertised-address is missing",
-		"--namespace=a --controllers=sources --artifact-dir=d --artifact-address=9090":                "write it as :9090",
-		"--namespace=a --controllers=sources --artifact-dir=d --artifact-advertised-address=http://x": "write it as armature-sources",
+		"--namespace=a --create-build-service-account":                                                         "requires --build-service-account",
+		"--namespace=a --build-timeout=-1m":                                                                    "positive duration",
+		"--namespace=a --concurrency=0":                                                                        "1 or more",
+		"--namespace=a --qps=0":                                                                                "positive number",
+		"--namespace=a --max-running=-1":                                                                       "--max-running -1: use a positive number",
+		"--namespace=a --max-running-per-namespace=-1":                                                         "--max-running-per-namespace -1: use a positive number",
+		"--namespace=a --attest=chains --summary-policy=x":                                                     "requires --attest=controller",
+		"--namespace=a --attest=nobody":                                                                        "use controller or chains",
+		"--namespace=a --chains-key=x":                                                                         "requires --attest=chains",
+		"--namespace=a --attest=chains --attest-key=x":                                                         "requires --attest=controller",
+		"--namespace=a --attest=chains --chains-key=Chains_":                                                   "not the name of a ConfigMap",
+		"--namespace=a --queue-name=Team_A":                                                                    "not the name of a LocalQueue",
+		"--namespace=a --queue-name=builds --max-running=1":                                                    "use one of the two",
+		"--namespace=a --log-lines=-1":                                                                         "0 or more",
+		"--namespace=a --image-mirror=https://mirror/hub":                                                      "without a scheme",
+		"--namespace=a --log-level=loud":                                                                       "use debug",
+		"push-layout --layout=a --digest=b":                                                                    "--image are needed",
+		"--namespace=a --controllers=sources":                                                                  "requires --artifact-dir",
+		"--namespace=a --controllers=sources --artifact-dir=d":                                                 "--artifact-advertised-address is missing",
+		"--namespace=a --controllers=sources --artifact-dir=d --artifact-address=9090":                         "write it as :9090",
+		"--namespace=a --controllers=sources --artifact-dir=d --artifact-advertised-address=http://x":          "write it as armature-sources",
 		"--namespace=a --controllers=sources --artifact-dir=d --artifact-advertised-address=x --source-hosts=": "--source-hosts is empty",
-		"--namespace=a --controllers=trees":           "use [builds catalog sources]",
-		"push-layout extra":                           "flags alone",
-		"push-layout --nonsense":                      "unknown flag",
-		"pack-source --from=a":                        "--digest-file are needed",
-		"pack-source extra":                           "flags alone",
-		"pack-source --keep-git=perhaps":              "invalid argument",
-		"unpack-source --from=a --to=b":               "--digest are needed",
-		"base-images --record=a":                      "--result-file are needed",
-		"--namespace=a --git-allow-network=localhost": `--git-allow-network "localhost": write it as 10.0.0.0/8`,
-		"--namespace=a --attest-key=k8s://a/b":        "is not the name of a Secret, nor a KMS URI",
-		"--namespace=a --attest-key=../x://a":         "is not the name of a Secret, nor a KMS URI",
-		"--namespace=a --attest-fulcio-url=https://f": "requires --attest-timestamp-url",
-		"--namespace=a --attest-fulcio-url=https://f --attest-timestamp-url=https://t":                                        "requires --attest-trusted-root",
-		"--namespace=a --attest-fulcio-url=f --attest-timestamp-url=https://t --attest-trusted-root=r":                        "write it as https://HOST",
+		"--namespace=a --controllers=trees":                                                                    "use [builds catalog sources]",
+		"push-layout extra":                                                                                    "flags alone",
+		"push-layout --nonsense":                                                                               "unknown flag",
+		"pack-source --from=a":                                                                                 "--digest-file are needed",
+		"pack-source extra":                                                                                    "flags alone",
+		"pack-source --keep-git=perhaps":                                                                       "invalid argument",
+		"unpack-source --from=a --to=b":                                                                        "--digest are needed",
+		"base-images --record=a":                                                                               "--result-file are needed",
+		"--namespace=a --git-allow-network=localhost":                                                          `--git-allow-network "localhost": write it as 10.0.0.0/8`,
+		"--namespace=a --attest-key=k8s://a/b":                                                                 "is not the name of a Secret, nor a KMS URI",
+		"--namespace=a --attest-key=../x://a":                                                                  "is not the name of a Secret, nor a KMS URI",
+		"--namespace=a --attest-fulcio-url=https://f":                                                          "requires --attest-timestamp-url",
+		"--namespace=a --attest-fulcio-url=https://f --attest-timestamp-url=https://t":                         "requires --attest-trusted-root",
+		"--namespace=a --attest-fulcio-url=f --attest-timestamp-url=https://t --attest-trusted-root=r":         "write it as https://HOST",
 		"--namespace=a --attest-fulcio-url=https://f --attest-timestamp-url=https://t --attest-trusted-root=r --attest-key=k": "either a key attests",
-		"--namespace=a --attest-trusted-root=r":                                                                               "requires --attest-fulcio-url",
-		"--namespace=a --summary-policy=a/b":                                                                                  "is not the name of a ConfigMap",
+		"--namespace=a --attest-trusted-root=r": "requires --attest-fulcio-url",
+		"--namespace=a --summary-policy=a/b":    "is not the name of a ConfigMap",
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(args))
@@ -69,12 +70,12 @@ func TestUsage(t *testing.T) {
 // error that the controller reports; a network that was allowed is not.
 func TestGitDial(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:1", "[::1]:1", "169.254.169.254:80"} {
-		if _, err := gitDial(nil)(t.Context(), "tcp", address); !errors.Is(err, controller.ErrForbiddenAddress) {
+		if _, err := gitDial(nil)(t.Context(), "tcp", address); !errors.Is(err, git.ErrForbiddenAddress) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	if _, err := gitDial(allowed)(t.Context(), "tcp", "127.0.0.1:1"); err == nil || errors.Is(err, controller.ErrForbiddenAddress) {
+	if _, err := gitDial(allowed)(t.Context(), "tcp", "127.0.0.1:1"); err == nil || errors.Is(err, git.ErrForbiddenAddress) {
 		t.Errorf("an allowed network: %v", err)
 	}
 }

@@ -9,8 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	builds "github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/sources/controller"
+	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/render/deliver/flux/controller"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // sourcesOptions are the flags of RenderedSources.
@@ -28,18 +29,11 @@ func (s *sourcesOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&s.ownNamespaceOnly, "no-cross-namespace-refs", true, "refuse RenderedSources that refer to sources of other namespaces; false lets their authors read all sources")
 }
 
-// options takes from the process what all controllers share. Where others run
-// beside it, they serve metrics and probes.
-func (s *sourcesOptions) options(o builds.Options, beside bool) controller.Options {
-	out := controller.Options{
-		Namespace: o.Namespace, Namespaces: o.Namespaces, LeaderElection: o.LeaderElection, QPS: o.QPS,
-		MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
-		Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, CrossNamespace: !s.ownNamespaceOnly, Dial: o.Dial, Log: o.Log,
+// options of RenderedSources, with those of the process.
+func (s *sourcesOptions) options(o process.Options, dial git.Dial) controller.Options {
+	return controller.Options{
+		Options: o, Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, CrossNamespace: !s.ownNamespaceOnly, Dial: dial,
 	}
-	if beside {
-		out.MetricsAddress, out.HealthAddress = "0", "0"
-	}
-	return out
 }
 
 // check the flags that would publish nothing that Flux can fetch.

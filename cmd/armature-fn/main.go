@@ -54,7 +54,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	fail := func(status int, err error) int {
-		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
 		return status
 	}
 	if len(args) == 0 {
@@ -104,7 +104,7 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		in, err = host.ReadList(src.Files[0].Data)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
 		return 1
 	}
 	do := (*host.List).Render
@@ -116,7 +116,7 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		_, err = stdout.Write(out)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
 		return 1
 	}
 	return report(findings, stderr)
@@ -141,7 +141,7 @@ func tree(root string, stdout, stderr io.Writer) int {
 	findings, err := generate(root, folder, &files, stdout)
 	findings = host.From(folder, files, findings)
 	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
 		return 1
 	}
 	return report(findings, stderr)
@@ -162,7 +162,7 @@ func generate(root, folder string, files *[]render.File, stdout io.Writer) ([]kr
 	if err != nil || krm.Failed(findings) {
 		return findings, err
 	}
-	src, found, err := source.Tree(root, "")
+	src, found, err := source.Tree(root, "", opt.Excludes)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func release(folder string, stdin io.Reader, stdout, stderr io.Writer) int {
 		_, err = stdout.Write(out)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %v\n", err)
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
 		return 1
 	}
 	return status

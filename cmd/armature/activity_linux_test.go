@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -122,7 +123,7 @@ func TestActivity(t *testing.T) {
 		"render":  {[]string{"render", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"verify":  {[]string{"verify", "-"}, "reading -, ", "interrupted: nothing was written"},
 		"lint":    {[]string{"lint", "-"}, "reading -, ", "interrupted: nothing was written"},
-		"pin":     {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 images, ", "interrupt signal received"},
+		"pin":     {[]string{"pin", folder, "--insecure-registry"}, "resolving: 0 of 1 image, ", "interrupt signal received"},
 		"push":    {[]string{"push", folder, "oci://" + host + "/web:v1", "--insecure-registry"}, "pushing oci://" + host + "/web:v1, ", "interrupt signal received"},
 		"pull":    {[]string{"pull", "oci://" + host + "/web:v1", filepath.Join(t.TempDir(), "web"), "--insecure-registry"}, "pulling oci://" + host + "/web:v1, ", "interrupt signal received"},
 	} {
@@ -164,7 +165,7 @@ func TestNoActivity(t *testing.T) {
 	if err := piped.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(unshown + 3*time.Second)
+	time.Sleep(cli.Unshown + 3*time.Second)
 	if err := held.Close(); err != nil { // both read that nothing comes
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/oci"
+	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // A package from its folder into the cluster, and out of it again.
@@ -104,8 +104,8 @@ func TestApply(t *testing.T) {
 	// A kind with a health check of its own is waited for by that.
 	checks := filepath.Join(t.TempDir(), "health.yaml")
 	for text, words := range map[string]string{
-		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: \"data.key == 'other'\"}]": "not healthy after 1s: ConfigMap team1/settings: InProgress, expression current is false",
-		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: data.}]":                   "healthCheckExprs[0].current: ERROR",
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: \"data.key == 'other'\"}]": "not healthy after 1s: ConfigMap team1/settings: InProgress",
+		"healthCheckExprs: [{apiVersion: v1, kind: ConfigMap, current: data.}]":                   "healthCheckExprs[0]: failed to parse the expression Current: ",
 	} {
 		if err := os.WriteFile(checks, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -155,14 +155,14 @@ func TestApply(t *testing.T) {
 	write("kustomization.yaml", "resources: [deployment.yaml]\n")
 	_, errs = a.run(t, 1, "apply", folder, "-n", "team1")
 	contains(errs, "kustomization.yaml has to be built first")
-	_, errs = a.run(t, 3, "diff", folder, "-n", "team1")
+	_, errs = a.run(t, 2, "diff", folder, "-n", "team1")
 	contains(errs, "kustomization.yaml has to be built first")
 	if err := os.Remove(filepath.Join(folder, "kustomization.yaml")); err != nil {
 		t.Fatal(err)
 	}
 
 	// A diff that fails is not a difference.
-	a.run(t, 3, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")
+	a.run(t, 2, "diff", folder, "-n", "team1", "--kubeconfig", "nowhere", "--exit-code=false")
 
 	// A mistake in the package leaves the cluster as it is.
 	write("settings.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: team1}\ndatta: {}\n")
@@ -194,7 +194,7 @@ func TestApply(t *testing.T) {
 		}
 	}
 	want := map[string]string{"Deployment second-agent": "create 3", "ConfigMap settings": fmt.Sprintf("refused %d", strings.Count(deployment2, "\n")+2),
-		"ConfigMap second-agent-token-exchange": "create 3", "ConfigMap second-agent-trace": "create 3"}
+		"ServiceAccount second-agent": "create 3", "ConfigMap second-agent-token-exchange": "create 3", "ConfigMap second-agent-trace": "create 3"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -232,6 +232,6 @@ func content(t *testing.T, name string) []byte {
 func renderTo(t *testing.T, folder string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "rendered")
-	buildArmature(t).run(t, 0, "render", folder, "-o", to)
+	buildArmature(t).run(t, 0, "render", folder, "-d", to)
 	return to
 }

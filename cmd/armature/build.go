@@ -1,14 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"os"
-
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/cmd/internal/cli"
 )
 
 // buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
@@ -22,66 +19,48 @@ func buildCommand() *cobra.Command {
   armature build describe weather -n team1   why it failed`,
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
-	group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
-		buildLogsCommand(), buildCancelCommand(), buildRerunCommand())
+	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
+		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand())
 	return cmd
 }
 
-// readFile reads a file, or stdin for "-".
-func readFile(name string, stdin io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
-	}
-	data, err := os.ReadFile(name)
+// connect to the AgentBuilds of a cluster.
+func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
+	group, err := cmd.Flags().GetString("api-group")
 	if err != nil {
-		return nil, fmt.Errorf("reading the build: %w", err)
+		return nil, err
 	}
-	return data, nil
+	config, namespace, err := k.Rest()
+	if err != nil {
+		return nil, err
+	}
+	return live.Connect(config, namespace, group)
 }
 
-// printObjects writes objects as YAML documents, or as a JSON list.
-// Several objects are several YAML documents, and one List in JSON.
-func printObjects(out io.Writer, format string, objects ...any) error {
-	if format == "json" && len(objects) > 1 {
-		objects = []any{map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}}
-	}
-	for i, o := range objects {
-		data, err := yaml.Marshal(o)
+// named runs a command on the AgentBuild that its only argument names.
+func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, given []string) error {
+		c, err := connect(cmd, k)
 		if err != nil {
-			return fmt.Errorf("marshalling: %w", err)
-		}
-		if format == "json" {
-			if data, err = yaml.YAMLToJSON(data); err != nil {
-				return fmt.Errorf("marshalling: %w", err)
-			}
-			data = append(data, '\n')
-		} else if i > 0 {
-			data = append([]byte("---\n"), data...)
-		}
-		if _, err := out.Write(data); err != nil {
 			return err
 		}
+		b, err := c.Get(cmd.Context(), given[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd, c, b)
 	}
-	return nil
 }
 
-// outputFlag adds -o with the formats that a command knows.
-func outputFlag(cmd *cobra.Command, format *string, value string, formats ...string) {
-	cmd.Flags().StringVarP(format, "output", "o", value, fmt.Sprintf("output format: %v", formats))
-	completeFlag(cmd, "output", formats...)
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		for _, f := range formats {
-			if *format == f {
-				return nil
+// completeBuilds offers the names of AgentBuilds.
+func completeBuilds(k *cli.Cluster) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		if c, err := connect(cmd, k); err == nil && len(given) == 0 {
+			list, _ := c.List(cmd.Context()) // none where it fails
+			for _, b := range list.Items {
+				names = append(names, b.Name)
 			}
 		}
-		return usageError{fmt.Errorf("-o %q: use one of %v", *format, formats)}
-	}
-}
-
-// completeFlag offers the values of a flag.
-func completeFlag(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is not there
+		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -1,58 +1,58 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/cmd/internal/cli"
 )
 
 func buildCancelCommand() *cobra.Command {
-	return buildEditCommand("cancel", "Stop the run of an AgentBuild and start no other", "is cancelled",
-		func(p *buildPatch, _ string) { p.Spec.Cancel = new(true) })
+	return buildVerbCommand("cancel", "Stop the run of an AgentBuild and start no other", "is cancelled",
+		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+			var patch live.Patch
+			patch.Spec.Cancel = new(true)
+			return c.Edit(cmd.Context(), b, patch)
+		})
 }
 
-// buildPatch is a JSON merge patch of an AgentBuild.
-type buildPatch struct {
-	Metadata struct {
-		// ResourceVersion lets the API server reject concurrent changes of two users.
-		ResourceVersion string            `json:"resourceVersion"`
-		Annotations     map[string]string `json:"annotations,omitempty"`
-	} `json:"metadata"`
-	Spec struct {
-		// Cancel is removed if it is nil.
-		Cancel *bool `json:"cancel"`
-	} `json:"spec"`
+func buildRerunCommand() *cobra.Command {
+	return buildVerbCommand("rerun", "Build once more, from the revision as it is now", "is started again",
+		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+			var patch live.Patch
+			patch.Metadata.Annotations = map[string]string{api.RerunAnnotation(c.Group): time.Now().UTC().Format(time.RFC3339Nano)}
+			return c.Edit(cmd.Context(), b, patch)
+		})
 }
 
-// buildEditCommand changes one AgentBuild.
-func buildEditCommand(verb, short, done string, edit func(p *buildPatch, group string)) *cobra.Command {
-	var k cluster
+func buildDeleteCommand() *cobra.Command {
+	return buildVerbCommand("delete", "Delete an AgentBuild and its runs; images that were pushed stay", "deleted",
+		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+			return c.Delete(cmd.Context(), b.Name)
+		})
+}
+
+// buildVerbCommand does something with one AgentBuild, and says that it is done.
+func buildVerbCommand(verb, short, done string, do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) *cobra.Command {
+	var k cli.Cluster
 	cmd := &cobra.Command{
 		Use:               verb + " NAME",
 		Short:             short,
 		Example:           "  armature build " + verb + " weather -n team1",
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: k.completeBuilds,
-		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
-			var patch buildPatch
-			patch.Metadata.ResourceVersion = b.ResourceVersion
-			edit(&patch, c.group)
-			data, err := json.Marshal(patch)
-			if err == nil {
-				_, err = c.Resource(c.builds()).Namespace(b.Namespace).Patch(cmd.Context(), b.Name, types.MergePatchType, data, metav1.PatchOptions{})
-			}
-			if err != nil {
-				return fmt.Errorf("changing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		Args:              cli.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeBuilds(&k),
+		RunE: named(&k, func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+			if err := do(cmd, c, b); err != nil {
+				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "agentbuild %s/%s %s\n", b.Namespace, b.Name, done)
 			return nil
 		}),
 	}
-	k.flags(cmd)
+	k.Flags(cmd)
 	return cmd
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/findings"
 	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 func buildLintCommand() *cobra.Command {
@@ -30,9 +34,9 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 			}
 			only := library.ConfigMaps
 			if len(dirs) > 0 {
-				only = map[string]compose.ConfigMap{}
+				only = map[string]recipe.ConfigMap{}
 				for _, dir := range dirs {
-					own, err := openFolder(dir)
+					own, err := manifest.OpenFolder(dir)
 					if err != nil {
 						return err
 					}
@@ -51,14 +55,14 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 				return err
 			}
 			if strict && len(warnings) > 0 {
-				return fmt.Errorf("%d warnings", len(warnings))
+				return errors.New(krm.Count(len(warnings), "warning"))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d templates and steps are good\n", checked)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s checked, all good\n", krm.Count(checked, "ConfigMap"))
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings, too")
-	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }
 
@@ -80,14 +84,14 @@ type buildLintProblem struct {
 // are exit status 1, as in text.
 func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string, problems error) error {
 	report := buildLint{Checked: checked, Problems: []buildLintProblem{}, Warnings: append([]string{}, warnings...)}
-	for _, f := range compose.Findings(problems) {
+	for _, f := range findings.Of(problems) {
 		report.Problems = append(report.Problems, buildLintProblem{f.Place.String(), f.Field, f.Message, f.Hint})
 	}
-	if err := printObjects(out, format, report); err != nil {
+	if err := cli.PrintObjects(out, format, report); err != nil {
 		return err
 	}
 	if problems != nil || strict && len(warnings) > 0 {
-		return errFindings
+		return cli.ErrFindings
 	}
 	return nil
 }

@@ -1,66 +1,69 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 func buildListCommand() *cobra.Command {
-	var k cluster
+	var k cli.Cluster
 	var format string
-	var all bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List AgentBuilds",
 		Example: `  armature build list -n team1
-  armature build list -A -o json`,
-		Args:              args(cobra.NoArgs),
+  armature build list -A -o wide`,
+		Args:              cli.Args(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := k.connect(cmd)
+			c, err := connect(cmd, &k)
 			if err != nil {
 				return err
 			}
-			namespace := c.namespace
-			if all {
-				namespace = ""
-			}
-			list, err := c.listBuilds(cmd.Context(), namespace)
+			list, err := c.List(cmd.Context())
 			if err != nil {
-				return c.failed("listing AgentBuilds", err)
+				return err
 			}
-			if format != "table" {
-				// Typed clients leave the kind out, and what is printed must be appliable.
-				list.SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind + "List"))
-				for i := range list.Items {
-					list.Items[i].SetGroupVersionKind(api.GroupVersion(c.group).WithKind(api.Kind))
+			l := cli.Listing{
+				Columns: []string{"NAMESPACE", "NAME", "MODE", "PHASE", "REASON", "IMAGE", "AGE"},
+				Wide:    []string{"RUN", "REPOSITORY", "COMMIT", "MESSAGE"},
+				Objects: &list,
+				Empty:   "no AgentBuilds" + cli.Where(c.Namespace),
+			}
+			// Typed clients leave the kind out, and what is printed must be appliable.
+			list.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind + "List"))
+			for i := range list.Items {
+				b := &list.Items[i]
+				b.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind))
+				commit := ""
+				if b.Status.Source != nil {
+					commit = b.Status.Source.Git.CommitSHA
 				}
-				return printObjects(cmd.OutOrStdout(), format, list)
+				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, krm.Plain(b.Spec.Mode), string(b.Status.Phase), ready(b),
+					krm.Plain(b.Status.BuiltImage), duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
+					b.Status.PipelineRunName, krm.Plain(b.Spec.Source.SourceRepository), krm.Plain(commit), krm.Plain(b.Status.Message)})
+				l.Names = append(l.Names, "agentbuild."+c.Group+"/"+b.Name)
 			}
-			var text strings.Builder
-			table := tabwriter.NewWriter(&text, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(table, "NAMESPACE\tNAME\tMODE\tPHASE\tRUN\tIMAGE\tAGE")
-			for _, b := range list.Items {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Namespace, b.Name, b.Spec.Mode, b.Status.Phase,
-					b.Status.PipelineRunName, b.Status.BuiltImage, duration.HumanDuration(time.Since(b.CreationTimestamp.Time)))
-			}
-			if err := table.Flush(); err != nil {
-				return err
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), api.Plain(text.String()))
-			return err
+			return l.Print(cmd, format)
 		},
 	}
-	k.flags(cmd)
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces")
-	outputFlag(cmd, &format, "table", "table", "yaml", "json")
+	k.Flags(cmd)
+	k.AllFlag(cmd)
+	cli.ListFlag(cmd, &format)
 	return cmd
+}
+
+// ready is why a build is ready or not, as the column of kubectl.
+func ready(b *api.AgentBuild) string {
+	if c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionReady); c != nil {
+		return krm.Plain(c.Reason)
+	}
+	return ""
 }

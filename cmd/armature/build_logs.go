@@ -1,218 +1,41 @@
 package main
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/cmd/internal/cli"
 )
 
 func buildLogsCommand() *cobra.Command {
-	var k cluster
-	var follow bool
+	var k cli.Cluster
+	var opt live.LogOptions
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print the logs of an AgentBuild's last run, task by task",
 		Long: `Print the logs of an AgentBuild's last run, task by task. Control
 sequences, such as colours, are shown as escapes.`,
 		Example: `  armature build logs weather -n team1
-  armature build logs weather --follow`,
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: k.completeBuilds,
-		RunE: k.named(func(cmd *cobra.Command, c *connection, b *api.AgentBuild) error {
-			pods, err := podClient(c.config)
-			if err != nil {
-				return err
+  armature build logs weather --follow
+  armature build logs weather --task buildkit-build --tail 20`,
+		Args:              cli.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeBuilds(&k),
+		RunE: named(&k, func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+			if opt.Since < 0 {
+				return cli.Usagef("--since %s: use a positive duration", opt.Since)
 			}
-			return c.logs(cmd, pods, b.Name, follow)
+			opt.Out, opt.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return c.Logs(cmd.Context(), b.Name, opt)
 		}),
 	}
-	k.flags(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	k.Flags(cmd)
+	f := cmd.Flags()
+	f.BoolVarP(&opt.Follow, "follow", "f", false, "follow the logs until the run ends")
+	f.StringVar(&opt.Task, "task", "", "task whose logs to print; empty is all of them")
+	f.Int64Var(&opt.Tail, "tail", -1, "last lines of each step to print; -1 is all of them")
+	f.DurationVar(&opt.Since, "since", time.Duration(0), "print only lines that are younger than this, such as 5m; 0 is any age")
 	return cmd
-}
-
-// poll is how often the state of a followed build is read.
-const poll = time.Second
-
-// logs prints each step's log once; with follow it waits for those to come.
-func (c *connection) logs(cmd *cobra.Command, pods rest.Interface, name string, follow bool) error {
-	p := &stepLogs{cmd: cmd, pods: pods, follow: follow, printed: map[string]bool{}}
-	for first := true; ; first = false {
-		b, err := c.build(cmd.Context(), name)
-		if err != nil {
-			return err
-		}
-		over := b.Over()
-		if follow && b.Status.ObservedGeneration < b.Generation {
-			over = false // status is of the previous spec
-		}
-		if b.Status.PipelineRunName == "" && (over || !follow) {
-			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, api.Plain(b.Status.Message))
-		}
-		tasks, err := c.taskRuns(cmd, b)
-		if err != nil {
-			return err
-		}
-		for i := range tasks {
-			p.task(b.Status.PipelineRunName, tasks[i].Name, &tasks[i])
-		}
-		if first {
-			p.since = b.Status.LastBuildTime
-		}
-		// Once more when it is over: events of its tasks may be on their way.
-		if follow && !(first && over) {
-			if err := c.hear(p, b); err != nil {
-				return err
-			}
-		}
-		if over || !follow {
-			return p.end(b, len(tasks) == 0)
-		}
-	}
-}
-
-// hear prints what begins, until no event of a task arrives for a while. A watch
-// also reports a task that ends at once, and one whose run is deleted at once.
-func (c *connection) hear(p *stepLogs, b *api.AgentBuild) error {
-	ctx := p.cmd.Context()
-	if p.watch == nil {
-		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
-		tasks, err := c.Resource(taskRuns).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
-		if err != nil {
-			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-		}
-		p.watch = tasks
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(poll):
-			return nil
-		case event := <-p.watch.ResultChan():
-			u, ok := event.Object.(*unstructured.Unstructured)
-			if !ok { // API servers end a watch after a while, or when they restart
-				p.watch.Stop()
-				p.watch = nil
-				time.Sleep(poll)
-				return nil
-			}
-			task := &tektonv1.TaskRun{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
-				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
-			}
-			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
-				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
-			}
-		}
-	}
-}
-
-// stepLogs prints logs of steps.
-type stepLogs struct {
-	cmd    *cobra.Command
-	pods   rest.Interface
-	follow bool
-
-	since   *metav1.Time    // when the run that is followed first was created
-	printed map[string]bool // tasks by run, and containers by pod
-	watch   watch.Interface // of the tasks
-	streams sync.WaitGroup  // of the steps that are followed
-
-	mu     sync.Mutex // of what follows, and of the output
-	failed error
-}
-
-// task prints the steps that have begun and were not printed yet. Steps that run
-// are printed side by side, since the next may be over before the first.
-func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
-	for _, step := range task.Status.Steps {
-		key := task.Status.PodName + "/" + step.Container
-		if p.printed[key] || step.Running == nil && step.Terminated == nil {
-			continue
-		}
-		p.printed[key], p.printed[run+"/"+name] = true, true
-		title := name + "/" + step.Name
-		logs := p.pods.Get().Namespace(task.Namespace).Resource("pods").Name(task.Status.PodName).SubResource("log").Param("container", step.Container)
-		if p.follow && step.Terminated == nil {
-			logs.Param("follow", "true")
-			p.streams.Go(func() { p.print(title, logs) })
-		} else {
-			p.print(title, logs)
-		}
-	}
-}
-
-// print one step's log, a line at a time.
-func (p *stepLogs) print(title string, logs *rest.Request) {
-	stream, err := logs.Stream(p.cmd.Context())
-	if apierrors.IsNotFound(err) {
-		p.say(p.cmd.ErrOrStderr(), title, "the log is gone")
-		return
-	}
-	if err == nil {
-		// A line may be as long as it likes: a list of an image's contents is one.
-		lines := bufio.NewReader(stream)
-		for err == nil {
-			var line string
-			if line, err = lines.ReadString('\n'); line != "" {
-				p.say(p.cmd.OutOrStdout(), title, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		err = errors.Join(err, stream.Close())
-	}
-	if err != nil {
-		p.mu.Lock()
-		p.failed = errors.Join(p.failed, fmt.Errorf("reading the log of %s: %w", title, err))
-		p.mu.Unlock()
-	}
-}
-
-// say a line in plain text: a build's author wrote it, not the one who reads it.
-func (p *stepLogs) say(out io.Writer, title, line string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintf(out, "[%s] %s\n", title, api.Plain(line))
-}
-
-// end waits for the steps that are followed, and reports which logs were deleted
-// with their run.
-func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
-	p.streams.Wait()
-	if p.watch != nil {
-		p.watch.Stop()
-	}
-	if gone && b.Over() {
-		if len(p.printed) == 0 {
-			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
-		}
-		for _, t := range b.Status.Tasks {
-			if !p.printed[b.Status.PipelineRunName+"/"+t.Name] && t.State != "Skipped" {
-				p.say(p.cmd.ErrOrStderr(), t.Name, "the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it")
-			}
-		}
-	}
-	return p.failed
 }

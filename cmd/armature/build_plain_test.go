@@ -2,19 +2,13 @@ package main
 
 import (
 	"bytes"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
 
-	"github.com/spf13/cobra"
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -32,34 +26,6 @@ func plain(t *testing.T, text string) {
 	}
 }
 
-// What a build's author wrote does not steer the terminal of who reads it.
-func TestBuildLogsArePlain(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(hostile + "\r\n"))
-	}))
-	defer server.Close()
-	pods, err := podClient(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetOut(&out)
-	task := &tektonv1.TaskRun{}
-	task.Status.PodName = "pod"
-	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
-	p := &stepLogs{cmd: cmd, pods: pods, printed: map[string]bool{}}
-	p.task("run", "only", task)
-	if p.failed != nil {
-		t.Fatal(p.failed)
-	}
-	plain(t, out.String())
-	if !strings.HasSuffix(out.String(), "pass\n") {
-		t.Errorf("the end of the line is shown: %q", out.String())
-	}
-}
-
 func TestBuildDescribeIsPlain(t *testing.T) {
 	for name, edit := range map[string]func(*api.AgentBuild){
 		"message":  func(b *api.AgentBuild) { b.Status.Message = hostile },
@@ -71,7 +37,7 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 			b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}}
 			edit(b)
 			var out bytes.Buffer
-			if err := describe(&out, b, nil); err != nil {
+			if err := describe(&out, b, b.Status.Tasks); err != nil {
 				t.Fatal(err)
 			}
 			plain(t, out.String())
@@ -81,14 +47,11 @@ func TestBuildDescribeIsPlain(t *testing.T) {
 
 // install and plan hand the operator's hosts and networks on.
 func TestPlainHTTPHosts(t *testing.T) {
-	text, err := installation{mode: "cluster", namespace: "armature-system", group: api.DefaultGroup, attest: "controller", plainHTTP: []string{"git.local:3000", "other"}, networks: []string{"169.254.20.0/24"}}.manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(string(text), "- --git-allow-network=169.254.20.0/24\n") {
+	a := buildArmature(t)
+	text, _ := a.run(t, 0, "install", "--plain-http-hosts", "git.local:3000,other", "--git-allow-network", "169.254.20.0/24")
+	if !strings.Contains(text, "- --plain-http-hosts=git.local:3000,other\n") || !strings.Contains(text, "- --git-allow-network=169.254.20.0/24\n") {
 		t.Error("the controller does not get the flags")
 	}
-	a := buildArmature(t)
 	file := filepath.Join(t.TempDir(), "build.yaml")
 	const build = `apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild

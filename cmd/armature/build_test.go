@@ -30,6 +30,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/builds/graph"
 	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -126,7 +127,7 @@ func TestBuildOffline(t *testing.T) {
 		t.Errorf("build lint -o json: %v: %s", err, out)
 	}
 	for _, mode := range []string{"cluster", "namespaced"} {
-		if out, _ := a.run(t, 0, "install", "--mode", mode); !strings.Contains(out, "kind: CustomResourceDefinition") {
+		if out, _ := a.run(t, 0, "install", "--scope", mode); !strings.Contains(out, "kind: CustomResourceDefinition") {
 			t.Errorf("install %s: %s", mode, out)
 		}
 	}
@@ -180,7 +181,7 @@ func TestBuildOffline(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(list, "all.yaml"), fmt.Appendf(nil, template, "template.yml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "it has template.yml") {
+	if _, errs := a.run(t, 1, "build", "lint", list); !strings.Contains(errs, "has neither the key template.yaml nor template.json") {
 		t.Errorf("lint of a wrong key: %s", errs)
 	}
 	for _, complete := range []struct{ args, want string }{{"build plan x --mode", "dev-local"}, {"build list -o", "yaml"}, {"build plan x --graph -o", "svg"}, {"install --mode", "namespaced"}} {
@@ -189,8 +190,8 @@ func TestBuildOffline(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"build"}, {"build", "plan"}, {"build", "plan", weather, "-o", "xml"}, {"build", "plan", weather, "-o", "svg"}, {"build", "plan", weather, "--graph", "-o", "yaml"}, {"build", "plan", weather, "--grph"}, {"build", "lint", "-o", "xml"},
-		{"install", "--mode", "both"}, {"install", "--watch", "a"},
-		{"install", "--namespace", "Bad_NS"}, {"install", "--mode", "namespaced", "--watch", "a,,b"}, {"install", "--image", "a b"},
+		{"install", "--scope", "both"}, {"install", "--watch-namespaces", "a"},
+		{"install", "--namespace", "Bad_NS"}, {"install", "--scope", "namespaced", "--watch-namespaces", "a,,b"}, {"install", "--image", "a b"},
 		{"install", "--image-mirror", "https://mirror"}, {"install", "--api-group", "Bad Group"}, {"build", "nonsense"}} {
 		if out, errs := a.run(t, 2, args...); out != "" || errs == "" {
 			t.Errorf("%v: stdout %q, stderr %q", args, out, errs)
@@ -205,11 +206,11 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	library, err := openLibrary(nil)
+	library, err := manifest.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range shippedModes() {
+	for _, mode := range manifest.ShippedModes() {
 		for _, objects := range []bool{false, true} {
 			builds, err := manifest.Builds("weather.yaml", data, api.DefaultGroup)
 			if err != nil {
@@ -229,7 +230,7 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err := graph.Write(io.Discard, "svg", []graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
 				t.Fatal(err)
 			}
-			if err := printObjects(io.Discard, "json", planned(out)...); err != nil {
+			if err := cli.PrintObjects(io.Discard, "json", manifest.Objects(out)...); err != nil {
 				t.Fatal(err)
 			}
 			for _, pair := range [][2]any{{build, b.AgentBuild}, {pipeline, out.Pipeline}, {run, out.Run}} {

@@ -4,21 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/armature-dev/armature/catalog/client"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
 // catalogCommand is `armature catalog`: which agents and tools there are.
@@ -31,30 +33,28 @@ func catalogCommand() *cobra.Command {
 them. It queries a catalog server (--server, or ARMATURE_CATALOG) with the token of
 the kubeconfig or of --token-file. With -f it reads the discovered data from the
 status of manifests instead, and queries no server.`,
-		Example: `  armature catalog list --server https://localhost:8443 --certificate-authority ca.crt
-  armature catalog search "weather forecast" -o wide
+		Example: `  armature catalog list -A --server https://localhost:8443 --certificate-authority ca.crt
+  armature catalog search "weather forecast" -A -o wide
   armature catalog get team1/weather -o yaml
   kubectl get agentcards,remotemcpservers -A -o yaml | armature catalog list -f -`,
 	}
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.server, "server", os.Getenv("ARMATURE_CATALOG"), "address of the catalog, such as https://localhost:8443")
-	f.StringVar(&c.tokenFile, "token-file", "", "file that holds a Kubernetes token; empty takes the kubeconfig's")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
 	f.StringVar(&c.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty is kubectl's choice")
-	f.StringVar(&c.context, "context", "", "context of the kubeconfig; empty is its current one")
 	f.StringSliceVarP(&c.files, "filename", "f", nil, "manifests to read instead: files, folders, or - for standard input")
-	f.StringVarP(&c.query.Namespace, "namespace", "n", "", "namespace; empty is all")
-	group(cmd, c.listCommand(), c.getCommand(), c.searchCommand())
+	cli.Group(cmd, c.listCommand(), c.getCommand(), c.searchCommand())
 	return cmd
 }
 
 // catalog is what the flags say.
 type catalog struct {
-	server, tokenFile, ca, kubeconfig, context string
-	files                                      []string
-	query                                      store.Query
-	limit                                      int
-	format                                     string
+	cli.Cluster
+	server, tokenFile, ca string
+	files                 []string
+	query                 store.Query
+	limit                 int
+	format                string
 }
 
 // catalogEntries are those of a server, or of a store of our own.
@@ -64,17 +64,35 @@ type catalogEntries interface {
 	Search(context.Context, store.Query) ([]store.Hit, error)
 }
 
-func (c *catalog) open(cmd *cobra.Command) (catalogEntries, func() error, error) {
+// ask a server, or a store of what manifests say.
+func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) error {
 	switch {
 	case len(c.files) > 0 && cmd.Flags().Changed("server"):
-		return nil, nil, usageError{errors.New("--server and -f exclude each other")}
+		return cli.Usagef("--server and -f exclude each other")
 	case len(c.files) > 0:
-		return c.manifests(cmd.Context(), cmd.InOrStdin())
+		c.query.Namespace = c.Namespace // without one, all that the files have
+		s, err := c.manifests(cmd)
+		if err != nil {
+			return err
+		}
+		return multi.Errors(question(offline{s}), s.Close())
 	case c.server == "":
-		return nil, nil, usageError{errors.New("say which catalog: --server https://…, or -f with manifests")}
+		return cli.Usagef("name a catalog: --server https://…, or -f with manifests")
 	}
-	s, err := c.client(cmd.ErrOrStderr())
-	return s, func() error { return nil }, err
+	namespace, err := c.InNamespace()
+	if err != nil {
+		return err
+	}
+	c.query.Namespace = namespace
+	server := client.Server{Address: c.server, CA: c.ca, TokenFile: c.tokenFile, Kubeconfig: c.Loader().ClientConfig}
+	s, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", cli.OneLine(warning)) })
+	if errors.Is(err, client.ErrAddress) {
+		err = cli.Usagef("--server %q: %w", c.server, err)
+	}
+	if err != nil {
+		return err
+	}
+	return question(s)
 }
 
 func (c *catalog) listCommand() *cobra.Command {
@@ -83,67 +101,27 @@ func (c *catalog) listCommand() *cobra.Command {
 		Short: "List agents and tool servers",
 		Example: `  armature catalog list --type agent -n team1
   armature catalog list -f examples/ -o wide`,
-		Args: args(cobra.NoArgs),
+		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, end, err := c.open(cmd)
-			if err != nil {
-				return err
-			}
-			entries, err := s.List(cmd.Context(), c.query)
-			if err := errors.Join(err, end()); err != nil {
-				return err
-			}
-			if c.format == "json" || c.format == "yaml" {
-				return printObjects(cmd.OutOrStdout(), c.format, store.EntryList{Items: append([]store.Entry{}, entries...)})
-			}
-			if len(entries) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")
-			}
-			return c.table(cmd.OutOrStdout(), entries)
+			return c.ask(cmd, func(s catalogEntries) error {
+				entries, err := s.List(cmd.Context(), c.query)
+				if err != nil {
+					return err
+				}
+				return c.table(store.EntryList{Items: append([]store.Entry{}, entries...)}, entries).Print(cmd, c.format)
+			})
 		},
 	}
+	c.Flags(cmd)
+	c.AllFlag(cmd)
 	c.typeFlag(cmd)
-	choiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown))
-	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	cli.ChoiceFlag(cmd, (*string)(&c.query.Health), "health", "any", string(store.Healthy), string(store.Degraded), string(store.Failing), string(store.Unknown))
+	cli.ListFlag(cmd, &c.format)
 	return cmd
 }
 
 func (c *catalog) typeFlag(cmd *cobra.Command) {
-	choiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
-}
-
-// choice is the value of a flag that takes one of a few words.
-type choice struct {
-	value *string
-	words []string
-}
-
-func choiceFlag(cmd *cobra.Command, value *string, name, empty string, words ...string) {
-	c := choice{value, words}
-	cmd.Flags().Var(c, name, c.names()+"; empty is "+empty)
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was added above
-	}
-}
-
-func (c choice) names() string {
-	last := len(c.words) - 1
-	return strings.Join(c.words[:last], ", ") + " or " + c.words[last]
-}
-
-func (c choice) String() string {
-	if c.value == nil {
-		return ""
-	}
-	return *c.value
-}
-func (c choice) Type() string { return "string" }
-func (c choice) Set(text string) error {
-	if !slices.Contains(c.words, text) {
-		return errors.New("use " + c.names())
-	}
-	*c.value = text
-	return nil
+	cli.ChoiceFlag(cmd, (*string)(&c.query.Type), "type", "both", string(store.Agent), string(store.Server))
 }
 
 func (c *catalog) getCommand() *cobra.Command {
@@ -151,31 +129,26 @@ func (c *catalog) getCommand() *cobra.Command {
 		Use:     "get NAMESPACE/NAME [RESOURCE]",
 		Short:   "Show one agent or tool server with its skills or tools",
 		Example: `  armature catalog get team1/weather agentcards.kagenti.io -o json`,
-		Args:    args(cobra.RangeArgs(1, 2)),
+		Args:    cli.Args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			s, end, err := c.open(cmd)
-			if err != nil {
-				return err
-			}
-			e, err := c.find(cmd.Context(), s, a)
-			if err := errors.Join(err, end()); err != nil {
-				return err
-			}
-			if c.format == "json" || c.format == "yaml" {
-				return printObjects(cmd.OutOrStdout(), c.format, e)
-			}
-			if err := c.table(cmd.OutOrStdout(), []store.Entry{e}); err != nil {
-				return err
-			}
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
-			fmt.Fprintln(table, "\nOFFERS\tKIND\tDESCRIPTION")
-			for _, i := range e.Items {
-				fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(i.Name), i.Kind, short(i.Description))
-			}
-			return table.Flush()
+			return c.ask(cmd, func(s catalogEntries) error {
+				e, err := c.find(cmd.Context(), s, a)
+				if err != nil {
+					return err
+				}
+				if err := c.table(e, []store.Entry{e}).Print(cmd, c.format); err != nil || c.format != "table" && c.format != "wide" {
+					return err
+				}
+				var rows [][]string
+				for _, i := range e.Items {
+					rows = append(rows, []string{i.Name, i.Kind, short(i.Description)})
+				}
+				return cli.PrintTable(cmd.OutOrStdout(), "\nOFFERS\tKIND\tDESCRIPTION", rows)
+			})
 		},
 	}
-	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	c.Flags(cmd)
+	cli.ListFlag(cmd, &c.format)
 	return cmd
 }
 
@@ -209,7 +182,7 @@ func (c *catalog) find(ctx context.Context, s catalogEntries, a []string) (store
 	for _, e := range entries {
 		names = append(names, e.Namespace+"/"+e.Name+" "+e.Resource)
 	}
-	return store.Entry{}, usageError{fmt.Errorf("%s names several: say which of %s", a[0], strings.Join(names, ", "))}
+	return store.Entry{}, cli.Usagef("%s names several: choose from %s", a[0], strings.Join(names, ", "))
 }
 
 func (c *catalog) searchCommand() *cobra.Command {
@@ -218,97 +191,83 @@ func (c *catalog) searchCommand() *cobra.Command {
 		Short: "Search names, descriptions, skills, tags and tools",
 		Example: `  armature catalog search weather
   armature catalog search book hotel --kind tool -o json`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			if c.limit < 1 || c.limit > 1000 {
-				return usageError{fmt.Errorf("--limit %d: use 1 to 1000", c.limit)}
+				return cli.Usagef("--limit %d: use 1 to 1000", c.limit)
 			}
-			s, end, err := c.open(cmd)
-			if err != nil {
-				return err
-			}
-			c.query.Text, c.query.Limit = strings.Join(words, " "), c.limit
-			hits, err := s.Search(cmd.Context(), c.query)
-			if err := errors.Join(err, end()); err != nil {
-				return err
-			}
-			if c.format == "json" || c.format == "yaml" {
-				return printObjects(cmd.OutOrStdout(), c.format, store.HitList{Items: append([]store.Hit{}, hits...)})
-			}
-			if len(hits) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing found")
-			}
-			return c.hits(cmd.OutOrStdout(), hits)
+			return c.ask(cmd, func(s catalogEntries) error {
+				c.query.Text, c.query.Limit = strings.Join(words, " "), c.limit
+				hits, err := s.Search(cmd.Context(), c.query)
+				if err != nil {
+					return err
+				}
+				return c.hits(hits).Print(cmd, c.format)
+			})
 		},
 	}
+	c.Flags(cmd)
+	c.AllFlag(cmd)
 	c.typeFlag(cmd)
-	choiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
+	cli.ChoiceFlag(cmd, &c.query.Kind, "kind", "any", string(store.Agent), string(store.Server), store.Skill, store.Tool, store.Resource, store.Prompt)
 	cmd.Flags().IntVar(&c.limit, "limit", 20, "maximum number of results")
-	outputFlag(cmd, &c.format, "table", "table", "wide", "yaml", "json")
+	cli.ListFlag(cmd, &c.format)
 	return cmd
 }
 
-func (c *catalog) table(out io.Writer, entries []store.Entry) error {
-	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	head := "NAMESPACE\tNAME\tKIND\tTITLE\tHEALTH\tOFFERS\tANSWERED"
-	if c.format == "wide" {
-		head += "\tVERSION\tURL\tRESOURCE\tMESSAGE"
+// table of entries; answer is what programs get.
+func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
+	l := cli.Listing{
+		Columns: []string{"NAMESPACE", "NAME", "KIND", "TITLE", "HEALTH", "OFFERS", "ANSWERED"},
+		Wide:    []string{"VERSION", "URL", "RESOURCE", "MESSAGE"},
+		Objects: answer,
+		Empty:   "nothing found" + cli.Where(c.query.Namespace),
 	}
-	fmt.Fprintln(table, head)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", e.Namespace, e.Name, e.Kind, short(e.Title), e.Health, offers(e), answered(e))
-		if c.format == "wide" {
-			fmt.Fprintf(table, "\t%s\t%s\t%s\t%s", oneLine(e.Version), oneLine(e.URL), e.Resource, oneLine(e.Message))
-		}
-		fmt.Fprintln(table)
+		l.Rows = append(l.Rows, []string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), offers(e), answered(e), e.Version, e.URL, e.Resource, e.Message})
+		l.Names = append(l.Names, e.Namespace+"/"+e.Name)
 	}
-	return table.Flush()
+	return l
 }
 
-func (c *catalog) hits(out io.Writer, hits []store.Hit) error {
-	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	head := "FOUND\tKIND\tIN\tHEALTH\tDESCRIPTION"
-	if c.format == "wide" {
-		head += "\tURL\tRESOURCE"
+func (c *catalog) hits(hits []store.Hit) cli.Listing {
+	l := cli.Listing{
+		Columns: []string{"FOUND", "KIND", "IN", "HEALTH", "DESCRIPTION"},
+		Wide:    []string{"URL", "RESOURCE"},
+		Objects: store.HitList{Items: append([]store.Hit{}, hits...)},
+		Empty:   "nothing found" + cli.Where(c.query.Namespace),
 	}
-	fmt.Fprintln(table, head)
 	for _, h := range hits {
 		name, kind, description := h.Entry.Name, string(h.Entry.Type), h.Entry.Description
 		if h.Item != nil {
 			name, kind, description = h.Item.Name, h.Item.Kind, h.Item.Description
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s/%s\t%s\t%s", oneLine(name), kind, h.Entry.Namespace, h.Entry.Name, h.Entry.Health, short(description))
-		if c.format == "wide" {
-			fmt.Fprintf(table, "\t%s\t%s", oneLine(h.Entry.URL), h.Entry.Resource)
-		}
-		fmt.Fprintln(table)
+		in := h.Entry.Namespace + "/" + h.Entry.Name
+		l.Rows = append(l.Rows, []string{name, kind, in, string(h.Entry.Health), short(description), h.Entry.URL, h.Entry.Resource})
+		l.Names = append(l.Names, in)
 	}
-	return table.Flush()
+	return l
 }
 
 func offers(e store.Entry) string {
 	var parts []string
 	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
-		switch n := e.Counts[kind]; {
-		case n == 1:
-			parts = append(parts, "1 "+kind)
-		case n > 1:
-			parts = append(parts, fmt.Sprintf("%d %ss", n, kind))
+		if n := e.Counts[kind]; n > 0 {
+			parts = append(parts, krm.Count(n, kind))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
 func answered(e store.Entry) string {
-	age, ok := e.Ago(time.Now())
-	if !ok {
+	if e.Fetched.IsZero() {
 		return "never"
 	}
-	return duration.HumanDuration(age) + " ago"
+	return duration.HumanDuration(max(0, time.Since(e.Fetched))) + " ago"
 }
 
 func short(text string) string {
-	runes := []rune(oneLine(text))
+	runes := []rune(cli.OneLine(text))
 	if len(runes) > 60 {
 		return string(runes[:59]) + "…"
 	}
@@ -316,30 +275,29 @@ func short(text string) string {
 }
 
 // manifests puts what files say into a store in memory.
-func (c *catalog) manifests(ctx context.Context, stdin io.Reader) (_ catalogEntries, end func() error, err error) {
-	s, err := store.Open(ctx, store.Memory)
+func (c *catalog) manifests(cmd *cobra.Command) (_ *store.Store, err error) {
+	s, err := store.Open(cmd.Context(), store.Memory)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.Close())
+			err = multi.Errors(err, s.Close())
 		}
 	}()
 	c.query.Scope = store.Everything()
-	stdin = interruptibleReader{ctx, stdin}
 	for _, name := range c.files {
 		files, err := manifestFiles(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, file := range files {
-			if err := readManifests(ctx, s, file, stdin); err != nil {
-				return nil, nil, err
+			if err := readManifests(cmd, s, file); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return offline{s}, s.Close, nil
+	return s, nil
 }
 
 // offline is a store of manifests. It lists all that there is, as a server's
@@ -380,42 +338,30 @@ func manifestFiles(name string) (files []string, err error) {
 	return files, nil
 }
 
-func readManifests(ctx context.Context, s *store.Store, file string, stdin io.Reader) (err error) {
-	in := stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return fmt.Errorf("reading manifests: %w", err)
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		in = f
+func readManifests(cmd *cobra.Command, s *store.Store, file string) error {
+	text, err := cli.ReadFile(cmd, "manifests", file)
+	if err != nil {
+		return err
 	}
-	decoder := utilyaml.NewYAMLOrJSONDecoder(in, 4096)
-	for n := 1; ; n++ {
-		u := &unstructured.Unstructured{}
-		err := decoder.Decode(&u.Object)
-		if errors.Is(err, io.EOF) {
-			return nil
+	all, err := objects.Every(file, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, o := range all {
+		list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{*o.Unstructured}}
+		if o.IsList() {
+			list, err = o.ToList()
+		}
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			var e store.Entry
+			var ok bool
+			if e, ok, err = entry.Of(&list.Items[i]); err == nil && ok {
+				_, err = s.Replace(cmd.Context(), e)
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s, document %d: %w", file, n, err)
-		}
-		objects := []unstructured.Unstructured{*u}
-		if u.IsList() {
-			list, err := u.ToList()
-			if err != nil {
-				return fmt.Errorf("%s, document %d: %w", file, n, err)
-			}
-			objects = list.Items
-		}
-		for i := range objects {
-			e, ok, err := entry.Of(&objects[i])
-			if err == nil && ok {
-				_, err = s.Replace(ctx, e)
-			}
-			if err != nil {
-				return fmt.Errorf("%s, document %d: %w", file, n, err)
-			}
+			return fmt.Errorf("%s:%d: %w", file, o.Line, err)
 		}
 	}
+	return nil
 }

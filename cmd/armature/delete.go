@@ -3,13 +3,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/render/apply"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
 // deleteCommand is `armature delete`: take a package out of a cluster.
 func deleteCommand() *cobra.Command {
-	var k cluster
-	var r report
+	var k cli.Cluster
+	var r cli.Report
 	var opt apply.Options
 	var dryRun, yes bool
 	cmd := &cobra.Command{
@@ -21,35 +22,31 @@ name, or that are annotated to be kept, stay.`,
 		Example: `  armature delete weather -n team1
   armature delete weather -n team1 --dry-run
   armature delete weather -n team1 --yes --wait=false`,
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: k.completePackages,
+		Args:              cli.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: k.CompletePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := checkTimeout(opt); err != nil {
 				return err
 			}
-			config, namespace, err := k.rest()
-			if err != nil {
-				return err
-			}
-			c, err := apply.Connect(config)
+			c, namespace, err := k.Applier()
 			if err != nil {
 				return err
 			}
 			id := apply.Package{Namespace: namespace, Name: a[0]}
 			if dryRun {
 				plan, err := c.PlanDelete(cmd.Context(), id, opt)
-				return r.print(cmd, plan, true, err)
+				return r.Print(cmd, plan, true, err)
 			}
-			progress := newProgress(cmd.ErrOrStderr())
-			opt.Tell, opt.Confirm = progress.line, confirmation(cmd, yes, false)
+			progress := cli.NewProgress(cmd.ErrOrStderr())
+			opt.Tell, opt.Confirm = progress.Line, cli.Confirmation(cmd, yes, false)
 			plan, err := c.Delete(cmd.Context(), id, opt)
-			progress.end()
-			return r.print(cmd, plan, false, err)
+			progress.End()
+			return r.Print(cmd, plan, false, err)
 		},
 	}
-	k.flags(cmd)
-	r.flags(cmd)
-	waitFlags(cmd, &opt)
+	k.Flags(cmd)
+	r.Flags(cmd)
+	waitFlags(cmd, &opt, true)
 	pruneSharedFlag(cmd, &opt)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be deleted")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")

@@ -200,7 +200,7 @@ func TestPinFromBuilds(t *testing.T) {
 	if err := os.WriteFile(lock, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--check", "-o", "json"); !strings.Contains(out, `"changes":[]`) {
+	if out, _ := d.run(t, 0, "pin", filepath.Join(d.dir, "app"), "--check", "-o", "json"); !strings.Contains(out, `"changes": []`) {
 		t.Errorf("no changes: %s", out)
 	}
 	// Without the cluster the builds stay as they are.

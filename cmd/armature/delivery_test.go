@@ -21,7 +21,7 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
 
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // TestDelivery runs testdata/delivery with the real programs and a registry,
@@ -130,9 +130,10 @@ func attestBuild(image name.Digest, key, password, team string) error {
 	if err != nil || team == "" {
 		return err
 	}
-	source := map[string]any{"uri": "git+https://git.example/" + team + "/weather@refs/heads/main", "digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)}}
+	source := map[string]any{"digest": map[string]string{"gitCommit": strings.Repeat("0123456789", 4)},
+		"annotations": map[string]string{"armature_repository": "https://git.example/" + team + "/weather", "armature_ref": "refs/heads/main"}}
 	return session.Attest(context.Background(), image, sign.PredicateType, map[string]any{
-		"buildDefinition": map[string]any{"buildType": "https://builder.example/v1", "externalParameters": map[string]any{"source": source}},
+		"buildDefinition": map[string]any{"buildType": "https://armature.dev/agent-build/v1", "externalParameters": map[string]any{"source": source}},
 		"runDetails":      map[string]any{"builder": map[string]string{"id": "https://builder.example/prod"}},
 	})
 }

@@ -1,25 +1,31 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
+	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/page"
 )
 
 // The exit status of diff, as that of other programs of this name: 1 says that
-// something differs, more than 1 that nobody knows.
+// something differs, 2 that nobody knows.
 const (
-	statusDiffers = exitStatus(1)
-	statusFailed  = exitStatus(3)
+	statusDiffers = cli.ExitStatus(1)
+	statusFailed  = cli.ExitStatus(2)
 )
 
 // diffCommand is `armature diff`: what a change means against a Git revision, or
@@ -40,7 +46,7 @@ at which a branch left main: --against "$(git merge-base main HEAD)".
 
 Without --against, diff renders a package and shows what apply would change in a
 cluster: a unified diff of each object that would be created, changed or pruned. The
-API server computes it by dry runs, so that its defaults do not show as differences.
+API server computes it by dry runs, so its defaults do not count as differences.
 The values of Secrets are masked.
 
 With -o html, diff prints one page for a browser: what needs a restart, and the lines
@@ -50,7 +56,7 @@ Secrets are masked in it.
 Nothing is written in either case. With --exit-code the exit status is 1 where
 something differs and 0 where nothing does, as kubectl diff's, which is the default
 in a cluster; with --exit-code=false it is 0 whatever differs, as git diff's, which
-is the default with --against. It is 2 for a wrong call, and 3 where diff fails, for
+is the default with --against. It is 2 for a wrong call and where diff fails, for
 example because one of the two does not render or the cluster does not answer.`,
 		Example: `  armature diff apps/ --against main
   armature diff apps/ --against v1.2.0 --to v1.3.0
@@ -61,15 +67,14 @@ example because one of the two does not render or the cluster does not answer.`,
   armature diff apps/weather -n team1
   armature diff apps/weather -n team1 -o json
   armature diff oci://registry.example/fleet/weather:v1 -n team1 --exit-code=false`,
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		Args: cli.Args(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&revision.against, "against", "", "Git revision to compare with, instead of a cluster")
 	cmd.Flags().StringVar(&revision.to, "to", "", "with --against, Git revision to compare (default: the working tree)")
-	ofRevision := flagNames(cmd)
+	ofRevision := cli.FlagNames(cmd)
 	live.flags(cmd)
-	ofCluster := slices.DeleteFunc(flagNames(cmd), func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where something differs (default: true in a cluster, false with --against)")
+	ofCluster := slices.DeleteFunc(cli.FlagNames(cmd), func(name string) bool { return slices.Contains(ofRevision, name) || name == "config" })
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if anything differs (default: true in a cluster, false with --against)")
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, html or json; with --against markdown, in a cluster yaml")
 	formats := func() []string {
 		if revision.against != "" {
@@ -77,11 +82,7 @@ example because one of the two does not render or the cluster does not answer.`,
 		}
 		return []string{"text", "json", "yaml", "html"}
 	}
-	if err := cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return formats(), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
-		panic(err) // the flag was added above
-	}
+	cli.CompleteFlag(cmd, "output", formats)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		other, reason, diff := ofRevision, "requires --against", live.run
 		if cmd.Flags().Changed("against") {
@@ -90,23 +91,23 @@ example because one of the two does not render or the cluster does not answer.`,
 			exitCode = true
 		}
 		if cmd.Flags().Changed("against") && revision.against == "" {
-			return usageError{errors.New("--against: name a Git revision")}
+			return cli.Usagef("--against: name a Git revision")
 		}
-		if err := flagsAmong(cmd, func(name string) bool { return !slices.Contains(other, name) }, reason); err != nil {
+		if err := cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(other, name) }, reason); err != nil {
 			return err
 		}
-		if !slices.Contains(formats(), format) {
-			return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(formats(), ", "))}
+		if err := cli.Among("output", "format", format, formats()); err != nil {
+			return err
 		}
-		revision.config = live.pkg.config
+		revision.Config = live.Config
 		differs, err := diff(cmd, given[0], format)
 		switch {
 		case err == nil && differs && exitCode:
 			return statusDiffers
-		case err == nil, errors.As(err, &usageError{}):
+		case err == nil, cli.IsUsage(err):
 			return err
-		case !errors.Is(err, errFindings):
-			printError(err)
+		case !errors.Is(err, cli.ErrFindings):
+			cli.PrintError(err)
 		}
 		return statusFailed
 	}
@@ -115,20 +116,20 @@ example because one of the two does not render or the cluster does not answer.`,
 
 // revisionDiff compares a package with itself in another revision.
 type revisionDiff struct {
-	input
+	cli.Input
 	against, to string
 }
 
 func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
 	if path == "-" {
-		return false, usageError{errors.New("standard input has no revisions: name a file or folder of a repository")}
+		return false, cli.Usagef("standard input has no revisions: name a file or folder of a repository")
 	}
-	d.format = "text"
-	before, was, err := d.renderRevision(cmd, path, d.against)
+	d.Format = "text"
+	before, was, err := d.render(cmd, path, d.against)
 	if err != nil {
 		return false, err
 	}
-	after, is, err := d.renderRevision(cmd, path, d.to)
+	after, is, err := d.render(cmd, path, d.to)
 	if err != nil {
 		return false, err
 	}
@@ -160,87 +161,152 @@ func side(ref string) string {
 	return ref
 }
 
-// renderRevision renders the package as a revision has it, or as the working
-// tree has it where none is named. A package that is not found there is empty.
-func (in *input) renderRevision(cmd *cobra.Command, path, ref string) (p compare.Package, found bool, err error) {
-	input := *in
+// render renders the package as a revision has it, or as the working tree has it
+// where none is named. A package that is not found there is empty.
+func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, found bool, err error) {
+	in := d.Input
+	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer shown.End()
+	var src render.Source
+	var opt render.Options
+	var findings []krm.Finding
 	if ref == "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			_, err := findRevision(cmd.Context(), path, "HEAD")
+			_, err := cli.FindRevision(cmd.Context(), path, "HEAD")
 			return p, false, err // deleted
 		}
-		p, err = input.render(cmd, path, ref, nil)
-		return p, true, err
-	}
-	stage, err := os.MkdirTemp("", "armature-diff-")
-	if err != nil {
-		return p, false, err
-	}
-	defer os.RemoveAll(stage)
-	r, err := findRevision(cmd.Context(), path, ref)
-	if err != nil {
-		return p, false, err
-	}
-	if input.config, err = in.configOf(cmd, ref, stage); err != nil {
-		return p, false, err
-	}
-	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
-		return p, false, err
-	}
-	p, err = input.render(cmd, filepath.Join(stage, filepath.FromSlash(r.path)), ref, func(file string) error {
-		return r.extractFile(cmd.Context(), file, stage)
-	})
-	return p, true, err
-}
-
-// render renders one of the two sides. Fetch brings a file that is not a manifest;
-// nil where all files are there.
-func (in *input) render(cmd *cobra.Command, path, ref string, fetch func(file string) error) (p compare.Package, err error) {
-	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
-	defer shown.end()
-	src, opt, findings, err := in.open(cmd, path, "")
-	if err != nil {
-		return p, err
-	}
-	if c := opt.Config; c != nil && c.Spec.Asya != nil && c.Spec.Asya.RuntimeScriptFile != nil && fetch != nil {
-		if err := fetch(*c.Spec.Asya.RuntimeScriptFile); err != nil {
-			return p, err
+		found = true
+		src, opt, findings, err = in.Open(cmd, path, "")
+	} else {
+		var stage string
+		if stage, err = os.MkdirTemp("", "armature-diff-"); err != nil {
+			return p, false, err
 		}
-		if src, opt, findings, err = in.open(cmd, path, ""); err != nil {
-			return p, err
+		defer os.RemoveAll(stage)
+		var r cli.Revision
+		if r, err = cli.FindRevision(cmd.Context(), path, ref); err != nil {
+			return p, false, err
 		}
+		if in.Config, err = cli.FileOf(cmd.Context(), in.Config, ref, stage); err != nil {
+			return p, false, err
+		}
+		src, opt, findings, found, err = in.OpenRevision(cmd, r, stage)
+	}
+	if err != nil || !found {
+		return p, false, err
 	}
 	if !krm.Failed(findings) {
-		var found []krm.Finding
-		if p, found, err = compare.Render(interruptibleSource(cmd, shown.reading("rendering "+side(ref), src)), opt); err != nil {
-			return p, err
+		var more []krm.Finding
+		if p, more, err = compare.Render(cli.InterruptibleSource(cmd, shown.Reading("rendering "+side(ref), src)), opt); err != nil {
+			return p, false, err
 		}
-		findings = append(findings, found...)
+		findings = append(findings, more...)
 	}
-	shown.end()
+	shown.End()
 	if krm.Failed(findings) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
-		if in.quiet = true; fetch != nil {
-			in.folder = "" // the folder of a revision is nobody's
+		if in.Quiet = true; ref != "" {
+			in.Folder = "" // the folder of a revision is nobody's
 		}
-		return compare.Package{}, in.report(cmd, findings)
+		return compare.Package{}, false, in.Report(cmd, findings)
 	}
-	return p, nil
+	return p, true, nil
 }
 
-// configOf gives the named configuration as a revision has it. A revision
-// without it, or without a name, takes the defaults.
-func (in *input) configOf(cmd *cobra.Command, ref, stage string) (string, error) {
-	if in.config == "" {
-		return "", nil
-	}
-	r, err := findRevision(cmd.Context(), in.config, ref)
+// clusterDiff compares a package with what a cluster has.
+type clusterDiff struct {
+	cli.Cluster
+	cli.Package
+	opt   apply.Options
+	color string
+}
+
+func (d *clusterDiff) flags(cmd *cobra.Command) {
+	d.Cluster.Flags(cmd)
+	d.Package.Flags(cmd)
+	f := cmd.Flags()
+	cli.ColorFlag(cmd, &d.color)
+	f.StringSliceVar(&d.opt.ForceConflicts, "force-conflicts", nil, "show fields taken over from these field managers")
+	f.BoolVar(&d.opt.Recreate, "recreate", false, "show what would be recreated")
+}
+
+func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool, err error) {
+	c, id, objects, err := d.Cluster.Open(cmd, &d.Package, path)
 	if err != nil {
-		return "", err
+		return false, err
 	}
-	found, err := r.extract(cmd.Context(), stage)
-	if err != nil || !found {
-		return "", err
+	plan, err := c.Plan(cmd.Context(), id, objects, d.opt)
+	if err != nil {
+		return false, err
 	}
-	return filepath.Join(stage, filepath.FromSlash(r.path)), nil
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	differs, err = printDiff(out, cmd.ErrOrStderr(), plan, format, cli.Colored(cmd.OutOrStdout(), d.color))
+	return differs, multi.Errors(err, out.Flush())
+}
+
+// printDiff says whether anything differs. Problems go to problems.
+func printDiff(out, problems io.Writer, plan *apply.Plan, format string, color bool) (differs bool, err error) {
+	l := cli.ListPlan(plan, true)
+	for i := range l.Objects {
+		r := &l.Objects[i]
+		if r.Action == apply.Unchanged || r.Action == apply.Skip {
+			continue
+		}
+		differs = true
+		if r.Diff, err = r.Step.Diff(); err != nil {
+			return true, err
+		}
+		if format != "text" {
+			continue
+		}
+		if r.Action == apply.Conflict || r.Action == apply.Refused {
+			fmt.Fprintf(problems, "%s: %s: %s\n", r.Place(), r.Title(), r.Reason)
+		}
+		if !color {
+			_, err = io.WriteString(out, r.Diff)
+		} else {
+			err = cli.Paint(out, r.Diff, diffColor)
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	switch format {
+	case "text":
+		return differs, nil
+	case "html":
+		return differs, page.Diff(out, changesOf(l))
+	}
+	return differs, cli.PrintObjects(out, format, l)
+}
+
+// changesOf gives what a page shows of a listing with diffs.
+func changesOf(l cli.PlanListing) page.Changes {
+	c := page.Changes{Title: "Package " + l.Package.Name + " in namespace " + l.Package.Namespace}
+	var counts []string
+	for _, action := range slices.Sorted(maps.Keys(l.Summary)) {
+		counts = append(counts, fmt.Sprintf("%d %s", l.Summary[action], action))
+	}
+	c.Summary = strings.Join(counts, ", ")
+	for i := range l.Objects {
+		if r := &l.Objects[i]; r.Action != apply.Unchanged && r.Action != apply.Skip {
+			c.Changes = append(c.Changes, page.Change{Object: r.Title(), Effect: string(r.Action), Headline: r.Reason, Lines: r.Diff})
+		}
+	}
+	return c
+}
+
+// diffColor is that of a line of a unified diff.
+func diffColor(line string) string {
+	switch {
+	case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "+++ "):
+		return cli.Bold
+	case strings.HasPrefix(line, "@@"):
+		return cli.Cyan
+	case strings.HasPrefix(line, "-"):
+		return cli.Red
+	case strings.HasPrefix(line, "+"):
+		return cli.Green
+	}
+	return ""
 }

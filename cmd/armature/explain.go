@@ -1,21 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
@@ -23,15 +20,14 @@ import (
 )
 
 func explainCommand() *cobra.Command {
-	in := input{format: "text"}
+	in := cli.Input{Format: "text"}
 	var format, root string
 	var pick explain.Selection
-	formats := []string{"text", "html", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "explain FILE [FIELD]",
 		Short: "Show which function and which input set each rendered line",
 		Long: `Explain renders the package of FILE in memory, and prints the rendered
-file with a reason behind each line: the author's line number, or the function
+file with the reason for each line: the author's line number, or the function
 that wrote it and the settings that decided it, each with the file and line that
 set it, or "default".
 
@@ -42,7 +38,7 @@ With -o html it prints one page for a browser, with lines coloured by the functi
 that wrote them. The page loads nothing and runs no script; values of Secrets are
 masked in it.
 
-FIELD is a path. Items of lists go by their name, or else by their index:
+FIELD is a path. Items of lists are addressed by name, otherwise by index:
 spec.template.spec.initContainers[envoy-proxy].ports. Keys with dots are in
 brackets: data[envoy.yaml].`,
 		Example: `  armature explain apps/web.yaml
@@ -50,12 +46,9 @@ brackets: data[envoy.yaml].`,
   armature explain apps/web.yaml data[routes.yaml] --object ConfigMap/web-token-exchange
   armature explain apps/web.yaml -o html > web.html
   armature explain apps/web.yaml -o json`,
-		Args:              args(cobra.RangeArgs(1, 2)),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		Args: cli.Args(cobra.RangeArgs(1, 2)),
+
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(formats, format) {
-				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(formats, ", "))}
-			}
 			if len(args) == 2 {
 				pick.Field = args[1]
 			}
@@ -63,35 +56,33 @@ brackets: data[envoy.yaml].`,
 			if err != nil {
 				return err
 			}
-			shown := begin(cmd.ErrOrStderr(), false, "reading "+folder)
-			defer shown.end()
-			src, opt, findings, err := in.open(cmd, folder, "")
+			shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+folder)
+			defer shown.End()
+			src, opt, findings, err := in.Open(cmd, folder, "")
 			if err != nil {
 				return err
 			}
 			var explained explain.Explanation
 			if !krm.Failed(findings) {
 				var found []krm.Finding
-				src = shown.reading("explaining", interruptibleSource(cmd, src))
+				src = shown.Reading("explaining", cli.InterruptibleSource(cmd, src))
 				if explained, found, err = explain.File(src, opt, file, pick); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
 			}
-			shown.end()
+			shown.End()
 			if krm.Failed(findings) {
-				in.quiet = true
-				return in.report(cmd, findings)
+				in.Quiet = true
+				return in.Report(cmd, findings)
 			}
 			return writeExplanation(cmd.OutOrStdout(), format, explained)
 		},
 	}
-	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of the package)")
-	cmd.Flags().StringVar(&in.lock, "lock", "", "ImageLock to use (default: armature.lock at the root of the package)")
+	in.Manifests.Flags(cmd, "the package")
 	cmd.Flags().StringVar(&root, "package", "", "folder of the package (default: the nearest one with an armature.yaml)")
 	cmd.Flags().StringVar(&pick.Object, "object", "", "explain one object of the file: Kind/name")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, html, json or yaml")
-	complete(cmd, "output", formats)
+	cli.OutputFlag(cmd, &format, "text", "html", "json", "yaml")
 	return cmd
 }
 
@@ -103,7 +94,7 @@ func packageOf(file, root string) (folder, relative string, err error) {
 	case err != nil:
 		return "", "", err
 	case info.IsDir():
-		return "", "", usageError{fmt.Errorf("%s is a folder: name one of its files", file)}
+		return "", "", cli.Usagef("%s is a folder: name one of its files", file)
 	}
 	absolute, err := filepath.Abs(file)
 	if err != nil {
@@ -120,7 +111,7 @@ func packageOf(file, root string) (folder, relative string, err error) {
 	}
 	relative, err = filepath.Rel(rootAbsolute, absolute)
 	if err != nil || !filepath.IsLocal(relative) {
-		return "", "", usageError{fmt.Errorf("%s is not in the package %s", file, root)}
+		return "", "", cli.Usagef("%s is not in the package %s", file, root)
 	}
 	return root, filepath.ToSlash(relative), nil
 }
@@ -144,13 +135,8 @@ func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 	switch format {
 	case "html":
 		return page.Explain(w, e)
-	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(e)
-	case "yaml":
-		return yaml.NewEncoder(w).Encode(e)
+	case "json", "yaml":
+		return cli.Encode(w, format, e)
 	}
 	return printExplanation(w, e)
 }

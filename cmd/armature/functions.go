@@ -1,16 +1,19 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"reflect"
 	"slices"
-	"text/tabwriter"
+	"strings"
 
+	"github.com/invopop/jsonschema"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
 )
 
 func functionsCommand() *cobra.Command {
@@ -22,61 +25,45 @@ func functionsCommand() *cobra.Command {
   armature functions inject
   armature functions -o json
   armature functions --schema RenderConfig > armature.schema.json`,
-		Args: args(cobra.MaximumNArgs(1)),
+		Args: cli.Args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			for _, f := range functions.Table() {
-				names = append(names, f.Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return functions.Names(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", "json", "yaml"}, format) {
-				return usageError{fmt.Errorf("unknown format %q: choose json or yaml", format)}
-			}
 			if schema != "" {
 				if len(args) > 0 || cmd.Flags().Changed("output") {
-					return usageError{errors.New("--schema cannot be combined with -o or a function name: a schema is JSON and describes a kind")}
+					return cli.Usagef("--schema cannot be combined with -o or a function name: a schema is JSON and describes a kind")
 				}
-				known, err := writeSchema(cmd.OutOrStdout(), schema)
-				if err == nil && !known {
-					return usageError{fmt.Errorf("no schema of %q: choose RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass", schema)}
-				}
-				return err
+				return writeSchema(cmd.OutOrStdout(), schema)
 			}
 			if len(args) == 1 {
 				page, ok := functions.Page(args[0])
 				if !ok {
-					return usageError{fmt.Errorf("function %q does not exist: see armature functions", args[0])}
+					return cli.Usagef("function %q does not exist: see armature functions", args[0])
 				}
-				if format == "" {
+				if format != "json" && format != "yaml" {
 					_, err := fmt.Fprint(cmd.OutOrStdout(), page)
 					return err
 				}
 				f, _ := functions.Lookup(args[0])
-				return encode(cmd, format, struct {
+				return cli.Encode(cmd.OutOrStdout(), format, struct {
 					functionRow `yaml:",inline"`
 					Page        string `json:"page" yaml:"page"`
 				}{functionRow{f.Name, f.Summary}, page})
 			}
-			var rows []functionRow
+			l := cli.Listing{}
+			rows := []functionRow{}
 			for _, f := range functions.Table() {
 				rows = append(rows, functionRow{f.Name, f.Summary})
+				l.Rows, l.Names = append(l.Rows, []string{f.Name, f.Summary}), append(l.Names, f.Name)
 			}
-			if format != "" {
-				return encode(cmd, format, rows)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Summary)
-			}
-			return w.Flush()
+			l.Objects = rows
+			return l.Print(cmd, format)
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml (default: a table)")
-	cmd.Flags().StringVar(&schema, "schema", "", "print the JSON Schema of RenderConfig, TokenExchange, AgentTrace, AgentCard, AsyncActor, Overcommit or OvercommitClass")
-	complete(cmd, "output", []string{"json", "yaml"})
-	complete(cmd, "schema", []string{"RenderConfig", "TokenExchange", "AgentTrace", "AgentCard", "AsyncActor", "Overcommit", "OvercommitClass"})
+	cli.ListFlag(cmd, &format)
+	kinds := slices.Sorted(maps.Keys(schemas))
+	cli.WordFlag(cmd, &schema, "schema", "", "", "print the JSON Schema of a kind: "+strings.Join(kinds, ", "), "kind", kinds...)
 	return cmd
 }
 
@@ -85,13 +72,29 @@ type functionRow struct {
 	Summary string `json:"summary" yaml:"summary"`
 }
 
-// encode writes a value as JSON, or else as YAML.
-func encode(cmd *cobra.Command, format string, value any) error {
-	if format == "json" {
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
+// schemas are the kinds that have one.
+var schemas = map[string]any{
+	"RenderConfig": api.RenderConfig{}, "TokenExchange": api.TokenExchange{},
+	"AgentTrace": api.AgentTrace{}, "AgentCard": api.AgentCard{},
+	"AsyncActor": api.AsyncActor{}, "Overcommit": api.Overcommit{}, "OvercommitClass": api.OvercommitClass{},
+}
+
+// writeSchema writes the JSON Schema of a kind, by which editors complete and
+// check armature.yaml and the pillars' custom resources.
+func writeSchema(w io.Writer, kind string) error {
+	reflector := jsonschema.Reflector{
+		Anonymous:                 true,
+		ExpandedStruct:            true,
+		AllowAdditionalProperties: false,
+		Mapper: func(t reflect.Type) *jsonschema.Schema {
+			if t == reflect.TypeFor[api.Number]() {
+				return &jsonschema.Schema{Type: "number"}
+			}
+			if t == reflect.TypeFor[api.Quantity]() {
+				return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
+			}
+			return nil
+		},
 	}
-	return yaml.NewEncoder(cmd.OutOrStdout()).Encode(value)
+	return cli.Encode(w, "json", reflector.Reflect(schemas[kind]))
 }

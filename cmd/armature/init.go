@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -30,7 +30,7 @@ overwrites a file.`,
   armature init helm/ --for helm # the post-renderer of Helm 3 and 4
   armature init --for flux       # renders in the cluster
   armature init --for flux-oci   # takes what CI pushes`,
-		Args: args(cobra.MaximumNArgs(1)),
+		Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder := "."
 			if len(args) == 1 {
@@ -38,9 +38,12 @@ overwrites a file.`,
 			}
 			files := []string{"armature.yaml"}
 			for _, host := range hosts {
+				if err := cli.Among("for", "host", host, wiringHosts()); err != nil {
+					return err
+				}
 				found, err := fs.Glob(templates.Wiring, "wiring/"+host+"/*")
-				if err != nil || !slices.Contains(wiringHosts(), host) {
-					return usageError{fmt.Errorf("unknown host %q for --for: choose from %s", host, strings.Join(wiringHosts(), ", "))}
+				if err != nil {
+					return err
 				}
 				for _, f := range found {
 					files = append(files, strings.TrimPrefix(f, "wiring/"))
@@ -50,7 +53,7 @@ overwrites a file.`,
 			for _, f := range files {
 				name, host := filepath.Base(f), filepath.Dir(f)
 				if other, twice := from[name]; twice && other != host {
-					return usageError{fmt.Errorf("%s and %s both have a %s: give each a folder of its own", other, host, name)}
+					return cli.Usagef("%s and %s both have a %s: give each a folder of its own", other, host, name)
 				}
 				from[name] = host
 			}
@@ -81,14 +84,12 @@ overwrites a file.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "The image of %s in the profile %s was never published: %s.\n", identity.AuthProxy, identity.ProfileKagenti, identity.UnpublishedRemedy)
+			fmt.Fprintf(cmd.ErrOrStderr(), "The image of %s in the profile %s was never published: %s.\n", profile.AuthProxy, profile.Kagenti, profile.UnpublishedRemedy)
 			return nil
 		},
 	}
 	cmd.Flags().StringSliceVar(&hosts, "for", nil, "hosts to wire up: "+strings.Join(wiringHosts(), ", "))
-	if err := cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(wiringHosts(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was defined one line above
-	}
+	cli.CompleteFlag(cmd, "for", wiringHosts)
 	return cmd
 }
 
@@ -104,6 +105,5 @@ func wiringHosts() []string {
 			hosts = append(hosts, e.Name())
 		}
 	}
-	slices.Sort(hosts)
 	return hosts
 }

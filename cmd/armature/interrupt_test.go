@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/armature-dev/armature/cmd/internal/cli"
 )
 
 // TestInterrupted: after Ctrl-C no command reads on.
@@ -23,7 +25,7 @@ func TestInterrupted(t *testing.T) {
 		cmd.SetArgs(args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
-		if err := cmd.ExecuteContext(ctx); !errors.Is(err, errInterrupted) {
+		if err := cmd.ExecuteContext(ctx); !errors.Is(err, cli.ErrInterrupted) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

@@ -1,52 +1,43 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/armature-dev/armature/render/apply"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
 // inventoryCommand is `armature inventory`: what was applied, and how it fares.
 func inventoryCommand() *cobra.Command {
-	var k cluster
+	var k cli.Cluster
 	var format string
-	var all bool
 	cmd := &cobra.Command{
 		Use:   "inventory [NAME]",
 		Short: "List the packages that were applied, or the objects of one and their health",
 		Example: `  armature inventory -A
   armature inventory weather -n team1
   armature inventory weather -n team1 -o json`,
-		Args:              args(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: k.completePackages,
+		Args:              cli.Args(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: k.CompletePackages,
 		RunE: func(cmd *cobra.Command, a []string) error {
-			if all && len(a) == 1 {
-				return usageError{errors.New("a package has one namespace: --all-namespaces cannot be combined with NAME")}
+			if k.All && len(a) == 1 {
+				return cli.Usagef("a package has one namespace: --all-namespaces cannot be combined with NAME")
 			}
-			config, namespace, err := k.rest()
-			if err != nil {
-				return err
-			}
-			c, err := apply.Connect(config)
+			c, namespace, err := k.Applier()
 			if err != nil {
 				return err
 			}
 			if len(a) == 1 {
 				return printItems(cmd, c, apply.Package{Namespace: namespace, Name: a[0]}, format)
 			}
-			if all {
-				namespace = ""
-			}
 			return printPackages(cmd, c, namespace, format)
 		},
 	}
-	k.flags(cmd)
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces")
-	outputFlag(cmd, &format, "table", "table", "json", "yaml")
+	k.Flags(cmd)
+	k.AllFlag(cmd)
+	cli.ListFlag(cmd, &format)
 	return cmd
 }
 
@@ -68,15 +59,11 @@ func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format strin
 	for _, v := range inventories {
 		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries), Complete: v.Complete, Deleting: v.Deleting})
 	}
-	if format != "table" {
-		return printObjects(cmd.OutOrStdout(), format, rows)
-	}
-	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tNAME\tOBJECTS\tSTATE")
+	l := cli.Listing{Columns: []string{"NAMESPACE", "NAME", "OBJECTS", "STATE"}, Objects: rows, Empty: "no packages" + cli.Where(namespace)}
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", r.Namespace, r.Name, r.Objects, state(r))
+		l.Rows, l.Names = append(l.Rows, []string{r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r)}), append(l.Names, r.Name)
 	}
-	return table.Flush()
+	return l.Print(cmd, format)
 }
 
 func state(a applied) string {
@@ -101,34 +88,13 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 	if err != nil {
 		return err
 	}
-	if format != "table" {
-		return printObjects(cmd.OutOrStdout(), format, applied{Package: p, Objects: len(items), Complete: v.Complete, Deleting: v.Deleting, Items: items})
+	l := cli.Listing{
+		Columns: []string{"KIND", "NAMESPACE", "NAME", "HEALTH", "MESSAGE"},
+		Objects: applied{Package: p, Objects: len(items), Complete: v.Complete, Deleting: v.Deleting, Items: items},
+		Empty:   "the package has no objects",
 	}
-	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAMESPACE\tNAME\tHEALTH\tMESSAGE")
 	for _, i := range items {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", i.Kind, i.Namespace, i.Name, i.Status, oneLine(i.Message))
+		l.Rows, l.Names = append(l.Rows, []string{i.Kind, i.Namespace, i.Name, string(i.Status), i.Message}), append(l.Names, i.Kind+"/"+i.Name)
 	}
-	return table.Flush()
-}
-
-// completePackages offers the names of applied packages.
-func (k *cluster) completePackages(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-	config, namespace, err := k.rest()
-	if err != nil || len(given) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := apply.Connect(config)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	inventories, err := c.Inventories(cmd.Context(), namespace)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, v := range inventories {
-		names = append(names, v.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return l.Print(cmd, format)
 }

@@ -1,26 +1,25 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
-	lintrules "github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/lint"
+	"github.com/armature-dev/armature/render/source"
 )
 
 func lintCommand() *cobra.Command {
-	var in input
-	var format string
+	in := cli.Input{Format: "text"}
+	var format, color string
 	var rules bool
 	cmd := &cobra.Command{
 		Use:   "lint PATH|-",
@@ -29,37 +28,36 @@ func lintCommand() *cobra.Command {
 to missing objects, pods that their namespace refuses. It writes nothing. Findings
 go to standard output with the author's file and line.
 
-Kustomizations in the package are read for the names, namespaces and images that they
-set and for the ConfigMaps and Secrets that they generate, not for their patches.
+Each kustomization that no other one uses is built, as kustomize does, but without
+network, plugins and charts. Other files are checked as they are.
 
 spec.lint in armature.yaml sets the severity of each rule; the annotation
 ` + keys.LintIgnore + ` on an object names rules that skip it.
 docs/lint.md has a section for each rule.
 
-The exit status is 0 without errors, 1 with an error among the findings, 2 for a
-wrong call.`,
+The exit status is 0 without errors, 1 if a finding is an error, and 2 for wrong
+usage.`,
 		Example: `  armature lint apps/
   kustomize build . | armature lint -c armature.yaml -
   armature lint apps/ -o sarif > lint.sarif
   armature lint --rules`,
-		Args: args(func(cmd *cobra.Command, given []string) error {
+		Args: cli.Args(func(cmd *cobra.Command, given []string) error {
 			if rules {
 				return cobra.ExactArgs(0)(cmd, given)
 			}
 			return cobra.ExactArgs(1)(cmd, given)
 		}),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rules {
 				return listRules(cmd, format)
 			}
-			if !slices.Contains(host.Formats(), format) {
-				return usageError{fmt.Errorf("unknown format %q for --output: choose from %s", format, strings.Join(host.Formats(), ", "))}
+			if err := cli.Among("output", "format", format, host.Formats()); err != nil {
+				return err
 			}
-			in.format = "text"
-			shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+args[0])
-			defer shown.end()
-			src, opt, findings, err := in.open(cmd, args[0], "")
+			shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+args[0])
+			defer shown.End()
+			src, opt, findings, err := in.Open(cmd, args[0], "")
 			if err != nil {
 				return err
 			}
@@ -69,47 +67,28 @@ wrong call.`,
 				opt.Config, findings = list.Config, append(findings, list.Findings...)
 			}
 			var stats render.Stats
-			if !krm.Failed(findings) {
+			refused := func(f krm.Finding) bool { return f.Severity == krm.Error && f.Rule != source.LinkRule }
+			if !slices.ContainsFunc(findings, refused) { // what a link hides does not keep the rest from being judged
 				var found []krm.Finding
-				if found, stats, err = lint.Run(interruptibleSource(cmd, shown.reading("lint", src)), opt); err != nil {
+				if found, stats, err = lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt); err != nil {
 					return err
 				}
 				findings = append(findings, found...)
 			}
-			shown.end()
-			return reportLint(cmd, format, in.quiet, in.locate(findings), stats)
+			shown.End()
+			return reportLint(cmd, format, color, in.Quiet, in.Locate(findings), stats)
 		},
 	}
-	cmd.Flags().StringVarP(&in.config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of PATH)")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "write findings as "+strings.Join(host.Formats(), ", "))
-	cmd.Flags().BoolVarP(&in.quiet, "quiet", "q", false, "show errors and warnings only")
-	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules with their default severities (-o json, yaml)")
-	complete(cmd, "output", host.Formats())
+	in.ConfigFlag(cmd, "PATH")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "output format: "+strings.Join(host.Formats(), ", ")+"; with --rules "+strings.Join(ruleFormats, ", "))
+	cli.ColorFlag(cmd, &color)
+	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors and warnings only")
+	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules with their default severities")
+	cli.CompleteFlag(cmd, "output", host.Formats)
 	return cmd
 }
 
-// complete offers the values of a flag.
-func complete(cmd *cobra.Command, flag string, values []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag has been defined
-	}
-}
-
-// interruptibleSource stops between two files when the user presses Ctrl-C.
-func interruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
-	read := src.Read
-	if read != nil {
-		src.Read = func(file string, buf []byte) ([]byte, error) {
-			if cmd.Context().Err() != nil {
-				return nil, errInterrupted
-			}
-			return read(file, buf)
-		}
-	}
-	return src
-}
-
-func reportLint(cmd *cobra.Command, format string, quiet bool, findings []krm.Finding, stats render.Stats) error {
+func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []krm.Finding, stats render.Stats) error {
 	seen := make(map[krm.Severity]int)
 	for _, f := range findings {
 		seen[f.Severity]++
@@ -117,17 +96,55 @@ func reportLint(cmd *cobra.Command, format string, quiet bool, findings []krm.Fi
 	if quiet {
 		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity == krm.Info })
 	}
-	if err := host.WriteFindings(cmd.OutOrStdout(), format, findings); err != nil {
+	if format == "text" {
+		findings = foldUnpinned(findings)
+	}
+	out := cmd.OutOrStdout()
+	if format == "text" && cli.Colored(out, color) {
+		var text strings.Builder
+		if err := host.WriteFindings(&text, format, findings); err != nil {
+			return err
+		}
+		if err := cli.Paint(out, text.String(), severityColor); err != nil {
+			return err
+		}
+	} else if err := host.WriteFindings(out, format, findings); err != nil {
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n", count(stats.Documents, "document"),
-			count(seen[krm.Error], "error"), count(seen[krm.Warning], "warning"), seen[krm.Info])
+		fmt.Fprintf(cmd.ErrOrStderr(), "linted %s: %s, %s, %d for information\n", krm.Count(stats.Documents, "document"),
+			krm.Count(seen[krm.Error], "error"), krm.Count(seen[krm.Warning], "warning"), seen[krm.Info])
 	}
 	if seen[krm.Error] > 0 {
-		return errFindings
+		return cli.ErrFindings
 	}
 	return nil
+}
+
+// severityColor is that of a line of findings.
+func severityColor(line string) string {
+	switch {
+	case strings.Contains(line, ": error: "), strings.HasPrefix(line, "error: "):
+		return cli.Red
+	case strings.Contains(line, ": warning: "), strings.HasPrefix(line, "warning: "):
+		return cli.Yellow
+	}
+	return ""
+}
+
+// foldUnpinned leaves the first of the findings about images without a digest, with
+// their number: one command pins all of them.
+func foldUnpinned(findings []krm.Finding) []krm.Finding {
+	unpinned := func(f krm.Finding) bool { return f.Rule == "lint/unpinned-image" }
+	first := slices.IndexFunc(findings, unpinned)
+	if first < 0 {
+		return findings
+	}
+	rest := slices.DeleteFunc(slices.Clone(findings[first+1:]), unpinned)
+	if n := len(findings) - first - 1 - len(rest); n > 0 {
+		findings[first].Message += fmt.Sprintf(", and %s", krm.Count(n, "more image"))
+	}
+	return append(findings[:first+1:first+1], rest...)
 }
 
 func listRules(cmd *cobra.Command, format string) error {
@@ -136,23 +153,17 @@ func listRules(cmd *cobra.Command, format string) error {
 		Severity string `json:"severity" yaml:"severity"`
 		Summary  string `json:"summary" yaml:"summary"`
 	}
-	var rows []row
-	for _, r := range lintrules.Rules() {
+	l := cli.Listing{}
+	rows := []row{}
+	for _, r := range rules.Rules() {
 		rows = append(rows, row{r.Name, string(r.Severity), r.Summary})
+		l.Rows, l.Names = append(l.Rows, []string{r.Name, string(r.Severity), r.Summary}), append(l.Names, r.Name)
 	}
-	switch format {
-	case "json":
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetIndent("", "  ")
-		return e.Encode(rows)
-	case "yaml":
-		return yaml.NewEncoder(cmd.OutOrStdout()).Encode(rows)
-	case "text":
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", r.Name, r.Severity, r.Summary)
-		}
-		return w.Flush()
+	l.Objects = rows
+	if err := cli.Among("output", "format", format, append([]string{"text"}, ruleFormats...)); err != nil {
+		return err
 	}
-	return usageError{fmt.Errorf("unknown format %q for --rules: choose from text, json, yaml", format)}
+	return l.Print(cmd, format)
 }
+
+var ruleFormats = []string{"wide", "name", "json", "yaml"}

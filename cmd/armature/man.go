@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -19,7 +20,7 @@ func releaseCommands() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:   "man DIR",
 		Short: "Write the manual, a page for each command",
-		Args:  args(cobra.ExactArgs(1)),
+		Args:  cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := os.MkdirAll(given[0], 0o755); err != nil {
 				return fmt.Errorf("writing the manual: %w", err)

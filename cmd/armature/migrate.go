@@ -4,23 +4,28 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/export"
 	"github.com/armature-dev/armature/render/migrate"
 	"github.com/armature-dev/armature/render/source"
 )
 
+// whileMigrating is how far the heap may grow: migrate parses every object, which a render does
+// not. Half of its time went into collections.
+const whileMigrating = 200
+
 func migrateCommand() *cobra.Command {
-	var in input
+	var in cli.Input
 	var folder, format string
 	var write, live bool
-	var k cluster
+	var k cli.Cluster
 	cmd := &cobra.Command{
 		Use:   "migrate PATH|-",
 		Short: "Convert Agents, kagent's resources and injected workloads to plain manifests",
@@ -31,31 +36,36 @@ the reason, and which running workloads roll.
 
 Nothing is written without --write. From a cluster, export the custom resources
 together with the objects that their controllers created: those objects then stay
-as they run. Delete the custom resources afterwards with
+unchanged. Delete the custom resources afterwards with
 "kubectl delete --cascade=orphan", or the cluster deletes the workloads too.`,
-		Example: `  armature migrate apps/                          say what would become of each field
+		Example: `  armature migrate apps/                          report what each field would become
   armature migrate apps/ --write                  change the files
-  armature migrate apps/ -o migrated/ --write     write to another folder
+  armature migrate apps/ -d migrated/ --write     write to another folder
   armature migrate apps/ --report markdown > migration.md
   kubectl get agents,deploy,svc -o yaml | armature migrate - --write > migrated.yaml
   armature migrate --from-cluster -n team1        read a namespace of the cluster`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			if live {
-				return args(cobra.NoArgs)(cmd, given)
+				return cli.Args(cobra.NoArgs)(cmd, given)
 			}
-			return args(cobra.ExactArgs(1))(cmd, given)
+			return cli.Args(cobra.ExactArgs(1))(cmd, given)
 		},
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if !slices.Contains(migrate.Formats(), format) {
-				return usageError{fmt.Errorf("unknown format %q for --report: choose from %s", format, strings.Join(migrate.Formats(), ", "))}
-			}
 			if folder != "" && !write {
-				return usageError{errors.New("--output writes, so it needs --write; without both, only the report is made")}
+				return cli.Usagef("--output-dir writes, so it needs --write; without both, only the report is made")
 			}
 			path := "-"
 			if live {
-				exported, err := k.export(cmd.Context())
+				config, namespace, err := k.Rest()
+				if err != nil {
+					return err
+				}
+				c, err := dynamic.NewForConfig(config)
+				if err != nil {
+					return fmt.Errorf("connecting to the cluster: %w", err)
+				}
+				exported, err := export.Namespace(cmd.Context(), c, namespace)
 				if err != nil {
 					return err
 				}
@@ -66,7 +76,7 @@ as they run. Delete the custom resources afterwards with
 			} else {
 				for _, name := range [...]string{"kubeconfig", "context", "namespace"} {
 					if cmd.Flags().Changed(name) {
-						return usageError{fmt.Errorf("--%s requires --from-cluster", name)}
+						return cli.Usagef("--%s requires --from-cluster", name)
 					}
 				}
 				path = given[0]
@@ -74,31 +84,30 @@ as they run. Delete the custom resources afterwards with
 			return runMigration(cmd, path, &in, folder, format, write)
 		},
 	}
-	in.flags(cmd)
-	cmd.Flags().StringVarP(&folder, "output", "o", "", "folder to write to (default: PATH itself)")
-	cmd.Flags().StringVar(&format, "report", "text", "write the report as "+strings.Join(migrate.Formats(), ", "))
-	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the migrated manifests, and not only the report")
+	in.Flags(cmd)
+	cli.DirFlag(cmd, &folder, "folder to write to (default: PATH itself)")
+	cli.WordFlag(cmd, &format, "report", "", "text", "write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
+	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the migrated manifests, not only the report")
+	cli.DeprecateLetter(cmd, "write", "-w is --watch of other commands: use --write")
 	cmd.Flags().BoolVar(&live, "from-cluster", false, "read a namespace of a cluster instead of PATH")
-	k.flags(cmd)
-	if err := cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(migrate.Formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was defined four lines above
-	}
+	k.Flags(cmd)
 	return cmd
 }
 
-func runMigration(cmd *cobra.Command, path string, in *input, folder, format string, write bool) error {
-	defer collectAt(whileMigrating)()
-	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
-	defer shown.end()
-	src, opt, findings, err := in.open(cmd, path, folder)
+func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format string, write bool) error {
+	defer cli.CollectAt(whileMigrating)()
+	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer shown.End()
+	src, opt, findings, err := in.Open(cmd, path, folder)
 	if err != nil {
 		return err
 	}
 	if krm.Failed(findings) {
-		shown.end()
-		return in.report(cmd, findings)
+		shown.End()
+		return in.Report(cmd, findings)
 	}
 	var to *source.Folder
+	inPlace := false
 	var stream source.Spool
 	sink := func(string, []byte) error { return nil }
 	switch {
@@ -106,27 +115,24 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 		sink = stream.Write
 	case write:
 		if folder == "" {
-			folder = path
-			if info, err := os.Stat(path); err == nil && !info.IsDir() {
-				folder = filepath.Dir(path)
+			inPlace = true
+			if folder, err = cli.RootOf(path); err != nil {
+				return err
 			}
-			to, err = source.NewFolder(folder, true)
-		} else {
-			to, err = source.NewFolder(folder, false)
 		}
-		if err != nil {
+		if to, err = source.NewFolder(folder, inPlace); err != nil {
 			return err
 		}
 		sink = to.Write
 	}
-	reports, found, err := migrate.Run(shown.reading("migrating", src), opt, interruptible(cmd.Context(), sink))
-	shown.end()
+	reports, found, err := migrate.Run(shown.Reading("migrating", src), opt, cli.Interruptible(cmd.Context(), sink))
+	shown.End()
 	if err == nil {
-		err = in.report(cmd, append(findings, found...))
+		err = in.Report(cmd, append(findings, found...))
 	}
 	if err != nil {
 		if to != nil {
-			err = errors.Join(err, to.Abort())
+			err = multi.Errors(err, to.Abort())
 		}
 		return err
 	}
@@ -145,12 +151,12 @@ func runMigration(cmd *cobra.Command, path string, in *input, folder, format str
 	if err := migrate.Write(out, format, reports); err != nil {
 		return err
 	}
-	if in.talks() {
-		done := "would be migrated: nothing was written, say --write"
+	if in.Talks() {
+		done := "would be migrated: nothing was written, set --write"
 		if write {
 			done = "migrated"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", count(len(reports), "object"), done)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", krm.Count(len(reports), "object"), done)
 	}
 	return nil
 }

@@ -12,25 +12,28 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/oci"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/hydrate"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/verify"
 	"github.com/armature-dev/armature/render/version"
 )
 
 // push is `armature push`.
 type push struct {
-	manifests
-	registryFlags
+	cli.Manifests
+	cli.Registry
 	rendered                  bool
 	source, revision, created string
 	format                    string
+	images                    cli.ImageGate
 
 	sign bool
-	signerFlags
+	cli.Signer
 }
 
 func pushCommand() *cobra.Command {
@@ -42,56 +45,68 @@ func pushCommand() *cobra.Command {
 the same commit has the same digest, whoever pushes it. Source, revision and time
 are those of the Git commit; outside of Git, flags set them.
 
-With --sign the artifact is signed as cosign does it, and provenance of the render
+With --sign, the artifact is signed like by cosign, and provenance of the render
 (SLSA v1) is attached: digests of the files, versions of the functions,
 configuration and lock. Both are published in cosign's tag format and as Sigstore
-bundles. The tag moves when all of it is in place.`,
+bundles. The tag moves when all of it is in place.
+
+With --verify-images, every image in the package must have a digest and satisfy the
+policy, or nothing is pushed.`,
 		Example: `  armature push apps/ oci://registry.example/fleet/agents:v1
   armature push rendered/ --rendered oci://registry.example/fleet/agents:v1
   kustomize build . | armature push - oci://registry.example/fleet/agents:v1
   armature push apps/ oci://registry.example/fleet/agents:v1 --sign --key cosign.key --tlog-upload=false`,
-		Args: args(cobra.ExactArgs(2)),
+		Args: cli.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := artifact(given[1]); err != nil {
+			if err := cli.Artifact(given[1]); err != nil {
 				return err
 			}
-			for _, flag := range [...]string{"key", "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"} {
-				if !p.sign && cmd.Flags().Changed(flag) {
-					return usageError{fmt.Errorf("--%s requires --sign", flag)}
-				}
+			if err := p.With(cmd, p.sign, "--sign"); err != nil {
+				return err
 			}
 			return p.run(cmd, given[0], given[1])
 		},
 	}
-	p.manifests.flags(cmd)
-	p.registryFlags.flags(cmd)
+	p.Manifests.Flags(cmd, "PATH")
+	p.Registry.Flags(cmd)
+	p.images.Flag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: push it unchanged, if it verifies")
 	f.StringVar(&p.source, "source", "", "URL of the source (default: the remote origin of PATH's Git repository)")
 	f.StringVar(&p.revision, "revision", "", "revision of the source (default: branch@sha1:commit)")
 	f.StringVar(&p.created, "created", "", "time of the source, as 2006-01-02T15:04:05Z (default: the commit's, or 1970)")
 	f.BoolVar(&p.sign, "sign", false, "sign the artifact and attach provenance")
-	p.signerFlags.flags(cmd, "key")
-	outputFlag(cmd, &p.format, "text", "text", "yaml", "json")
+	p.Signer.Flags(cmd, "key")
+	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
 	return cmd
 }
 
 func (p *push) run(cmd *cobra.Command, path, ref string) error {
-	shown := begin(cmd.ErrOrStderr(), false, "reading "+path)
-	defer shown.end()
-	src, opt, findings, err := p.open(cmd, path)
+	if err := p.images.Open(); err != nil {
+		return err
+	}
+	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+path)
+	defer shown.End()
+	src, opt, findings, err := p.OpenObjects(cmd, path)
 	if err != nil {
 		return err
 	}
-	files, found, err := p.render(shown.reading("rendering", src), opt, krm.Failed(findings))
-	shown.end()
-	if err != nil {
+	var files []render.File
+	if !krm.Failed(findings) {
+		var found []krm.Finding
+		if files, found, err = p.render(shown.Reading("rendering", src), opt); err != nil {
+			return err
+		}
+		findings = append(findings, found...)
+	}
+	shown.End()
+	if err := p.Report(cmd, findings); err != nil {
 		return err
 	}
-	if err := p.report(cmd, append(findings, found...)); err != nil {
+	if err := p.images.Pass(cmd.Context(), &p.Place, src, files); err != nil {
 		return err
 	}
-	inputs, err := inputs(src)
+	inputs, err := load(src)
 	if err != nil {
 		return err
 	}
@@ -105,38 +120,36 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 			return err
 		}
 	}
-	pushing := begin(cmd.ErrOrStderr(), false, "pushing "+ref)
-	defer pushing.end()
-	options := p.options(pushing, "pushing "+ref)
+	pushing := cli.Begin(cmd.ErrOrStderr(), false, "pushing "+ref)
+	defer pushing.End()
+	options := p.Options(pushing, "pushing "+ref)
 	options.Attach = attach
 	result, err := oci.Push(cmd.Context(), ref, files, meta, options)
-	pushing.end()
+	pushing.End()
 	if err != nil {
 		return err
 	}
-	if p.format != "text" {
-		return printObjects(cmd.OutOrStdout(), p.format, result)
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "pushed %d files, %d KiB, to %s\n", result.Files, (result.Bytes+1023)>>10, ref)
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
-	return err
+	return cli.PrintArtifact(cmd, p.format, result, fmt.Sprintf("pushed %s to %s\n", weight(result), ref))
+}
+
+// weight of an artifact: "3 files, 12 KiB,".
+func weight(r oci.Result) string {
+	return fmt.Sprintf("%s, %d KiB,", krm.Count(r.Files, "file"), (r.Bytes+1023)>>10)
 }
 
 // render gives the files that are pushed. They are rendered, and have been
 // verified to be as a fresh render makes them.
-func (p *push) render(src render.Source, opt render.Options, failed bool) ([]render.File, []krm.Finding, error) {
-	if failed {
-		return nil, nil, nil
-	}
+func (p *push) render(src render.Source, opt render.Options) ([]render.File, []krm.Finding, error) {
 	if p.rendered {
 		found, _, err := verify.Run(src, opt)
 		if err != nil || krm.Failed(found) {
 			return nil, found, err
 		}
 		files, err := load(src)
-		return files, found, err
+		files = slices.DeleteFunc(files, func(f render.File) bool { return f.Path == render.ConfigFile || f.Path == render.LockFile })
+		return nameStdin(files), found, err
 	}
-	if file := p.kustomization(src); file != "" {
+	if file := p.Kustomization(src); file != "" {
 		return nil, nil, fmt.Errorf("%s has to be built first: kustomize build … | armature push - oci://…, or push a rendered folder with --rendered", file)
 	}
 	opt.ObjectsOnly = true
@@ -145,72 +158,56 @@ func (p *push) render(src render.Source, opt render.Options, failed bool) ([]ren
 		return nil, result.Findings, err
 	}
 	files := slices.DeleteFunc(result.Files, func(f render.File) bool { return len(bytes.TrimSpace(f.Data)) == 0 })
-	for i := range files {
-		if files[i].Path == "-" {
-			files[i].Path = "manifests.yaml"
-		}
-	}
+	nameStdin(files)
 	found, _, err := verify.Run(render.Source{Files: files}, opt)
 	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
 	return files, append(result.Findings, found...), err
 }
 
-// load reads all files of a rendered folder but those for Armature itself.
-func load(src render.Source) (files []render.File, err error) {
-	for _, f := range src.Files {
-		if f.Path == render.ConfigFile || f.Path == render.LockFile {
+// nameStdin gives a file from standard input a name.
+func nameStdin(files []render.File) []render.File {
+	for i := range files {
+		if files[i].Path == "-" {
+			files[i].Path = "manifests.yaml"
+		}
+	}
+	return files
+}
+
+// load reads all files of a source.
+func load(src render.Source) ([]render.File, error) {
+	files := slices.Clone(src.Files)
+	for i := range files {
+		f := &files[i]
+		if f.Data != nil {
 			continue
 		}
-		if f.Data == nil {
-			data, err := src.Read(f.Path, nil)
-			if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", f.Path, err)
-			}
-			f.Data = bytes.Clone(data)
+		var err error
+		if f.Data, err = src.Read(f.Path, nil); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", f.Path, err)
 		}
-		if f.Path == "-" {
-			f.Path = "manifests.yaml"
-		}
-		files = append(files, f)
 	}
 	return files, nil
 }
 
-// inputFile is a file that a package was rendered from.
-type inputFile struct {
-	path string
-	data []byte
-}
-
-func inputs(src render.Source) (all []inputFile, err error) {
-	for _, f := range src.Files {
-		data := f.Data
-		if data == nil {
-			if data, err = src.Read(f.Path, nil); err != nil {
-				return nil, fmt.Errorf("reading %s: %w", f.Path, err)
-			}
-		}
-		all = append(all, inputFile{f.Path, data})
-	}
-	return all, nil
-}
-
 // metadata is what the flags say, and for the rest what Git says.
-func (p *push) metadata(cmd *cobra.Command, path string, inputs []inputFile) (meta oci.Metadata, err error) {
-	if path != "-" {
-		if meta, err = commit(path, inputs, p.config, p.lock); err != nil {
+func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (meta oci.Metadata, err error) {
+	if path != "-" && (p.source == "" || p.revision == "" || p.created == "") {
+		if meta, err = oci.Commit(path, inputs, p.Config, p.Lock); err != nil {
 			return meta, err
 		}
 	}
 	if p.source != "" {
-		meta.Source = withoutLogin(p.source) // as CI has it from git config
+		if meta.Source, err = hydrate.PublicURL(p.source); err != nil { // as CI has it from git config
+			return meta, err
+		}
 	}
 	if p.revision != "" {
 		meta.Revision = p.revision
 	}
 	if p.created != "" {
 		if meta.Created, err = time.Parse(time.RFC3339, p.created); err != nil {
-			return meta, usageError{fmt.Errorf("--created: %w", err)}
+			return meta, cli.Usagef("--created: %w", err)
 		}
 	}
 	if meta.Revision == "" {
@@ -220,8 +217,8 @@ func (p *push) metadata(cmd *cobra.Command, path string, inputs []inputFile) (me
 }
 
 // attach signs, and says what was rendered.
-func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []inputFile) (func(context.Context, name.Digest) error, error) {
-	session, err := p.session(ctx, p.plainHTTP)
+func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata, inputs []render.File) (func(context.Context, name.Digest) error, error) {
+	session, err := p.Session(ctx, p.PlainHTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +230,8 @@ func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata
 		made.Lock = opt.Lock.Spec
 	}
 	for _, in := range inputs {
-		sum := sha256.Sum256(in.data)
-		made.Inputs[in.path] = hex.EncodeToString(sum[:])
+		sum := sha256.Sum256(in.Data)
+		made.Inputs[in.Path] = hex.EncodeToString(sum[:])
 	}
 	return func(ctx context.Context, artifact name.Digest) error {
 		if err := session.Sign(ctx, artifact); err != nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,25 +10,22 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/armature-dev/armature/render/status"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render/deliver/status"
 )
-
-// statusBusy says that nothing is wrong, but not all is ready.
-const statusBusy = exitStatus(3)
 
 // statusCommand is `armature status`: how what was rendered fares.
 func statusCommand() *cobra.Command {
-	var k cluster
+	var k cli.Cluster
 	var format string
-	var all, watch bool
-	var every time.Duration
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status [NAME]...",
 		Short: "Show the state of actors, agents and injected workloads in a cluster",
 		Long: `Status reads live objects and reports the state of what Armature rendered: actors
 with the states and columns of their former operator, agents with their conditions,
 and all other injected workloads, each with the components of the identity
-infrastructure that are ready. It writes nothing, and reads no Secret.
+infrastructure that are ready. It writes nothing and reads no Secrets.
 
 The exit status is 0 if everything is ready, 3 if something is in progress, and 1
 if something failed or cannot be read. docs/status.md explains each
@@ -42,17 +37,11 @@ state.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if watch && format != "table" && format != "wide" {
-				return usageError{errors.New("--watch prints tables: leave out -o " + format)}
+				return cli.Usagef("--watch prints tables: leave out -o %s", format)
 			}
-			if every < time.Second {
-				return usageError{errors.New("--interval: at least 1s")}
-			}
-			config, namespace, err := k.rest()
+			config, namespace, err := k.Rest()
 			if err != nil {
 				return err
-			}
-			if all {
-				namespace = ""
 			}
 			c, err := dynamic.NewForConfig(config)
 			if err != nil {
@@ -60,7 +49,7 @@ state.`,
 			}
 			s := statusOf{c: c, namespace: namespace, names: names, format: format, watch: watch}
 			if watch {
-				return s.follow(cmd, every)
+				return s.follow(cmd)
 			}
 			health, err := s.show(cmd)
 			if err != nil {
@@ -69,11 +58,10 @@ state.`,
 			return exitOf(health)
 		},
 	}
-	k.flags(cmd)
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "show those of all namespaces")
+	k.Flags(cmd)
+	k.AllFlag(cmd)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch reads the cluster")
-	outputFlag(cmd, &format, "table", "table", "wide", "json", "yaml")
+	cli.ListFlag(cmd, &format)
 	return cmd
 }
 
@@ -82,9 +70,9 @@ func exitOf(h status.Health) error {
 	case status.Well:
 		return nil
 	case status.Busy:
-		return statusBusy
+		return cli.InProgress
 	}
-	return errFindings
+	return cli.ErrFindings
 }
 
 // statusOf is what a call shows.
@@ -108,42 +96,41 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 		found := report.Only(s.names)
 		missing := slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return slices.Contains(found, n) })
 		if len(missing) > 0 && !s.watch {
-			return status.Ill, fmt.Errorf("nothing that Armature rendered is called %s%s", strings.Join(missing, ", "), s.where())
+			return status.Ill, fmt.Errorf("nothing that Armature rendered is called %s%s", strings.Join(missing, ", "), cli.Where(s.namespace))
 		}
 	}
-	var out bytes.Buffer
-	switch s.format {
-	case "json", "yaml":
-		err = printObjects(&out, s.format, report)
+	var text strings.Builder
+	tables := s.format == "table" || s.format == "wide"
+	switch {
+	case tables:
+		err = report.Write(&text, s.namespace == "", s.format == "wide")
+	case s.format == "name":
+		text.WriteString(strings.Join(append(report.Names(), ""), "\n"))
 	default:
-		var table bytes.Buffer
-		err = report.Write(&table, s.namespace == "", s.format == "wide")
-		out.WriteString(harmless(table.String())) // a registry's words come here through the kubelet
+		err = cli.PrintObjects(&text, s.format, report)
 	}
-	if err != nil || s.watch && out.String() == s.last {
+	out := text.String()
+	if tables {
+		out = cli.Harmless(out) // a registry's words come here through the kubelet
+	}
+	if err != nil || s.watch && out == s.last {
 		return report.Health(), err
 	}
 	if s.last != "" {
 		fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", live.Now.Format(time.TimeOnly))
 	}
-	s.last = out.String()
-	if report.Empty() && s.format != "json" && s.format != "yaml" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "nothing that Armature rendered%s\n", s.where())
+	s.last = out
+	if report.Empty() && tables {
+		fmt.Fprintf(cmd.ErrOrStderr(), "nothing that Armature rendered%s\n", cli.Where(s.namespace))
 	}
-	_, err = cmd.OutOrStdout().Write(out.Bytes())
+	_, err = io.WriteString(cmd.OutOrStdout(), out)
 	return report.Health(), err
-}
-
-func (s *statusOf) where() string {
-	if s.namespace == "" {
-		return ""
-	}
-	return " in namespace " + s.namespace
 }
 
 // follow shows the report until Ctrl-C, whose exit status is that of the last
 // report. If the cluster does not answer for a while, follow says so and asks again.
-func (s *statusOf) follow(cmd *cobra.Command, every time.Duration) error {
+func (s *statusOf) follow(cmd *cobra.Command) error {
+	const every = 2 * time.Second
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	health, failed := status.Ill, "" // until something was shown
@@ -160,17 +147,10 @@ func (s *statusOf) follow(cmd *cobra.Command, every time.Duration) error {
 		case err == nil:
 			health, failed = now, ""
 		}
-		if !wait(cmd.Context(), tick) {
+		select {
+		case <-cmd.Context().Done():
 			return exitOf(health)
+		case <-tick.C:
 		}
-	}
-}
-
-func wait(ctx context.Context, tick *time.Ticker) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-tick.C:
-		return true
 	}
 }

@@ -96,7 +96,6 @@ func TestStatus(t *testing.T) {
 	}
 	a.run(t, 2, "status", "-o", "csv")
 	a.run(t, 2, "status", "--watch", "-o", "json")
-	a.run(t, 2, "status", "--interval", "1ms")
 
 	watchStatus(t, a, func() {
 		a.run(t, 0, "apply", file, "-n", "team1", "--wait=false")
@@ -144,7 +143,7 @@ func watchStatus(t *testing.T, a *armature, change func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.file, "status", "-n", "team1", "--watch", "--interval", "1s")
+	cmd := exec.CommandContext(ctx, a.file, "status", "-n", "team1", "--watch")
 	var out controlplane.Output
 	cmd.Env, cmd.Stdout, cmd.Stderr = a.env, &out, &out
 	if err := cmd.Start(); err != nil {

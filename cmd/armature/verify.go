@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,23 +9,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
-	"github.com/armature-dev/armature/render/oci"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/verify"
 )
 
 // verifyCommand is `armature verify`: manifests against a fresh render, and an
 // artifact against the signature that it must carry.
 func verifyCommand() *cobra.Command {
-	var in input
-	var r registryFlags
-	var t trustFlags
+	var in cli.Input
+	var r cli.Registry
+	var t cli.Trust
 	var vsa vsaFlags
 	var format string
+	var required bool
 	cmd := &cobra.Command{
 		Use:   "verify PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Fail if manifests differ from a fresh render, or an artifact is not signed",
@@ -37,74 +38,66 @@ For an artifact or image in a registry it checks the signature, made by armature
 push --sign or by cosign sign, in cosign's tag format or as a Sigstore bundle. A key
 or an identity is required, by flags or in a policy file.
 
-With --vsa, what the policy accepts gets a verification summary (VSA, SLSA v1): a
-signed attestation that names the policy and the SLSA build level, in both forms.`,
+With --vsa, verify attaches a verification summary (VSA, SLSA v1) to what the policy
+accepts: a signed attestation, in both forms, of the policy and the SLSA build level.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github
   armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
   armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml
   armature verify oci://registry.example/weather:v1 --verify-policy policy.yaml --vsa --vsa-key cosign.key --tlog-upload=false`,
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		Args: cli.Args(cobra.ExactArgs(1)),
 	}
-	in.flags(cmd)
-	local := flagNames(cmd)
-	r.flags(cmd)
-	t.flags(cmd)
+	in.Flags(cmd)
+	cmd.Flags().BoolVar(&required, "require-workloads", false, "fail if no workload opted in, as where its label is misspelt")
+	local := cli.FlagNames(cmd)
+	r.Flags(cmd)
+	t.Flags(cmd)
 	vsa.flags(cmd)
-	outputFlag(cmd, &format, "text", "text", "yaml", "json")
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if strings.HasPrefix(given[0], oci.Scheme) {
-			if err := flagsAmong(cmd, func(name string) bool { return !slices.Contains(local, name) }, "is for manifests and not for "+oci.Scheme+"…"); err != nil {
+			if err := cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(local, name) }, "is for manifests and not for "+oci.Scheme+"…"); err != nil {
 				return err
 			}
 			return verifyArtifact(cmd, given[0], &r, &t, &vsa, format)
 		}
-		if err := flagsAmong(cmd, func(name string) bool { return slices.Contains(local, name) }, "is for an artifact, "+oci.Scheme+"…"); err != nil {
+		if err := cli.FlagsAmong(cmd, func(name string) bool { return slices.Contains(local, name) }, "is for an artifact, "+oci.Scheme+"…"); err != nil {
 			return err
 		}
-		return verifyManifests(cmd, given[0], &in)
+		return verifyManifests(cmd, given[0], &in, required)
 	}
 	return cmd
 }
 
-// flagNames lists the flags that a command has so far.
-func flagNames(cmd *cobra.Command) (names []string) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
-}
-
-// flagsAmong fails where a flag is set that a call does not take, for a reason.
-func flagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string) (err error) {
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if err == nil && f.Name != "help" && !taken(f.Name) {
-			err = usageError{fmt.Errorf("--%s %s", f.Name, reason)}
-		}
-	})
-	return err
-}
-
-func verifyManifests(cmd *cobra.Command, path string, in *input) error {
-	shown := begin(cmd.ErrOrStderr(), in.quiet, "reading "+path)
-	defer shown.end()
-	src, opt, findings, err := in.open(cmd, path, "")
+func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bool) error {
+	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer shown.End()
+	src, opt, findings, err := in.Open(cmd, path, "")
 	if err != nil {
 		return err
 	}
 	var stats render.Stats
 	if !krm.Failed(findings) {
 		var found []krm.Finding
-		if found, stats, err = verifySource(interruptibleSource(cmd, shown.reading("verify", src)), opt); err != nil {
+		if found, stats, err = verifySource(cli.InterruptibleSource(cmd, shown.Reading("verify", src)), opt); err != nil {
 			return err
 		}
 		findings = append(findings, found...)
 	}
-	shown.end()
-	if err := in.report(cmd, findings); err != nil {
+	shown.End()
+	if required && stats.Workloads == 0 && !krm.Failed(findings) {
+		findings = append(findings, krm.Finding{Rule: "verify/no-workload", Severity: krm.Error, Place: krm.Place{File: path}, Message: "no workload opted in",
+			Hint: "give a workload the label " + keys.LabelPrefix + "/inject: enabled, or that of the configured prefix"})
+	}
+	if err := in.Report(cmd, findings); err != nil {
 		return err
 	}
-	if in.talks() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", count(stats.Workloads, "workload"), count(stats.Documents, "document"))
+	switch {
+	case !in.Talks():
+	case stats.Workloads == 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: no workload opted in; %s are as rendered\n", krm.Count(stats.Documents, "document"))
+	default:
+		fmt.Fprintf(cmd.ErrOrStderr(), "verified: %s in %s are as rendered\n", krm.Count(stats.Workloads, "workload"), krm.Count(stats.Documents, "document"))
 	}
 	return nil
 }
@@ -125,29 +118,29 @@ func verifySource(src render.Source, opt render.Options) ([]krm.Finding, render.
 // vsaFlags say whether a verdict is written down, and who signs it.
 type vsaFlags struct {
 	wanted bool
-	signerFlags
+	cli.Signer
 }
 
 func (s *vsaFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.wanted, "vsa", false, "attach a verification summary (VSA) to what the policy file accepts")
-	s.signerFlags.flags(cmd, "vsa-key")
+	s.Signer.Flags(cmd, "vsa-key")
 }
 
-func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trustFlags, vsa *vsaFlags, format string) error {
-	if err := vsa.with(cmd, vsa.wanted, "--vsa"); err != nil {
+func verifyArtifact(cmd *cobra.Command, given string, r *cli.Registry, t *cli.Trust, vsa *vsaFlags, format string) error {
+	if err := vsa.With(cmd, vsa.wanted, "--vsa"); err != nil {
 		return err
 	}
-	if vsa.wanted && t.file == "" {
-		return usageError{errors.New("--vsa names the policy that was satisfied: write it into a file, for --verify-policy")}
+	if vsa.wanted && t.File == "" {
+		return cli.Usagef("--vsa names the policy that was satisfied: write it into a file, for --verify-policy")
 	}
-	policy, err := t.read(r)
+	policy, err := t.Read(r)
 	if err != nil {
 		return err
 	}
-	opt := r.options(nil, "")
+	opt := r.Options(nil, "")
 	ref, err := opt.Parse(given)
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), sign.MaxTime)
 	defer cancel()
@@ -160,7 +153,7 @@ func verifyArtifact(cmd *cobra.Command, given string, r *registryFlags, t *trust
 		return err
 	}
 	if format != "text" {
-		return printObjects(cmd.OutOrStdout(), format, verified)
+		return cli.PrintObjects(cmd.OutOrStdout(), format, verified)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
@@ -172,7 +165,7 @@ func (s *vsaFlags) judge(ctx context.Context, artifact name.Digest, policy sign.
 	if !s.wanted {
 		return sign.Verify(ctx, artifact, policy)
 	}
-	session, err := s.session(ctx, policy.PlainHTTP)
+	session, err := s.Session(ctx, policy.PlainHTTP)
 	if err != nil {
 		return sign.Verified{}, err
 	}

@@ -2,22 +2,36 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/version"
 )
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  armature version",
-		Args:    args(cobra.ExactArgs(0)),
+	var format string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: `  armature version
+  armature version -o json`,
+		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
-			return err
+			if format == "text" {
+				_, err := io.WriteString(cmd.OutOrStdout(), versionLine())
+				return err
+			}
+			return cli.PrintObjects(cmd.OutOrStdout(), format, map[string]string{
+				"version": version.String(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "goVersion": runtime.Version()})
 		},
 	}
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+func versionLine() string {
+	return fmt.Sprintf("armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }

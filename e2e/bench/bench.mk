@@ -5,4 +5,3 @@ bench: ## Measure rendering against its peers; takes about ten minutes
 
 bench-istioctl: ## Build istioctl as one more peer of bench; takes half an hour
 	cd e2e/bench/istioctl && nice -n 10 go build -o ../../../.cache/bin/istioctl istio.io/istio/istioctl/cmd/istioctl
-	cd e2e/bench/peers && ../../../.cache/bin/istioctl manifest generate | go run ./istioconfig ../../../.cache/bin/istio

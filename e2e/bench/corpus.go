@@ -2,13 +2,16 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/armature-dev/armature/e2e/bench/workload"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // corpus is a number of workloads in the forms that the programs take. It
@@ -16,81 +19,85 @@ import (
 type corpus struct {
 	n      int
 	folder string
-	// sizes of the authored and of the rendered bytes, and of the rendered stream
-	input, rendered, stream int64
-	used                    int // folders that were written to
+	used   int // folders that were written to
 }
 
 func (c *corpus) path(name string) string { return filepath.Join(c.folder, name) }
 
-// newCorpus generates the workloads as files, as a stream and as a
-// ResourceList, and renders the files once to learn the sizes.
-func newCorpus(bin *binaries, work string, n int) (*corpus, error) {
-	c := &corpus{n: n, folder: filepath.Join(work, fmt.Sprint(n))}
-	if err := os.MkdirAll(c.folder, 0o755); err != nil {
+// newCorpus writes the workloads as files below in, as a stream and as a ResourceList, renders the
+// files, and lists them with the sizes of their renders.
+func (b *bench) newCorpus(n int) (*corpus, error) {
+	c := &corpus{n: n, folder: filepath.Join(b.work, fmt.Sprint(n))}
+	if err := c.write(); err != nil {
 		return nil, err
 	}
-	count := fmt.Sprint(n)
-	for _, args := range [][]string{
-		{bin.gen, "-n", count, "-out", c.path("in")},
-		{bin.gen, "-n", count, "-out", c.path("all.yaml"), "-stream"},
-		{bin.gen, "-n", count, "-out", c.path("list.yaml"), "-resourcelist"},
-		{bin.armature, "render", "-q", c.path("in"), "-o", c.path("rendered")},
-	} {
-		if err := command(args...); err != nil {
+	if err := command(b.armature, "render", "-q", c.path("in"), "-d", c.path("rendered")); err != nil {
+		return nil, err
+	}
+	var sizes bytes.Buffer
+	for i := range n {
+		info, err := os.Stat(c.path(filepath.Join("rendered", workload.File(i))))
+		if err != nil {
 			return nil, err
 		}
+		fmt.Fprintln(&sizes, workload.File(i), info.Size())
 	}
-	if err := redirect(c.path("all.yaml"), c.path("all.rendered.yaml"), bin.armature, "render", "-q", "-"); err != nil {
-		return nil, err
-	}
-	if err := redirect(c.path("list.yaml"), c.path("list.rendered.yaml"), bin.armatureFn); err != nil {
-		return nil, err
-	}
-	info, err := os.Stat(c.path("all.rendered.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	c.stream = info.Size()
-	return c, c.weigh()
+	return c, os.WriteFile(c.path("sizes"), sizes.Bytes(), 0o644)
 }
 
-// weigh writes the list of files with the sizes of their renders.
-func (c *corpus) weigh() error {
-	f, err := os.Create(c.path("sizes"))
+// write keeps one workload in memory at a time: a child is born with its parent's
+// peak, so the parent stays small.
+func (c *corpus) write() error {
+	for i := 0; i < c.n; i += 100 {
+		if err := os.MkdirAll(c.path(filepath.Join("in", filepath.Dir(workload.File(i)))), 0o755); err != nil {
+			return err
+		}
+	}
+	list, err := os.Create(c.path("list.yaml"))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	w := bufio.NewWriter(f)
-	err = filepath.WalkDir(c.path("in"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		relative, err := filepath.Rel(c.path("in"), path)
-		if err != nil {
-			return err
-		}
-		in, err := d.Info()
-		if err != nil {
-			return err
-		}
-		out, err := os.Stat(filepath.Join(c.path("rendered"), relative))
-		if err != nil {
-			return err
-		}
-		c.input, c.rendered = c.input+in.Size(), c.rendered+out.Size()
-		_, err = fmt.Fprintln(w, relative, out.Size())
-		return err
-	})
+	defer list.Close()
+	items := bufio.NewWriter(list)
+	fmt.Fprint(items, "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n")
+	all, err := os.Create(c.path("all.yaml"))
 	if err != nil {
 		return err
 	}
-	return w.Flush()
+	defer all.Close()
+	stream := bufio.NewWriter(all)
+	var text bytes.Buffer
+	for i := range c.n {
+		text.Reset()
+		if err := workload.Write(&text, i); err != nil {
+			return err
+		}
+		writeItem(items, text.Bytes(), i)
+		fmt.Fprintf(stream, "---\n%s", text.Bytes())
+		if err := os.WriteFile(c.path(filepath.Join("in", workload.File(i))), text.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return multi.Errors(items.Flush(), stream.Flush())
+}
+
+// writeItem writes a workload as a host passes it on.
+func writeItem(w *bufio.Writer, text []byte, i int) {
+	lead := "- "
+	_, text, _ = bytes.Cut(text, []byte("\n")) // hosts drop the comment above an object
+	for line := range bytes.Lines(text) {
+		if len(line) > 1 {
+			w.WriteString(lead)
+		}
+		w.Write(line)
+		if lead = "  "; bytes.HasPrefix(line, []byte("  annotations:")) {
+			fmt.Fprintf(w, "      config.kubernetes.io/path: '%s'\n      config.kubernetes.io/index: '0'\n", workload.File(i))
+		}
+	}
 }
 
 // sample is a rendered workload.
-func (c *corpus) sample() string { return c.path("rendered/team-000/agent-00000.yaml") }
+func (c *corpus) sample() string { return c.path("rendered/" + workload.File(0)) }
 
 // fresh gives a preparation that moves a folder out of the way. It is deleted
 // much later, with the corpus: a file system that has just deleted ten thousand
@@ -106,48 +113,42 @@ func (c *corpus) fresh(name string) func() error {
 	}
 }
 
-// kustomization writes a package that lists all workloads for kustomize.
-func (c *corpus) kustomization(name, rest string, files map[string]string) error {
+// kustomization writes a package that lists all workloads for kustomize, with a
+// program as an exec function.
+func (c *corpus) kustomization(name, program string) error {
 	folder := c.path(name)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
 	if err := os.CopyFS(filepath.Join(folder, "in"), os.DirFS(c.path("in"))); err != nil {
 		return err
 	}
 	var b strings.Builder
 	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n")
-	sizes, err := os.Open(c.path("sizes"))
-	if err != nil {
-		return err
+	for i := range c.n {
+		b.WriteString("- in/" + workload.File(i) + "\n")
 	}
-	defer sizes.Close()
-	lines := bufio.NewScanner(sizes)
-	for lines.Scan() {
-		file, _, _ := strings.Cut(lines.Text(), " ")
-		b.WriteString("- in/" + file + "\n")
-	}
-	b.WriteString(rest)
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-	for file, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o755); err != nil {
+	fmt.Fprintf(&b, `transformers:
+- |-
+  apiVersion: %s
+  kind: RenderConfig
+  metadata:
+    name: bench
+    annotations:
+      config.kubernetes.io/function: |
+        exec: {path: %q}
+`, keys.V1alpha1, program)
+	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(b.String()), 0o644)
+}
+
+// edit replaces text in the files below in of some workloads.
+func (c *corpus) edit(some int, old, new string) error {
+	for i := range some {
+		file := c.path(filepath.Join("in", workload.File(i)))
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, bytes.ReplaceAll(data, []byte(old), []byte(new)), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func command(args ...string) error {
-	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, firstLines(string(out)))
-	}
-	return nil
-}
-
-func redirect(stdin, stdout string, args ...string) error {
-	s := subject{name: args[0], args: args, stdin: stdin, stdout: stdout}
-	_, err := s.run()
-	return err
 }

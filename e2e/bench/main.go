@@ -5,7 +5,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -13,123 +12,120 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/kio"
 )
 
 func main() {
-	var opt options
-	var sizes string
-	flag.StringVar(&sizes, "sizes", "10,100,1000,10000", "numbers of workloads")
-	flag.StringVar(&opt.output, "o", "text", "write text or json")
-	flag.StringVar(&opt.kustomize, "kustomize", "", "kustomize to measure, or none (default: .cache/bin/kustomize or PATH)")
-	flag.StringVar(&opt.istioctl, "istioctl", "", "istioctl to measure (make bench-istioctl builds one)")
-	flag.BoolVar(&opt.slow, "slow", false, "include kustomize at 10,000 workloads: more than ten minutes for each run")
-	flag.BoolVar(&opt.targets, "targets", true, "measure the targets of ResourceLists and re-rendering too")
-	flag.StringVar(&opt.work, "work", "", "folder to work in (default: a temporary one)")
+	sizes := flag.String("sizes", "10,100,1000,10000", "numbers of workloads")
+	targets := flag.Bool("targets", true, "measure the targets of ResourceLists and re-rendering too")
 	flag.Parse()
-	if err := opt.run(sizes); err != nil {
+	if err := run(*sizes, *targets); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-type options struct {
-	sizes                             []int
-	output, kustomize, istioctl, work string
-	slow, targets                     bool
-}
-
-func (o *options) run(sizes string) error {
+func run(sizes string, targets bool) error {
+	var numbers []int
 	for size := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 1 {
 			return fmt.Errorf("-sizes takes numbers of workloads, not %q", size)
 		}
-		o.sizes = append(o.sizes, n)
+		numbers = append(numbers, n)
 	}
-	if o.output != "text" && o.output != "json" {
-		return fmt.Errorf("-o takes text or json, not %q", o.output)
-	}
-	if o.work == "" {
-		work, err := os.MkdirTemp("", "armature-bench-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(work)
-		o.work = work
-	}
-	bin, err := build(o)
+	work, err := os.MkdirTemp("", "armature-bench-")
 	if err != nil {
 		return err
 	}
-	r := &report{Machine: machine()}
-	for _, n := range o.sizes {
+	defer os.RemoveAll(work)
+	b, err := build(work)
+	if err != nil {
+		return err
+	}
+	r := &report{}
+	if err := b.startUp(r); err != nil {
+		return err
+	}
+	for _, n := range numbers {
 		progress("%d workloads", n)
-		if err := o.size(bin, r, n); err != nil {
+		if err := b.size(r, n); err != nil {
 			return err
 		}
 	}
-	if o.targets {
+	if targets {
 		progress("targets")
-		if err := o.measureTargets(bin, r); err != nil {
-			return err
+		for _, target := range []func(*report) error{b.function, b.slot, b.fallback, b.oneChanged, b.insight, b.falsePositives} {
+			if err := target(r); err != nil {
+				return err
+			}
 		}
 	}
 	r.judge()
-	if o.output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
-	}
 	return r.print(os.Stdout)
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
 
-// binaries are the programs, built into the work folder.
-type binaries struct {
-	armature, armatureFn, gen, copy, kyaml, identity string
-	kustomize, istioctl                              string // "" where there is none
+// bench is what one run of the command has.
+type bench struct {
+	work string // the folder of all that it writes
+	// The programs, built into the work folder; kustomize and istioctl are "" where
+	// they are missing.
+	armature, armatureFn, copy, kyaml, identity, kustomize, istioctl string
+
+	version cost // of `armature version`: what armature costs before it has done anything
 }
 
-func build(o *options) (*binaries, error) {
+func build(work string) (*bench, error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/armature-dev/armature").Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding the module: %w", err)
 	}
 	dir := strings.TrimSpace(string(root))
-	bin := filepath.Join(o.work, "bin")
+	bin := filepath.Join(work, "bin")
 	progress("building")
-	for module, packages := range map[string][]string{
-		dir:                                   {"./cmd/armature", "./cmd/armature-fn", "./e2e/bench/gen", "./e2e/bench/copy"},
-		filepath.Join(dir, "e2e/bench/peers"): {"./kyaml", "./identity"},
-	} {
-		cmd := exec.Command("go", append([]string{"build", "-o", bin + "/"}, packages...)...)
-		cmd.Dir = module
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("building %v: %w\n%s", packages, err, out)
-		}
+	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/armature", "./cmd/armature-fn", "./e2e/bench/copy", "./e2e/bench/peers/...")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the programs: %w\n%s", err, out)
 	}
-	b := &binaries{
-		armature: filepath.Join(bin, "armature"), armatureFn: filepath.Join(bin, "armature-fn"),
-		gen: filepath.Join(bin, "gen"), copy: filepath.Join(bin, "copy"),
-		kyaml: filepath.Join(bin, "kyaml"), identity: filepath.Join(bin, "identity"),
-		kustomize: o.kustomize, istioctl: o.istioctl,
+	b := &bench{
+		work: work, armature: filepath.Join(bin, "armature"), armatureFn: filepath.Join(bin, "armature-fn"), copy: filepath.Join(bin, "copy"),
+		kyaml: filepath.Join(bin, "kyaml"), identity: filepath.Join(bin, "identity"), kustomize: filepath.Join(dir, ".cache/bin/kustomize"),
 	}
-	if b.kustomize == "none" {
+	if _, err := os.Stat(b.kustomize); err != nil {
 		b.kustomize = ""
-	} else if b.kustomize == "" {
-		b.kustomize = filepath.Join(dir, ".cache/bin/kustomize")
-		if _, err := os.Stat(b.kustomize); err != nil {
-			b.kustomize, _ = exec.LookPath("kustomize") // without one, its columns stay empty
-		}
 	}
-	if b.istioctl == "" {
-		b.istioctl = filepath.Join(dir, ".cache/bin/istioctl")
-		if _, err := os.Stat(b.istioctl); err != nil {
-			b.istioctl = ""
-		}
+	if program := filepath.Join(dir, ".cache/bin/istioctl"); b.istioConfig(program) == nil {
+		b.istioctl = program
 	}
 	return b, nil
+}
+
+// istioConfig writes the webhook's configuration, without which kube-inject asks a
+// cluster, to files that are named after their ConfigMaps and keys.
+func (b *bench) istioConfig(istioctl string) error {
+	manifests, err := exec.Command(istioctl, "manifest", "generate").Output()
+	if err != nil {
+		return err
+	}
+	objects, err := kio.FromBytes(manifests)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if o.GetKind() != "ConfigMap" {
+			continue
+		}
+		for key, text := range o.GetDataMap() {
+			if err := os.WriteFile(filepath.Join(b.work, o.GetName()+"."+key), []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // rounds is how often a number of workloads is measured.
@@ -143,62 +139,61 @@ func rounds(n int) int {
 	return 4
 }
 
+// slower is how often programs are measured that need a second for every
+// hundred workloads, as many do.
+func slower(n int) int {
+	if n >= 1000 {
+		return 1
+	}
+	return rounds(n) / 3
+}
+
 // size measures all programs at a number of workloads. Those that take seconds
 // or more are measured less often.
-func (o *options) size(bin *binaries, r *report, n int) error {
-	c, err := newCorpus(bin, o.work, n)
+func (b *bench) size(r *report, n int) error {
+	c, err := b.newCorpus(n)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(c.folder)
-	count := rounds(n)
-	files := row{Workloads: n, Form: "files", Input: c.input, Output: c.rendered, Costs: make(map[string]cost)}
-	stream := row{Workloads: n, Form: "stream", Input: c.input, Output: c.stream, Costs: make(map[string]cost)}
-	all := c.path("all.yaml")
-	out := c.path("out.yaml")
-	for _, b := range []struct {
-		row      *row
+	type group struct { // measured side by side
 		rounds   int
 		subjects []*subject
-	}{
-		{&files, count, []*subject{
-			{name: copying, args: []string{bin.copy, c.path("sizes"), c.path("in"), c.path("copied")}, prepare: c.fresh("copied")},
-			{name: armature, args: []string{bin.armature, "render", "-q", c.path("in"), "-o", c.path("out")}, prepare: c.fresh("out")},
+	}
+	groups := []group{
+		{rounds(n), []*subject{
+			{name: copying, args: []string{b.copy, c.path("sizes"), c.path("in"), c.path("copied")}, prepare: c.fresh("copied")},
+			{name: armature, args: []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("out")}, prepare: c.fresh("out"), less: b.version},
 		}},
-		{&stream, count, []*subject{
-			{name: copying, args: []string{bin.copy, strconv.FormatInt(c.stream, 10)}, stdin: all, stdout: out},
-			{name: armature, args: []string{bin.armature, "render", "-q", "-"}, stdin: all, stdout: out},
-		}},
-		{&files, slower(count, n), []*subject{
-			{name: kyaml, args: []string{bin.kyaml, c.sample(), c.path("in"), c.path("injected")}, prepare: c.fresh("injected")},
-		}},
-		{&stream, slower(count, n), []*subject{
-			{name: kyaml, args: []string{bin.kyaml, c.sample()}, stdin: all, stdout: out},
-		}},
-	} {
-		costs, err := measure(b.rounds, b.subjects...)
+		{slower(n), []*subject{{name: kyaml, args: []string{b.kyaml, c.sample(), c.path("in"), c.path("injected")}, prepare: c.fresh("injected")}}},
+	}
+	if b.kustomize != "" && n <= 1000 {
+		if err := c.kustomization("exec", b.armatureFn); err != nil {
+			return err
+		}
+		groups = append(groups, group{slower(n), []*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")), stdout: c.path("out.yaml")}}})
+	}
+	if b.istioctl != "" {
+		groups = append(groups, group{slower(n), []*subject{{name: istioctl, stdout: c.path("out.yaml"), args: []string{b.istioctl, "kube-inject", "--revision", "default",
+			"--injectConfigFile", filepath.Join(b.work, "istio-sidecar-injector.config"),
+			"--meshConfigFile", filepath.Join(b.work, "istio.mesh"),
+			"--valuesFile", filepath.Join(b.work, "istio-sidecar-injector.values"),
+			"-f", c.path("all.yaml")}}}})
+	}
+	found := row{n: n, costs: map[string]cost{}}
+	for _, g := range groups {
+		costs, err := measure(g.rounds, g.subjects...)
 		if err != nil {
 			return err
 		}
-		for i, s := range b.subjects {
-			b.row.Costs[s.name] = costs[i]
+		for i, s := range g.subjects {
+			found.costs[s.name] = costs[i]
 		}
 	}
-	if err := o.hosts(bin, c, &files, n); err != nil {
-		return err
-	}
-	if err := o.istio(bin, c, &stream, n); err != nil {
-		return err
-	}
-	r.Rows = append(r.Rows, files, stream)
+	r.rows = append(r.rows, found)
 	return nil
 }
 
-// slower is how often programs are measured that need a second for every
-// hundred workloads, as many do.
-func slower(rounds, n int) int {
-	if n >= 1000 {
-		return 1
-	}
-	return rounds / 3
+func (b *bench) kustomizeBuild(folder string) []string {
+	return []string{b.kustomize, "build", "--enable-alpha-plugins", "--enable-exec", folder}
 }

@@ -5,17 +5,24 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// cost is what a run of a program took, its own children included.
+// cost is what a run of a program took: its CPU, user and system, with its own
+// children's, and the peak of its own anonymous memory in bytes, without pages of
+// its program file.
 type cost struct {
-	CPU  time.Duration `json:"cpu"` // user and system
-	Wall time.Duration `json:"wall"`
-	Peak int64         `json:"peak"` // resident bytes of its largest process
+	cpu, wall time.Duration
+	peak      int64
+}
+
+func (c cost) String() string {
+	return fmt.Sprintf("%s CPU, %s wall, %s", show(c.cpu), show(c.wall), mebibytes(c.peak))
 }
 
 // subject is a program with the work that it is measured at.
@@ -24,10 +31,10 @@ type subject struct {
 	args []string
 	// stdin and stdout are files; stdout may be "", for work that writes files.
 	stdin, stdout string
-	dir           string
-	env           []string
 	// prepare makes the work afresh before each run.
 	prepare func() error
+	// less is taken off: the start-up of a program.
+	less cost
 }
 
 // measure runs subjects in turn, so that what else the machine does falls on
@@ -44,8 +51,11 @@ func measure(rounds int, subjects ...*subject) ([]cost, error) {
 			if round == 0 {
 				best[i] = c
 			}
-			best[i] = cost{min(best[i].CPU, c.CPU), min(best[i].Wall, c.Wall), max(best[i].Peak, c.Peak)}
+			best[i] = cost{min(best[i].cpu, c.cpu), min(best[i].wall, c.wall), max(best[i].peak, c.peak)}
 		}
+	}
+	for i, s := range subjects {
+		best[i].cpu, best[i].wall, best[i].peak = max(best[i].cpu-s.less.cpu, 0), max(best[i].wall-s.less.wall, 0), max(best[i].peak-s.less.peak, 0)
 	}
 	return best, nil
 }
@@ -57,7 +67,6 @@ func (s *subject) run() (c cost, err error) {
 		}
 	}
 	cmd := exec.Command(s.args[0], s.args[1:]...)
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if s.stdin != "" {
@@ -76,23 +85,53 @@ func (s *subject) run() (c cost, err error) {
 		defer f.Close()
 		cmd.Stdout = f
 	}
-	// A child is born with its parent's peak, so the parent stays small; and
-	// what earlier runs wrote must not be written back during this one.
+	// What earlier runs wrote must not be written back during this one.
 	debug.FreeOSMemory()
 	syscall.Sync()
 	start := time.Now()
-	err = cmd.Run()
-	c.Wall = time.Since(start)
+	if err := cmd.Start(); err != nil {
+		return c, err
+	}
+	ended := make(chan struct{})
+	peak := make(chan int64)
+	go func() { peak <- watchMemory(cmd.Process.Pid, ended) }()
+	err = cmd.Wait()
+	c.wall = time.Since(start)
+	close(ended)
+	c.peak = <-peak
 	if err != nil {
 		return c, fmt.Errorf("%w\n%s", err, firstLines(stderr.String()))
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return c, fmt.Errorf("this system does not report what a process used")
-	}
-	c.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	c.Peak = usage.Maxrss << 10
+	c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return c, nil
+}
+
+var anonymous = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
+
+// watchMemory looks at a process each millisecond, and gives the most bytes of
+// anonymous memory that it had: the kernel keeps a peak of all its memory only.
+func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
+	for tick := time.NewTicker(time.Millisecond); ; {
+		select {
+		case <-ended:
+			tick.Stop()
+			return peak
+		case <-tick.C:
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // one that has ended has none
+			if found := anonymous.FindSubmatch(status); found != nil {
+				kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64) // digits, by the expression
+				peak = max(peak, kilobytes<<10)
+			}
+		}
+	}
+}
+
+// command runs a program that is not measured.
+func command(args ...string) error {
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, firstLines(string(out)))
+	}
+	return nil
 }
 
 func firstLines(text string) string {

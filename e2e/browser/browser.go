@@ -54,7 +54,7 @@ type Browser struct {
 	problems []string // that the browser reported of the page
 }
 
-// Open starts a browser. Where there is none the test is skipped, or fails where
+// Open starts a browser. Without one the test is skipped, or fails where
 // peers are required. It ends with the test.
 func Open(t testing.TB) *Browser {
 	t.Helper()

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
+	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
@@ -183,7 +183,7 @@ func fleet(b *testing.B, c client.Client) {
 	serve(b, "127.0.0.1:8082", tools)
 	parallel(b, agents, func(i int) error { return agent(b, c, i) })
 	parallel(b, toolHosts, func(i int) error {
-		s := &kagent2.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team%d", i%10), Name: fmt.Sprintf("tools%d", i)}}
+		s := &kagent.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team%d", i%10), Name: fmt.Sprintf("tools%d", i)}}
 		s.Spec.URL = fmt.Sprintf("http://127.0.0.1:8082/%d", i)
 		return c.Create(b.Context(), s)
 	})
@@ -245,7 +245,7 @@ func versions(t testing.TB, c client.Client) map[string]string {
 	for _, o := range cards.Items {
 		out["card/"+o.Namespace+"/"+o.Name] = o.ResourceVersion
 	}
-	var servers kagent2.RemoteMCPServerList
+	var servers kagent.RemoteMCPServerList
 	must(t, c.List(t.Context(), &servers))
 	for _, o := range servers.Items {
 		out["server/"+o.Namespace+"/"+o.Name] = o.ResourceVersion

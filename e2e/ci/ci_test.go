@@ -98,7 +98,7 @@ func pullRequest(t *testing.T, change func(dir string)) (checkout, base string) 
 	if err := os.CopyFS(filepath.Join(origin, "apps"), os.DirFS(filepath.Join(root, "examples", "weather-agent"))); err != nil {
 		t.Fatal(err)
 	}
-	armature(t, origin, "render", "apps", "-o", "rendered")
+	armature(t, origin, "render", "apps", "-d", "rendered")
 	git(t, origin, "init", "--quiet", "--initial-branch=main")
 	git(t, origin, "add", ".")
 	git(t, origin, "commit", "--quiet", "--message=First")
@@ -238,7 +238,7 @@ func action(t *testing.T, checkout, server string, inputs map[string]string) (ou
 func TestAction(t *testing.T) {
 	checkout, base := pullRequest(t, func(dir string) {
 		replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		armature(t, dir, "render", "apps", "-o", "rendered")
+		armature(t, dir, "render", "apps", "-d", "rendered")
 	})
 	out, summary, err := action(t, checkout, releases(t, ""), map[string]string{"path": "apps", "rendered": "rendered", "against": base})
 	if err != nil || strings.Contains(out, "::error") {
@@ -358,7 +358,7 @@ func quality(t *testing.T, file string) (rules []string) {
 func TestGitLab(t *testing.T) {
 	checkout, _ := pullRequest(t, func(dir string) {
 		replace(t, filepath.Join(dir, "apps", "deployment.yaml"), "weather-agent:v1", "weather-agent:v2")
-		armature(t, dir, "render", "apps", "-o", "rendered")
+		armature(t, dir, "render", "apps", "-d", "rendered")
 	})
 	git(t, checkout, "fetch", "--quiet", "--unshallow", "origin", "main") // GIT_DEPTH: "0"
 	variables := map[string]string{"ARMATURE_PATH": "apps", "ARMATURE_RENDERED": "rendered", "CI_MERGE_REQUEST_DIFF_BASE_SHA": git(t, checkout, "rev-parse", "FETCH_HEAD")}

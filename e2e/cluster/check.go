@@ -4,12 +4,13 @@ package cluster
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Check fails, with everything it found, if a cluster that was taken down left
@@ -62,7 +63,7 @@ func (c Cluster) Check() error {
 			left("%s", path)
 		}
 	}
-	return errors.Join(found...)
+	return multi.Errors(found...)
 }
 
 // ofAnother says whether a process descends from a cluster's process 1. That of

@@ -31,6 +31,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Cluster is the one that belongs to a repository.
@@ -38,9 +40,8 @@ type Cluster struct {
 	Cache string // the repository's .cache, an absolute path
 }
 
-func (c Cluster) state() string   { return filepath.Join(c.Cache, "cluster") }
-func (c Cluster) logs() string    { return filepath.Join(c.Cache, "cluster-logs") }
-func (c Cluster) pidFile() string { return filepath.Join(c.state(), "pid") }
+func (c Cluster) state() string { return filepath.Join(c.Cache, "cluster") }
+func (c Cluster) logs() string  { return filepath.Join(c.Cache, "cluster-logs") }
 
 // cgroup is the name of the control group that holds the pods, below each
 // hierarchy's root.
@@ -62,7 +63,7 @@ func (c Cluster) Up(progress io.Writer) error {
 		return err
 	}
 	if err := c.start(progress); err != nil {
-		return errors.Join(fmt.Errorf("starting the cluster (logs in %s): %w", c.logs(), err), c.Down())
+		return multi.Errors(fmt.Errorf("starting the cluster (logs in %s): %w", c.logs(), err), c.Down())
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func (c Cluster) refresh() error {
 	// The server takes callers of its own namespaces alone.
 	info.SPIREServer = []string{"nsenter", "--target", strconv.Itoa(c.pid()), "--mount", "--pid", "--net", spireProgram}
 	info.SPIREAgent = "spiffe://example.com/spire/agent/x509pop/" + node
-	return errors.Join(built.writeTo(info), built.push(info.HostRegistry), c.makeGrypeDatabase(), info.write(c.state()))
+	return multi.Errors(built.writeTo(info), built.push(info.HostRegistry), makeGrypeDatabase(c.Cache), writeInfo(info, c.state()))
 }
 
 // grypeDatabase is where the database for vulnerability scans is, below state.
@@ -91,12 +92,12 @@ const grypeDatabase = "/grype-database"
 
 // makeGrypeDatabase builds it again each time: grype refuses one that is older
 // than five days.
-func (c Cluster) makeGrypeDatabase() error {
-	dir := c.state() + grypeDatabase
+func makeGrypeDatabase(cache string) error {
+	dir := filepath.Join(cache, "cluster") + grypeDatabase
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	out, err := exec.Command(filepath.Join(c.Cache, "bin", "grype-database"), dir).CombinedOutput()
+	out, err := exec.Command(filepath.Join(cache, "bin", "grype-database"), dir).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making the vulnerability database: %w: %s", err, out)
 	}
@@ -163,10 +164,6 @@ func (c Cluster) start(progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.pidFile(), []byte(strconv.Itoa(init.Process.Pid)), 0o644); err != nil {
-		return errors.Join(err, init.Process.Kill())
-	}
-
 	last := "it ended without a word"
 	for lines := bufio.NewScanner(read); lines.Scan(); {
 		if last = lines.Text(); last == ready {
@@ -184,37 +181,62 @@ const ready = "ready"
 // Down ends the cluster and deletes all but its logs. Without a cluster it does
 // nothing.
 func (c Cluster) Down() error {
-	if pid := c.pid(); pid != 0 {
+	// The kernel lets process 1 go when the last of the others has gone.
+	for pid := c.pid(); pid != 0; pid = c.pid() {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("killing the cluster's first process, %d: %w", pid, err)
 		}
-		// The kernel lets process 1 go when the last of the others has gone.
-		for c.pid() != 0 {
-			time.Sleep(50 * time.Millisecond)
-		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	if err := errors.Join(c.removeCgroups(), os.RemoveAll(c.state())); err != nil {
+	if err := multi.Errors(c.removeCgroups(), os.RemoveAll(c.state())); err != nil {
 		return fmt.Errorf("cleaning up after the cluster: %w", err)
 	}
 	return nil
 }
 
-// pid is the cluster's process 1, as seen from outside; 0 means that none runs.
+// pid is the cluster's process 1, as seen from outside; 0 means that none runs. It
+// is known by what it was started with and by being process 1 of a namespace, since
+// a file with its number may be gone, or that of a process that ended.
 func (c Cluster) pid() int {
-	text, err := os.ReadFile(c.pidFile())
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0
 	}
-	pid, err := strconv.Atoi(string(text))
+	own := resolved(c.Cache)
+	for _, file := range processes {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has just ended
+		}
+		args := strings.Split(string(text), "\x00")
+		if len(args) != 4 || args[1] != "init" || args[2] != c.Cache && resolved(args[2]) != own {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && isFirst(pid) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// resolved is a path without links. A path that does not exist stays.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// isFirst reports whether a process is the first of a namespace of its own.
+func isFirst(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0
+		return false
 	}
-	// After a reboot the number can be somebody else's.
-	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !strings.Contains(string(args), "init\x00"+c.Cache+"\x00") {
-		return 0
-	}
-	return pid
+	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	inside := strings.Fields(line)
+	return len(inside) > 1 && inside[len(inside)-1] == "1"
 }
 
 // cgroups are the folders of the cluster's control groups: one of each hierarchy

@@ -3,10 +3,9 @@
 package cluster
 
 import (
-	"archive/tar"
+	"bytes"
 	"fmt"
-	"io"
-	"os"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -32,8 +31,8 @@ func staticImage(name, source string) image {
 const certificatesFile = "/etc/ssl/certs/ca-certificates.crt"
 
 // addBase adds what a static base image has.
-func (c Cluster) addBase(files *archive) error {
-	certificates, err := c.certificates()
+func addBase(cache string, files *archive) error {
+	certificates, err := certificates(cache)
 	if err != nil {
 		return err
 	}
@@ -46,42 +45,20 @@ func (c Cluster) addBase(files *archive) error {
 
 // certificates are those of the public authorities, as Debian's package has them: one
 // after the other, in the order of their names.
-func (c Cluster) certificates() ([]byte, error) {
-	root, err := c.debian("git", "ca-certificates", "openssh-client") // as for the image of git
+func certificates(cache string) ([]byte, error) {
+	root, err := debianFiles(cache, "git", "ca-certificates", "openssh-client") // as for the image of git
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(root)
+	found, err := fromTar(root, func(name string) bool {
+		return strings.HasPrefix(name, "usr/share/ca-certificates/mozilla/") && path.Ext(name) == ".crt"
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	found := map[string]string{}
-	var names []string
-	for entries := tar.NewReader(f); ; {
-		entry, err := entries.Next()
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("looking for certificates in %s: %w", root, err)
-		}
-		name := path.Clean(entry.Name)
-		if !strings.HasPrefix(name, "usr/share/ca-certificates/mozilla/") || path.Ext(name) != ".crt" {
-			continue
-		}
-		text, err := io.ReadAll(entries)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s of %s: %w", name, root, err)
-		}
-		found[name], names = string(text), append(names, name)
+	var all bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		fmt.Fprintf(&all, "%s\n", bytes.TrimSpace(found[name]))
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no certificates", root)
-	}
-	slices.Sort(names)
-	var all strings.Builder
-	for _, name := range names {
-		all.WriteString(strings.TrimSpace(found[name]) + "\n")
-	}
-	return []byte(all.String()), nil
+	return all.Bytes(), nil
 }

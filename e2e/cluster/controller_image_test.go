@@ -39,7 +39,7 @@ func built(t *testing.T, program string) v1.Image {
 	if err := os.WriteFile(filepath.Join(cache, "debian", "git+ca-certificates+openssh-client.tar"), packages.buf.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	img, err := Cluster{Cache: cache}.makeImage(controllerImage(), nil)
+	img, err := makeImage(cache, controllerImage(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,25 +15,16 @@ import (
 // goPrograms are what go build calls where there is no C.
 var goPrograms = []string{"bin/go", "pkg/tool/linux_amd64/asm", "pkg/tool/linux_amd64/compile", "pkg/tool/linux_amd64/link"}
 
-// goEnv is one variable of this machine's go command: GOROOT is the folder that it is in,
-// GOVERSION its version.
-func goEnv(name string) (string, error) {
-	command := exec.Command("go", "env", name)
-	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")
-	out, err := command.Output()
-	if err != nil {
-		return "", fmt.Errorf("asking the go command for %s: %w", name, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 // golang adds this machine's Go as /usr/local/go: what builds programs without C, of the
 // standard library and source alone, for every platform.
 func (a *archive) golang() error {
-	root, err := goEnv("GOROOT")
+	command := exec.Command("go", "env", "GOROOT")
+	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	out, err := command.Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("asking the go command for its folder: %w", err)
 	}
+	root := strings.TrimSpace(string(out))
 	add := func(name string, mode int64) error {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {

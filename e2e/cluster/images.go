@@ -8,7 +8,6 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +27,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // image is one that the cluster's registry offers, as armature/NAME.
@@ -153,7 +154,7 @@ const (
 // Build makes the images that are missing from .cache/images or whose parts have
 // changed, out of .cache/bin and Debian packages, and copies Tekton's manifests.
 func (c Cluster) Build(progress io.Writer) error {
-	if err := c.copyTekton(); err != nil {
+	if err := copyTekton(c.Cache); err != nil {
 		return err
 	}
 	dir := filepath.Join(c.Cache, imageDir)
@@ -164,13 +165,22 @@ func (c Cluster) Build(progress io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("opening the images in %s: %w", dir, err)
 	}
-	shell, err := c.shellLayer()
+	shell, err := shellLayer(c.Cache)
 	if err != nil {
 		return fmt.Errorf("building the layer with a shell: %w", err)
 	}
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	self := sha256.Sum256(program)
 	for _, image := range images {
 		began := time.Now()
-		built, err := c.buildImage(store, image, shell)
+		madeOf, err := partsOf(c.Cache, self, image)
+		if err != nil {
+			return err
+		}
+		built, err := buildImage(c.Cache, store, image, madeOf, shell)
 		if err != nil {
 			return fmt.Errorf("building image %s: %w", image.name, err)
 		}
@@ -181,11 +191,7 @@ func (c Cluster) Build(progress io.Writer) error {
 	return nil
 }
 
-func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (built bool, err error) {
-	madeOf, err := c.madeOf(image, shell)
-	if err != nil {
-		return false, err
-	}
+func buildImage(cache string, store layout.Path, image image, madeOf string, shell v1.Layer) (built bool, err error) {
 	index, err := store.ImageIndex()
 	if err != nil {
 		return false, err
@@ -196,7 +202,7 @@ func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (bui
 	}); err != nil || len(found) > 0 {
 		return false, err
 	}
-	img, err := c.makeImage(image, shell)
+	img, err := makeImage(cache, image, shell)
 	if err != nil {
 		return false, err
 	}
@@ -206,8 +212,8 @@ func (c Cluster) buildImage(store layout.Path, image image, shell v1.Layer) (bui
 }
 
 // makeImage makes an image, which has no time: the same parts have the same digest.
-func (c Cluster) makeImage(image image, shell v1.Layer) (v1.Image, error) {
-	layers, err := c.layers(image, shell)
+func makeImage(cache string, image image, shell v1.Layer) (v1.Image, error) {
+	layers, err := layersOf(cache, image, shell)
 	if err != nil {
 		return nil, err
 	}
@@ -224,66 +230,29 @@ func (c Cluster) makeImage(image image, shell v1.Layer) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
-// madeOf changes with the image's parts: its description above, the layer with
-// the shell, and time and size of each program.
-func (c Cluster) madeOf(image image, shell v1.Layer) (string, error) {
-	var files archive
-	if err := files.folder(image.folder); err != nil {
-		return "", err
-	}
-	parts := []any{image.debian, image.programs, image.config, image.rootless, sha256.Sum256(files.buf.Bytes())}
-	if image.static {
-		certificates, err := c.certificates()
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, sha256.Sum256(certificates))
-	}
-	if image.golang {
-		version, err := goEnv("GOVERSION")
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, version, goPrograms)
-	}
-	if image.shell {
-		digest, err := shell.Digest()
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, digest)
-	}
+// madeOf changes with the image's parts: this program, the image's description, and time
+// and size of each program in it.
+func partsOf(cache string, self [sha256.Size]byte, image image) (string, error) {
+	parts := []string{fmt.Sprintf("%x %v", self, image)}
 	for _, at := range slices.Sorted(maps.Keys(image.programs)) {
-		info, err := os.Stat(filepath.Join(c.Cache, "bin", image.programs[at]))
+		info, err := os.Stat(filepath.Join(cache, "bin", image.programs[at]))
 		if err != nil {
 			return "", err
 		}
-		parts = append(parts, info.Size(), info.ModTime())
+		parts = append(parts, fmt.Sprint(info.Size(), info.ModTime()))
 	}
-	text, err := json.Marshal(parts)
-	return string(text), err
+	return strings.Join(parts, " "), nil
 }
 
-func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
+func layersOf(cache string, image image, shell v1.Layer) ([]v1.Layer, error) {
 	var layers []v1.Layer
 	if image.shell {
 		layers = append(layers, shell)
 	}
-	if image.static {
-		var files archive
-		if err := c.addBase(&files); err != nil {
-			return nil, err
-		}
-		layer, err := files.layer()
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, layer)
-	}
 	var root string // the packages' files
 	if len(image.debian) > 0 {
 		var err error
-		if root, err = c.debian(image.debian...); err != nil {
+		if root, err = debianFiles(cache, image.debian...); err != nil {
 			return nil, err
 		}
 		layer, err := tarball.LayerFromFile(root, tarball.WithCompressionLevel(gzip.BestSpeed))
@@ -292,40 +261,42 @@ func (c Cluster) layers(image image, shell v1.Layer) ([]v1.Layer, error) {
 		}
 		layers = append(layers, layer)
 	}
-	if image.folder != "" || len(image.programs) > 0 || image.golang {
-		var files archive
-		if err := files.folder(image.folder); err != nil {
+	var files archive
+	if image.static {
+		if err := addBase(cache, &files); err != nil {
 			return nil, err
 		}
-		if image.golang {
-			if err := files.golang(); err != nil {
-				return nil, err
-			}
+	}
+	if err := files.folder(image.folder); err != nil {
+		return nil, err
+	}
+	if image.golang {
+		if err := files.golang(); err != nil {
+			return nil, err
 		}
-		for _, at := range slices.Sorted(maps.Keys(image.programs)) {
-			content, err := os.ReadFile(filepath.Join(c.Cache, "bin", image.programs[at]))
-			if err != nil {
-				return nil, err
-			}
-			files.file(at, 0o755, content)
-		}
-		if image.rootless {
-			if err := files.rootless(root); err != nil {
-				return nil, err
-			}
-		}
-		layer, err := files.layer()
+	}
+	for _, at := range slices.Sorted(maps.Keys(image.programs)) {
+		content, err := os.ReadFile(filepath.Join(cache, "bin", image.programs[at]))
 		if err != nil {
 			return nil, err
 		}
-		layers = append(layers, layer)
+		files.file(at, 0o755, content)
 	}
-	return layers, nil
+	if image.rootless {
+		if err := files.rootless(root); err != nil {
+			return nil, err
+		}
+	}
+	if files.tar == nil {
+		return layers, nil
+	}
+	layer, err := files.layer()
+	return append(layers, layer), err
 }
 
 // debian is a tar file of the packages' files, below .cache/debian.
-func (c Cluster) debian(packages ...string) (string, error) {
-	dir := filepath.Join(c.Cache, "debian")
+func debianFiles(cache string, packages ...string) (string, error) {
+	dir := filepath.Join(cache, "debian")
 	file := filepath.Join(dir, strings.Join(packages, "+")+".tar")
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
@@ -344,15 +315,17 @@ func (c Cluster) debian(packages ...string) (string, error) {
 
 // shellLayer is busybox with a name for each of its commands, and the few files
 // and folders that programs expect.
-func (c Cluster) shellLayer() (v1.Layer, error) {
-	root, err := c.debian("busybox-static")
+func shellLayer(cache string) (v1.Layer, error) {
+	root, err := debianFiles(cache, "busybox-static")
 	if err != nil {
 		return nil, err
 	}
-	busybox, err := fromTar(root, "bin/busybox")
+	const program = "bin/busybox"
+	found, err := fromTar(root, func(name string) bool { return name == program })
 	if err != nil {
 		return nil, err
 	}
+	busybox := found[program]
 	names, err := commandsOf(busybox)
 	if err != nil {
 		return nil, err
@@ -367,12 +340,10 @@ func (c Cluster) shellLayer() (v1.Layer, error) {
 	files.file("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
 	files.file("/etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
 	files.file("/bin/busybox", 0o755, busybox)
-	for _, name := range names {
-		files.link("/bin/"+name, "busybox")
-	}
-	// kaniko's image has its shell here, out of the way of what it builds.
+	// kaniko's image has its shell there, out of the way of what it builds.
 	files.file("/busybox/busybox", 0o755, busybox)
 	for _, name := range names {
+		files.link("/bin/"+name, "busybox")
 		files.link("/busybox/"+name, "busybox")
 	}
 	return files.layer()
@@ -396,19 +367,26 @@ func commandsOf(busybox []byte) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "busybox" }), nil
 }
 
-func fromTar(file, name string) ([]byte, error) {
+// fromTar gives the content of the files that are asked for, by their names. A tar file
+// that has none of them is an error.
+func fromTar(file string, wanted func(name string) bool) (map[string][]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	found := map[string][]byte{}
 	for entries := tar.NewReader(f); ; {
 		entry, err := entries.Next()
-		if err != nil {
-			return nil, fmt.Errorf("looking for %s in %s: %w", name, file, err)
+		if err == io.EOF && len(found) > 0 {
+			return found, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("looking for files in %s: %w", file, err)
 		}
-		if path.Clean(entry.Name) == name {
-			return io.ReadAll(entries)
+		if name := path.Clean(entry.Name); wanted(name) {
+			if found[name], err = io.ReadAll(entries); err != nil {
+				return nil, fmt.Errorf("reading %s of %s: %w", name, file, err)
+			}
 		}
 	}
 }
@@ -467,7 +445,7 @@ func (a *archive) link(at, to string) {
 }
 
 func (a *archive) layer() (v1.Layer, error) {
-	if err := errors.Join(a.err, a.tar.Close()); err != nil {
+	if err := multi.Errors(a.err, a.tar.Close()); err != nil {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.buf.Bytes())), nil }

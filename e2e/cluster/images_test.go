@@ -63,7 +63,7 @@ func TestTektonManifestsNameOurImages(t *testing.T) {
 	if err := os.Mkdir(c.Cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.copyTekton(); err != nil {
+	if err := copyTekton(c.Cache); err != nil {
 		t.Fatal(err)
 	}
 	ours := map[string]string{}

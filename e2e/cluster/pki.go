@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/e2e/kubeconfig"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 const pki = state + "/pki"
@@ -150,7 +150,7 @@ func (issuer *certificate) issue(name string, template *x509.Certificate) (*cert
 		pem:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		keyPEM: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}
-	return cert, errors.Join(
+	return cert, multi.Errors(
 		os.WriteFile(filepath.Join(pki, name+".crt"), cert.pem, 0o600),
 		os.WriteFile(filepath.Join(pki, name+".key"), cert.keyPEM, 0o600))
 }

@@ -5,7 +5,9 @@ package cluster
 import (
 	"archive/tar"
 	"encoding/binary"
+	"maps"
 	"path"
+	"slices"
 )
 
 // rootlessUser is who BuildKit's rootless image runs as.
@@ -29,16 +31,14 @@ func (a *archive) rootless(root string) error {
 		a.dirs[dir] = true
 	}
 	const setgid, setuid = 6, 7 // linux/capability.h
-	for _, program := range []struct {
-		name       string
-		capability uint32
-	}{{"newgidmap", setgid}, {"newuidmap", setuid}} {
-		content, err := fromTar(root, "usr/bin/"+program.name)
-		if err != nil {
-			return err
-		}
-		a.add(tar.Header{Typeflag: tar.TypeReg, Name: "/usr/bin/" + program.name, Mode: 0o755,
-			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": fileCapability(program.capability)}}, content)
+	capabilities := map[string]uint32{"usr/bin/newgidmap": setgid, "usr/bin/newuidmap": setuid}
+	programs, err := fromTar(root, func(name string) bool { return capabilities[name] != 0 })
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
+		a.add(tar.Header{Typeflag: tar.TypeReg, Name: "/" + name, Mode: 0o755,
+			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": fileCapability(capabilities[name])}}, programs[name])
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type Info struct {
 	SSHKey, SSHKnownHosts string
 
 	// Metadata is the URL at which pods find what a cloud's nodes have, a metadata
-	// service, and MetadataToken what it gives to all. Empty means that there is none.
+	// service, and MetadataToken what it gives to all. Empty if the cluster has none.
 	Metadata, MetadataToken string
 
 	// Images are references by digest of what Build made, by name. Mirror holds
@@ -49,7 +49,7 @@ type Info struct {
 	VulnerabilityDatabase string
 
 	// AuditLog is a file with the requests of ServiceAccounts to the API server, one
-	// JSON object a line. Empty means that there is none.
+	// JSON object a line. Empty if the cluster has none.
 	AuditLog string
 
 	// Process has all processes of the cluster for descendants.
@@ -58,7 +58,7 @@ type Info struct {
 	// SPIREServer is the command, with its first arguments, that manages the SPIRE
 	// server: `entry create …`, `bundle show`. The trust domain is example.com, and
 	// SPIREAgent the SPIFFE ID of the agent that issues to pods, at the socket
-	// /spire-agent.sock of csi.spiffe.io. Empty means that there is none.
+	// /spire-agent.sock of csi.spiffe.io. Empty if the cluster has none.
 	SPIREServer []string
 	SPIREAgent  string
 }
@@ -76,8 +76,8 @@ func (c Cluster) Info() (*Info, error) {
 	return info, json.Unmarshal(text, info)
 }
 
-func (i *Info) write(dir string) error {
-	text, err := json.MarshalIndent(i, "", "  ")
+func writeInfo(info *Info, dir string) error {
+	text, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 			if err := os.MkdirAll(workloadAPI, 0o755); err != nil {
 				return err
 			}
-			if err := errors.Join(start(controllerManager, scheduler, csi, kubelet, kubeProxy, spireServer, spireAgent), serveVolumes()); err != nil {
+			if err := start(controllerManager, scheduler, csi, kubelet, kubeProxy, spireServer, spireAgent); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
@@ -135,7 +135,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		fmt.Fprintf(progress, "%6.1f s  %s (%.1f s)\n",
 			time.Since(began).Seconds(), phase.name, time.Since(phaseBegan).Seconds())
 	}
-	return info.write(state)
+	return writeInfo(info, state)
 }
 
 // prepare makes all that the servers read, and the servers that are part of
@@ -162,6 +162,12 @@ func (c Cluster) prepare(info *Info) error {
 	if err := stored.writeTo(info); err != nil {
 		return err
 	}
+	values := c.values(info.Images)
+	for volume := range volumes {
+		if err := os.MkdirAll(filepath.Join(state, "volumes", fmt.Sprint(volume)), 0o755); err != nil {
+			return err
+		}
+	}
 	for from, to := range map[string]string{
 		"containerd.toml":   "containerd.toml",
 		"cni.conflist":      "cni/pods.conflist",
@@ -174,7 +180,7 @@ func (c Cluster) prepare(info *Info) error {
 		"spire-server.conf": "spire/server.conf",
 		"spire-agent.conf":  "spire/agent.conf",
 	} {
-		if err := c.render(from, filepath.Join(state, to), info); err != nil {
+		if err := render(from, filepath.Join(state, to), values); err != nil {
 			return err
 		}
 	}
@@ -194,7 +200,19 @@ func (c Cluster) prepare(info *Info) error {
 //go:embed config
 var config embed.FS
 
-func (c Cluster) render(from, to string, info *Info) error {
+// volumes is how many there are for claims. Each is for one, until the cluster ends; a
+// run of all stories takes about fifty.
+const volumes = 300
+
+// values are those of the templates in config.
+func (c Cluster) values(images map[string]string) map[string]any {
+	return map[string]any{
+		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": images, "Volumes": volumes,
+		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "DNSIP": dnsIP,
+	}
+}
+
+func render(from, to string, values map[string]any) error {
 	text, err := template.ParseFS(config, "config/"+from)
 	if err != nil {
 		return err
@@ -207,10 +225,7 @@ func (c Cluster) render(from, to string, info *Info) error {
 		return err
 	}
 	defer file.Close()
-	return text.Execute(file, map[string]any{
-		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": info.Images,
-		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "DNSIP": dnsIP,
-	})
+	return text.Execute(file, values)
 }
 
 // makeCgroups makes the groups that hold the pods, in the hierarchies of v1; in

@@ -3,18 +3,19 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // tektonParts are the manifests of Tekton Pipelines in the order to apply them.
 // The webhooks come last: what is applied after them waits for them to answer.
-// Tekton's resolvers are left out; they need a module that is not to be had.
+// Tekton's resolvers are left out; they need a module that cannot be downloaded.
 var tektonParts = []string{
 	"100-namespace/*.yaml", "200-*.yaml", "201-*.yaml", "300-crds/*.yaml", "config-*.yaml", "clusterrole-*.yaml",
 	"controller.yaml", "webhook.yaml", "500-webhooks.yaml",
@@ -22,15 +23,15 @@ var tektonParts = []string{
 
 // copyTekton copies the manifests from the module in e2e/tekton to
 // .cache/tekton-config, numbered in order.
-func (c Cluster) copyTekton() error {
+func copyTekton(cache string) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tektoncd/pipeline")
-	list.Dir = filepath.Join(c.Cache, "..", "e2e", "tekton")
+	list.Dir = filepath.Join(cache, "..", "e2e", "tekton")
 	module, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("looking for Tekton's module: %w", err)
 	}
-	to := filepath.Join(c.Cache, "tekton-config")
-	if err := errors.Join(os.RemoveAll(to), os.Mkdir(to, 0o755)); err != nil {
+	to := filepath.Join(cache, "tekton-config")
+	if err := multi.Errors(os.RemoveAll(to), os.Mkdir(to, 0o755)); err != nil {
 		return err
 	}
 	count := 0

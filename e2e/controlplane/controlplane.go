@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/armature-dev/armature/e2e/ports"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // ControlPlane is a running etcd and kube-apiserver. A test may run several,
@@ -89,7 +90,7 @@ func (c *ControlPlane) begin() error {
 	}
 	if err := c.run(bin); err != nil {
 		err = fmt.Errorf("starting a control plane: %w%s", err, c.lastWords())
-		return errors.Join(err, c.Stop())
+		return multi.Errors(err, c.Stop())
 	}
 	return nil
 }
@@ -171,11 +172,11 @@ func (c *ControlPlane) ready() error {
 func (c *ControlPlane) Stop() error {
 	err := c.KillAPIServer() // a graceful end would wait for every watch
 	if stop := c.plane.Stop(); !errors.Is(stop, syscall.ESRCH) {
-		err = errors.Join(err, stop) // ESRCH: it is gone already
+		err = multi.Errors(err, stop) // ESRCH: it is gone already
 	}
-	err = errors.Join(err, os.RemoveAll(c.dir))
+	err = multi.Errors(err, os.RemoveAll(c.dir))
 	for _, log := range c.logs {
-		err = errors.Join(err, log.Close())
+		err = multi.Errors(err, log.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("stopping a control plane: %w", err)

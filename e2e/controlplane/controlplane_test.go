@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 func TestRBACDecidesWhatAServiceAccountMayDo(t *testing.T) {
@@ -204,7 +205,7 @@ func TestServersEndWithAKilledTest(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	dir := strings.TrimSpace(line)
-	if err := errors.Join(err, victim.Process.Kill()); err != nil {
+	if err := multi.Errors(err, victim.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	_ = victim.Wait() // the error says that it was killed

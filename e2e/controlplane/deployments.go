@@ -2,12 +2,13 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // RunDeployments reports Deployments as available where their spec changed: there is no
@@ -35,5 +36,5 @@ func RunDeployments(ctx context.Context, c client.Client, in ...client.ListOptio
 			failed = append(failed, err)
 		}
 	}
-	return errors.Join(failed...)
+	return multi.Errors(failed...)
 }

@@ -10,7 +10,7 @@ import (
 // Shared is the one control plane of a package's tests.
 type Shared struct {
 	plane   *ControlPlane
-	missing error // why there is none
+	missing error // why it does not run
 }
 
 // Main runs a package's tests with a control plane that furnish prepares before
@@ -37,7 +37,7 @@ func (s *Shared) Main(m *testing.M, furnish func(*ControlPlane) error) int {
 	return m.Run()
 }
 
-// Get gives the control plane, or skips a test for which there is none.
+// Get gives the control plane, or skips the test if it does not run.
 func (s *Shared) Get(t testing.TB) *ControlPlane {
 	t.Helper()
 	if s.missing != nil {
@@ -46,7 +46,7 @@ func (s *Shared) Get(t testing.TB) *ControlPlane {
 	return s.plane
 }
 
-// skip says so even where tests are not verbose.
+// skip a test, and print that even if tests are not verbose.
 func skip(t testing.TB, why error) {
 	t.Helper()
 	fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), why)

@@ -1,7 +1,7 @@
 // Csi replaces SPIFFE's CSI driver, csi.spiffe.io: it shows pods a folder of
 // the node with sockets of the Workload API, read-only. Behind its own, agent.sock,
 // nobody issues identities; it accepts connections and closes them. SPIRE's agent
-// may put another beside it. (The driver's own module is not to be had.)
+// may put another beside it. (The driver's own module cannot be downloaded.)
 //
 //	csi KUBELET-ROOT FOLDER
 package main

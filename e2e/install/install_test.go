@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,29 +98,39 @@ func compare(t *testing.T, want, got map[string]map[string]any) {
 	}
 }
 
-// The chart, rendered by Helm's own engine, has the objects of `armature
+// template is a command of Helm's that prints the objects of a chart.
+func template(t *testing.T, chart, namespace, values string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"template", "armature", chart, "--namespace", namespace, "--values", strconv.Quote(file)} // which Helm splits at commas
+}
+
+// The chart, rendered by Helm, has the objects of `armature
 // install`, whatever namespace and values are chosen.
 func TestHelmChart(t *testing.T) {
-	helm, program := programs.Peer(t, "helm-template"), armature(t, "")
+	helm, program := programs.Peer(t, "helm4"), armature(t, "")
 	for name, c := range map[string]struct {
 		namespace, values string
 		flags             []string
 	}{
 		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, queueName: builds, attest: chains, catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--queue-name", "builds", "--attest", "chains", "--catalog"}},
-		"key of a KMS": {"platform", "{attestKey: 'awskms:///alias/attest'}", []string{"--attest-key", "awskms:///alias/attest"}},
+		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, attest: chains, catalog: {enabled: true}}",
+			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--attest", "chains", "--catalog"}},
+		"key of a KMS": {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}", []string{"--attest-key", "awskms:///alias/attest", "--queue-name", "builds"}},
 		"keyless": {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}",
 			[]string{"--attest-fulcio-url", "https://fulcio.example", "--attest-timestamp-url", "https://tsa.example/api/v1/timestamp", "--attest-trusted-root", "sigstore"}},
-		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--mode", "namespaced"}},
-		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--mode", "namespaced", "--watch", "team1,platform,team2,team1"}},
-		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--mode", "namespaced", "--watch", "team1", "--catalog"}},
+		"namespaced":                  {"platform", "{mode: namespaced}", []string{"--scope", "namespaced"}},
+		"namespaced for others":       {"platform", "{mode: namespaced, watch: [team1, platform, team2, team1]}", []string{"--scope", "namespaced", "--watch-namespaces", "team1,platform,team2,team1"}},
+		"namespaced with the catalog": {"platform", "{mode: namespaced, watch: [team1], catalog: {enabled: true}}", []string{"--scope", "namespaced", "--watch-namespaces", "team1", "--catalog"}},
 		"with sources":                {"platform", "{sources: {enabled: true}}", []string{"--sources"}},
-		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}", []string{"--mode", "namespaced", "--watch", "team1", "--sources", "--catalog", "--catalog-store-secret", "postgres"}},
+		"namespaced, everything":      {"platform", "{mode: namespaced, watch: [team1], sources: {enabled: true}, catalog: {enabled: true, storeSecret: postgres}}", []string{"--scope", "namespaced", "--watch-namespaces", "team1", "--sources", "--catalog", "--catalog-store-secret", "postgres"}},
 		"an API group":                {"armature-system", "{apiGroup: builds.example.com, catalog: {enabled: true}}", []string{"--api-group", "builds.example.com", "--catalog"}},
-		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}", []string{"--api-group", "builds.example.com", "--mode", "namespaced", "--watch", "team1", "--image-mirror", "mirror.local"}},
+		"an API group, namespaced":    {"armature-system", "{apiGroup: builds.example.com, mode: namespaced, watch: [team1], imageMirror: mirror.local}", []string{"--api-group", "builds.example.com", "--scope", "namespaced", "--watch-namespaces", "team1", "--image-mirror", "mirror.local"}},
 		"PostgreSQL":                  {"armature-system", "{catalog: {enabled: true, storeSecret: postgres}}", []string{"--catalog", "--catalog-store-secret", "postgres"}},
-		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}", []string{"--mode", "namespaced", "--catalog", "--catalog-store-secret", "postgres"}},
+		"PostgreSQL, namespaced":      {"platform", "{mode: namespaced, catalog: {enabled: true, storeSecret: postgres}}", []string{"--scope", "namespaced", "--catalog", "--catalog-store-secret", "postgres"}},
 		"some CRDs":                   {"armature-system", "{catalog: {enabled: true, crds: [kagenti.io, agent.kagenti.dev]}}", []string{"--catalog", "--catalog-crds", "kagenti.io,agent.kagenti.dev"}},
 		"no CRDs":                     {"armature-system", "{catalog: {enabled: true, crds: []}}", []string{"--catalog", "--catalog-crds", ""}},
 	} {
@@ -131,7 +142,7 @@ func TestHelmChart(t *testing.T) {
 			if slices.Contains(c.flags, "--sources") && want["NetworkPolicy "+c.namespace+"/armature-sources"] == nil {
 				t.Error("nothing limits who reads the archives of RenderedSources")
 			}
-			compare(t, want, objects(t, helm, "templates/chart", c.namespace, c.values))
+			compare(t, want, objects(t, helm, template(t, "templates/chart", c.namespace, c.values)...))
 		})
 	}
 	for values, want := range map[string]string{
@@ -152,7 +163,7 @@ func TestHelmChart(t *testing.T) {
 		"{apiGroup: Builds}":            "apiGroup",
 		"{gitAllowNetwork: [10.0.0.1]}": "gitAllowNetwork",
 	} {
-		if out, err := exec.CommandContext(t.Context(), helm, root+"/templates/chart", "default", values).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+		if out, err := exec.CommandContext(t.Context(), helm, template(t, root+"/templates/chart", "default", values)...).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("values %s: %v, want an error that names %q\n%s", values, err, want, out)
 		}
 	}
@@ -161,7 +172,7 @@ func TestHelmChart(t *testing.T) {
 // A release installs its own image, by `armature install` and by the chart that is
 // packaged with its version.
 func TestReleaseImage(t *testing.T) {
-	helm, program := programs.Peer(t, "helm-template"), armature(t, "v7.8.9")
+	helm, program := programs.Peer(t, "helm4"), armature(t, "v7.8.9")
 	want := objects(t, program, "install", "--catalog")
 	for _, name := range []string{"armature-controller", "armature-catalog"} {
 		deployment := unstructured.Unstructured{Object: want["Deployment armature-system/"+name]}
@@ -170,7 +181,7 @@ func TestReleaseImage(t *testing.T) {
 			t.Errorf("Deployment %s: %v, containers %v", name, err, containers)
 		}
 	}
-	compare(t, want, objects(t, helm, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}"))
+	compare(t, want, objects(t, helm, template(t, chartOf(t, "v7.8.9"), "armature-system", "{catalog: {enabled: true}}")...))
 
 	build, err := os.ReadFile(filepath.Join(root, "examples/builds/weather.yaml"))
 	if err != nil {
@@ -223,7 +234,7 @@ func chartOf(t *testing.T, version string) string {
 func TestKustomizeBases(t *testing.T) {
 	kustomize, program := programs.Peer(t, "kustomize"), armature(t, "")
 	for _, mode := range []string{"cluster", "namespaced"} {
-		want := objects(t, program, "install", "--mode", mode, "--catalog", "--sources")
+		want := objects(t, program, "install", "--scope", mode, "--catalog", "--sources")
 		got := objects(t, kustomize, "build", "templates/install/"+mode)
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/catalog/"+mode))
 		maps.Copy(got, objects(t, kustomize, "build", "templates/install/sources/"+mode))
@@ -231,7 +242,7 @@ func TestKustomizeBases(t *testing.T) {
 			t.Errorf("%s (-install +kustomize):\n%s", mode, diff)
 		}
 
-		want = objects(t, program, "install", "--mode", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
+		want = objects(t, program, "install", "--scope", mode, "--catalog", "--image", "registry.example:5000/platform/controller:v9")
 		got = objects(t, kustomize, "build", overlay(t, `resources: [BASE/`+mode+`, BASE/catalog/`+mode+`]
 images: [{name: ghcr.io/armature-dev/armature-controller, newName: registry.example:5000/platform/controller, newTag: v9}]
 `))

@@ -236,7 +236,7 @@ func TestActorsThroughEveryHost(t *testing.T) {
 	}
 	hosts := map[string]func(t *testing.T, dir string) string{
 		"folder": func(t *testing.T, dir string) string {
-			must(t, dir, "", "armature", "render", dir, "-o", dir+"/out")
+			must(t, dir, "", "armature", "render", dir, "-d", dir+"/out")
 			must(t, dir, "", "armature", "verify", dir+"/out")
 			return stream(t, dir+"/out")
 		},
@@ -292,16 +292,31 @@ func remembering(t *testing.T, text string) map[string]any {
 	return all
 }
 
+// runtimeScript is the file of the script that speaks HTTP, as actors get it.
+func runtimeScript(t *testing.T) string {
+	t.Helper()
+	var texts [2]string
+	for i, name := range []string{"runtime_http.py", "runtime_common.py"} {
+		text, err := os.ReadFile(filepath.Join(root, "functions/asyncactor", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	file := filepath.Join(t.TempDir(), "runtime.py")
+	if err := os.WriteFile(file, []byte(strings.Replace(texts[0], "# What both scripts share.\n", texts[1], 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // TestRuntimeScript has the default script of actors answer for handlers of every
 // kind.
 func TestRuntimeScript(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not on the PATH")
 	}
-	script, err := filepath.Abs(filepath.Join(root, "functions/asyncactor/runtime_http.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := runtimeScript(t)
 	const handlers = `
 def one(payload): return {"x": payload["x"] + 1}
 def many(payload):

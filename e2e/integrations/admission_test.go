@@ -40,7 +40,7 @@ func decoded(t *testing.T, stream []byte) (objects []*unstructured.Unstructured)
 // rendered gives the objects that a render makes of an example.
 func rendered(t *testing.T, example string) []*unstructured.Unstructured {
 	t.Helper()
-	src, _, err := source.Tree("../../examples/"+example, "")
+	src, _, err := source.Tree("../../examples/"+example, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

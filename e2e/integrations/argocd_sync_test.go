@@ -1,7 +1,6 @@
 package integrations
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -24,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/gitops"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // fleet is Argo CD with a repository that has one package, which two Applications keep,
@@ -84,7 +84,7 @@ func newFleet(t *testing.T) *fleet {
 	plane := controlplane.StartAudited(t)
 	scheme := runtime.NewScheme()
 	api.AddToScheme(scheme, api.DefaultGroup)
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), plane.InstallCRDs(filepath.Join(root, "templates", "crds", "agent.kagenti.dev_agentbuilds.yaml")))
+	err := multi.Errors(clientgoscheme.AddToScheme(scheme), plane.InstallCRDs(filepath.Join(root, "templates", "crds", "agent.kagenti.dev_agentbuilds.yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (f *fleet) weather() map[string]string {
 func (f *fleet) commit(files map[string]string) string {
 	f.t.Helper()
 	folder := filepath.Join(f.clone, "apps", "weather")
-	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+	if err := multi.Errors(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
 		f.t.Fatal(err)
 	}
 	for name, text := range files {

@@ -74,8 +74,8 @@ func TestArgoCD(t *testing.T) {
 	}
 	app := filepath.Join(repository, "argocd", "app")
 	a := ask(t, socket, repository, app)
-	if !a.Supported || len(a.Manifests) != 3 {
-		t.Errorf("supported %v, %d manifests; want true and 3", a.Supported, len(a.Manifests))
+	if !a.Supported || len(a.Manifests) != 4 {
+		t.Errorf("supported %v, %d manifests; want true and 4", a.Supported, len(a.Manifests))
 	}
 	if diff := cmp.Diff([]string{"profile", "sidecars", "rollout"}, a.Parameters); diff != "" {
 		t.Errorf("announced parameters: %s", diff)

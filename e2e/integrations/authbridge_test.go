@@ -33,7 +33,7 @@ func authBridge(t *testing.T, old, new string) map[string]*unstructured.Unstruct
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}
-	src, _, err := source.Tree(folder, "")
+	src, _, err := source.Tree(folder, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

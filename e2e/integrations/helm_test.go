@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,13 +36,6 @@ spec:
         image: example/migrate:v1
 `
 
-// release is what helm-template prints of one.
-type release struct {
-	Manifest string
-	Hooks    []string
-	Notes    string
-}
-
 // chart makes a chart whose templates are the manifests in a folder.
 func chart(t *testing.T, manifestFolder string) string {
 	t.Helper()
@@ -56,61 +50,69 @@ func chart(t *testing.T, manifestFolder string) string {
 	return dir
 }
 
-// engines are the arguments by which Helm 3 and 4 install a chart, with what `armature
-// init --for helm` writes as their post-renderer.
-func engines(t *testing.T, chart string) map[string][]string {
+// engines are Helm 3 and 4 with what `armature init --for helm` writes as their
+// post-renderer: each makes a command for env of Helm's own arguments.
+func engines(t *testing.T) map[string]func(args ...string) []string {
 	t.Helper()
-	t.Setenv("HELM_CACHE_HOME", t.TempDir()) // where Helm 4 compiles what plugins in WebAssembly need
+	for _, home := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		t.Setenv(home, t.TempDir())
+	}
 	plugins := t.TempDir()
 	folder := filepath.Join(plugins, "armature")
 	must(t, "", "", "armature", "init", folder, "--for", "helm")
-	return map[string][]string{
-		"helm-3": {"install-3", "", "default", chart, filepath.Join(folder, "post-render.sh")},
-		"helm-4": {"install-4", "", "default", chart, plugins, "armature"},
+	helm3, helm4 := programs.Peer(t, "helm3"), programs.Peer(t, "helm4")
+	return map[string]func(...string) []string{
+		"helm-3": func(args ...string) []string {
+			return slices.Concat([]string{helm3}, args, []string{"--post-renderer", filepath.Join(folder, "post-render.sh")})
+		},
+		"helm-4": func(args ...string) []string {
+			return slices.Concat([]string{"HELM_PLUGINS=" + plugins, helm4}, args, []string{"--post-renderer", "armature"})
+		},
 	}
 }
 
-// install gives the release that an engine makes of a chart.
-func install(t *testing.T, arguments []string) (r release) {
+// template gives what an engine makes of a chart: manifests, and hooks in the order in
+// which Helm runs them.
+func template(t *testing.T, engine func(...string) []string, chart string) (manifest string, hooks []string) {
 	t.Helper()
-	out := must(t, "", "", programs.Peer(t, "helm-template"), arguments...)
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	out := must(t, "", "", "env", engine("template", "armature", chart)...)
 	for _, books := range []string{"postrenderer.helm.sh", "armature.dev/consumed"} {
-		if strings.Contains(r.Manifest+strings.Join(r.Hooks, ""), books) {
-			t.Errorf("%s is left in the release:\n%s", books, r.Manifest)
+		if strings.Contains(out, books) {
+			t.Errorf("%s is left in the release:\n%s", books, out)
 		}
 	}
-	return r
+	for document := range strings.SplitSeq("\n"+out, "\n---\n") {
+		if strings.Contains(document, "helm.sh/hook") {
+			hooks = append(hooks, document)
+		} else {
+			manifest += "---\n" + document + "\n"
+		}
+	}
+	return manifest, hooks
 }
 
 // Helm installs the objects of `helm template | armature render -`, hooks and notes too.
 func TestHelm(t *testing.T) {
-	helm := programs.Peer(t, "helm-template")
+	helm := programs.Peer(t, "helm4")
 	plain := chart(t, examples(t, "weather-agent"))
-	want := objects(t, must(t, "", must(t, "", "", helm, plain, "default", "{}"), "armature", "render", "-"))
+	want := objects(t, must(t, "", must(t, "", "", helm, "template", "armature", plain), "armature", "render", "-"))
 
 	full := chart(t, examples(t, "weather-agent"))
 	write(t, full, "templates/hook.yaml", hookJob)
-	write(t, full, "templates/NOTES.txt", "Call {{ .Release.Name }}.\n")
 	write(t, full, "templates/local.yaml", strings.Replace(daemonSet[strings.Index(daemonSet, "---\n")+4:], "  name: unconcerned\n", "  name: local\n  annotations:\n    config.kubernetes.io/local-config: \"true\"\n", 1))
 	write(t, full, "templates/config.yaml", "apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nmetadata:\n  name: armature\nspec: {}\n")
-	all := objects(t, must(t, "", must(t, "", "", helm, full, "default", "{}"), "armature", "render", "-"))
+	all := objects(t, must(t, "", must(t, "", "", helm, "template", "armature", full), "armature", "render", "-"))
 
-	for name, arguments := range engines(t, full) {
+	for name, engine := range engines(t) {
 		t.Run(name, func(t *testing.T) {
-			r := install(t, arguments)
-			if diff := cmp.Diff(want, objects(t, r.Manifest)); diff != "" {
+			manifest, inOrder := template(t, engine, full)
+			if diff := cmp.Diff(want, objects(t, manifest)); diff != "" {
 				t.Errorf("the manifest (-helm template | armature render - +%s):\n%s", name, diff)
 			}
-			if r.Notes != "Call armature.\n" {
-				t.Errorf("notes %q", r.Notes)
+			if strings.Contains(manifest, "kind: RenderConfig") || strings.Contains(manifest, "name: local") {
+				t.Errorf("Helm would apply local configuration:\n%s", manifest)
 			}
-			if strings.Contains(r.Manifest, "kind: RenderConfig") || strings.Contains(r.Manifest, "name: local") {
-				t.Errorf("Helm would apply local configuration:\n%s", r.Manifest)
-			}
-			got := objects(t, strings.Join(r.Hooks, "\n---\n"))
+			got := objects(t, strings.Join(inOrder, "\n---\n"))
 			if name == "helm-3" { // which passes none of them
 				if diff := cmp.Diff(objects(t, hookJob), got); diff != "" {
 					t.Errorf("hooks (-template +%s):\n%s", name, diff)
@@ -121,14 +123,14 @@ func TestHelm(t *testing.T) {
 			maps.DeleteFunc(hooks, func(id string, _ any) bool {
 				return !strings.Contains(id, "migrate")
 			})
-			if len(hooks) != 3 {
-				t.Fatalf("%d objects of the hook; want the Job and two ConfigMaps", len(hooks))
+			if len(hooks) != 4 {
+				t.Fatalf("%d objects of the hook; want the Job, its ServiceAccount and two ConfigMaps", len(hooks))
 			}
 			if diff := cmp.Diff(hooks, got); diff != "" {
 				t.Errorf("hooks (-helm template | armature render - +%s):\n%s", name, diff)
 			}
 			// Helm runs hooks one after the other: the Job needs its ConfigMaps.
-			if last := r.Hooks[len(r.Hooks)-1]; !strings.Contains(last, "kind: Job") {
+			if last := inOrder[len(inOrder)-1]; !strings.Contains(last, "kind: Job") {
 				t.Errorf("the last hook is not the Job:\n%s", last)
 			}
 		})
@@ -139,23 +141,24 @@ func TestHelm(t *testing.T) {
 func TestHelmFails(t *testing.T) {
 	bad := examples(t, "memory-agent")
 	write(t, bad, "cr.yaml", "apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata:\n  name: lost\nspec:\n  targetRef: {kind: Deployment, name: nowhere}\n")
-	for name, arguments := range engines(t, chart(t, bad)) {
+	broken := chart(t, bad)
+	for name, engine := range engines(t) {
 		want := "web/templates/cr.yaml: TokenExchange lost: "
 		if name == "helm-4" { // which shows nothing that a plugin reports
 			want = `plugin "armature" exited with error`
 		}
-		r := command("", "", programs.Peer(t, "helm-template"), arguments...)
+		r := command("", "", "env", engine("template", "armature", broken)...)
 		if r.err == nil || r.stdout != "" || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %v, standard output %q; want none, and an error that says %q\n%s", name, r.err, r.stdout, want, r.stderr)
 		}
 	}
 	// As docs/hosts.md says where to see what Helm 4 does not show.
-	template := must(t, "", "", programs.Peer(t, "helm-template"), chart(t, bad), "default", "{}")
-	if output := mustFail(t, "", template, "armature-fn", "helm", "."); !strings.Contains(output, "TokenExchange lost") {
+	plain := must(t, "", "", programs.Peer(t, "helm4"), "template", "armature", broken)
+	if output := mustFail(t, "", plain, "armature-fn", "helm", "."); !strings.Contains(output, "TokenExchange lost") {
 		t.Errorf("helm template | armature-fn helm . reports\n%s", output)
 	}
 	for _, arguments := range [][]string{{"helm"}, {"helm", "a", "b"}, {"helm", filepath.Join(bad, "gone")}, {"helm", filepath.Join(bad, "cr.yaml")}} {
-		mustFail(t, "", template, "armature-fn", arguments...)
+		mustFail(t, "", plain, "armature-fn", arguments...)
 	}
 }
 
@@ -163,9 +166,9 @@ func TestHelmFails(t *testing.T) {
 func TestHelmWithoutObjects(t *testing.T) {
 	off := chart(t, t.TempDir())
 	write(t, off, "templates/off.yaml", "{{ if .Values.on }}\n"+hookJob+"{{ end }}\n")
-	for name, arguments := range engines(t, off) {
-		if got := objects(t, install(t, arguments).Manifest); len(got) > 0 {
-			t.Errorf("%s: %v", name, got)
+	for name, engine := range engines(t) {
+		if manifest, _ := template(t, engine, off); len(objects(t, manifest)) > 0 {
+			t.Errorf("%s: %v", name, manifest)
 		}
 	}
 }
@@ -182,22 +185,24 @@ func TestInitForHostsWithTheSameFile(t *testing.T) {
 // What Helm installs is in the cluster, an upgrade changes it, and one without the opt-in
 // takes away what was generated.
 func TestHelmOnACluster(t *testing.T) {
-	helm := programs.Peer(t, "helm-template")
 	plane := controlplane.Start(t)
 	c, err := client.New(plane.Admin.Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	plain := chart(t, examples(t, "weather-agent"))
+	write(t, plain, "templates/NOTES.txt", "Call {{ .Release.Name }}.\n")
 	deployment := read(t, plain, "templates/deployment.yaml")
-	for name, arguments := range engines(t, plain) {
+	for name, engine := range engines(t) {
 		t.Run(name, func(t *testing.T) {
-			arguments[1], arguments[2] = plane.Admin.Kubeconfig, name
 			step := func(verb, text string) (containers, configMaps int, image string) {
 				t.Helper()
 				write(t, plain, "templates/deployment.yaml", text)
-				arguments[0] = strings.Replace(arguments[0], "install", verb, 1)
-				must(t, "", "", helm, arguments...)
+				made := must(t, "", "", "env", engine(verb, "armature", plain, "--kubeconfig", plane.Admin.Kubeconfig, "--create-namespace", "--namespace", name, "--output", "json")...)
+				var release struct{ Info struct{ Notes string } }
+				if err := json.Unmarshal([]byte(made), &release); err != nil || release.Info.Notes != "Call armature.\n" {
+					t.Errorf("notes %q, %v", release.Info.Notes, err)
+				}
 				var d appsv1.Deployment
 				if err := c.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "weather-agent"}, &d); err != nil {
 					t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/sources/build"
+	"github.com/armature-dev/armature/render/deliver/flux/build"
 )
 
 func TestSameObjectsThroughEveryHost(t *testing.T) {
@@ -26,7 +26,7 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 			return must(t, dir, stream(t, dir), "armature", "render", "-")
 		},
 		"folder": func(t *testing.T, dir string) string {
-			must(t, dir, "", "armature", "render", dir, "-o", dir+"/out")
+			must(t, dir, "", "armature", "render", dir, "-d", dir+"/out")
 			must(t, dir, "", "armature", "verify", dir+"/out")
 			return stream(t, dir+"/out")
 		},
@@ -116,7 +116,8 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 	}
 	for _, name := range []string{"helm-3", "helm-4"} {
 		hosts[name] = func(t *testing.T, dir string) string {
-			return install(t, engines(t, chart(t, dir))[name]).Manifest
+			manifest, _ := template(t, engines(t)[name], chart(t, dir))
+			return manifest
 		}
 	}
 	for name := range packages(t) {
@@ -311,7 +312,7 @@ func TestKptKeepsThePackage(t *testing.T) {
 		t.Errorf("the change did not arrive:\n%s", text)
 	}
 	// And uninject takes all of it away again.
-	must(t, dir, "", "armature", "uninject", dir, "-o", dir+"/back")
+	must(t, dir, "", "armature", "uninject", dir, "-d", dir+"/back")
 	if text := read(t, dir, "back/token-exchange.yaml"); strings.Contains(text, "annotations:") {
 		t.Errorf("uninject leaves annotations behind:\n%s", text)
 	}

@@ -136,10 +136,7 @@ func TestRuntimeStores(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not on the PATH")
 	}
-	script, err := filepath.Abs(filepath.Join(root, "functions/asyncactor/runtime_http.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := runtimeScript(t)
 	used := map[string]any{
 		"read": "one\n", "size": 100000.0, "exists": []any{true, false, true}, "names": []any{"b.bin", "notes"}, "gone": true, "attribute": "me",
 		"missing": "FileNotFoundError", "taken": "FileExistsError", "directory": "IsADirectoryError", "name": "OSError", "down": "ConnectionError",

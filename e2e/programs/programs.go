@@ -31,10 +31,12 @@ type peer struct {
 func peers() []peer {
 	return []peer{
 		{"kustomize", "kustomize", "make peers"},
-		{"helm-template", "helm-template", "make peers"},
+		{"helm3", "helm3", "make peers"},
+		{"helm4", "helm4", "make peers"},
 		{"clouds", "clouds", "make peers"},
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
+		{"kueue", "kueue", "make peers"},
 		{"argocd", "argocd", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},
 		{"cosign3", "cosign3/cosign", "make peers"},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -22,6 +21,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
 	"github.com/armature-dev/armature/e2e/sidecars/authbridge"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // bridge is the container of the profile authbridge in its modes proxy-sidecar and
@@ -91,7 +91,7 @@ func (b bridge) identify() error {
 			return fmt.Errorf("the client is %q, and the pod %q", client, svid.ID)
 		}
 		certificates, key, err := svid.Marshal()
-		return errors.Join(err,
+		return multi.Errors(err,
 			os.WriteFile(filepath.Join(b.config.SPIFFE.MirrorDir, "svid.pem"), certificates, 0o644),
 			os.WriteFile(filepath.Join(b.config.SPIFFE.MirrorDir, "svid_key.pem"), key, 0o600))
 	}

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 func main() {
@@ -182,7 +184,7 @@ func need(names ...string) error {
 			errs = append(errs, fmt.Errorf("%s is not set", name))
 		}
 	}
-	return errors.Join(errs...)
+	return multi.Errors(errs...)
 }
 
 // serve answers every request with 200, until it is stopped.

@@ -36,7 +36,7 @@ metadata:
   name: argocd-cm
 data:
   resource.inclusions: |
-    - {apiGroups: [""], kinds: [ConfigMap, Namespace, Pod], clusters: ["*"]}
+    - {apiGroups: [""], kinds: [ConfigMap, Namespace, Pod, ServiceAccount], clusters: ["*"]}
     - {apiGroups: [apps], kinds: [Deployment, ReplicaSet], clusters: ["*"]}
 `)
 

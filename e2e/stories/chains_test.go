@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // Tekton Chains attests what mode prod builds, with a key that the controller does not have.
@@ -36,7 +36,7 @@ func TestChains(t *testing.T) {
 	}
 	s.withoutInstallation(t)
 	s.platform = s.namespace + "-home"
-	s.install(t, s.platform, "--mode=namespaced", "--watch="+s.namespace, "--attest=chains")
+	s.install(t, s.platform, "--scope=namespaced", "--watch-namespaces="+s.namespace, "--attest=chains")
 	t.Cleanup(func() {
 		if err := s.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.platform}}); err != nil {
 			t.Error(err)
@@ -91,7 +91,7 @@ spec:
 	if n := s.bundles(t, s.info.HostRegistry+"/"+s.namespace+"/signed", digest); n != 0 {
 		t.Errorf("%d bundles refer to the image: the controller signed by itself", n)
 	}
-	// What docs/builds.md says that consumers can demand of it.
+	// What docs/builds-attest.md says that consumers can demand of it.
 	policy := sign.Policy{Keys: []string{public}, IgnoreTlog: true, Builds: &sign.Builds{MinimumLevel: 2, Builders: []sign.TrustedBuilder{{ID: chainsBuilder, Level: 2}}}}
 	if _, err := sign.Verify(t.Context(), image, policy); err != nil {
 		t.Errorf("a policy that names Chains' key and builder: %v", err)

@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // A platform team has steps and templates of its own. The custom step
@@ -44,6 +46,14 @@ func TestCustomMode(t *testing.T) {
 		must(t, err)
 		printed, err := ssautil.ReadObjects(bytes.NewReader(text))
 		must(t, err)
+		for _, object := range printed { // the team shares them with the namespace of the build
+			labels := object.GetLabels()
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[keys.SharePrefix+s.namespace] = "true"
+			object.SetLabels(labels)
+		}
 		s.applyObjects(t, printed)
 	}
 	// The document names this step, but does not print it. It is found beside the

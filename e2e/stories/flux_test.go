@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/sources/archive"
+	"github.com/armature-dev/armature/render/archive"
 )
 
 // Flux's source-controller and kustomize-controller run as their modules install them,
@@ -29,8 +29,8 @@ import (
 // and addresses of their own. The weather agent of the examples comes from Git: its pods
 // are healthy, a commit of one line arrives, nothing is written while nothing changes, what
 // is edited by hand is corrected, what goes is pruned, what is broken or empty leaves the
-// last good agent running, and neither an archive that was changed nor kill -9 of our
-// controller does harm.
+// last good agent running, and neither an archive that was changed, nor a tenant who names
+// one of another namespace, nor kill -9 of our controller does harm.
 func TestFlux(t *testing.T) {
 	t.Parallel()
 	f := startFlux(t)
@@ -65,6 +65,7 @@ func TestFlux(t *testing.T) {
 	}
 
 	f.changedArchiveIsRefused(t)
+	f.foreignArchiveIsRefused(t)
 	f.killedDuringReplacement(t)
 }
 
@@ -86,7 +87,7 @@ func startFlux(t *testing.T) *fluxStory {
 		}
 	}
 	s.installed(t)
-	s.install(t, "armature-system", "--mode=cluster", "--sources")
+	s.install(t, "armature-system", "--scope=cluster", "--sources")
 	s.available(t, "armature-system", "armature-sources")
 	folder := s.copied(t, "flux", "kustomization.yaml", "accounts.yaml")
 	for _, name := range controllers {
@@ -100,6 +101,7 @@ func startFlux(t *testing.T) *fluxStory {
 		}
 		// Finalizers go while their controllers run.
 		kubectl(t, nil, "delete", "--namespace="+s.namespace, "--ignore-not-found", "--timeout=3m", "kustomization.kustomize.toolkit.fluxcd.io/weather", "renderedsource/weather", "gitrepository/fleet")
+		kubectl(t, nil, "delete", "--namespace="+s.namespace, "gitrepositories.source.toolkit.fluxcd.io", "--all", "--timeout=3m")
 		kubectl(t, nil, "delete", "--namespace=flux-system", "deployment", "source-controller", "kustomize-controller")
 		kubectl(t, nil, "delete", "--namespace=armature-system", "deployment", "armature-sources")
 	})
@@ -420,7 +422,7 @@ func (f *fluxStory) changedArchiveIsRefused(t *testing.T) {
 }
 
 // killedDuringReplacement ends our controller by SIGKILL at a random moment after the
-// source has a new commit: TestKilled in sources/controller does so at many. Every archive
+// source has a new commit: TestKilled in render/deliver/flux/controller does so at many. Every archive
 // on its disk is whole, the published one is there, and Flux applies the commit when the
 // controller is back.
 func (f *fluxStory) killedDuringReplacement(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // A Dockerfile that BuildKit builds for production looks for logins and tokens in its

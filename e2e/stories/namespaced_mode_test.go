@@ -23,7 +23,7 @@ func TestNamespacedMode(t *testing.T) {
 	s, other := newStory(t, nil), newStory(t, nil)
 	s.withoutInstallation(t)
 	home := s.namespace + "-home"
-	s.install(t, home, "--mode=namespaced", "--watch="+s.namespace)
+	s.install(t, home, "--scope=namespaced", "--watch-namespaces="+s.namespace)
 	t.Cleanup(func() {
 		if err := s.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}); err != nil {
 			t.Error(err)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/render/sign"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // A Go program is compiled for two platforms by tasks beside each other on the one node, and

@@ -21,7 +21,7 @@ func TestPublishedBuild(t *testing.T) {
 	s.installed(t)
 	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
 	s.secret(t, "github-token-secret", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": s.info.GitToken})
-	archive, err := txtar.ParseFile(filepath.Join("..", "..", "builds", "manifest", "testdata", "published-steps.txtar"))
+	archive, err := txtar.ParseFile(filepath.Join("..", "..", "builds", "compose", "testdata", "published-steps.txtar"))
 	must(t, err)
 	published := &unstructured.Unstructured{}
 	for _, file := range archive.Files {

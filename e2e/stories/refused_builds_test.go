@@ -69,18 +69,28 @@ data: {task-spec.yaml: "steps: [{name: say, image: docker.io/library/busybox:1.3
 		"own-volume":              {`mode: prod, pipeline: {workspaces: [{name: source, persistentVolumeClaim: {name: mine}}]}`, api.ReasonLocked, "spec.pipeline.workspaces[0]"},
 		"poisoned-cache":          {`mode: prod, builder: buildkit, cache: {registry: "${registry}/${namespace}/cache"}`, api.ReasonInvalidBuild, "spec.cache"},
 		"signed-by-annotation":    {`mode: prod, annotations: {chains.tekton.dev/signed: "true"}`, api.ReasonLocked, "spec.annotations[chains.tekton.dev/signed]"},
+		"label-of-pods":           {`mode: prod, labels: {sidecar.example/inject: "true"}`, api.ReasonLocked, "spec.labels[sidecar.example/inject]"},
+		"annotation-of-pods":      {`mode: prod, annotations: {sidecar.example/image: evil}`, api.ReasonLocked, "spec.annotations[sidecar.example/image]"},
+		"dot-segments":            {`mode: prod`, api.ReasonInvalidBuild, "spec.source.sourceRepository"},
+		"encoded-dot-segments":    {`mode: prod`, api.ReasonInvalidBuild, "spec.source.sourceRepository"},
 		"unreachable-commit":      {`mode: ` + verified, api.ReasonNotReachable, "spec.source.sourceRevision"},
 	}
 	for name, attack := range attacks {
-		revision := "main"
+		revision, repository := "main", "${git}/public/${namespace}.git"
+		switch name { // Git and curl would fetch public/other.git, where a policy reads the build's own
+		case "dot-segments":
+			repository += "@refs/../../other.git"
+		case "encoded-dot-segments":
+			repository += "/%2e%2e/other.git"
+		}
 		if attack.reason == api.ReasonNotReachable {
 			revision = unreachable
 		}
-		tenant.apply(t, strings.NewReplacer("NAME", name, "REVISION", revision, "SPEC", strings.ReplaceAll(attack.spec, "DIGEST", forgedDigest)).Replace(`
+		tenant.apply(t, strings.NewReplacer("NAME", name, "REVISION", revision, "REPOSITORY", repository, "SPEC", strings.ReplaceAll(attack.spec, "DIGEST", forgedDigest)).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: NAME}
-spec: {source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: REVISION}, buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}, SPEC}
+spec: {source: {sourceRepository: "REPOSITORY", sourceRevision: REVISION}, buildOutput: {imageRegistry: "${registry}/${namespace}", image: NAME, imageTag: v1}, SPEC}
 `))
 	}
 	for name, attack := range attacks {
@@ -121,7 +131,7 @@ func (s *story) fromMain(t *testing.T) (mode string) {
 func (s *story) refused(t *testing.T, name string) *api.AgentBuild {
 	t.Helper()
 	build := &api.AgentBuild{}
-	eventually(t, 10*time.Minute, "build "+name+" fails", func(ctx context.Context) error {
+	eventually(t, 20*time.Minute, "build "+name+" fails", func(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, build); err != nil {
 			return err
 		}

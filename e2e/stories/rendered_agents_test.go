@@ -102,7 +102,13 @@ func TestPodSecurity(t *testing.T) {
 	s := newStory(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	folder := s.agents(t, "deployment.yaml")
 
-	err := s.Create(t.Context(), podOf(t, s.rendered(t, folder)), client.DryRunAll)
+	objects := s.rendered(t, folder)
+	for _, object := range objects { // no pod is let in before its ServiceAccount exists
+		if object.GetKind() == "ServiceAccount" {
+			must(t, s.Create(t.Context(), object))
+		}
+	}
+	err := s.Create(t.Context(), podOf(t, objects), client.DryRunAll)
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) || !strings.Contains(err.Error(), `"proxy-init"`) {
 		t.Fatalf("a pod with proxy-init: %v, want that Pod Security refuses it", err)
 	}

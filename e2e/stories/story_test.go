@@ -158,7 +158,7 @@ func (s *story) installed(t testing.TB) {
 	theInstallation.Lock()
 	defer theInstallation.Unlock()
 	if !theInstallation.there {
-		s.install(t, "armature-system", "--mode=cluster")
+		s.install(t, "armature-system", "--scope=cluster")
 		theInstallation.there = true
 	}
 }

@@ -133,7 +133,7 @@ func (e *expander) readTemplate() (ok bool) {
 	at := "spec.podTemplateSpec"
 	e.template = lookup(tree, "spec", "podTemplateSpec")
 	if e.template == nil || e.template.YNode().Kind != yaml.MappingNode {
-		e.error("no-pod-template", at, "an Agent needs a pod template", "say spec.podTemplateSpec.spec.containers")
+		e.error("no-pod-template", at, "an Agent needs a pod template", "set spec.podTemplateSpec.spec.containers")
 		return false
 	}
 	if lookup(e.template, "containers") != nil { // the short form of 001
@@ -171,7 +171,7 @@ func (e *expander) images() {
 			}
 			set(c, "image", image)
 		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")), "say spec.imageSource.image or spec.imageSource.buildRef")
+			e.error("no-image", "spec", fmt.Sprintf("the container %s has no image", text(c, "name")), "set spec.imageSource.image or spec.imageSource.buildRef")
 		}
 	}
 }
@@ -203,7 +203,7 @@ func (e *expander) image() string {
 		e.error("build-unresolved", at+".buildRef", fmt.Sprintf("nothing says which image the AgentBuild %s has built", source.BuildRef.Name),
 			"run `armature pin --from-builds` once the build is done")
 	case Placeholder(source.Image):
-		e.error("no-image", at, "neither image nor buildRef", "say one of them")
+		e.error("no-image", at, "neither image nor buildRef", "set one of them")
 	default:
 		e.CheckImage("agent", at+".image", source.Image)
 		return source.Image

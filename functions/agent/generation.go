@@ -50,13 +50,8 @@ func generationOf(p *contract.Package) *generation {
 	if g != nil {
 		return g
 	}
-	const field = "spec.kagenti.generation"
-	f := krm.Finding{Rule: "config/kagenti", Severity: krm.Error, Place: krm.Place{Field: field}, Hint: `write "document" or "operator"`,
-		Message: fmt.Sprintf("%q is not a generation of Kagenti's Agents that is rendered", krm.Shown(*p.Config.Kagenti.Generation))}
-	if p.Place != nil {
-		f.File, f.Line = p.Place.File, p.Place.LineOf(field)
-	}
-	p.Report.Add(f)
+	p.Misconfigured("config/kagenti", "spec.kagenti.generation",
+		fmt.Sprintf("%q is not a generation of Kagenti's Agents that is rendered", krm.Shown(*p.Config.Kagenti.Generation)), `write "document" or "operator"`)
 	return &document
 }
 

@@ -4,23 +4,23 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
 )
 
 // moves says what becomes of the fields of a resource.
-var moves = []migrate.Rule{
-	{Path: "spec.description", Fate: migrate.Moved, To: "the annotation description of the Deployment"},
-	{Path: "spec.replicas", Fate: migrate.Moved, To: "Deployment spec.replicas"},
-	{Path: "spec.labels", Fate: migrate.Moved, To: "metadata.labels of the objects and of the pods"},
-	{Path: "spec.annotations", Fate: migrate.Moved, To: "metadata.annotations of the Deployment"},
-	{Path: "spec.image", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.image", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image"},
-	{Path: "spec.imageSource.buildRef", Fate: migrate.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
-	{Path: "spec.servicePorts", Fate: migrate.Moved, To: "Service spec.ports…"},
-	{Path: "spec.podTemplateSpec", Fate: migrate.Moved, To: "Deployment spec.template.spec…"},
-	{Path: "spec.podTemplateSpec.spec", Fate: migrate.Moved, To: "Deployment spec.template.spec…"},
-	{Path: "spec.podTemplateSpec.metadata", Fate: migrate.Moved, To: "Deployment spec.template.metadata…"},
+var moves = []foreign.Rule{
+	{Path: "spec.description", Fate: foreign.Moved, To: "the annotation description of the Deployment"},
+	{Path: "spec.replicas", Fate: foreign.Moved, To: "Deployment spec.replicas"},
+	{Path: "spec.labels", Fate: foreign.Moved, To: "metadata.labels of the objects and of the pods"},
+	{Path: "spec.annotations", Fate: foreign.Moved, To: "metadata.annotations of the Deployment"},
+	{Path: "spec.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
+	{Path: "spec.imageSource.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
+	{Path: "spec.imageSource.buildRef", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
+	{Path: "spec.servicePorts", Fate: foreign.Moved, To: "Service spec.ports…"},
+	{Path: "spec.podTemplateSpec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
+	{Path: "spec.podTemplateSpec.spec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
+	{Path: "spec.podTemplateSpec.metadata", Fate: foreign.Moved, To: "Deployment spec.template.metadata…"},
 }
 
 // finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
@@ -33,7 +33,7 @@ func finish(tree *yaml.RNode, prefix string) error {
 }
 
 // notes says what the migration of an Agent does beside moving fields.
-func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []migrate.Field) {
+func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []foreign.Field) {
 	spec := o.Get("spec", "podTemplateSpec")
 	if short := spec.Get("containers"); !short.Exists() {
 		spec = spec.Get("spec")
@@ -43,23 +43,23 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 		image := c.Get("image")
 		for _, source := range []string{"imageSource", "image"} {
 			if image.Exists() && o.Get("spec", source).Exists() && (first || Placeholder(image.Text())) {
-				notes = append(notes, migrate.Field{Path: image.Path(), Fate: migrate.Dropped, Reason: "spec." + source + " says the image"})
+				notes = append(notes, foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source + " says the image"})
 			}
 		}
 		first = false
 	}
 	label := prefix + "/inject"
 	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
-		notes = append(notes, migrate.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: migrate.Added, Reason: "an Agent has the platform's identity; remove it where it should not"})
+		notes = append(notes, foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added, Reason: "an Agent has the platform's identity; remove it where it should not"})
 	}
 	g := chosen(config)
 	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) + ", as Kagenti's operator does since December 2025"
 	if g == &operator {
 		other = "spec.kagenti.generation: document in armature.yaml names it " + document.service(o.Name)
 	}
-	notes = append(notes, migrate.Field{Path: "Service " + g.service(o.Name), Fate: migrate.Added,
+	notes = append(notes, foreign.Field{Path: "Service " + g.service(o.Name), Fate: foreign.Added,
 		Reason: "the name in generation " + g.name + ", since the input has no objects that a controller made of the Agent; " + other})
-	return append(notes, migrate.Field{Path: "AgentCard " + o.Name + "-card", Fate: migrate.Added, Reason: "keeps the agent known to discovery"})
+	return append(notes, foreign.Field{Path: "AgentCard " + o.Name + "-card", Fate: foreign.Added, Reason: "keeps the agent known to discovery"})
 }
 
 // card is an AgentCard, by which the agent stays known to discovery.

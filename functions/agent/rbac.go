@@ -67,7 +67,7 @@ func (e *expander) rbac(account string) {
 	}
 	if e.Namespace == "" {
 		e.Report(krm.Warning, "agent/no-namespace", "metadata", "no Role for the ConfigMaps and Secrets that it names: a RoleBinding has to say the namespace of its ServiceAccount",
-			"say metadata.namespace, if the agent reads them through the API")
+			"set metadata.namespace, if the agent reads them through the API")
 		return
 	}
 	const group = "rbac.authorization.k8s.io"

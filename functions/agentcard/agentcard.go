@@ -36,11 +36,11 @@ func Check(card *api.AgentCard) []krm.Finding {
 	switch {
 	case spec.Selector == nil && spec.TargetRef == nil:
 		c.error("agentcard/no-target", "spec", "the card says neither which pods nor which workload it is for",
-			"say spec.selector.matchLabels, or spec.targetRef")
+			"set spec.selector.matchLabels, or spec.targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
 		c.error("agentcard/two-targets", "spec.targetRef", "the card has a selector and a targetRef", "keep one of them")
 	case spec.TargetRef != nil && (spec.TargetRef.Kind == "" || spec.TargetRef.Name == ""):
-		c.error("agentcard/no-target", "spec.targetRef", "the reference needs kind and name", "say both")
+		c.error("agentcard/no-target", "spec.targetRef", "the reference needs kind and name", "set both")
 	case spec.Selector != nil:
 		c.selector(spec.Selector)
 	}
@@ -81,7 +81,7 @@ func (c *checker) error(rule, field, message, hint string) {
 func (c *checker) selector(s *api.LabelSelector) {
 	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
 		c.error("agentcard/selector-empty", "spec.selector", "an empty selector is every pod of the namespace",
-			"say spec.selector.matchLabels")
+			"set spec.selector.matchLabels")
 	}
 	for i, e := range s.MatchExpressions {
 		field := fmt.Sprintf("spec.selector.matchExpressions[%d]", i)
@@ -99,7 +99,7 @@ func (c *checker) selector(s *api.LabelSelector) {
 				"use In, NotIn, Exists or DoesNotExist")
 		}
 		if e.Key == "" {
-			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key", "say key")
+			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key", "set key")
 		}
 	}
 	if len(c.findings) > 0 {
@@ -120,22 +120,13 @@ func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 	for _, key := range slices.Compact(keys) {
 		// A label that is not there, one with a value nobody mentions, and one
 		// with each value that is mentioned represent all labels.
-		candidates := []string{"\x00"}
+		candidates, only := []string{"\x00"}, &api.LabelSelector{}
 		if v, ok := s.MatchLabels[key]; ok {
-			candidates = append(candidates, v)
+			candidates, only.MatchLabels = append(candidates, v), map[string]string{key: v}
 		}
 		for _, e := range s.MatchExpressions {
 			if e.Key == key {
-				candidates = append(candidates, e.Values...)
-			}
-		}
-		only := &api.LabelSelector{}
-		if v, ok := s.MatchLabels[key]; ok {
-			only.MatchLabels = map[string]string{key: v}
-		}
-		for _, e := range s.MatchExpressions {
-			if e.Key == key {
-				only.MatchExpressions = append(only.MatchExpressions, e)
+				candidates, only.MatchExpressions = append(candidates, e.Values...), append(only.MatchExpressions, e)
 			}
 		}
 		absent := func(string) (string, bool) { return "", false }
@@ -159,24 +150,18 @@ func Matches(s *api.LabelSelector, label func(key string) (string, bool)) bool {
 	}
 	for _, e := range s.MatchExpressions {
 		got, ok := label(e.Key)
+		listed, matches := ok && slices.Contains(e.Values, got), false
 		switch e.Operator {
 		case "In":
-			if !ok || !slices.Contains(e.Values, got) {
-				return false
-			}
+			matches = listed
 		case "NotIn":
-			if ok && slices.Contains(e.Values, got) {
-				return false
-			}
+			matches = !listed
 		case "Exists":
-			if !ok {
-				return false
-			}
+			matches = ok
 		case "DoesNotExist":
-			if ok {
-				return false
-			}
-		default:
+			matches = !ok
+		}
+		if !matches {
 			return false
 		}
 	}

@@ -61,7 +61,7 @@ func (s *state) collect(o *krm.Object) {
 func (s *state) resolve() {
 	for _, c := range s.cards {
 		if ref := c.value.Spec.TargetRef; ref != nil {
-			s.pkg.Target(function, c.object, *ref)
+			s.pkg.Target(function, c.object, *ref, true)
 		} else if c.value.Spec.Selector != nil {
 			s.selecting = append(s.selecting, c)
 		}

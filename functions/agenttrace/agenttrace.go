@@ -24,7 +24,7 @@ func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 	dst = append(dst, "data:\n"...)
 	dst = appendSettings(dst, s)
 	dst = append(dst, "  otel-config.yaml: |\n"...)
-	return appendOTelConfig(dst, s, "    ")
+	return appendOTelConfig(dst, s)
 }
 
 // appendSettings writes one key per setting.
@@ -131,78 +131,63 @@ func appendPercent(dst []byte, s string) []byte {
 }
 
 // appendOTelConfig writes the tracing part of an OpenTelemetry configuration,
-// format 1.0.
-func appendOTelConfig(dst []byte, s *identity.Settings, indent string) []byte {
-	line := func(text string) { dst = append(append(dst, indent...), text...) }
-	line("file_format: \"1.0\"\n")
-	line("resource:\n")
-	line("  attributes:\n")
-	line("  - name: service.name\n")
-	line("    value: ")
-	dst = append(scalar.AppendOTel(dst, serviceName(s)), '\n')
-	for i := range s.Trace.Attributes {
-		a := &s.Trace.Attributes[i]
-		if a.Name == "service.name" {
-			continue
-		}
-		line("  - name: ")
-		dst = append(scalar.AppendOTel(dst, a.Name), '\n')
-		line("    value: ")
-		dst = append(scalar.AppendOTel(dst, a.Value), '\n')
+// format 1.0, as a block of the ConfigMap.
+func appendOTelConfig(dst []byte, s *identity.Settings) []byte {
+	text := func(text string) { dst = append(dst, text...) }
+	attribute := func(name, value string) {
+		dst = scalar.AppendOTel(append(dst, "      - name: "...), name)
+		dst = append(scalar.AppendOTel(append(dst, "\n        value: "...), value), '\n')
 	}
-	line("propagator:\n")
-	line("  composite:\n")
-	line("  - tracecontext:\n")
-	line("  - baggage:\n")
-	line("tracer_provider:\n")
+	text("    file_format: \"1.0\"\n    resource:\n      attributes:\n      - name: service.name\n        value: ")
+	dst = append(scalar.AppendOTel(dst, serviceName(s)), '\n')
+	for _, a := range s.Trace.Attributes {
+		if a.Name != "service.name" {
+			attribute(a.Name, a.Value)
+		}
+	}
+	text(`    propagator:
+      composite:
+      - tracecontext:
+      - baggage:
+    tracer_provider:
+`)
 	if len(s.Trace.Exporters) == 0 {
-		line("  processors: []\n")
+		text("      processors: []\n")
 	} else {
-		line("  processors:\n")
+		text("      processors:\n")
 	}
 	for i := range s.Trace.Exporters {
 		e := &s.Trace.Exporters[i]
 		if e.Type == "console" {
-			line("  - simple:\n")
-			line("      exporter:\n")
-			line("        console: {}\n")
+			text("      - simple:\n          exporter:\n            console: {}\n")
 			continue
 		}
-		line("  - batch:\n")
-		line("      exporter:\n")
+		text("      - batch:\n          exporter:\n")
 		if e.Protocol == "grpc" {
-			line("        otlp_grpc:\n")
+			text("            otlp_grpc:\n")
 		} else {
-			line("        otlp_http:\n")
+			text("            otlp_http:\n")
 		}
-		line("          endpoint: ")
+		text("              endpoint: ")
 		dst = appendEndpoint(dst, e)
 		if e.Protocol == "http/json" {
-			line("          encoding: json\n")
+			text("              encoding: json\n")
 		}
-		line("          compression: ")
-		dst = append(append(dst, e.Compression...), '\n')
+		text("              compression: " + e.Compression + "\n")
 		if e.Protocol == "grpc" && e.Insecure {
-			line("          tls:\n")
-			line("            insecure: true\n")
+			text("              tls:\n                insecure: true\n")
 		}
 	}
-	line("  sampler:\n")
+	text("      sampler:\n")
 	switch s.Trace.SamplerType {
 	case "always_off":
-		line("    always_off: {}\n")
+		text("        always_off: {}\n")
 	case "probabilistic":
-		line("    trace_id_ratio_based:\n")
-		line("      ratio: ")
-		dst = append(append(dst, rate(&s.Trace)...), '\n')
+		text("        trace_id_ratio_based:\n          ratio: " + rate(&s.Trace) + "\n")
 	case "parentbased_probabilistic":
-		line("    parent_based:\n")
-		line("      root:\n")
-		line("        trace_id_ratio_based:\n")
-		line("          ratio: ")
-		dst = append(append(dst, rate(&s.Trace)...), '\n')
+		text("        parent_based:\n          root:\n            trace_id_ratio_based:\n              ratio: " + rate(&s.Trace) + "\n")
 	default:
-		line("    always_on: {}\n")
+		text("        always_on: {}\n")
 	}
 	return dst
 }

@@ -1,15 +1,14 @@
 package api
 
-import "encoding/json"
-
 // AgentCard makes an agent discoverable: 001, "Pillar 2: AgentCard CR". It is
 // read in kagenti.io/v1alpha1 and, as published, in agent.kagenti.dev/v1alpha1.
 type AgentCard struct {
 	TypeMeta   `json:",inline"`
 	ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   AgentCardSpec    `json:"spec"`
-	Status *AgentCardStatus `json:"status,omitempty"`
+	Spec AgentCardSpec `json:"spec"`
+	// Status is observed by a controller and ignored by rendering.
+	Status any `json:"status,omitempty"`
 
 	Origin Origin `json:"-"`
 }
@@ -72,84 +71,4 @@ type IdentityBinding struct {
 	TrustDomain *string `json:"trustDomain,omitempty"`
 	// Strict isolates an agent whose card does not hold. Default false.
 	Strict *bool `json:"strict,omitempty"`
-}
-
-// AgentCardStatus is observed by a controller and ignored by rendering.
-type AgentCardStatus struct {
-	Phase              string        `json:"phase,omitempty"`
-	Message            string        `json:"message,omitempty"`
-	LastSyncTime       string        `json:"lastSyncTime,omitempty"`
-	DiscoveredPods     int           `json:"discoveredPods"`
-	SyncErrors         int           `json:"syncErrors"`
-	Cards              []FetchedCard `json:"cards,omitempty"`
-	ObservedGeneration int64         `json:"observedGeneration,omitempty"`
-	Conditions         []Condition   `json:"conditions,omitempty"`
-
-	// The fields below are those of the published agent.kagenti.dev.
-
-	Card                         *Card           `json:"card,omitempty"`
-	Protocol                     string          `json:"protocol,omitempty"`
-	TargetRef                    *TargetRef      `json:"targetRef,omitempty"`
-	ValidSignature               *bool           `json:"validSignature,omitempty"`
-	SignatureVerificationDetails string          `json:"signatureVerificationDetails,omitempty"`
-	SignatureKeyID               string          `json:"signatureKeyId,omitempty"`
-	SignatureSpiffeID            string          `json:"signatureSpiffeId,omitempty"`
-	SignatureIdentityMatch       *bool           `json:"signatureIdentityMatch,omitempty"`
-	CardID                       string          `json:"cardId,omitempty"`
-	ExpectedSpiffeID             string          `json:"expectedSpiffeID,omitempty"`
-	BindingStatus                json.RawMessage `json:"bindingStatus,omitempty"`
-}
-
-// FetchedCard is what one pod answered.
-type FetchedCard struct {
-	PodName       string `json:"podName,omitempty"`
-	PodIP         string `json:"podIP,omitempty"`
-	URL           string `json:"url,omitempty"`
-	LastFetchTime string `json:"lastFetchTime,omitempty"`
-	// FetchStatus is "Success" or says what failed.
-	FetchStatus string `json:"fetchStatus,omitempty"`
-	Card        *Card  `json:"card,omitempty"`
-}
-
-// Card is an A2A agent card as far as discovery reads it.
-type Card struct {
-	Name                              string            `json:"name,omitempty"`
-	Description                       string            `json:"description,omitempty"`
-	Version                           string            `json:"version,omitempty"`
-	URL                               string            `json:"url,omitempty"`
-	DocumentationURL                  string            `json:"documentationUrl,omitempty"`
-	IconURL                           string            `json:"iconUrl,omitempty"`
-	Provider                          *CardProvider     `json:"provider,omitempty"`
-	Capabilities                      *CardCapabilities `json:"capabilities,omitempty"`
-	DefaultInputModes                 []string          `json:"defaultInputModes,omitempty"`
-	DefaultOutputModes                []string          `json:"defaultOutputModes,omitempty"`
-	Skills                            []CardSkill       `json:"skills,omitempty"`
-	SupportsAuthenticatedExtendedCard *bool             `json:"supportsAuthenticatedExtendedCard,omitempty"`
-	Signatures                        []json.RawMessage `json:"signatures,omitempty"`
-}
-
-// CardProvider is who runs an agent.
-type CardProvider struct {
-	Organization string `json:"organization,omitempty"`
-	URL          string `json:"url,omitempty"`
-}
-
-// CardCapabilities is what an agent's endpoint can do.
-type CardCapabilities struct {
-	Streaming         *bool             `json:"streaming,omitempty"`
-	BatchProcessing   *bool             `json:"batchProcessing,omitempty"`
-	PushNotifications *bool             `json:"pushNotifications,omitempty"`
-	Extensions        []json.RawMessage `json:"extensions,omitempty"`
-}
-
-// CardSkill is one thing an agent knows how to do.
-type CardSkill struct {
-	ID          string            `json:"id,omitempty"`
-	Name        string            `json:"name,omitempty"`
-	Description string            `json:"description,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-	Examples    []string          `json:"examples,omitempty"`
-	InputModes  []string          `json:"inputModes,omitempty"`
-	OutputModes []string          `json:"outputModes,omitempty"`
-	Parameters  []json.RawMessage `json:"parameters,omitempty"`
 }

@@ -39,8 +39,8 @@ type RenderConfigSpec struct {
 	// Exclude are globs of files that are left as they are, relative to the
 	// root of the package. Default: none.
 	Exclude []string `json:"exclude,omitempty"`
-	// Components changes single containers.
-	Components *ComponentsSpec `json:"components,omitempty"`
+	// Components changes single containers, by the names of the profile's sidecars.
+	Components map[string]*ComponentSpec `json:"components,omitempty"`
 	// AuthBridge is read with profile authbridge, and an error with another one.
 	AuthBridge *AuthBridgeSpec `json:"authbridge,omitempty"`
 	// Identity is for all workloads what a TokenExchange is for one.
@@ -56,18 +56,6 @@ type RenderConfigSpec struct {
 	// Lint sets the severity of lint rules by their names: off, info, warning or
 	// error. Default: each rule's own (armature lint --rules).
 	Lint map[string]string `json:"lint,omitempty"`
-}
-
-// ComponentsSpec has one entry for each injected container.
-type ComponentsSpec struct {
-	ProxyInit          *ComponentSpec `json:"proxy-init,omitempty"`
-	SpiffeHelper       *ComponentSpec `json:"spiffe-helper,omitempty"`
-	ClientRegistration *ComponentSpec `json:"client-registration,omitempty"`
-	AuthProxy          *ComponentSpec `json:"auth-proxy,omitempty"`
-	EnvoyProxy         *ComponentSpec `json:"envoy-proxy,omitempty"`
-	// AuthBridgeProxy is of profile authbridge alone, which has no spiffe-helper,
-	// client-registration and auth-proxy.
-	AuthBridgeProxy *ComponentSpec `json:"authbridge-proxy,omitempty"`
 }
 
 // ComponentSpec changes one injected container.

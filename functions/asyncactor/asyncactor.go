@@ -1,6 +1,6 @@
 // Package asyncactor expands the AsyncActor of 004 to what the Asya operator made
 // of it: the workload with its sidecar, the runtime script, scaling by KEDA, the
-// queue as a declared resource, and what they need to be let in.
+// addQueue as a declared resource, and what they need to be let in.
 package asyncactor
 
 import (
@@ -31,30 +31,28 @@ const (
 	happyEnd, errorEnd = "happy-end", "error-end" // until 0.5.0
 	sink, sump         = "x-sink", "x-sump"       // since
 
-	defaultSidecarImage = "asya-sidecar:latest"
-	defaultProcessing   = 300
-	defaultShutdown     = 30
+	defaultProcessing = 300
+	defaultShutdown   = 30
 )
 
 // expand makes the objects of an AsyncActor.
 func (s *state) expand(r *expand.Resource, g *generation) {
-	e := expander{Resource: r, config: &s.config, generation: g, judged: s.judged}
+	e := &expander{Resource: r, config: &s.config, generation: g, form: &longForm, judged: s.judged}
 	if !r.Decode("async-actor/field", &e.actor) {
 		return
 	}
-	if g.short && e.actor.Spec.Workload.Template == nil && !e.takeFlavors() {
+	if g.short && e.actor.Spec.Workload.Template == nil && !takeFlavors(e) {
 		return
 	}
-	e.check()
+	check(e)
 	if r.Failed() {
 		return
 	}
-	e.workload()
-	e.governingService()
-	e.runtimeConfigMap()
-	e.serviceAccount()
-	e.queue()
-	e.scaledObject()
+	addWorkload(e)
+	addRuntimeConfigMap(e)
+	addServiceAccount(e)
+	addQueue(e)
+	addScaledObject(e)
 }
 
 type expander struct {
@@ -64,7 +62,7 @@ type expander struct {
 	actor      api.AsyncActor
 	transport  *transport
 	template   *yaml.RNode // of the pods, as the author wrote it
-	short      bool        // the actor has no spec.workload
+	form       *form       // of the actor
 
 	merged map[string]any    // the spec with its flavors, nil without
 	from   map[string]string // the flavor, by the path of a field below spec
@@ -78,8 +76,8 @@ func (e *expander) error(rule, field, message, hint string) {
 	e.Report(krm.Error, "async-actor/"+rule, field, message, hint)
 }
 
-// add adds an object with the labels of all of them.
-func (e *expander) add(o expand.Object, component string) {
+// add adds an object of a component with a spec, and the labels of all of them.
+func (e *expander) add(component, apiVersion, kind, name string, annotations map[string]string, spec fields) {
 	labels := map[string]string{}
 	for key, value := range e.actor.Labels {
 		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") { // those opt the workload in
@@ -89,8 +87,19 @@ func (e *expander) add(o expand.Object, component string) {
 	labels["app.kubernetes.io/name"] = e.Name
 	labels["app.kubernetes.io/component"] = component
 	labels["app.kubernetes.io/part-of"] = "asya"
-	o.Labels = labels
+	o := expand.Object{APIVersion: apiVersion, Kind: kind, Name: name, Labels: labels, Annotations: annotations}
+	if spec != nil {
+		o.Body = object("spec", spec).node()
+	}
 	e.Add(o)
+}
+
+// addShared adds an object that the actors of a namespace have together.
+func (e *expander) addShared(component, apiVersion, kind, name string, annotations map[string]string, body fields) {
+	e.Add(expand.Object{
+		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations, Body: body.node(),
+		Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/component": component, "app.kubernetes.io/part-of": "asya"},
+	})
 }
 
 // selector is what the generation selected pods by. It depends on nothing else
@@ -103,80 +112,52 @@ func (e *expander) selector() map[string]string {
 }
 
 func (e *expander) kind() string {
-	if e.actor.Spec.Workload.Kind == "" {
-		return "Deployment"
-	}
-	return e.actor.Spec.Workload.Kind
+	return cmp.Or(e.actor.Spec.Workload.Kind, "Deployment")
 }
 
 // endActor reports whether the actor ends the way of messages.
-func (e *expander) endActor() bool { return slices.Contains(e.generation.ends, e.Name) }
+func (e *expander) endActor() bool { return slices.Contains(e.generation.ends.all, e.Name) }
 
-func value(p *int, fallback int) int {
+func value[T any](p *T, fallback T) T {
 	if p == nil {
 		return fallback
 	}
 	return *p
 }
 
-func text(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
-}
+func text(p *string) string { return value(p, "") }
 
-// workload is the Deployment or StatefulSet.
-func (e *expander) workload() {
-	e.runtime()
-	e.addSidecar()
-	e.podSpec()
-	e.states()
-	spec := object("selector", object("matchLabels", e.selector()))
+// addWorkload is the Deployment or StatefulSet.
+func addWorkload(e *expander) {
+	completeRuntime(e)
+	addSidecar(e)
+	completePod(e)
+	addStates(e)
+	var replicas, service any
+	if !e.scales() { // otherwise KEDA owns them
+		replicas = value(e.actor.Spec.Workload.Replicas, 1)
+	}
 	if e.kind() == "StatefulSet" {
-		spec = object("serviceName", e.Name, "selector", object("matchLabels", e.selector()))
+		service = e.Name
 	}
-	if !e.scales() { // otherwise KEDA owns the replicas
-		spec = append(object("replicas", value(e.replicas(), 1)), spec...)
+	e.add("actor", "apps/v1", e.kind(), e.Name, expand.Annotations(e.actor.Annotations),
+		object("replicas", replicas, "serviceName", service, "selector", object("matchLabels", e.selector()), "template", e.template.YNode()))
+	if service != nil { // the headless one that a StatefulSet names
+		e.add("service", "v1", "Service", e.Name, nil, object("clusterIP", "None", "selector", e.selector()))
 	}
-	spec = append(spec, object("template", e.template.YNode())...)
-	e.add(expand.Object{APIVersion: "apps/v1", Kind: e.kind(), Name: e.Name, Annotations: expand.Annotations(e.actor.Annotations), Body: object("spec", spec).node()}, "actor")
 }
 
-func (e *expander) replicas() *int {
-	if e.short {
-		return e.actor.Spec.Replicas
-	}
-	return e.actor.Spec.Workload.Replicas
-}
-
-// governingService is the headless one that a StatefulSet names.
-func (e *expander) governingService() {
-	if e.kind() != "StatefulSet" {
-		return
-	}
-	spec := object("clusterIP", "None", "selector", e.selector())
-	e.add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Body: object("spec", spec).node()}, "service")
-}
-
-// runtime completes the author's container.
-func (e *expander) runtime() {
+// completeRuntime completes the author's container.
+func completeRuntime(e *expander) {
 	c := e.runtimeContainer()
-	python := e.actor.Spec.Workload.PythonExecutable
-	if e.short {
-		python = e.actor.Spec.PythonExecutable
-	}
-	if python == "" {
-		python = "python3"
-	}
-	put(c, "command", []string{python, scriptPath})
+	put(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"), scriptPath})
 	env := []fields{object("name", "ASYA_SOCKET_DIR", "value", socketDir)}
 	if e.endActor() {
 		env = append(env, object("name", "ASYA_ENABLE_VALIDATION", "value", "false"))
 	}
 	extend(c, "env", env...)
 	mounts := []fields{object("name", socketVolume, "mountPath", socketDir)}
-	if !mountsAt(c, "/tmp") {
+	if !slices.ContainsFunc(elements(c, "volumeMounts"), func(m *yaml.RNode) bool { return scalarOf(m, "mountPath") == "/tmp" }) {
 		mounts = append(mounts, object("name", tmpVolume, "mountPath", "/tmp"))
 	}
 	mounts = append(mounts, object("name", Runtime, "mountPath", scriptPath, "subPath", scriptName, "readOnly", true))
@@ -193,23 +174,17 @@ func (e *expander) runtime() {
 }
 
 // addSidecar adds the container last, so that the author's stay where they are.
-func (e *expander) addSidecar() {
+func addSidecar(e *expander) {
 	spec := e.actor.Spec.Sidecar
-	image, policy := e.sidecarImage()
-	c := object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", e.sidecarEnv())
-	if len(spec.Resources) > 0 {
-		c = append(c, object("resources", spec.Resources)...)
-	}
-	c = append(c, object("volumeMounts", []fields{
-		object("name", socketVolume, "mountPath", socketDir),
-		object("name", tmpVolume, "mountPath", "/tmp"),
-	})...)
-	extend(lookup(e.template, "spec"), "containers", c)
+	image, policy := sidecarImage(e)
+	mounts := []fields{object("name", socketVolume, "mountPath", socketDir), object("name", tmpVolume, "mountPath", "/tmp")}
+	extend(lookup(e.template, "spec"), "containers",
+		object("name", Sidecar, "image", image, "imagePullPolicy", policy, "env", sidecarEnv(e), "resources", given(spec.Resources), "volumeMounts", mounts))
 }
 
 // sidecarImage is the actor's, the configuration's or the generation's, and the policy
 // by which it is pulled.
-func (e *expander) sidecarImage() (image, policy string) {
+func sidecarImage(e *expander) (image, policy string) {
 	image, policy = e.generation.image, "IfNotPresent"
 	if e.config.SidecarImage != nil {
 		image = *e.config.SidecarImage
@@ -228,26 +203,22 @@ func (e *expander) sidecarImage() (image, policy string) {
 
 // sidecarEnv is 004's "Injected environment variables" as the generation has them,
 // followed by the author's, which replace those of the same name.
-func (e *expander) sidecarEnv() (env []any) {
-	all := []fields{variable("ASYA_LOG_LEVEL", "info")}
-	if url := e.gateway(); url != "" {
-		all = append(all, variable("ASYA_GATEWAY_URL", url))
-	}
-	all = append(all, variable("ASYA_ACTOR_NAME", e.Name))
-	g := e.generation
+func sidecarEnv(e *expander) (env []any) {
+	g, namespace, ends := e.generation, "", ""
 	if g.namespaced {
-		all = append(all, variable("ASYA_NAMESPACE", e.Namespace))
+		namespace = e.Namespace
 	}
-	all = append(all, variable(g.success.variable, g.success.actor), variable(g.failure.variable, g.failure.actor))
 	if e.endActor() {
-		all = append(all, variable("ASYA_IS_END_ACTOR", "true"))
+		ends = "true"
 	}
+	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME", e.Name, "ASYA_NAMESPACE", namespace,
+		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor, "ASYA_IS_END_ACTOR", ends)
 	for _, name := range g.timeouts {
 		all = append(all, variable(name, e.timeout()))
 	}
-	all = append(all, e.resiliency()...)
-	if t := e.actor.Spec.Tracing; t != nil && t.Endpoint != "" {
-		all = append(all, variable("OTEL_EXPORTER_OTLP_ENDPOINT", t.Endpoint))
+	all = append(all, resiliencyEnv(e)...)
+	if t := e.actor.Spec.Tracing; t != nil {
+		all = append(all, variables("OTEL_EXPORTER_OTLP_ENDPOINT", t.Endpoint)...)
 	}
 	all = append(all, e.transport.env(e)...)
 	all = append(all, variable("ASYA_SOCKET_DIR", socketDir))
@@ -268,7 +239,7 @@ func (e *expander) processing() int {
 }
 
 // gateway is the configured one, or that of the author's container.
-func (e *expander) gateway() string {
+func gateway(e *expander) string {
 	if e.config.GatewayURL != nil {
 		return *e.config.GatewayURL
 	}
@@ -280,8 +251,8 @@ func (e *expander) gateway() string {
 	return ""
 }
 
-// podSpec completes what is around the containers.
-func (e *expander) podSpec() {
+// completePod completes what is around the containers.
+func completePod(e *expander) {
 	spec := lookup(e.template, "spec")
 	extend(spec, "volumes",
 		object("name", socketVolume, "emptyDir", fields{}),
@@ -293,8 +264,8 @@ func (e *expander) podSpec() {
 	if e.transport.config.ActorRoleARN != "" {
 		put(spec, "serviceAccountName", e.accountName())
 	}
-	if lookup(e.template, "metadata") == nil {
-		prepend(e.template, "metadata", fields{})
+	if lookup(e.template, "metadata") == nil { // it comes first
+		e.template.YNode().Content = append([]*yaml.Node{encode("metadata"), fields{}.node()}, e.template.YNode().Content...)
 	}
 	metadata := lookup(e.template, "metadata")
 	if lookup(metadata, "labels") == nil {
@@ -308,7 +279,7 @@ func (e *expander) podSpec() {
 	if e.generation.short {
 		put(labels, "asya.sh/actor", e.Name)
 	}
-	if !e.short {
+	if e.form != &shortForm {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) { // of the actor's flow, team and so on
@@ -319,27 +290,21 @@ func (e *expander) podSpec() {
 	}
 }
 
-// runtimeConfigMap holds the script. All actors of a namespace share it.
-func (e *expander) runtimeConfigMap() {
+// addRuntimeConfigMap holds the script. All actors of a namespace share it.
+func addRuntimeConfigMap(e *expander) {
 	script := text(e.config.RuntimeScript)
 	if script == "" {
 		script = *e.generation.script
 	}
-	e.Add(expand.Object{
-		APIVersion: "v1", Kind: "ConfigMap", Name: Runtime, Shared: true,
-		Labels: map[string]string{"app.kubernetes.io/name": Runtime, "app.kubernetes.io/component": Runtime, "app.kubernetes.io/part-of": "asya"},
-		Body:   object("data", object(scriptName, &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle, Value: script})).node(),
-	})
+	e.addShared(Runtime, "v1", "ConfigMap", Runtime, nil,
+		object("data", object(scriptName, &yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle, Value: script})))
 }
 
 func (e *expander) accountName() string { return "asya-" + e.Name }
 
-// serviceAccount carries the IAM role (IRSA), for SQS on EKS.
-func (e *expander) serviceAccount() {
+// addServiceAccount carries the IAM role (IRSA), for SQS on EKS.
+func addServiceAccount(e *expander) {
 	if role := e.transport.config.ActorRoleARN; role != "" {
-		e.add(expand.Object{
-			APIVersion: "v1", Kind: "ServiceAccount", Name: e.accountName(),
-			Annotations: map[string]string{"eks.amazonaws.com/role-arn": role},
-		}, "serviceaccount")
+		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(), map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
 	}
 }

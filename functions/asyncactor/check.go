@@ -1,6 +1,7 @@
 package asyncactor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,31 +20,32 @@ const (
 
 // check finds all that is wrong with the actor and its transport. Source: 004,
 // "Validation Rules".
-func (e *expander) check() {
-	e.checkGeneration()
-	e.readTemplate()
+func check(e *expander) {
+	checkGeneration(e)
+	checkNumbers(e)
+	readTemplate(e)
 	if e.template != nil {
-		e.checkContainers()
-		e.checkPods()
+		checkContainers(e)
+		checkPods(e)
 	}
-	e.checkNumbers()
-	e.checkResiliency()
-	e.checkStates()
+	checkScaling(e)
+	checkResiliency(e)
+	checkStates(e)
 	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
 		e.error("workload-kind", "spec.workload.kind", fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
 	}
-	e.readTransport()
+	readTransport(e)
 	if e.transport != nil {
-		e.checkTransport()
-		e.checkComposition()
+		checkTransport(e)
+		checkComposition(e)
 	}
-	e.checkConfig()
+	checkConfig(e)
 }
 
 // readTemplate finds the pod template, whose order and comments stay.
-func (e *expander) readTemplate() {
+func readTemplate(e *expander) {
 	if e.generation.short && e.actor.Spec.Workload.Template == nil {
-		e.readShort()
+		readShort(e)
 		return
 	}
 	if e.has("spec.image") && e.actor.Spec.Workload.Template == nil {
@@ -56,7 +58,7 @@ func (e *expander) readTemplate() {
 	}
 	template := lookup(tree, "spec", "workload", "template")
 	if template == nil || template.YNode().Kind != yaml.MappingNode || len(elements(template, "spec", "containers")) == 0 {
-		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "say spec.workload.template.spec.containers, with one named asya-runtime")
+		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "set spec.workload.template.spec.containers, with one named asya-runtime")
 		return
 	}
 	for key := range e.actor.Spec.Workload.Template {
@@ -77,29 +79,21 @@ func (e *expander) runtimeContainer() *yaml.RNode {
 	return nil
 }
 
-// podAt is where the author says what the pod has.
-func (e *expander) podAt() string {
-	if e.short {
-		return "spec"
-	}
-	return templateAt + ".spec"
-}
-
 // checkContainers is 004's "Container Naming" and "Runtime Container
 // Restrictions".
-func (e *expander) checkContainers() {
+func checkContainers(e *expander) {
 	found := 0
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for i, c := range elements(e.template, "spec", list) {
-			at := fmt.Sprintf("%s.%s[%d]", e.podAt(), list, i)
-			if e.short && list == "containers" {
-				at = e.podAt()
+			at := fmt.Sprintf("%s.%s[%d]", e.form.podAt, list, i)
+			if e.form == &shortForm && list == "containers" {
+				at = e.form.podAt
 				if i > 0 {
 					at = fmt.Sprintf("spec.sidecars[%d]", i-1)
 				}
 			}
 			switch name := scalarOf(c, "name"); {
-			case e.short && at != e.podAt() && strings.HasPrefix(name, "asya-"):
+			case e.form == &shortForm && at != e.form.podAt && strings.HasPrefix(name, "asya-"):
 				e.error("reserved-container", at+".name", "names of containers that begin with asya- are those of Asya", "rename it")
 			case name == Sidecar:
 				e.error("reserved-container", at+".name", "asya-sidecar is the name of the container that is added", "rename it")
@@ -107,7 +101,7 @@ func (e *expander) checkContainers() {
 				if found++; found > 1 {
 					e.error("two-runtimes", at+".name", "a second container is named asya-runtime", "keep one; it is the one that holds the handler")
 				}
-				e.checkRuntime(c, at)
+				checkRuntime(e, c, at)
 			}
 		}
 	}
@@ -116,10 +110,10 @@ func (e *expander) checkContainers() {
 	}
 }
 
-func (e *expander) checkRuntime(c *yaml.RNode, at string) {
+func checkRuntime(e *expander, c *yaml.RNode, at string) {
 	if lookup(c, "command") != nil {
 		e.error("command", at+".command", "asya-runtime starts the runtime script, so that it has no command of its own",
-			"remove it; say which Python in spec.workload.pythonExecutable, and what to run in the variable ASYA_HANDLER")
+			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable ASYA_HANDLER to choose what runs")
 	}
 	for i, v := range elements(c, "env") {
 		name := scalarOf(v, "name")
@@ -135,10 +129,10 @@ func (e *expander) checkRuntime(c *yaml.RNode, at string) {
 }
 
 // checkPods finds what clashes with what is added around the containers.
-func (e *expander) checkPods() {
+func checkPods(e *expander) {
 	for i, v := range elements(e.template, "spec", "volumes") {
-		if name := scalarOf(v, "name"); slices.Contains(e.reservedVolumes(), name) {
-			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.podAt(), i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+		if name := scalarOf(v, "name"); slices.Contains(reservedVolumes(e), name) {
+			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.form.podAt, i), fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
 		}
 	}
 	selector := e.selector()
@@ -149,7 +143,7 @@ func (e *expander) checkPods() {
 	}
 }
 
-func (e *expander) checkNumbers() {
+func checkNumbers(e *expander) {
 	spec := &e.actor.Spec
 	for _, n := range [...]struct {
 		field string
@@ -172,15 +166,10 @@ func (e *expander) checkNumbers() {
 			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least), fmt.Sprintf("write %d or more", n.least))
 		}
 	}
-	if min, max := e.bounds(); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
-		e.error("min-above-max", "spec.scaling."+e.boundName("min"), fmt.Sprintf("%d is more than %s, %d", min, e.boundName("max"), max),
-			"lower it, or raise "+e.boundName("max"))
-	}
-	e.checkScaling()
-	e.checkPullPolicy("spec.sidecar.imagePullPolicy", spec.Sidecar.ImagePullPolicy)
+	checkPullPolicy(e, "spec.sidecar.imagePullPolicy", spec.Sidecar.ImagePullPolicy)
 }
 
-func (e *expander) checkPullPolicy(field, p string) {
+func checkPullPolicy(e *expander, field, p string) {
 	if p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
 		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", krm.Shown(p)), "write Always, IfNotPresent or Never")
 	}
@@ -188,8 +177,8 @@ func (e *expander) checkPullPolicy(field, p string) {
 
 // readTransport is 004's "Transport Validation". The actor's finding says where the
 // configuration is wrong, which all actors share.
-func (e *expander) readTransport() {
-	if e.generation.platform && !e.platformTransport() {
+func readTransport(e *expander) {
+	if e.generation.platform && !platformTransport(e) {
 		return
 	}
 	name := e.actor.Spec.Transport
@@ -213,7 +202,7 @@ func (e *expander) readTransport() {
 
 // checkComposition compares the transport with the one whose Composition the actor
 // chooses.
-func (e *expander) checkComposition() {
+func checkComposition(e *expander) {
 	other := func(field, kind string) {
 		if kind != "" && kind != e.transport.kind {
 			e.error("composition", field, fmt.Sprintf("the Composition is that of %s, and the transport %s is of type %s", krm.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
@@ -232,7 +221,7 @@ func (e *expander) checkComposition() {
 
 // platformTransport is the only transport that is enabled, where no actor names
 // one.
-func (e *expander) platformTransport() (found bool) {
+func platformTransport(e *expander) (found bool) {
 	if e.actor.Spec.Transport != "" {
 		return false // reported
 	}
@@ -257,57 +246,57 @@ func (e *expander) misconfigured(field, message, want string) {
 		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s", e.actor.Spec.Transport, field, want))
 }
 
-func (e *expander) checkTransport() {
+// fault is a mistake in the configuration of a transport, where wrong says so.
+type fault struct {
+	wrong                bool
+	field, message, want string
+}
+
+func checkTransport(e *expander) {
 	c := &e.transport.config
+	faults := sqsFaults
 	if e.transport.kind == rabbitMQ {
-		e.checkRabbitMQ(c)
-	} else {
-		e.checkSQS(c)
+		faults = rabbitFaults
 	}
+	all := faults(e, c)
 	for _, s := range e.transport.secrets() {
-		if s.ref.Name == "" || s.ref.Key == "" {
-			e.misconfigured("config", "a reference to a Secret needs name and key", "both")
+		all = append(all, fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret needs name and key", "both"})
+	}
+	policy, dlq := c.Queues.DeletionPolicy, c.Queues.DLQ
+	badDLQ := value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 || value(dlq.RetentionDays, 1) > 14
+	all = append(all,
+		fault{policy != "" && policy != "delete" && policy != "retain", "config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", policy), "delete or retain"},
+		fault{badDLQ, "config.queues.dlq", "a number that a dead-letter queue does not take", "maxRetryCount of 1 or more, and retentionDays from 1 to 14"})
+	for _, f := range all {
+		if f.wrong {
+			e.misconfigured(f.field, f.message, f.want)
 		}
 	}
-	if p := c.Queues.DeletionPolicy; p != "" && p != "delete" && p != "retain" {
-		e.misconfigured("config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", p), "delete or retain")
-	}
-	if e.transport.config.Queues.ForceRecreate {
+	if c.Queues.ForceRecreate {
 		e.Report(krm.Warning, "async-actor/force-recreate", "spec.transport", "forceRecreate has no effect: a render never deletes queues, as the operator did not",
 			fmt.Sprintf("remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml", e.actor.Spec.Transport))
 	}
-	if dlq := e.transport.config.Queues.DLQ; value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 || value(dlq.RetentionDays, 1) > 14 {
-		e.misconfigured("config.queues.dlq", "a number that a dead-letter queue does not take", "maxRetryCount of 1 or more, and retentionDays from 1 to 14")
-	}
 	if e.generation.namespaced && e.Namespace == "" {
-		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "say metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
+		e.error("no-namespace", "metadata", "the queue is named after the actor's namespace, which the manifest does not say", "set metadata.namespace, or set spec.asya.queueNames: actor in armature.yaml")
+	}
+	if e.transport.kind == sqs {
+		checkSQSNames(e, c)
 	}
 }
 
-func (e *expander) checkRabbitMQ(c *api.AsyaTransportConfig) {
-	if c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" || c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil {
-		e.misconfigured("config", "a transport of type rabbitmq has settings of sqs", "host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only")
-	}
-	if c.Host == "" {
-		e.misconfigured("config.host", "no host of RabbitMQ", "the name of its Service")
-	}
-	if c.Port < 0 || c.Port > 65535 {
-		e.misconfigured("config.port", fmt.Sprintf("%d is not a port", c.Port), "a port from 1 to 65535")
-	}
-	if c.Port == 0 {
-		c.Port = 5672
-	}
-	if c.Username == "" {
-		c.Username = "guest"
-	}
-	if c.VHost == "" {
-		c.VHost = "/"
-	}
+// rabbitFaults completes the configuration of a broker, and gives what is wrong with it.
+func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
+	c.Port, c.Username, c.VHost = cmp.Or(c.Port, 5672), cmp.Or(c.Username, "guest"), cmp.Or(c.VHost, "/")
 	if c.Cluster == nil {
 		c.Cluster = clusterOf(c.Host)
 	}
-	if autoCreate := c.Queues.AutoCreate; c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && (autoCreate == nil || *autoCreate) {
-		e.misconfigured("config.rabbitmqClusterReference", fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}")
+	ofSQS := c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" || c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil
+	nowhere := c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") && value(c.Queues.AutoCreate, true)
+	return []fault{
+		{ofSQS, "config", "a transport of type rabbitmq has settings of sqs", "host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference and queues only"},
+		{c.Host == "", "config.host", "no host of RabbitMQ", "the name of its Service"},
+		{c.Port < 0 || c.Port > 65535, "config.port", fmt.Sprintf("%d is not a port", c.Port), "a port from 1 to 65535"},
+		{nowhere, "config.rabbitmqClusterReference", fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host), "{name: …, namespace: …}, or queues: {autoCreate: false}"},
 	}
 }
 
@@ -317,32 +306,26 @@ var (
 	sqsName   = krm.Pattern(`^[A-Za-z0-9_-]+$`)
 )
 
-func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
-	if c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil {
-		e.misconfigured("config", "a transport of type sqs has settings of rabbitmq", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, tags and queues only")
+func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
+	ofRabbitMQ := c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil
+	return []fault{
+		{ofRabbitMQ, "config", "a transport of type sqs has settings of rabbitmq", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, credentials, tags and queues only"},
+		{c.Region == "", "config.region", "no AWS region", "one such as eu-central-1"},
+		{c.AccountID != "" && !accountID().MatchString(c.AccountID), "config.accountId", fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes"},
+		{c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN), "config.actorRoleArn", fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>"},
+		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200, "config", "a time that SQS does not take", "visibilityTimeout up to 43200 and waitTimeSeconds up to 20"},
+		{c.Credentials != nil && (c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil), "config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
+		{c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId", "a queue names its dead-letter queue by the AWS account", "its twelve digits, in quotes, or queues.dlq.enabled: false"},
 	}
-	if c.Region == "" {
-		e.misconfigured("config.region", "no AWS region", "one such as eu-central-1")
+}
+
+// checkSQSNames finds names of the actor that SQS or IRSA does not take.
+func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
+	name := e.queueName()
+	if name == e.sqsDLQ() {
+		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", name), "rename the actor")
 	}
-	if c.AccountID != "" && !accountID().MatchString(c.AccountID) {
-		e.misconfigured("config.accountId", fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes")
-	}
-	if c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN) {
-		e.misconfigured("config.actorRoleArn", fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>")
-	}
-	if c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 || e.visibility() > 43200 {
-		e.misconfigured("config", "a time that SQS does not take", "visibilityTimeout up to 43200 and waitTimeSeconds up to 20")
-	}
-	if c := c.Credentials; c != nil && (c.AccessKeyID == nil || c.SecretAccessKey == nil) {
-		e.misconfigured("config.credentials", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both")
-	}
-	if c.Queues.DLQ.Enabled && c.AccountID == "" {
-		e.misconfigured("config.accountId", "a queue names its dead-letter queue by the AWS account", "its twelve digits, in quotes, or queues.dlq.enabled: false")
-	}
-	if e.queueName() == e.sqsDLQ() {
-		e.error("queue-name", "metadata.name", fmt.Sprintf("%s is the name of the dead-letter queue", e.sqsDLQ()), "rename the actor")
-	}
-	if name := e.queueName(); len(name) > maxSQSQueue || !sqsName().MatchString(name) {
+	if len(name) > maxSQSQueue || !sqsName().MatchString(name) {
 		e.error("queue-name", "metadata.name", fmt.Sprintf("SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue), "shorten the name, or take the dots out of it")
 	}
 	if account := lookup(e.template, "spec", "serviceAccountName"); account != nil && c.ActorRoleARN != "" {
@@ -350,7 +333,7 @@ func (e *expander) checkSQS(c *api.AsyaTransportConfig) {
 	}
 }
 
-func (e *expander) checkConfig() {
+func checkConfig(e *expander) {
 	if names := text(e.config.QueueNames); names != "" && names != "namespaced" && names != "actor" {
 		e.error("config", "spec.transport", fmt.Sprintf("spec.asya.queueNames: %q is not known", names), "write namespaced or actor in armature.yaml")
 	}

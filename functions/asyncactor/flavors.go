@@ -36,7 +36,7 @@ type flavor struct {
 // are joined, mappings are merged, and a value that two of them have is an error. A
 // field of the actor replaces that of flavors as a whole. ok is false where a flavor
 // cannot be had.
-func (e *expander) takeFlavors() (ok bool) {
+func takeFlavors(e *expander) (ok bool) {
 	names := e.actor.Spec.Flavors
 	if len(names) == 0 {
 		return true
@@ -53,7 +53,7 @@ func (e *expander) takeFlavors() (ok bool) {
 			e.error("flavor", at, fmt.Sprintf("%s is there twice", krm.Shown(name)), "remove one")
 			continue
 		}
-		data, read := e.readFlavor(name, at)
+		data, read := readFlavor(e, name, at)
 		if !read {
 			ok = false
 			continue
@@ -90,7 +90,7 @@ func (e *expander) takeFlavors() (ok bool) {
 
 // readFlavor gives the data of a flavor. What is wrong with it is reported for the first
 // actor that has it.
-func (e *expander) readFlavor(name, at string) (data map[string]any, ok bool) {
+func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	o := e.Find(flavorGroup, flavorKind, "", name)
 	if o == nil && e.Namespace != "" { // which kustomize writes on all kinds that it does not know
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)

@@ -69,13 +69,8 @@ func (s *state) script(text []byte) {
 		problem = "does not fit a ConfigMap"
 	}
 	if problem != "" {
-		const field = "spec.asya.runtimeScriptFile"
-		at := s.pkg.Place
-		s.pkg.Report.Add(krm.Finding{
-			Rule: "config/runtime-script", Severity: krm.Error, Place: krm.Place{File: at.File, Line: at.LineOf(field), Field: field},
-			Message: krm.Shown(*s.config.RuntimeScriptFile) + " " + problem,
-			Hint:    "correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript",
-		})
+		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile", krm.Shown(*s.config.RuntimeScriptFile)+" "+problem,
+			"correct the path, which is relative to the package; where a host passes manifests only, write the text to spec.asya.runtimeScript")
 	}
 	script := string(text)
 	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil

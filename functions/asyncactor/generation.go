@@ -16,11 +16,20 @@ import (
 // The runtime scripts, by how the sidecar speaks to them: JSON behind its length,
 // or HTTP. Both over a Unix socket.
 var (
+	//go:embed runtime_common.py
+	commonScript string
 	//go:embed runtime_framed.py
-	framedScript string
+	framedText string
 	//go:embed runtime_http.py
-	httpScript string
+	httpText string
+
+	framedScript, httpScript = whole(framedText), whole(httpText)
 )
+
+// whole puts what both scripts share in its place.
+func whole(script string) string {
+	return strings.Replace(script, "# What both scripts share.\n", commonScript, 1)
+}
 
 // generation is a series of Asya's releases. Sidecar image, environment, script,
 // queue, ends, exchange and binding belong together: a pod with parts of two
@@ -34,12 +43,9 @@ type generation struct {
 	// namespaced says that the namespace is in the names of queues, and in the
 	// sidecar's environment.
 	namespaced bool
-	// success and failure are where messages end: the sidecar's variable and the
-	// actor. ends are all actors that do not send messages on.
-	success, failure variableOf
-	ends             []string
-	timeouts         []string // variables with the time for one message
-	resiliency       []string // variables of spec.resiliency that begin like this
+	ends
+	timeouts   []string // variables with the time for one message
+	resiliency []string // variables of spec.resiliency that begin like this
 	// declares says that the sidecar declares and binds its RabbitMQ queue.
 	declares bool
 	// arguments says that a RabbitMQ queue names its dead-letter queue by arguments,
@@ -51,35 +57,46 @@ type generation struct {
 	short, template, platform bool
 }
 
+// ends are where messages end: the sidecar's variables, and the actors that they name.
+type ends struct {
+	success, failure variableOf
+	all              []string // the actors that do not send messages on
+}
+
 type variableOf struct{ variable, actor string }
 
 type release [3]int
 
 var (
-	operatorEnds = []string{happyEnd, errorEnd}
-	laterEnds    = []string{sink, sump, happyEnd, errorEnd}
+	operatorEnds = ends{variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd}, variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, []string{happyEnd, errorEnd}}
+	laterEnds    = ends{variableOf{"ASYA_ACTOR_SINK", sink}, variableOf{"ASYA_ACTOR_SUMP", sump}, []string{sink, sump, happyEnd, errorEnd}}
 
-	// generations are in the order of their releases.
-	generations = []generation{{
-		name: "0.1", last: release{0, 1, 99}, image: defaultSidecarImage, script: &framedScript,
-		success: variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd}, failure: variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, ends: operatorEnds,
-		timeouts: []string{"ASYA_RUNTIME_TIMEOUT"}, arguments: true, sqsDLQ: "asya-dlq", template: true,
-	}, {
-		name: "0.2", first: release{0, 2, 0}, last: release{0, 5, 0}, image: defaultSidecarImage, script: &framedScript, namespaced: true,
-		success: variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd}, failure: variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, ends: operatorEnds,
-		timeouts: []string{"ASYA_RUNTIME_TIMEOUT"}, arguments: true, sqsDLQ: "asya-dlq", template: true,
-	}, {
-		name: "0.5", first: release{0, 5, 1}, last: release{0, 5, 5}, image: publishedSidecar + ":0.5.5", script: &httpScript, namespaced: true,
-		success: variableOf{"ASYA_ACTOR_SINK", sink}, failure: variableOf{"ASYA_ACTOR_SUMP", sump}, ends: laterEnds,
-		timeouts:   []string{"ASYA_RUNTIME_TIMEOUT", "ASYA_RESILIENCY_ACTOR_TIMEOUT"}, // 0.5.1, and since 0.5.2
-		resiliency: []string{"ASYA_RESILIENCY_RETRY_", "ASYA_RESILIENCY_NON_RETRYABLE_ERRORS"}, sqsDLQ: "asya-%s-dlq", short: true, template: true,
-	}, {
-		name: "next", first: release{0, 5, 6}, image: publishedSidecar + ":latest", script: &httpScript, namespaced: true,
-		success: variableOf{"ASYA_ACTOR_SINK", sink}, failure: variableOf{"ASYA_ACTOR_SUMP", sump}, ends: laterEnds,
-		timeouts:   []string{"ASYA_RESILIENCY_ACTOR_TIMEOUT"},
-		resiliency: []string{"ASYA_RESILIENCY_POLICIES", "ASYA_RESILIENCY_RULES"}, declares: true, sqsDLQ: "asya-%s-dlq", short: true, platform: true,
-	}}
+	generations = series()
 )
+
+// series are the generations in the order of their releases, each as what changed
+// since the one before.
+func series() []generation {
+	oldest := generation{
+		name: "0.1", last: release{0, 1, 99}, image: "asya-sidecar:latest", script: &framedScript, ends: operatorEnds,
+		timeouts: []string{"ASYA_RUNTIME_TIMEOUT"}, arguments: true, sqsDLQ: "asya-dlq", template: true,
+	}
+	second := oldest
+	second.name, second.first, second.last, second.namespaced = "0.2", release{0, 2, 0}, release{0, 5, 0}, true
+
+	third := second
+	third.name, third.first, third.last, third.image = "0.5", release{0, 5, 1}, release{0, 5, 5}, publishedSidecar+":0.5.5"
+	third.script, third.ends, third.arguments, third.sqsDLQ, third.short = &httpScript, laterEnds, false, "asya-%s-dlq", true
+	third.timeouts = []string{"ASYA_RUNTIME_TIMEOUT", "ASYA_RESILIENCY_ACTOR_TIMEOUT"} // 0.5.1, and since 0.5.2
+	third.resiliency = []string{"ASYA_RESILIENCY_RETRY_", "ASYA_RESILIENCY_NON_RETRYABLE_ERRORS"}
+
+	next := third
+	next.name, next.first, next.last, next.image = "next", release{0, 5, 6}, release{}, publishedSidecar+":latest"
+	next.declares, next.template, next.platform = true, false, true
+	next.timeouts = []string{"ASYA_RESILIENCY_ACTOR_TIMEOUT"}
+	next.resiliency = []string{"ASYA_RESILIENCY_POLICIES", "ASYA_RESILIENCY_RULES"}
+	return []generation{oldest, second, third, next}
+}
 
 // publishedSidecar is where Asya publishes the sidecar's images.
 const publishedSidecar = "ghcr.io/deliveryhero/asya-sidecar"
@@ -101,25 +118,12 @@ func (g *generation) knows(variable string) bool {
 	})
 }
 
-// foreign gives the generations that know a variable which this one does not;
-// none where it knows it, or where nothing is known of it.
-func (g *generation) foreign(variable string) (others []string) {
-	if g.knows(variable) {
-		return nil
-	}
-	for i := range generations {
-		if generations[i].knows(variable) {
-			others = append(others, generations[i].name)
-		}
-	}
-	return others
-}
-
 var sidecarRelease = krm.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
 
 // suits reports whether a sidecar image is of the generation, as far as its tag
-// says.
-func (g *generation) suits(image string) bool {
+// says. No release of Asya has a version from 1.0.0 on: such a tag is somebody's own,
+// and says nothing where the configuration has named the generation.
+func (g *generation) suits(image string, named bool) bool {
 	found := sidecarRelease().FindStringSubmatch("/" + image)
 	if found == nil {
 		return true
@@ -127,6 +131,9 @@ func (g *generation) suits(image string) bool {
 	var r release
 	for i := range r {
 		r[i], _ = strconv.Atoi(found[i+1]) // at most six digits
+	}
+	if named && r[0] >= 1 {
+		return true
 	}
 	return slices.Compare(r[:], g.first[:]) >= 0 && (g.last == release{} || slices.Compare(r[:], g.last[:]) <= 0)
 }
@@ -146,12 +153,7 @@ func (g *generation) releases() string {
 // generationOf gives the generation of the configuration, and reports what does not fit it.
 func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 	fail := func(field, message, hint string) {
-		field = "spec.asya." + field
-		f := krm.Finding{Rule: "config/asya", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{Field: field}}
-		if p.Place != nil {
-			f.File, f.Line = p.Place.File, p.Place.LineOf(field)
-		}
-		p.Report.Add(f)
+		p.Misconfigured("config/asya", "spec.asya."+field, message, hint)
 	}
 	g := &generations[1]
 	if text(c.QueueNames) == "actor" {
@@ -180,68 +182,66 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 }
 
 func checkImage(g *generation, c *api.AsyaSpec, fail func(field, message, hint string)) {
-	if image := text(c.SidecarImage); !g.suits(image) {
-		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", krm.Shown(image), g.name),
-			fmt.Sprintf("the releases of generation %s are %s: choose one of them, or another spec.asya.generation", g.name, g.releases()))
+	if image := text(c.SidecarImage); !g.suits(image, c.Generation != nil) {
+		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", krm.Shown(image), g.name), g.remedy(c))
 	}
 }
 
+// remedy is for a sidecar of another generation.
+func (g *generation) remedy(c *api.AsyaSpec) string {
+	other := "another spec.asya.generation"
+	if c.Generation == nil {
+		other = "set spec.asya.generation to that of an own tag"
+	}
+	return fmt.Sprintf("the releases of generation %s are %s: choose one of them, or %s", g.name, g.releases(), other)
+}
+
 // checkGeneration reports what the actor has and its generation does not know.
-func (e *expander) checkGeneration() {
+func checkGeneration(e *expander) {
 	g, spec := e.generation, &e.actor.Spec
-	unknown := func(field, what string, others []string) {
-		hint := "remove it"
-		if len(others) > 0 {
-			hint += ", or set spec.asya.generation: \"" + strings.Join(others, `" or "`) + "\" in armature.yaml"
+	check := func(has bool, field, what string, knows func(*generation) bool) {
+		if !has || knows(g) {
+			return
 		}
-		e.error("generation", field, fmt.Sprintf("%s is not rendered for generation %s of Asya", what, g.name), hint)
+		var others []string
+		for i := range generations {
+			if knows(&generations[i]) {
+				others = append(others, generations[i].name)
+			}
+		}
+		e.error("generation", field, fmt.Sprintf("%s is not rendered for generation %s of Asya", what, g.name),
+			"remove it, or set spec.asya.generation: \""+strings.Join(others, `" or "`)+"\" in armature.yaml")
 	}
-	if spec.Workload.Template != nil && !g.template {
-		unknown("spec.workload", "workload", []string{"0.1", "0.2", "0.5"})
-	}
+	platform := func(g *generation) bool { return g.platform }
+	check(spec.Workload.Template != nil, "spec.workload", "workload", func(g *generation) bool { return g.template })
 	for _, field := range shortFields {
-		if e.has("spec."+field) && !g.short {
-			unknown("spec."+field, field, []string{"0.5", "next"})
-		}
+		check(e.has("spec."+field), "spec."+field, field, func(g *generation) bool { return g.short })
 	}
 	for _, field := range newestFields {
-		if e.has("spec."+field) && !g.platform {
-			unknown("spec."+field, field, []string{"next"})
-		}
+		check(e.has("spec."+field), "spec."+field, field, platform)
 	}
 	if g.short && g.template && spec.Workload.Template != nil {
-		e.checkForms()
+		checkForms(e)
 	}
-	if spec.Transport != "" && g.platform {
-		unknown("spec.transport", "transport", []string{"0.1", "0.2", "0.5"})
-	}
+	check(spec.Transport != "", "spec.transport", "transport", func(g *generation) bool { return !g.platform })
 	for i, v := range spec.Sidecar.Env {
 		name, _ := v["name"].(string)
-		if others := g.foreign(name); len(others) > 0 {
-			unknown(fmt.Sprintf("spec.sidecar.env[%d]", i), krm.Shown(name), others)
-		}
+		known := slices.ContainsFunc(generations, func(g generation) bool { return g.knows(name) }) // to any
+		check(known, fmt.Sprintf("spec.sidecar.env[%d]", i), krm.Shown(name), func(g *generation) bool { return g.knows(name) })
 	}
 	parts, mapping, err := spec.Sidecar.Image.Parts()
-	switch {
-	case err != nil:
+	check(mapping && err == nil, "spec.sidecar.image", "an image in parts", platform)
+	if err != nil {
 		e.error("field", "spec.sidecar.image", "not an image", "write repository, tag and pullPolicy, each as text")
-	case mapping && !g.platform:
-		unknown("spec.sidecar.image", "an image in parts", []string{"next"})
-	case parts.PullPolicy != "":
-		e.checkPullPolicy("spec.sidecar.image.pullPolicy", parts.PullPolicy)
+	} else if g.platform {
+		checkPullPolicy(e, "spec.sidecar.image.pullPolicy", parts.PullPolicy)
 	}
-	if image, _ := e.sidecarImage(); spec.Sidecar.Image != "" && !g.suits(image) {
-		e.error("generation", "spec.sidecar.image", fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name),
-			"the releases of generation "+g.name+" are "+g.releases())
+	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" && !g.suits(image, e.config.Generation != nil) {
+		e.error("generation", "spec.sidecar.image", fmt.Sprintf("%s is not a sidecar of generation %s of Asya", krm.Shown(image), g.name), g.remedy(e.config))
 	}
 	if r := spec.Resiliency; r != nil {
-		retries := r.Retry != nil || len(r.NonRetryableErrors) > 0
-		policies := len(r.Policies) > 0 || len(r.Rules) > 0
-		if retries && g.platform {
-			unknown("spec.resiliency", "resiliency with retry and nonRetryableErrors", []string{"0.5"})
-		}
-		if policies && !g.platform {
-			unknown("spec.resiliency", "resiliency with policies and rules", []string{"next"})
-		}
+		check(g.short && (r.Retry != nil || len(r.NonRetryableErrors) > 0), "spec.resiliency", "resiliency with retry and nonRetryableErrors",
+			func(g *generation) bool { return g.short && !g.platform })
+		check(len(r.Policies) > 0 || len(r.Rules) > 0, "spec.resiliency", "resiliency with policies and rules", platform)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -19,16 +18,19 @@ const triggerName = "queue"
 const maxScaled = 63 - len("keda-hpa-")
 
 // checkScaling is what KEDA demands of a ScaledObject.
-func (e *expander) checkScaling() {
+func checkScaling(e *expander) {
 	a := e.actor.Spec.Scaling.Advanced
 	const at = "spec.scaling.advanced"
+	if min, max := e.bounds(); min > max && !e.FollowsFrom(e.Misread, "spec.scaling") {
+		e.error("min-above-max", "spec.scaling.min"+e.form.bound, fmt.Sprintf("%d is more than max%s, %d", min, e.form.bound, max), "lower it, or raise max"+e.form.bound)
+	}
 	if a != nil && a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value" {
 		e.error("metric-type", at+".metricType", fmt.Sprintf("KEDA does not know %q", a.MetricType), "write AverageValue or Value")
 	}
 	if !e.scales() {
 		return
 	}
-	e.checkTriggers()
+	checkTriggers(e)
 	if len(e.Name) > maxScaled {
 		e.error("name-length", "metadata.name", fmt.Sprintf("KEDA names an autoscaler keda-hpa-%s, which has %d characters, and takes 63", e.Name, len(e.Name)+len("keda-hpa-")),
 			fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled))
@@ -48,7 +50,7 @@ func (e *expander) checkScaling() {
 	if n, err := strconv.ParseFloat(a.ActivationTarget, 64); a.ActivationTarget != "" && (err != nil || n < 0 || math.IsInf(n, 0)) {
 		e.error("formula", at+".activationTarget", "not a number of zero or more", `write a number in quotes, such as "1"`)
 	}
-	known := e.triggerNames()
+	known := triggerNames(e)
 	if names := unknownNames(a.Formula, known...); len(names) == 0 {
 		return
 	} else if have := strings.Join(known, ", "); len(known) == 1 {
@@ -62,7 +64,7 @@ var identifier = krm.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 
 // triggerNames are those that a formula can read. KEDA gives it no processor and no
 // memory.
-func (e *expander) triggerNames() []string {
+func triggerNames(e *expander) []string {
 	names := []string{triggerName}
 	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {
 		if identifier().MatchString(t.Name) && t.Name != triggerName && t.Type != "cpu" && t.Type != "memory" {
@@ -73,7 +75,7 @@ func (e *expander) triggerNames() []string {
 }
 
 // checkTriggers is what KEDA demands of triggers.
-func (e *expander) checkTriggers() {
+func checkTriggers(e *expander) {
 	taken := []string{triggerName}
 	for i, t := range e.actor.Spec.Scaling.AdditionalTriggers {
 		at := fmt.Sprintf("spec.scaling.additionalTriggers[%d]", i)
@@ -100,45 +102,21 @@ func (e *expander) checkTriggers() {
 // formulaWords are the words of KEDA's expression language that are not names.
 var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil", "matches", "contains", "startsWith", "endsWith", "let"}
 
+// formulaTokens matches texts, numbers with their exponent or base, names with what they
+// are members of or called by, and a let before a name.
+var formulaTokens = krm.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" + `\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
+
 // unknownNames gives the names in a formula that no trigger has, each once: what is
 // neither called, nor bound by let, nor a member of something.
 func unknownNames(formula string, triggers ...string) (unknown []string) {
 	known := slices.Concat(triggers, formulaWords)
-	text := []rune(formula)
-	let, member := false, false
-	for i := 0; i < len(text); {
-		c := text[i]
+	for _, token := range formulaTokens().FindAllStringSubmatch(formula, -1) {
+		let, member, name, called := token[1] != "", token[2] != "", token[3], token[4] != ""
 		switch {
-		case c == '"' || c == '\'' || c == '`':
-			for i++; i < len(text) && text[i] != c; i++ {
-				if text[i] == '\\' && c != '`' {
-					i++
-				}
-			}
-			i++
-		case unicode.IsDigit(c): // with its exponent or base
-			for i < len(text) && (text[i] == '_' || text[i] == '.' || unicode.IsDigit(text[i]) || unicode.IsLetter(text[i])) {
-				i++
-			}
-		case c == '_' || c == '$' || unicode.IsLetter(c):
-			start := i
-			for i < len(text) && (text[i] == '_' || text[i] == '$' || unicode.IsDigit(text[i]) || unicode.IsLetter(text[i])) {
-				i++
-			}
-			name := string(text[start:i])
-			rest := strings.TrimLeftFunc(string(text[i:]), unicode.IsSpace)
-			switch {
-			case let:
-				known = append(known, name)
-			case !member && !strings.HasPrefix(rest, "(") && !slices.Contains(known, name) && !slices.Contains(unknown, name):
-				unknown = append(unknown, name)
-			}
-			let, member = name == "let", false
-		default:
-			if !unicode.IsSpace(c) {
-				member = c == '.'
-			}
-			i++
+		case let:
+			known = append(known, name)
+		case name != "" && !member && !called && !slices.Contains(known, name) && !slices.Contains(unknown, name):
+			unknown = append(unknown, name)
 		}
 	}
 	return unknown

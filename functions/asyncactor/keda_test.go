@@ -1,12 +1,15 @@
 package asyncactor
 
 import (
+	"os"
 	"slices"
 	"testing"
 
-	"github.com/expr-lang/expr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 func TestUnknownNames(t *testing.T) {
@@ -47,7 +50,7 @@ func TestSuits(t *testing.T) {
 	} {
 		got := ""
 		for i := range generations {
-			if generations[i].suits(image) {
+			if generations[i].suits(image, false) {
 				got += " " + generations[i].name
 			}
 		}
@@ -57,54 +60,57 @@ func TestSuits(t *testing.T) {
 	}
 }
 
-// TestFormulasOfTriggers compiles formulas of several triggers with KEDA's library.
-func TestFormulasOfTriggers(t *testing.T) {
-	e := expander{actor: api.AsyncActor{Spec: api.AsyncActorSpec{Scaling: api.AsyaScaling{AdditionalTriggers: []api.AsyaTrigger{
-		{Type: "prometheus", Name: "backlog"}, {Type: "cron"}, {Type: "cpu", Name: "load"}, {Type: "redis", Name: "not-a-name"},
-	}}}}}
-	env := make(map[string]float64)
-	for _, name := range e.triggerNames() {
-		env[name] = -1
-	}
-	for formula, compiles := range map[string]bool{
-		"max(queue, backlog / 100)": true,
-		"queue + load":              false,
-		"queue + not-a-name":        false,
-		"backlog > 5 ? queue : 1.0": true,
+// TestOwnTags accepts a sidecar's tag that Asya never released where the
+// configuration names the generation, and asks for it where it does not.
+func TestOwnTags(t *testing.T) {
+	for _, c := range []struct{ generation, image, want string }{
+		{"0.5", "registry.example/asya-sidecar:v2.1.0", ""},
+		{"0.1", "registry.example/asya-sidecar:2.1.0", ""},
+		{"0.5", "registry.example/asya-sidecar:0.2.0", "the releases of generation 0.5 are 0.5.1 to 0.5.5: choose one of them, or another spec.asya.generation"},
+		{"0.5", "registry.example/asya-sidecar:0.5.6", "the releases of generation 0.5 are 0.5.1 to 0.5.5: choose one of them, or another spec.asya.generation"},
+		{"", "registry.example/asya-sidecar:v2.1.0", "the releases of generation 0.2 are 0.2.0 to 0.5.0: choose one of them, or set spec.asya.generation to that of an own tag"},
 	} {
-		if got := len(unknownNames(formula, e.triggerNames()...)) == 0; got != compiles {
-			t.Errorf("%s: its names are known: %v", formula, got)
+		var report krm.Report
+		spec := &api.AsyaSpec{SidecarImage: &c.image}
+		if c.generation != "" {
+			spec.Generation = &c.generation
 		}
-		if _, err := expr.Compile("float("+formula+")", expr.Env(env)); (err == nil) != compiles {
-			t.Errorf("%s: KEDA says %v", formula, err)
+		generationOf(&contract.Package{Report: &report}, spec)
+		got := ""
+		for _, f := range report.Findings() {
+			got += f.Hint
+		}
+		if got != c.want {
+			t.Errorf("%+v: have %q", c, got)
 		}
 	}
 }
 
-// TestFormulasCompile compiles formulas as KEDA does, with its library: those whose
-// names the render knows compile, and those that it reports do not.
-func TestFormulasCompile(t *testing.T) {
-	triggers := map[string]float64{triggerName: -1}
-	for formula, names := range map[string]bool{
-		"queue":                         true,
-		"queue * 2 + 1":                 true,
-		"max(queue, 1)":                 true,
-		"queue > 100 ? queue / 2 : 1e3": true,
-		"queue > 1 and not (queue in [1.0, 2.0]) ? 1 : queue": true,
-		"rabbit-mq":              false,
-		"queue + messages":       false,
-		"max(Queue, 1)":          false,
-		"asya_queue > 1 ? 1 : 2": false,
-	} {
-		if got := len(unknownNames(formula, triggerName)) == 0; got != names {
-			t.Errorf("%s: its names are known: %v", formula, got)
+// TestFormulas: of the formulas in testdata, the render knows the names in those that
+// KEDA compiles, and reports the others. internal/readers asks KEDA's library.
+func TestFormulas(t *testing.T) {
+	text, err := os.ReadFile("testdata/formulas.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Triggers []string
+		Formulas map[string]bool
+	}
+	if err := yaml.UnmarshalStrict(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		for formula, compiles := range c.Formulas {
+			if got := len(unknownNames(formula, c.Triggers...)) == 0; got != compiles {
+				t.Errorf("%s: its names are known: %v", formula, got)
+			}
 		}
-		program, err := expr.Compile("float("+formula+")", expr.Env(triggers))
-		if err == nil {
-			_, err = expr.Run(program, triggers)
-		}
-		if compiles := err == nil; compiles != names {
-			t.Errorf("%s: KEDA says %v", formula, err)
-		}
+	}
+	e := expander{actor: api.AsyncActor{Spec: api.AsyncActorSpec{Scaling: api.AsyaScaling{AdditionalTriggers: []api.AsyaTrigger{
+		{Type: "prometheus", Name: "backlog"}, {Type: "cron"}, {Type: "cpu", Name: "load"}, {Type: "redis", Name: "not-a-name"},
+	}}}}}
+	if got := triggerNames(&e); !slices.Equal(got, cases[1].Triggers) {
+		t.Errorf("triggers %q, not %q", got, cases[1].Triggers)
 	}
 }

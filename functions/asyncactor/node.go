@@ -2,6 +2,8 @@ package asyncactor
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
@@ -14,15 +16,44 @@ type field struct {
 	value any
 }
 
-// object makes fields of keys and values in turn.
+// object makes fields of keys and values in turn, but for values that are nil.
 func object(pairs ...any) (f fields) {
 	for i := 0; i+1 < len(pairs); i += 2 {
-		f = append(f, field{pairs[i].(string), pairs[i+1]})
+		if pairs[i+1] != nil {
+			f = append(f, field{pairs[i].(string), pairs[i+1]})
+		}
 	}
 	return f
 }
 
+// given is a value that object writes where somebody has set it: nil for one that
+// is zero or empty.
+func given(value any) any {
+	if v := reflect.ValueOf(value); v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0 {
+		return nil
+	}
+	return value
+}
+
 func variable(name, value string) fields { return object("name", name, "value", value) }
+
+// variables are those of names and values in turn, but for values that are empty.
+func variables(pairs ...string) (env []fields) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			env = append(env, variable(pair[0], pair[1]))
+		}
+	}
+	return env
+}
+
+// written is a value as text, "" for none.
+func written[T any](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprint(*p)
+}
 
 // secretVariable is a variable whose value is a key of a Secret.
 func secretVariable(name, secret, key string) fields {
@@ -113,11 +144,6 @@ func put(n *yaml.RNode, key string, value any) {
 	n.YNode().Content = append(content, encode(key), encode(value))
 }
 
-// prepend sets a field that is not there, as the first.
-func prepend(n *yaml.RNode, key string, value any) {
-	n.YNode().Content = append([]*yaml.Node{encode(key), encode(value)}, n.YNode().Content...)
-}
-
 // extend appends items to a list.
 func extend(n *yaml.RNode, key string, items ...fields) {
 	list := lookup(n, key)
@@ -128,14 +154,4 @@ func extend(n *yaml.RNode, key string, items ...fields) {
 	for _, item := range items {
 		list.YNode().Content = append(list.YNode().Content, item.node())
 	}
-}
-
-// mountsAt reports whether a container mounts something at a path.
-func mountsAt(container *yaml.RNode, path string) bool {
-	for _, m := range elements(container, "volumeMounts") {
-		if scalarOf(m, "mountPath") == path {
-			return true
-		}
-	}
-	return false
 }

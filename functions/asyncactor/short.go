@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
 )
 
 // shortFields are those of actors without spec.workload, below spec.
@@ -25,7 +27,7 @@ var newestFields = []string{"initContainers", "sidecars", "tracing"}
 var besideWorkload = []string{"actor", "resiliency"}
 
 // checkForms reports what an actor with spec.workload says the other way.
-func (e *expander) checkForms() {
+func checkForms(e *expander) {
 	for _, field := range slices.Concat(shortFields, newestFields) {
 		if e.has("spec."+field) && !slices.Contains(besideWorkload, field) {
 			e.error("two-forms", "spec."+field, fmt.Sprintf("%s is of actors without spec.workload, and has no effect beside it", field), "write it in spec.workload or in its template, or remove spec.workload")
@@ -36,9 +38,11 @@ func (e *expander) checkForms() {
 // readShort makes the pod template of an actor that says its container's fields
 // directly. The author's variables and mounts come first, so that their places in
 // findings are the author's.
-func (e *expander) readShort() {
+func readShort(e *expander) {
 	spec := &e.actor.Spec
-	e.short = true
+	e.form = &shortForm
+	spec.Workload.Replicas, spec.Workload.PythonExecutable = spec.Replicas, spec.PythonExecutable
+	spec.Scaling.MinReplicas, spec.Scaling.MaxReplicas = spec.Scaling.MinReplicaCount, spec.Scaling.MaxReplicaCount
 	if e.has("spec.workload") {
 		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers", "write spec.workload.template.spec.containers, or spec.image and spec.handler without spec.workload")
 		return
@@ -56,10 +60,6 @@ func (e *expander) readShort() {
 			e.error("field", "spec.scaling."+field, "an AsyncActor without spec.workload has no such field", "write "+field[:3]+"ReplicaCount")
 		}
 	}
-	c := object("name", Runtime, "image", spec.Image)
-	if spec.ImagePullPolicy != "" {
-		c = append(c, object("imagePullPolicy", spec.ImagePullPolicy)...)
-	}
 	env := make([]any, 0, len(spec.Env)+1)
 	for _, v := range spec.Env {
 		env = append(env, v)
@@ -70,31 +70,13 @@ func (e *expander) readShort() {
 			env = append(env, secretVariable(key.EnvVar, ref.SecretName, key.Key))
 		}
 	}
-	c = append(c, object("env", env)...)
-	if len(spec.Resources) > 0 {
-		c = append(c, object("resources", spec.Resources)...)
-	}
-	if len(spec.VolumeMounts) > 0 {
-		c = append(c, object("volumeMounts", spec.VolumeMounts)...)
-	}
-	containers := []any{c}
+	containers := []any{object("name", Runtime, "image", spec.Image, "imagePullPolicy", given(spec.ImagePullPolicy), "env", env,
+		"resources", given(spec.Resources), "volumeMounts", given(spec.VolumeMounts))}
 	for _, more := range spec.Sidecars {
 		containers = append(containers, more)
 	}
-	pod := object("containers", containers)
-	if len(spec.InitContainers) > 0 {
-		pod = append(object("initContainers", spec.InitContainers), pod...)
-	}
-	if len(spec.Volumes) > 0 {
-		pod = append(pod, object("volumes", spec.Volumes)...)
-	}
-	if len(spec.NodeSelector) > 0 {
-		pod = append(pod, object("nodeSelector", spec.NodeSelector)...)
-	}
-	if len(spec.Tolerations) > 0 {
-		pod = append(pod, object("tolerations", spec.Tolerations)...)
-	}
-	e.template = yaml.NewRNode(object("spec", pod).node())
+	e.template = yaml.NewRNode(object("spec", object("initContainers", given(spec.InitContainers), "containers", containers,
+		"volumes", given(spec.Volumes), "nodeSelector", given(spec.NodeSelector), "tolerations", given(spec.Tolerations))).node())
 }
 
 // timeout is the time for one message, as the sidecar reads it.
@@ -105,7 +87,7 @@ func (e *expander) timeout() string {
 	return fmt.Sprintf("%ds", e.processing())
 }
 
-func (e *expander) checkResiliency() {
+func checkResiliency(e *expander) {
 	r := e.actor.Spec.Resiliency
 	if r == nil {
 		return
@@ -136,43 +118,33 @@ func (e *expander) checkResiliency() {
 	}
 }
 
-// resiliency are the sidecar's variables of spec.resiliency.
-func (e *expander) resiliency() (env []fields) {
+// resiliencyEnv are the sidecar's variables of spec.resiliency.
+func resiliencyEnv(e *expander) []fields {
 	r := e.actor.Spec.Resiliency
 	if r == nil {
 		return nil
 	}
-	add := func(name, value string) {
-		if value != "" {
-			env = append(env, variable("ASYA_RESILIENCY_"+name, value))
-		}
+	const prefix = "ASYA_RESILIENCY_"
+	retry := r.Retry
+	if retry == nil {
+		retry = &api.AsyaRetry{}
 	}
-	if retry := r.Retry; retry != nil {
-		add("RETRY_POLICY", retry.Policy)
-		if retry.MaxAttempts != nil {
-			add("RETRY_MAX_ATTEMPTS", strconv.Itoa(*retry.MaxAttempts))
-		}
-		add("RETRY_INITIAL_INTERVAL", retry.InitialInterval)
-		add("RETRY_MAX_INTERVAL", retry.MaxInterval)
-		if retry.BackoffCoefficient != nil {
-			add("RETRY_BACKOFF_COEFFICIENT", strconv.FormatFloat(*retry.BackoffCoefficient, 'f', -1, 64))
-		}
-		if retry.Jitter != nil {
-			add("RETRY_JITTER", strconv.FormatBool(*retry.Jitter))
-		}
+	coefficient := ""
+	if retry.BackoffCoefficient != nil {
+		coefficient = strconv.FormatFloat(*retry.BackoffCoefficient, 'f', -1, 64)
 	}
-	add("NON_RETRYABLE_ERRORS", strings.Join(r.NonRetryableErrors, ","))
-	if len(r.Policies) > 0 {
-		add("POLICIES", asJSON(r.Policies))
-	}
-	if len(r.Rules) > 0 {
-		add("RULES", asJSON(r.Rules))
-	}
-	return env
+	return variables(prefix+"RETRY_POLICY", retry.Policy, prefix+"RETRY_MAX_ATTEMPTS", written(retry.MaxAttempts),
+		prefix+"RETRY_INITIAL_INTERVAL", retry.InitialInterval, prefix+"RETRY_MAX_INTERVAL", retry.MaxInterval,
+		prefix+"RETRY_BACKOFF_COEFFICIENT", coefficient, prefix+"RETRY_JITTER", written(retry.Jitter),
+		prefix+"NON_RETRYABLE_ERRORS", strings.Join(r.NonRetryableErrors, ","), prefix+"POLICIES", asJSON(r.Policies), prefix+"RULES", asJSON(r.Rules))
 }
 
-// asJSON writes a value that was read from JSON, so that it always can be.
+// asJSON writes a value that was read from JSON, so that it always can be; "" for an
+// empty one.
 func asJSON(value any) string {
+	if given(value) == nil {
+		return ""
+	}
 	data, err := json.Marshal(value)
 	if err != nil {
 		panic("asyncactor: " + err.Error())

@@ -1,9 +1,9 @@
 package asyncactor
 
 import (
+	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -22,7 +22,7 @@ const (
 var dnsLabel = krm.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // checkStates finds what is wrong with the stores, and what their connectors need.
-func (e *expander) checkStates() {
+func checkStates(e *expander) {
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i := range e.actor.Spec.StateProxy {
 		s := &e.actor.Spec.StateProxy[i]
@@ -34,9 +34,12 @@ func (e *expander) checkStates() {
 			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name), "rename one of them")
 		}
 		names[s.Name] = true
-		clean := path.Clean(s.Mount.Path)
+		clean, directory := path.Clean(s.Mount.Path), "cache"
+		if dnsLabel().MatchString(s.Name) {
+			directory = s.Name
+		}
 		if !path.IsAbs(clean) || clean == "/" || strings.ContainsAny(clean, ":;") {
-			e.error("state", at+".mount.path", fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)), "write an absolute path without : and ;, such as /state/"+dirOr(s.Name))
+			e.error("state", at+".mount.path", fmt.Sprintf("%q is not the path of a store", krm.Shown(s.Mount.Path)), "write an absolute path without : and ;, such as /state/"+directory)
 		} else if paths[clean] {
 			e.error("state", at+".mount.path", fmt.Sprintf("a second store is at %s", krm.Shown(clean)), "choose another path for one of them")
 		}
@@ -44,7 +47,7 @@ func (e *expander) checkStates() {
 		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
 			e.error("state", at+".writeMode", fmt.Sprintf("%q is not a way to write", krm.Shown(m)), "write buffered or passthrough")
 		}
-		e.checkPullPolicy(at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
+		checkPullPolicy(e, at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
 		e.CheckImage(function, at+".connector.image", s.Connector.Image)
 		for j, v := range s.Connector.Env {
 			if v["name"] == "CONNECTOR_SOCKET" {
@@ -54,16 +57,9 @@ func (e *expander) checkStates() {
 	}
 }
 
-func dirOr(name string) string {
-	if dnsLabel().MatchString(name) {
-		return name
-	}
-	return "cache"
-}
-
-// states adds the connectors, behind the sidecar, and says to the runtime what they
+// addStates adds the connectors, behind the sidecar, and says to the runtime what they
 // are for.
-func (e *expander) states() {
+func addStates(e *expander) {
 	all := e.actor.Spec.StateProxy
 	if len(all) == 0 {
 		return
@@ -72,24 +68,13 @@ func (e *expander) states() {
 	pod := lookup(e.template, "spec")
 	for i := range all {
 		s := &all[i]
-		mode := s.WriteMode
-		if mode == "" {
-			mode = "buffered"
-		}
-		mounts = append(mounts, fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), mode))
-		policy := s.Connector.ImagePullPolicy
-		if policy == "" {
-			policy = "IfNotPresent"
-		}
+		mounts = append(mounts, fmt.Sprintf("%s:%s:write=%s", s.Name, path.Clean(s.Mount.Path), cmp.Or(s.WriteMode, "buffered")))
 		env := []any{variable("CONNECTOR_SOCKET", stateDir+"/"+s.Name+".sock")}
 		for _, v := range s.Connector.Env {
 			env = append(env, v)
 		}
-		c := object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy", policy, "env", env)
-		if len(s.Connector.Resources) > 0 {
-			c = append(c, object("resources", s.Connector.Resources)...)
-		}
-		extend(pod, "containers", append(c, object("volumeMounts", []fields{object("name", stateVolume, "mountPath", stateDir)})...))
+		extend(pod, "containers", object("name", connector+s.Name, "image", s.Connector.Image, "imagePullPolicy", cmp.Or(s.Connector.ImagePullPolicy, "IfNotPresent"), "env", env,
+			"resources", given(s.Connector.Resources), "volumeMounts", []fields{object("name", stateVolume, "mountPath", stateDir)}))
 	}
 	runtime := e.runtimeContainer()
 	extend(runtime, "env", variable(stateMounts, strings.Join(mounts, ";")))
@@ -98,10 +83,10 @@ func (e *expander) states() {
 }
 
 // reservedVolumes are the names of volumes that are added.
-func (e *expander) reservedVolumes() []string {
+func reservedVolumes(e *expander) []string {
 	names := []string{socketVolume, tmpVolume, Runtime}
 	if len(e.actor.Spec.StateProxy) > 0 {
 		names = append(names, stateVolume)
 	}
-	return slices.Clip(names)
+	return names
 }

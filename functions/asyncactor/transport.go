@@ -40,31 +40,19 @@ func (t *transport) secrets() (all []secret) {
 	return all
 }
 
-// env is the sidecar's environment for the transport.
+// env is the sidecar's environment for the transport of an actor.
 func (t *transport) env(e *expander) (env []fields) {
-	add := func(name, value string) {
-		if value != "" {
-			env = append(env, variable(name, value))
-		}
-	}
-	number := func(name string, value int) {
-		if value > 0 {
-			add(name, fmt.Sprint(value))
-		}
-	}
 	c := &t.config
-	add("ASYA_TRANSPORT", t.kind)
-	switch t.kind {
-	case rabbitMQ:
-		add("ASYA_RABBITMQ_HOST", c.Host)
-		number("ASYA_RABBITMQ_PORT", c.Port)
-		add("ASYA_RABBITMQ_USERNAME", c.Username)
-		add("ASYA_RABBITMQ_EXCHANGE", c.Exchange)
-	case sqs:
-		add("ASYA_AWS_REGION", c.Region)
-		add("ASYA_SQS_ENDPOINT", c.Endpoint)
-		number("ASYA_SQS_VISIBILITY_TIMEOUT", e.visibility())
-		number("ASYA_SQS_WAIT_TIME_SECONDS", c.WaitTimeSeconds)
+	if t.kind == rabbitMQ {
+		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_RABBITMQ_HOST", c.Host, "ASYA_RABBITMQ_PORT", fmt.Sprint(c.Port),
+			"ASYA_RABBITMQ_USERNAME", c.Username, "ASYA_RABBITMQ_EXCHANGE", c.Exchange)
+	} else {
+		wait := ""
+		if c.WaitTimeSeconds > 0 {
+			wait = fmt.Sprint(c.WaitTimeSeconds)
+		}
+		env = variables("ASYA_TRANSPORT", t.kind, "ASYA_AWS_REGION", c.Region, "ASYA_SQS_ENDPOINT", c.Endpoint,
+			"ASYA_SQS_VISIBILITY_TIMEOUT", fmt.Sprint(e.visibility()), "ASYA_SQS_WAIT_TIME_SECONDS", wait)
 	}
 	for _, s := range t.secrets() {
 		env = append(env, secretVariable(s.variable, s.ref.Name, s.ref.Key))

@@ -8,10 +8,10 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/migrate"
 )
 
 // Function is one step of rendering.
@@ -29,6 +29,10 @@ type Function struct {
 	// Migration says how `armature migrate` makes manifests of its own from the
 	// objects of those that expand.
 	Migration Migration
+	// Undo takes out of an object what an earlier render put in, by edits that wait to be
+	// applied; nil for nothing but fields that were set. It reports whether there was any,
+	// the author's text if that was kept, and whether that ended without a line feed.
+	Undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
 	// New begins the work on a package.
 	New func(*Package) Steps
 }
@@ -37,13 +41,13 @@ type Function struct {
 // may be nil.
 type Migration struct {
 	// Fields says what becomes of the fields of a resource.
-	Fields []migrate.Rule
+	Fields []foreign.Rule
 	// Finish makes last changes to a manifest.
 	Finish func(manifest *yaml.RNode, prefix string) error
 	// Beside gives one more manifest for a resource.
 	Beside func(o *krm.Object, prefix string) []byte
 	// Notes says what happens to a resource beside moving fields. config may be nil.
-	Notes func(o *krm.Object, config *api.RenderConfigSpec, prefix string) []migrate.Field
+	Notes func(o *krm.Object, config *api.RenderConfigSpec, prefix string) []foreign.Field
 	// Replaces says that the manifests take the place of what the controller made
 	// of the resource. By default that stays, as it runs.
 	Replaces bool
@@ -115,6 +119,8 @@ type Package struct {
 	Place  *api.Origin
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
+	// Closed says that the workloads of all resources are in the package.
+	Closed bool
 	// Kinds are the custom resources that the functions read.
 	Kinds *Kinds
 	// Index is what the package contains.
@@ -123,6 +129,16 @@ type Package struct {
 	Identity *identity.Workloads
 	// Report takes findings, until the second pass begins.
 	Report *krm.Report
+}
+
+// Misconfigured reports what is wrong with a field of the configuration, such as
+// spec.asya.generation, which fails the render.
+func (p *Package) Misconfigured(rule, field, message, hint string) {
+	f := krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{Field: field}}
+	if p.Place != nil {
+		f.File, f.Line = p.Place.File, p.Place.LineOf(field)
+	}
+	p.Report.Add(f)
 }
 
 // Prefix is the prefix of labels and annotations: "kagenti.io".

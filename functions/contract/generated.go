@@ -60,7 +60,6 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	if u.taken(func() string { return c.Name(s) }) {
 		return
 	}
-	g := u.configMap(c)
 	var sources []string
 	remember := func(from *krm.Object) {
 		if from == nil {
@@ -77,15 +76,30 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	if c.Beside != nil {
 		remember(c.Beside(u.ID()))
 	}
-	annotations := u.phase()
+	var source []byte
 	if len(sources) > 0 {
 		text := sources[0]
 		if len(sources) > 1 {
 			text = "[" + strings.Join(sources, ",") + "]"
 		}
-		annotations = append(annotations, "    "+keys.Source+": '"+strings.ReplaceAll(text, "'", "''")+"'\n"...)
+		source = []byte("    " + keys.Source + ": '" + strings.ReplaceAll(text, "'", "''") + "'\n")
 	}
-	if len(annotations) > 0 {
+	u.generate(c, source)
+}
+
+// GenerateAccount generates the ServiceAccount of an injected workload, unless its
+// author wrote one of that name, which the workload has then.
+func (u *Unit) GenerateAccount(account *ConfigMap) {
+	s := u.Settings()
+	if _, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Namespace, Name: s.ServiceAccount}, u.Object.Origin.File); !authored {
+		u.generate(account, nil)
+	}
+}
+
+// generate composes an object, with more lines of annotations.
+func (u *Unit) generate(c *ConfigMap, annotations []byte) {
+	g := u.configMap(c)
+	if annotations = append(u.phase(), annotations...); len(annotations) > 0 {
 		lead := []byte("  annotations:\n")
 		g = Document(bytes.Replace(g.Text(), lead, append(lead, annotations...), 1))
 	}

@@ -175,6 +175,11 @@ func (k *Kinds) InGroup(apiVersion string) (names []string) {
 	return names
 }
 
+// Input reports whether a function collects the custom resources of a kind.
+func (k *Kinds) Input(name string) bool {
+	return slices.ContainsFunc(k.byName[name], func(kind Owned) bool { return kind.Use == Input })
+}
+
 // Shared gives the names of the shared kinds.
 func (k *Kinds) Shared() (names []string) {
 	for _, kind := range k.all {

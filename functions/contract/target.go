@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -11,10 +12,12 @@ import (
 
 // Target finds the workload that a custom resource of a function names: the one
 // in the same namespace whose file is nearest. Where there is none, or more than
-// one, a finding says so.
-func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef) (index.ID, bool) {
+// one, a finding says so. One that may be in another package is only a warning, unless the
+// package is closed or has something like it.
+func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef, elsewhere bool) (index.ID, bool) {
+	severity := krm.Error
 	report := func(rule, message, hint string) (index.ID, bool) {
-		f := o.Finding(krm.Error, function+"/"+rule, o.At("spec.targetRef"), message, hint)
+		f := o.Finding(severity, function+"/"+rule, o.At("spec.targetRef"), message, hint)
 		f.Field = "spec.targetRef"
 		p.Report.Add(f)
 		return 0, false
@@ -34,7 +37,21 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef) (ind
 		if o.Namespace != "" {
 			message += " in namespace " + o.Namespace
 		}
-		return report("no-target", message, p.Index.Suggest(ref, o.Namespace))
+		hint := p.Index.Suggest(ref, o.Namespace)
+		switch {
+		case hint != "" || !elsewhere:
+			hint = cmp.Or(hint, "correct the name, or add the workload to the package")
+		case p.Closed:
+			hint = "correct the name, add the workload to the package, or render without --closed"
+		default:
+			severity = krm.Warning
+			message += ": it is taken to be in another package"
+			hint = "correct the name, if it is not; `armature render --closed` makes this an error"
+		}
+		if meant := p.Index.Misspelt(ref.Kind, o.Namespace, ref.Name); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		return report("no-target", message, hint)
 	}
 	return report("two-targets", fmt.Sprintf("%s %s is in %s and in %s", ref.Kind, ref.Name, p.Index.Entry(found[0]).Place(), p.Index.Entry(found[1]).Place()),
 		"render the two folders apart, or move the resource next to the workload it means")
@@ -60,6 +77,8 @@ type Targeted[T any] struct {
 	// Parts gives the place of a custom resource, to be filled in, and the workload
 	// that it names.
 	Parts func(*T) (*api.Origin, api.TargetRef)
+	// Elsewhere says that the workload may be in another package.
+	Elsewhere bool
 	// Use gives a workload the settings of its custom resource.
 	Use func(index.ID, *T)
 	// Judge gives the errors in a custom resource whose workload was not found.
@@ -86,7 +105,7 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 		Resolve: func() {
 			for _, r := range resources {
 				_, ref := f.Parts(&r.value)
-				target, ok := p.Target(f.ConfigMap.Of, r.object, ref)
+				target, ok := p.Target(f.ConfigMap.Of, r.object, ref, f.Elsewhere)
 				if !ok {
 					p.Report.Add(f.Judge(r.object, &r.value)...)
 				} else if own.claim(target, r.object) {

@@ -4,7 +4,6 @@ package expand
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Resource is a custom resource on its way to its objects. A function that
@@ -234,7 +234,7 @@ func (r *Resource) source() (string, error) {
 	if len(data) > maxSource {
 		return "", fmt.Errorf("%s has %d bytes as JSON, and %d fit the annotation that remembers it: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
 	}
-	return quotable(data), nil
+	return strings.ReplaceAll(string(data), "'", "''"), nil // AppendJSON has escaped all else that a reader of YAML could stumble over
 }
 
 // forget drops what is not the author's: the status, and the books of hosts.
@@ -242,10 +242,10 @@ func forget(tree *yaml.RNode) error {
 	err := tree.PipeE(yaml.Clear("status"))
 	for key := range tree.GetAnnotations() {
 		if key == krm.LocalConfig || krm.HostAnnotation(key) {
-			err = errors.Join(err, tree.PipeE(yaml.ClearAnnotation(key)))
+			err = multi.Errors(err, tree.PipeE(yaml.ClearAnnotation(key)))
 		}
 	}
-	return errors.Join(err, yaml.ClearEmptyAnnotations(tree))
+	return multi.Errors(err, yaml.ClearEmptyAnnotations(tree))
 }
 
 // AppendJSON writes a value on one line. Its fields are sorted, as some hosts sort
@@ -292,7 +292,3 @@ func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
 	data, err := json.Marshal(value)
 	return append(dst, data...), err
 }
-
-// quotable makes JSON fit single quotes. AppendJSON has escaped all that a
-// reader of YAML could stumble over.
-func quotable(data []byte) string { return strings.ReplaceAll(string(data), "'", "''") }

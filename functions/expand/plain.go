@@ -8,6 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Plain gives the objects that a custom resource generates, as manifests of
@@ -20,14 +21,7 @@ func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]by
 		if err != nil {
 			return nil, err
 		}
-		for _, key := range []string{keys.RenderedFor, keys.Source} {
-			if err == nil {
-				err = tree.PipeE(yaml.ClearAnnotation(key))
-			}
-		}
-		if err == nil {
-			err = yaml.ClearEmptyAnnotations(tree)
-		}
+		err = multi.Errors(tree.PipeE(yaml.ClearAnnotation(keys.RenderedFor)), tree.PipeE(yaml.ClearAnnotation(keys.Source)), yaml.ClearEmptyAnnotations(tree))
 		if err == nil && tree.GetLabels()[identity.ManagedBy] == "armature" {
 			err = tree.PipeE(yaml.Lookup("metadata", "labels"), yaml.Clear(identity.ManagedBy))
 		}

@@ -2,7 +2,6 @@ package expand
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // source is a custom resource that a generated object remembers.
@@ -70,12 +70,12 @@ func moved(data []byte, to *krm.Object, own bool) []byte {
 		err = tree.PipeE(yaml.SetK8sName(to.Name))
 	}
 	if to.Namespace != "" {
-		err = errors.Join(err, tree.PipeE(yaml.SetK8sNamespace(to.Namespace)))
+		err = multi.Errors(err, tree.PipeE(yaml.SetK8sNamespace(to.Namespace)))
 	} else {
-		err = errors.Join(err, tree.PipeE(yaml.Lookup("metadata"), yaml.Clear("namespace")))
+		err = multi.Errors(err, tree.PipeE(yaml.Lookup("metadata"), yaml.Clear("namespace")))
 	}
 	out, err2 := AppendJSON(nil, tree.YNode())
-	if errors.Join(err, err2) != nil {
+	if multi.Errors(err, err2) != nil {
 		return data
 	}
 	return out

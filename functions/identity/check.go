@@ -14,101 +14,101 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// checker collects what is wrong with values of one object.
-type checker struct {
+// Checker collects what is wrong with values of one object.
+type Checker struct {
 	origin *api.Origin
 	object krm.Ref
-	// prefix is put before field paths: "spec." or "spec.identity.".
-	prefix   string
+	// By is the kind of input. It says where the object has the field of a setting.
+	By       Input
 	findings []krm.Finding
 }
 
-func (c *checker) add(severity krm.Severity, rule, field, message, hint string) {
-	f := krm.Finding{
+// Add reports what is wrong with the value of a setting.
+func (c *Checker) Add(severity krm.Severity, rule, field, message, hint string) {
+	field = c.By.field(field)
+	c.findings = append(c.findings, krm.Finding{
 		Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: krm.Place{File: c.origin.File, Line: c.origin.LineOf(c.prefix + field), Field: c.prefix + field, Object: c.object},
-	}
-	c.findings = append(c.findings, f)
+		Place: krm.Place{File: c.origin.File, Line: c.origin.LineOf(field), Field: field, Object: c.object},
+	})
 }
 
-func (c *checker) error(rule, field, message, hint string) {
-	c.add(krm.Error, rule, field, message, hint)
+// Error reports an error.
+func (c *Checker) Error(rule, field, message, hint string) {
+	c.Add(krm.Error, rule, field, message, hint)
 }
 
-func (c *checker) warning(rule, field, message, hint string) {
-	c.add(krm.Warning, rule, field, message, hint)
+// Warning reports a warning.
+func (c *Checker) Warning(rule, field, message, hint string) {
+	c.Add(krm.Warning, rule, field, message, hint)
 }
 
-func (c *checker) oneOf(field, value string, allowed ...string) {
+// OtherProfile reports a key that the profile does not have.
+func (c *Checker) OtherProfile(s *Settings, field, key string) {
+	c.Error("identity/other-profile", field, fmt.Sprintf("the profile %s has no %s", s.Profile.Name, key), "remove it, or set spec.profile to one that has it")
+}
+
+// Has reports whether the input sets a field.
+func (c *Checker) Has(field string) bool { return c.origin.Has(c.By.field(field)) }
+
+// OneOf reports a value that is not among the allowed ones.
+func (c *Checker) OneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", krm.Shown(value)),
+		c.Error("identity/unknown-value", field, fmt.Sprintf("%q is not known here", krm.Shown(value)),
 			"use one of: "+strings.Join(allowed, ", "))
 	}
 }
 
-func (c *checker) optionalOneOf(field string, value *string, allowed ...string) {
-	if value != nil {
-		c.oneOf(field, *value, allowed...)
-	}
-}
-
 // text takes anything that fits on one line.
-func (c *checker) text(field, value string) bool {
+func checkText(c *Checker, field, value string) bool {
 	if value == "" {
-		c.error("identity/empty", field, "an empty value", "set a value, or leave the field out for the default")
+		c.Error("identity/empty", field, "an empty value", "set a value, or leave the field out for the default")
 		return false
 	}
 	if i := strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
-		c.error("identity/control-character", field, "the value holds a line break or another control character",
+		c.Error("identity/control-character", field, "the value holds a line break or another control character",
 			"write it on one line")
 		return false
 	}
 	return true
 }
 
-func (c *checker) optionalText(field string, value *string) {
-	if value != nil {
-		c.text(field, *value)
-	}
-}
-
-func (c *checker) url(field, value string) {
-	if !c.text(field, value) {
+func checkURL(c *Checker, field, value string) {
+	if !checkText(c, field, value) {
 		return
 	}
 	u, err := url.Parse(value)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsAny(value, " "):
-		c.error("identity/bad-url", field, "this is not an http or https URL",
+		c.Error("identity/bad-url", field, "this is not an http or https URL",
 			"write it as http://host:port/path")
 	case u.User != nil:
-		c.error("identity/secret-in-url", field, "the URL holds a user name or password",
+		c.Error("identity/secret-in-url", field, "the URL holds a user name or password",
 			"keep credentials in a Secret; see adminCredentialsSecret")
 	case u.Port() != "" && !validPort(u.Port()):
-		c.error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
+		c.Error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
 	}
 }
 
 // endpoint takes host:port or a URL.
-func (c *checker) endpoint(field, value string) {
+func checkEndpoint(c *Checker, field, value string) {
 	if strings.Contains(value, "://") {
-		c.url(field, value)
-	} else if c.text(field, value) {
+		checkURL(c, field, value)
+	} else if checkText(c, field, value) {
 		// What is true of the host and port of a URL is true of them alone.
 		u, err := url.Parse("http://" + value)
 		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) || strings.Contains(value, " ") {
-			c.error("identity/bad-endpoint", field, "this is neither host:port nor a URL",
+			c.Error("identity/bad-endpoint", field, "this is neither host:port nor a URL",
 				"write it as collector.namespace:4317 or http://collector.namespace:4318")
 			return
 		}
 	}
-	c.portable(field, value)
+	checkPortable(c, field, value)
 }
 
 // portable refuses what OpenTelemetry's loaders would read differently.
-func (c *checker) portable(field, value string) {
+func checkPortable(c *Checker, field, value string) {
 	if !scalar.Portable(value) {
-		c.error("identity/dollar", field, "the value holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on",
+		c.Error("identity/dollar", field, "the value holds a dollar sign or a brace that OpenTelemetry's loaders do not agree on",
 			"leave out $$, ${ without a variable's name, and { that is not closed")
 	}
 }
@@ -118,95 +118,79 @@ func validPort(s string) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-func (c *checker) port(field string, dst, src *int) {
-	if src == nil {
-		return
-	}
-	c.portNumber(field, *src)
-	*dst = *src
-}
-
-func (c *checker) portNumber(field string, n int) {
+func checkPort(c *Checker, field string, n int) {
 	if n < 1 || n > 65535 {
-		c.error("identity/bad-port", field, fmt.Sprintf("%d is not a port", n), "use 1 to 65535")
+		c.Error("identity/bad-port", field, fmt.Sprintf("%d is not a port", n), "use 1 to 65535")
 	}
 }
 
-func (c *checker) ports(field string, ns []int) {
-	for i, n := range ns {
-		c.portNumber(indexed(field, i), n)
-	}
-}
-
-func (c *checker) uid(field string, n int) {
+func checkUID(c *Checker, field string, n int) {
 	switch {
 	case n == 0:
-		c.error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not bypass them",
+		c.Error("identity/bad-uid", field, "the proxies must not run as root, and root's traffic must not bypass them",
 			"use an ID of the proxies' own, such as 1337")
 	case n == HelperUID:
-		c.error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would pass the proxies by",
+		c.Error("identity/bad-uid", field, "1000 is the user of spiffe-helper and client-registration, and of many applications, whose traffic would pass the proxies by",
 			"use an ID of the proxies' own, such as 1337")
 	case n < 0 || n > 1<<31-1:
-		c.error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n), "use an ID of the proxies' own, such as 1337")
+		c.Error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n), "use an ID of the proxies' own, such as 1337")
 	}
 }
 
-func (c *checker) trustDomain(field, value string) {
-	if !c.text(field, value) {
+func checkTrustDomain(c *Checker, field, value string) {
+	if !checkText(c, field, value) {
 		return
 	}
 	// SPIFFE ID, section 2.1.
 	for _, r := range value {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_' {
-			c.error("identity/bad-trust-domain", field, fmt.Sprintf("%q is not a SPIFFE trust domain", krm.Shown(value)),
+			c.Error("identity/bad-trust-domain", field, fmt.Sprintf("%q is not a SPIFFE trust domain", krm.Shown(value)),
 				"use lower-case letters, digits, dots, dashes and underscores, without spiffe://")
 			return
 		}
 	}
 	if len(value) > 255 {
-		c.error("identity/bad-trust-domain", field, "the trust domain has more than 255 characters", "")
+		c.Error("identity/bad-trust-domain", field, "the trust domain has more than 255 characters", "")
 	}
 }
 
-// socket gives the plain path of a socket.
-func (c *checker) socket(field, value string) string {
-	p := strings.TrimPrefix(value, "unix://")
-	if !c.text(field, value) {
-		return p
+func checkSocket(c *Checker, field, value string) {
+	if !checkText(c, field, value) {
+		return
 	}
+	p := strings.TrimPrefix(value, "unix://")
 	dir := path.Dir(p)
 	switch {
 	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
-		c.error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", krm.Shown(value)),
+		c.Error("identity/bad-socket", field, fmt.Sprintf("%q is not the absolute path of a socket", krm.Shown(value)),
 			"write it as /run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock")
 	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt", dir == "/dev", dir == "/proc", dir == "/sys":
-		c.error("identity/bad-socket", field, "the socket's directory "+dir+" is mounted over the container's own",
+		c.Error("identity/bad-socket", field, "the socket's directory "+dir+" is mounted over the container's own",
 			"put the socket into a directory of its own")
 	}
-	return p
 }
 
-func (c *checker) realm(field, value string) {
-	if c.text(field, value) && strings.ContainsAny(value, "/?#%\\ ") {
-		c.error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", krm.Shown(value)), "write the name only, without the URL")
+func checkRealm(c *Checker, field, value string) {
+	if checkText(c, field, value) && strings.ContainsAny(value, "/?#%\\ ") {
+		c.Error("identity/bad-realm", field, fmt.Sprintf("%q is not a realm's name", krm.Shown(value)), "write the name only, without the URL")
 	}
 }
 
-func (c *checker) secretName(field, value string) {
+func checkSecretName(c *Checker, field, value string) {
 	if value == "" {
-		c.error("identity/secret-missing", field, "client-registration needs the Keycloak administrator's credentials",
+		c.Error("identity/secret-missing", field, "client-registration needs the Keycloak administrator's credentials",
 			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD")
 		return
 	}
 	if !ValidName(value) {
-		c.error("identity/bad-secret-name", field, "this is not the name of a Secret", // and perhaps what is in one
+		c.Error("identity/bad-secret-name", field, "this is not the name of a Secret", // and perhaps what is in one
 			"use lower-case letters, digits, dashes and dots")
 	}
 }
 
-func (c *checker) prefixName(field, value string) bool {
+func checkPrefix(c *Checker, field, value string) bool {
 	if !ValidName(value) {
-		c.error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", krm.Shown(value)), "write it as kagenti.io")
+		c.Error("identity/bad-prefix", field, fmt.Sprintf("%q is not a label prefix", krm.Shown(value)), "write it as kagenti.io")
 		return false
 	}
 	return true
@@ -230,8 +214,8 @@ func ValidName(s string) bool {
 	return true
 }
 
-func (c *checker) clientName(field, value string) {
-	if !c.text(field, value) {
+func checkClientName(c *Checker, field, value string) {
+	if !checkText(c, field, value) {
 		return
 	}
 	for rest := value; ; {
@@ -242,7 +226,7 @@ func (c *checker) clientName(field, value string) {
 		inner, tail, closed := strings.Cut(after, "}}")
 		name := strings.TrimSpace(inner)
 		if !closed || !slices.Contains(ClientNameVariables(), strings.TrimPrefix(name, ".")) || !strings.HasPrefix(name, ".") {
-			c.error("identity/bad-client-name", field, fmt.Sprintf("%q holds an unknown placeholder", krm.Shown(value)),
+			c.Error("identity/bad-client-name", field, fmt.Sprintf("%q holds an unknown placeholder", krm.Shown(value)),
 				"use {{."+strings.Join(ClientNameVariables(), "}}, {{.")+"}}")
 			return
 		}
@@ -255,90 +239,72 @@ func ClientNameVariables() []string {
 	return []string{"PodName", "PodNamespace", "PodIP", "NodeName", "ServiceAccount", "WorkloadName", "WorkloadKind"}
 }
 
-func (c *checker) roleARN(field, value string) {
+func checkRoleARN(c *Checker, field, value string) {
 	parts := strings.Split(value, ":")
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") || strings.ContainsAny(value, " \n\r\t") {
-		c.error("identity/bad-role-arn", field, fmt.Sprintf("%q is not the ARN of an IAM role", krm.Shown(value)),
+		c.Error("identity/bad-role-arn", field, fmt.Sprintf("%q is not the ARN of an IAM role", krm.Shown(value)),
 			"write it as arn:aws:iam::123456789012:role/name")
 	}
 }
 
-// gcpProvider gives a workload identity provider's full resource name.
-func (c *checker) gcpProvider(field, value string) string {
-	const host = "//iam.googleapis.com/"
-	name := strings.TrimPrefix(strings.TrimPrefix(value, "https:"), host)
+func checkGCPProvider(c *Checker, field, value string) {
+	name := strings.TrimPrefix(strings.TrimPrefix(value, "https:"), googleIAM)
 	parts := strings.Split(name, "/")
 	if len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
 		parts[4] != "workloadIdentityPools" || parts[6] != "providers" || slices.Contains(parts, "") || strings.ContainsAny(name, " \n\r\t\"") {
-		c.error("identity/bad-provider-name", field, fmt.Sprintf("%q is not a workload identity provider", krm.Shown(value)),
+		c.Error("identity/bad-provider-name", field, fmt.Sprintf("%q is not a workload identity provider", krm.Shown(value)),
 			"write it as projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
 	}
-	return host + name
 }
 
-func (c *checker) scopes(field string, scopes []string) {
-	for i, s := range scopes {
-		// RFC 6749, section 3.3.
-		if s == "" || strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
-			c.error("identity/bad-scope", indexed(field, i), fmt.Sprintf("%q is not an OAuth scope", krm.Shown(s)),
-				"use printable ASCII without spaces, quotes and backslashes, one scope per item")
-		}
+func checkScope(c *Checker, field, scope string) {
+	// RFC 6749, section 3.3.
+	if scope == "" || strings.IndexFunc(scope, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
+		c.Error("identity/bad-scope", field, fmt.Sprintf("%q is not an OAuth scope", krm.Shown(scope)),
+			"use printable ASCII without spaces, quotes and backslashes, one scope per item")
 	}
 }
 
-func (c *checker) bypassPath(field, p string) {
-	if !c.text(field, p) {
+func checkBypassPath(c *Checker, field, p string) {
+	if !checkText(c, field, p) {
 		return
 	}
 	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
-		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", krm.Shown(p)),
+		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", krm.Shown(p)),
 			"begin with /, use * for anything but /, and no commas")
 	}
 }
 
-func (c *checker) path(field, p string) {
-	if c.text(field, p) && p[0] != '/' {
-		c.error("identity/bad-path", field, fmt.Sprintf("%q is not a path", krm.Shown(p)), "begin with /")
+func checkPath(c *Checker, field, p string) {
+	if checkText(c, field, p) && p[0] != '/' {
+		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", krm.Shown(p)), "begin with /")
 	}
 }
 
-func (c *checker) hostGlob(field, host string) {
-	if !c.text(field, host) {
+func checkHost(c *Checker, field, host string) {
+	if !checkText(c, field, host) {
 		return
 	}
 	colons := strings.Count(host, ":")
 	switch {
 	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
-		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a host", krm.Shown(host)), "write the host only, without scheme and path")
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host", krm.Shown(host)), "write the host only, without scheme and path")
 	case colons == 1:
-		c.error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", krm.Shown(host)), "leave the port out")
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q holds a port, and hosts are matched without it", krm.Shown(host)), "leave the port out")
 	case strings.Count(host, "{") != strings.Count(host, "}") || strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
-		c.error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", krm.Shown(host)), "close each brace and bracket")
+		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a complete pattern", krm.Shown(host)), "close each brace and bracket")
 	}
 }
 
-func (c *checker) attribute(field, name, value string) {
-	at := field + "[" + strconv.Quote(name) + "]"
-	if !c.text(at, name) {
-		return
+func checkRate(c *Checker, field, value string) {
+	if f, err := strconv.ParseFloat(value, 64); err != nil || !(f >= 0 && f <= 1) {
+		c.Error("identity/sampling-rate", field, krm.Shown(value)+" is not a share of traces", "use a number from 0 to 1")
 	}
-	c.portable(at, name)
-	c.portable(at, value)
 }
 
-// rate gives the share in a notation that every YAML reader takes for a number.
-func (c *checker) rate(field, value string) string {
-	f, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(f >= 0 && f <= 1) {
-		c.error("identity/sampling-rate", field, krm.Shown(value)+" is not a share of traces", "use a number from 0 to 1")
-		return "0"
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64)
-}
-
-func (c *checker) image(field, value string) {
-	if c.text(field, value) && !IsImage(value) {
-		c.error("identity/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(value)), "write it as registry/name:tag or registry/name@sha256:…")
+func checkImage(c *Checker, field, value string) {
+	if checkText(c, field, value) && !IsImage(value) {
+		c.Error("identity/bad-image", field, fmt.Sprintf("%q is not an image", krm.Shown(value)), "write it as registry/name:tag or registry/name@sha256:…")
 	}
 }
 
@@ -346,85 +312,49 @@ func (c *checker) image(field, value string) {
 // finer points to the registries.
 func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text, " \t\n\"'\\") }
 
-func (c *checker) quantity(field string, dst *string, src *api.Quantity) {
-	if src == nil {
-		return
+func checkQuantity(c *Checker, field, value string) {
+	if _, err := quantity.Parse(value); value != "" && err != nil {
+		c.Error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", krm.Shown(value)), "write it as 100m or 64Mi")
 	}
-	*dst = string(*src)
-	if *src != "" && !isQuantity(string(*src)) {
-		c.error("identity/bad-quantity", field, fmt.Sprintf("%q is not a quantity", krm.Shown(string(*src))), "write it as 100m or 64Mi")
-	}
-}
-
-// isQuantity reports whether s is a positive Kubernetes quantity.
-func isQuantity(s string) bool {
-	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
-	number, suffix := s, ""
-	if end >= 0 {
-		number, suffix = s[:end], s[end:]
-	}
-	if number == "" || number == "." || strings.Count(number, ".") > 1 {
-		return false
-	}
-	if len(suffix) > 1 && (suffix[0] == 'e' || suffix[0] == 'E') {
-		if _, err := strconv.Atoi(suffix[1:]); err == nil {
-			return true
-		}
-	}
-	switch suffix {
-	case "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
-		return true
-	}
-	return false
 }
 
 // resources finds components that request more than their limit, of those that
 // differ from than; nil is all of them.
-func (c *checker) resources(s, than *Settings, annotations []Annotation) {
+func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 	origin := c.origin
 	defer func() { c.origin = origin }()
-	for _, name := range Components() {
-		x := s.Component(name)
-		if !x.Enabled || than != nil && *x == *than.Component(name) {
+	for i := range s.Profile.Sidecars {
+		name, x := s.Profile.Sidecars[i].Name, &s.Components[i]
+		if !x.Enabled || than != nil && *x == than.Components[i] {
 			continue
 		}
-		for _, r := range [...]struct{ what, request, limit, requestSuffix, limitSuffix string }{
-			{"cpu", x.CPURequest, x.CPULimit, cpuRequestSuffix, cpuLimitSuffix},
-			{"memory", x.MemoryRequest, x.MemoryLimit, memoryRequestSuffix, memoryLimitSuffix},
-		} {
+		for _, r := range [...]struct{ what, request, limit string }{{"cpu", x.CPURequest, x.CPULimit}, {"memory", x.MemoryRequest, x.MemoryLimit}} {
 			request, err1 := quantity.Parse(r.request)
 			limit, err2 := quantity.Parse(r.limit)
 			if err1 != nil || err2 != nil || request.Cmp(limit) <= 0 {
 				continue
 			}
 			field := "components." + name + ".resources.requests." + r.what
+			annotation := s.Prefix + "/" + name + "-" + r.what
 			for _, a := range annotations {
-				if key := strings.TrimPrefix(a.Key, s.Prefix+"/"); key == name+r.requestSuffix || key == name+r.limitSuffix {
+				if a.Key == annotation+"-request" || a.Key == annotation+"-limit" {
 					field, c.origin = a.Field+"["+strconv.Quote(a.Key)+"]", &api.Origin{File: origin.File, Line: a.Line}
 				}
 			}
-			c.error("identity/request-over-limit", field,
+			c.Error("identity/request-over-limit", field,
 				fmt.Sprintf("%s requests %s of %s and may use %s: Kubernetes refuses such a pod", name, r.request, r.what, r.limit),
-				fmt.Sprintf("change the other one too, for one workload with %s/%s and %s/%s", s.Prefix, name+r.requestSuffix, s.Prefix, name+r.limitSuffix))
+				fmt.Sprintf("change the other one too, for one workload with %s-request and %s-limit", annotation, annotation))
 		}
 	}
 }
 
 // exclude checks the globs of files.
-func (c *checker) exclude(globs []string) {
+func checkExclude(c *Checker, globs []string) {
 	for i, g := range globs {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")
 		if err != nil || g == "" || g[0] == '/' || strings.HasPrefix(g, "./") || strings.HasPrefix(g, "../") {
-			c.error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", krm.Shown(g)),
+			c.Error("identity/bad-glob", indexed("exclude", i), fmt.Sprintf("%q matches no file", krm.Shown(g)),
 				"write a path relative to the package, where * matches anything but /, and ** any folders: charts/**")
 		}
 	}
-}
-
-// place is "file:line".
-func place(o api.Origin) string {
-	if o.File == "" {
-		return ""
-	}
-	return o.File + ":" + strconv.Itoa(o.Line)
 }

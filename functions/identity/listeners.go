@@ -7,57 +7,55 @@ type Listener struct {
 	Port int
 	// Name says what listens: "Envoy's outbound listener".
 	Name string
+	// Field is the setting that decides the port, and Key its annotation, "" where the
+	// port is built into the program.
+	Field, Key string
+	// Agent says that the agent listens, Declared that its containers declare the port.
+	Agent, Declared bool
 
-	prefix, annotation string
-	// field is where the port is set.
-	field string
+	// Component is the injected container that listens, "" for the agent.
+	Component string
+
+	prefix string
 }
 
 // Annotation moves it to another port, with the label prefix. It is empty where the
 // port is built into the program.
 func (l Listener) Annotation() string {
-	if l.annotation == "" {
+	if l.Key == "" {
 		return ""
 	}
-	return l.prefix + "/" + l.annotation
+	return l.prefix + "/" + l.Key
 }
-
-// agentPort is the field of the port that is the author's.
-const agentPort = "inbound.targetPort"
-
-// reversePort is the field of the port on which requests for the agent arrive.
-const reversePort = "inbound.port"
 
 // InjectedPorts are the ports of the injected containers, which share them with
 // the author's. s has been resolved.
 func (s *Settings) InjectedPorts() []Listener {
-	return slices.DeleteFunc(s.listeners(), func(l Listener) bool {
-		return l.field == agentPort || s.Profile == ProfileAuthBridge && l.field == reversePort
-	})
+	return slices.DeleteFunc(s.listeners(), func(l Listener) bool { return l.Agent || l.Declared })
 }
 
 // TargetPortAnnotation says where the agent listens.
-func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + targetPort }
+func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + TargetPort }
 
-// listeners are all that listens in the pod. s has been settled.
+// listeners are all that listens in the pod, what is built into programs first. s has
+// been settled.
 func (s *Settings) listeners() []Listener {
-	ports := make([]Listener, 0, 8)
-	listens := func(on bool, port int, name, field, annotation string) {
-		if on && port > 0 {
-			ports = append(ports, Listener{port, name, s.Prefix, annotation, field})
+	ports := make([]Listener, 0, 7)
+	for i := range s.Profile.Sidecars {
+		x, from := &s.Profile.Sidecars[i], len(ports)
+		if x.Ports == nil || !s.Components[i].Enabled {
+			continue
+		}
+		ports = x.Ports(ports, s)
+		for i := from; i < len(ports); i++ {
+			if l := &ports[i]; !l.Agent {
+				l.Component = x.Name
+			}
+			ports[i].prefix = s.Prefix
 		}
 	}
-	envoy := s.EnvoyProxy.Enabled
-	if s.Profile == ProfileAuthBridge {
-		s.authBridgeListeners(listens)
-	}
-	listens(envoy, EnvoyAdminPort, "Envoy's administration", interception+"proxyPort", "")
-	listens(envoy, ExtProcPort, "the token processor beside Envoy", interception+"proxyPort", "")
-	listens(s.SpiffeHelper.Enabled, s.SPIFFE.HealthPort, "spiffe-helper's health check", "spiffe", "")
-	listens(s.AuthProxy.Enabled, s.Inbound.Port, AuthProxy, reversePort, inboundPort)
-	listens(s.AuthProxy.Enabled, s.Inbound.TargetPort, "the agent", agentPort, targetPort)
-	listens(envoy, s.Outbound.ProxyPort, "Envoy's outbound listener", interception+"proxyPort", proxyPort)
-	listens(envoy, s.Outbound.InboundProxyPort, "Envoy's inbound listener", interception+"inboundProxyPort", inboundProxyPort)
+	ports = slices.DeleteFunc(ports, func(l Listener) bool { return l.Port <= 0 })
+	slices.SortStableFunc(ports, func(a, b Listener) int { return min(1, len(a.Key)) - min(1, len(b.Key)) })
 	return ports
 }
 

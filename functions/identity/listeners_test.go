@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // TestInjectedPorts: what an author's container must not listen on.
 func TestInjectedPorts(t *testing.T) {
-	base, _ := identity.Base(nil)
+	base, _ := profile.All().Base(nil)
 	w := weatherAgent()
 	ports := func() string {
 		s, _ := identity.Resolve(&base, w, nil, nil, nil)
@@ -20,7 +21,7 @@ func TestInjectedPorts(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	if got, want := ports(), "9901 9090 15125 8080 15123 15124"; got != want {
+	if got, want := ports(), "15125 9901 9090 8080 15123 15124"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	w.SPIFFE = false

@@ -8,35 +8,35 @@ import (
 // ManagedBy is the label of generated objects, with the value "armature".
 const ManagedBy = "app.kubernetes.io/managed-by"
 
-// ConfigMap is one of the two that a workload gets.
-type ConfigMap int
+// Object is one that is generated for a workload.
+type Object int
 
-// The ConfigMaps of a workload.
+// The objects of a workload.
 const (
-	TokenExchangeConfigMap ConfigMap = iota
+	TokenExchangeConfigMap Object = iota
 	TraceConfigMap
+	OwnServiceAccount
 )
 
-// AppendName appends the name of a ConfigMap as a YAML scalar.
-func (s *Settings) AppendName(dst []byte, cm ConfigMap) []byte {
-	if cm == TokenExchangeConfigMap && s.Profile == ProfileAuthBridge {
-		return scalar.AppendPlain(dst, AuthBridgeName(s.Name))
+// suffixes are what the objects' names add to the workload's.
+var suffixes = [...]string{tokenExchangeSuffix, traceSuffix, ""}
+
+// AppendName appends the name of an object as a YAML scalar.
+func (s *Settings) AppendName(dst []byte, of Object) []byte {
+	if of == TokenExchangeConfigMap && s.Profile.ConfigMap != nil {
+		return scalar.AppendPlain(dst, s.Profile.ConfigMap(s.Name))
 	}
-	suffix := tokenExchangeSuffix
-	if cm == TraceConfigMap {
-		suffix = traceSuffix
-	}
+	suffix := suffixes[of]
 	if scalar.Plain(s.Name) {
 		return AppendShortName(dst, s.Name, suffix)
 	}
 	return scalar.AppendYAML(dst, ShortName(s.Name, suffix))
 }
 
-// AppendMetadata appends the metadata of a ConfigMap generated for the
-// workload.
-func (s *Settings) AppendMetadata(dst []byte, cm ConfigMap) []byte {
+// AppendMetadata appends the metadata of an object generated for the workload.
+func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
 	dst = append(dst, "metadata:\n  name: "...)
-	dst = s.AppendName(dst, cm)
+	dst = s.AppendName(dst, of)
 	if s.Namespace != "" {
 		dst = append(dst, "\n  namespace: "...)
 		dst = scalar.AppendPlain(dst, s.Namespace)

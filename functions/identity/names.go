@@ -6,11 +6,8 @@ import (
 	"strings"
 )
 
-// maxName is what a rendered object's name may have, so that it fits a label.
-const maxName = 63
-
-// authBridgePrefix begins the name that Kagenti's operator gives the ConfigMap.
-const authBridgePrefix = "authbridge-config-"
+// MaxName is how many characters a rendered object's name has at most, so that it fits a label.
+const MaxName = 63
 
 const (
 	tokenExchangeSuffix = "-token-exchange"
@@ -18,22 +15,7 @@ const (
 )
 
 // TokenExchangeName is the ConfigMap that holds the sidecars' files.
-func (s *Settings) TokenExchangeName() string {
-	if s.Profile == ProfileAuthBridge {
-		return AuthBridgeName(s.Name)
-	}
-	return ShortName(s.Name, tokenExchangeSuffix)
-}
-
-// AuthBridgeName is TokenExchangeName of a workload in ProfileAuthBridge.
-func AuthBridgeName(workload string) string {
-	if len(authBridgePrefix)+len(workload) <= maxName {
-		return authBridgePrefix + workload
-	}
-	sum := sha256.Sum256([]byte(workload))
-	kept := strings.TrimRight(workload[:maxName-len(authBridgePrefix)-11], "-.")
-	return authBridgePrefix + kept + "-" + hex.EncodeToString(sum[:5])
-}
+func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Name) }
 
 // TraceName is the ConfigMap that holds the application's tracing settings.
 func (s *Settings) TraceName() string { return ShortName(s.Name, traceSuffix) }
@@ -51,7 +33,7 @@ func AppendShortName(dst []byte, name, suffix string) []byte {
 		return append(append(dst, name...), suffix...)
 	}
 	sum := sha256.Sum256([]byte(name))
-	keep := max(0, maxName-len(suffix)-1-10)
+	keep := max(0, MaxName-len(suffix)-1-10)
 	dst = append(dst, strings.TrimRight(name[:keep], "-.")...)
 	dst = append(dst, '-')
 	dst = hex.AppendEncode(dst, sum[:5])
@@ -59,4 +41,4 @@ func AppendShortName(dst []byte, name, suffix string) []byte {
 }
 
 // Shortened reports whether ShortName has to cut.
-func Shortened(name, suffix string) bool { return len(name)+len(suffix) > maxName }
+func Shortened(name, suffix string) bool { return len(name)+len(suffix) > MaxName }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // fields gives the paths of all scalars and lists of a specification.
@@ -28,7 +29,7 @@ func fields(r reflect.Type, at string) (all []string) {
 // TestEverySettingIsExplained: whatever a TokenExchange, an AgentTrace, a
 // RenderConfig or an annotation can say has its entry.
 func TestEverySettingIsExplained(t *testing.T) {
-	s, findings := identity.Base(decode[api.RenderConfig](t, `
+	s, findings := profile.All().Base(decode[api.RenderConfig](t, `
 spec:
   identity:
     outbound:
@@ -62,8 +63,8 @@ spec:
 		}
 		want = append(want, f)
 	}
-	for _, c := range identity.Components() {
-		if !s.Has(c) {
+	for _, c := range profile.All().Sidecars() {
+		if !s.Profile.HasSidecar(c) {
 			continue
 		}
 		want = append(want, fields(reflect.TypeFor[api.ComponentSpec](), "components."+c)...)
@@ -81,7 +82,7 @@ spec:
 // TestAlterAltersOneSetting: each setting comes out with another value, and no
 // other one does, but for URLs that follow from it.
 func TestAlterAltersOneSetting(t *testing.T) {
-	base, _ := identity.Base(nil)
+	base, _ := profile.All().Base(nil)
 	for _, x := range base.All() {
 		altered := x.Alter(base)
 		changed := 0
@@ -103,7 +104,7 @@ func TestLaterInputsWin(t *testing.T) {
 			return strings.Contains(strings.Join(names, " "), field)
 		}}}
 	}
-	base, _ := identity.Base(nil)
+	base, _ := profile.All().Base(nil)
 	in := identity.Inputs{
 		Config:        has("armature.yaml", "spec.identity.inbound.port", "spec.identity.inbound.targetPort", "spec.identity.tokenExchange.issuer", "spec.components.auth-proxy.image"),
 		TokenExchange: has("exchange.yaml", "spec.inbound.targetPort", "spec.clientRegistration.keycloak.realm"),

@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +15,7 @@ import (
 // Workload is what Resolve has to know of a workload.
 type Workload struct {
 	APIVersion, Kind, Namespace, Name string
-	// ServiceAccount is the pod's serviceAccountName; empty means "default".
+	// ServiceAccount is the one that the author names, empty for none.
 	ServiceAccount string
 	// SPIFFE is false where the labels turn SPIFFE off.
 	SPIFFE bool
@@ -28,7 +30,7 @@ type Workload struct {
 	Line int
 	// Ports are the TCP ports of the author's containers in their order, and EnvPort
 	// is the variable PORT that the author gives the agent, 0 for none. Both are read
-	// with ProfileAuthBridge.
+	// where the profile follows them.
 	Ports   []int
 	EnvPort int
 	// Runtime is the workload's AgentRuntime, nil for none.
@@ -50,58 +52,51 @@ type Annotation struct {
 
 // Base gives the settings that every workload starts from: 001's defaults as
 // the profile and the configuration change them. cfg may be nil.
-func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
+func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 	if cfg == nil {
 		cfg = &api.RenderConfig{}
 	}
-	c := &checker{
-		origin: &cfg.Origin,
+	c := &Checker{
+		origin: &cfg.Origin, By: ByRenderConfig,
 		object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: cfg.Name},
-		prefix: "spec.",
 	}
-	profile := ProfileKagenti
-	set(&profile, cfg.Spec.Profile)
-	c.oneOf("profile", profile, ProfileKagenti, ProfileRossoctl, ProfilePublished, ProfileAuthBridge)
-	s := defaults(profile)
-	if p := cfg.Spec.LabelPrefix; p != nil {
-		if c.prefixName("labelPrefix", *p) {
-			s.Prefix = *p
+	choose := func(field string, value *string, of ...string) string {
+		if value == nil {
+			return of[0]
+		}
+		c.OneOf(field, *value, of...)
+		return *value
+	}
+	s := p.Named(choose("profile", cfg.Spec.Profile, p.Names()...)).defaults()
+	if prefix := cfg.Spec.LabelPrefix; prefix != nil && checkPrefix(c, "labelPrefix", *prefix) {
+		s.Prefix = *prefix
+	}
+	choose("sidecars", cfg.Spec.Sidecars, "native", "classic")
+	choose("rollout", cfg.Spec.Rollout, "none", "hash")
+	choose("customResources", cfg.Spec.CustomResources, "consume", "keep")
+	checkExclude(c, cfg.Spec.Exclude)
+	c.merge(&s, cfg.Spec.AuthBridge, "authbridge")
+	for _, name := range slices.Sorted(maps.Keys(cfg.Spec.Components)) {
+		switch at := components + name; {
+		case !slices.Contains(p.sidecars, name):
+			c.Error("config/field", at, "RenderConfig has no such field", "remove or correct it: unknown fields are errors, so that nothing is ignored by mistake")
+		case !s.Profile.HasSidecar(name):
+			c.OtherProfile(&s, at, name)
+		default:
+			c.merge(&s, cfg.Spec.Components[name], at)
 		}
 	}
-	c.optionalOneOf("sidecars", cfg.Spec.Sidecars, "native", "classic")
-	c.optionalOneOf("rollout", cfg.Spec.Rollout, "none", "hash")
-	c.optionalOneOf("customResources", cfg.Spec.CustomResources, "consume", "keep")
-	c.exclude(cfg.Spec.Exclude)
-	c.authBridge(&s, cfg.Spec.AuthBridge)
-	if cs := cfg.Spec.Components; cs != nil {
-		c.otherComponents(&s, cs)
-		c.component(&s.AuthBridgeProxy, AuthBridgeProxy, cs.AuthBridgeProxy)
-		c.component(&s.ProxyInit, ProxyInit, cs.ProxyInit)
-		c.component(&s.SpiffeHelper, SpiffeHelper, cs.SpiffeHelper)
-		c.component(&s.ClientRegistration, ClientRegistration, cs.ClientRegistration)
-		c.component(&s.AuthProxy, AuthProxy, cs.AuthProxy)
-		c.component(&s.EnvoyProxy, EnvoyProxy, cs.EnvoyProxy)
-	}
-	if cfg.Spec.Identity != nil {
-		c.prefix = "spec.identity."
-		c.identity(&s, cfg.Spec.Identity)
-	}
-	if cfg.Spec.Trace != nil {
-		c.prefix = "spec.trace."
-		c.trace(&s, cfg.Spec.Trace)
-	}
+	c.merge(&s, cfg.Spec.Identity, "")
+	c.merge(&s, cfg.Spec.Trace, "trace")
 	s.deriveURLs()
 	// Contradictions are checked in what a workload without settings of
 	// its own would get; the base itself keeps what was asked for, because a
 	// TokenExchange or an annotation may ask for something else.
 	settled := s
 	settled.settle()
-	c.prefix = "spec.identity."
 	c.contradictions(&settled)
-	c.prefix = "spec.trace."
-	c.metrics(&settled)
-	c.prefix = "spec."
-	c.resources(&s, nil, nil)
+	checkMetrics(c, &settled)
+	checkResources(c, &s, nil, nil)
 	return s, c.findings
 }
 
@@ -109,46 +104,80 @@ func Base(cfg *api.RenderConfig) (Settings, []krm.Finding) {
 // te and at may be nil, and the cost is that of copying base where there are
 // neither CRs nor annotations. The result shares slices with base.
 func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (Settings, []krm.Finding) {
-	s := *base
+	s := new(Settings)
+	findings := s.resolve(base, w, te, at, annotations)
+	return *s, findings
+}
+
+// resolve is Resolve in place.
+func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
+	*s = *base
 	s.APIVersion, s.Kind, s.Namespace, s.Name = w.APIVersion, w.Kind, w.Namespace, w.Name
-	s.ServiceAccount = w.ServiceAccount
-	if s.ServiceAccount == "" {
-		s.ServiceAccount = "default"
-	}
 	s.ProbePaths, s.Volumes, s.TraceOnly = w.ProbePaths, w.Volumes, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
-	var findings []krm.Finding
 	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
-		findings = s.resolve(w, te, at, annotations)
+		findings = s.merge(w, te, at, annotations)
 	}
 	if w.Alter != nil {
-		s = w.Alter(s)
+		*s = w.Alter(*s)
 		s.deriveURLs()
 	}
-	s.Common = s.Profile != ProfileAuthBridge && w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
+	s.Common = !s.Profile.FollowsPorts && w.Alter == nil && te == nil && at == nil && len(annotations) == 0 && !Shortened(w.Name, tokenExchangeSuffix) && scalar.Plain(w.Name) &&
 		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
+	findings = append(findings, s.account(w)...)
 	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
-		findings = append(findings, refusedProbes(&s, w)...)
+		findings = append(findings, refusedProbes(s, w)...)
 	}
-	return s, append(findings, s.clientSecret(w)...)
+	if p := s.Profile; p.Incomplete != nil && !s.TraceOnly && p.Incomplete(s) {
+		c := w.checker()
+		p.Complete(c, s)
+		findings = append(findings, c.findings...)
+	}
+	return findings
+}
+
+// account decides on the ServiceAccount. The SPIFFE ID is made of its name, as a
+// client's may be: workloads that share one are one and the same to all others. A Pod
+// gets none, because the API server refuses it before its ServiceAccount is there, and
+// kubectl creates objects in the order of the file.
+func (s *Settings) account(w Workload) []krm.Finding {
+	s.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
+	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) && strings.Contains(s.Registration.ClientName, "ServiceAccount")
+	s.OwnAccount = w.ServiceAccount == "" && identified && s.Name != "default" && s.Kind != "Pod"
+	if !s.OwnAccount {
+		return nil
+	}
+	if s.ServiceAccount = s.Name; !Shortened(s.Name, "") {
+		return nil
+	}
+	s.ServiceAccount = ShortName(s.Name, "")
+	c := w.checker()
+	c.Add(krm.Info, "identity/name-shortened", "metadata.name",
+		"the ServiceAccount of this workload is named "+s.ServiceAccount+", because "+s.Name+" has more than 63 characters", "")
+	return c.findings
+}
+
+// checker reports what is wrong with a workload.
+func (w Workload) checker() *Checker {
+	return &Checker{
+		origin: &api.Origin{File: w.File, Line: w.Line}, By: ByAnnotation,
+		object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
+	}
 }
 
 // refusedProbes warns of probes that a proxy will answer with 401.
 func refusedProbes(s *Settings, w Workload) []krm.Finding {
-	var c *checker
+	var c *Checker
 	for _, p := range w.ProbePaths {
 		if _, open := OpenProbe(p); open || slices.Contains(s.Inbound.BypassPaths, p) {
 			continue
 		}
 		if c == nil {
-			c = &checker{
-				origin: &api.Origin{File: w.File, Line: w.Line},
-				object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
-			}
+			c = w.checker()
 		}
-		c.warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
+		c.Warning("identity/probe-refused", "", "the kubelet's probe of "+strconv.Quote(p)+" has no token and will be refused; the path is not opened by itself, because it may be where the agent takes its requests",
 			"probe a path of its own, such as /healthz, or open this one with the annotation "+s.Prefix+"/"+inboundBypassPaths)
 	}
 	if c == nil {
@@ -157,86 +186,74 @@ func refusedProbes(s *Settings, w Workload) []krm.Finding {
 	return c.findings
 }
 
-// resolve is the part of Resolve that costs something.
-func (s *Settings) resolve(w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) []krm.Finding {
-	here := &checker{
-		origin: &api.Origin{File: w.File, Line: w.Line},
-		object: krm.Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name},
-	}
+// merge is the part of Resolve that costs something: the inputs, a later one of
+// which wins.
+func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
 	// Each contradiction is reported once, for the input that introduces it: Base
 	// has reported those of the configuration.
-	known := s.contradict(&checker{origin: &api.Origin{}}, w)
-	var findings []krm.Finding
-	report := func(c *checker, field string) {
-		for _, f := range s.contradict(&checker{origin: c.origin, object: c.object, prefix: c.prefix}, w) {
-			if !slices.ContainsFunc(known, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
-				known = append(known, f)
-				if field != "" {
-					f.Field = field
-				}
-				if at != nil && c.origin != &at.Origin && strings.HasSuffix(f.Field, metricsPort) {
-					// The port is in the AgentTrace, whatever it clashes with.
-					f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field), krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
-				}
-				findings = append(findings, f)
+	settled := new(Settings)
+	known := s.contradict(&Checker{origin: &api.Origin{}}, w, settled)
+	introduced := func(c *Checker) {
+		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w, settled) {
+			if slices.ContainsFunc(known, func(t krm.Finding) bool { return t.Rule == f.Rule && t.Message == f.Message }) {
+				continue
 			}
+			known = append(known, f)
+			switch {
+			case c.By == ByAnnotation:
+				f.Field = "metadata.annotations"
+			case at != nil && f.Field == ByAgentTrace.field(metricsPort):
+				// The port is in the AgentTrace, whatever it clashes with.
+				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field), krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name}
+			}
+			c.findings = append(c.findings, f)
 		}
+		findings = append(findings, c.findings...)
+	}
+	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) string {
+		c := &Checker{origin: origin, By: by, object: krm.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace, Name: meta.Name}}
+		c.merge(s, spec, path)
+		s.deriveURLs()
+		introduced(c)
+		if origin.File == "" {
+			return ""
+		}
+		return origin.File + ":" + strconv.Itoa(origin.Line)
 	}
 	if at != nil {
-		c := &checker{
-			origin: &at.Origin,
-			object: krm.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace, Name: at.Name},
-			prefix: "spec.",
-		}
-		c.trace(s, &at.Spec.TraceSpec)
-		s.TraceFrom = place(at.Origin)
-		findings = append(findings, c.findings...)
-		report(c, "")
+		s.TraceFrom = input(ByAgentTrace, &at.Origin, at.TypeMeta, at.ObjectMeta, &at.Spec.TraceSpec, "trace")
 	}
 	if ar := w.Runtime; ar != nil {
-		c := &checker{
-			origin: &ar.Origin,
-			object: krm.Ref{APIVersion: ar.APIVersion, Kind: ar.Kind, Namespace: ar.Namespace, Name: ar.Name},
-			prefix: "spec.",
-		}
-		c.runtime(s, &ar.Spec)
-		findings = append(findings, c.findings...)
-		report(c, "")
+		input(ByAgentRuntime, &ar.Origin, ar.TypeMeta, ar.ObjectMeta, &ar.Spec, "")
 	}
 	if te != nil {
-		c := &checker{
-			origin: &te.Origin,
-			object: krm.Ref{APIVersion: te.APIVersion, Kind: te.Kind, Namespace: te.Namespace, Name: te.Name},
-			prefix: "spec.",
-		}
-		c.identity(s, &te.Spec.IdentitySpec)
-		s.deriveURLs()
-		s.TokenExchangeFrom = place(te.Origin)
-		findings = append(findings, c.findings...)
-		report(c, "")
+		s.TokenExchangeFrom = input(ByTokenExchange, &te.Origin, te.TypeMeta, te.ObjectMeta, &te.Spec.IdentitySpec, "")
 	}
+	here := w.checker()
 	if len(annotations) > 0 {
 		before := *s
 		here.annotations(s, annotations)
-		report(here, "metadata.annotations")
-		here.resources(s, &before, annotations)
+		introduced(here)
+		here.findings = nil
+		checkResources(here, s, &before, annotations)
 	}
 	for _, suffix := range [...]string{tokenExchangeSuffix, traceSuffix} {
 		if Shortened(w.Name, suffix) && (suffix == traceSuffix || !w.TraceOnly) {
-			here.add(krm.Info, "identity/name-shortened", "metadata.name",
+			here.Add(krm.Info, "identity/name-shortened", "metadata.name",
 				"the ConfigMap of this workload is named "+ShortName(w.Name, suffix)+", because "+w.Name+suffix+" has more than 63 characters", "")
 		}
 	}
 	return append(findings, here.findings...)
 }
 
-// contradict gives what contradicts itself in s as the workload would get it.
-func (s *Settings) contradict(c *checker, w Workload) []krm.Finding {
-	settled := *s
+// contradict gives what contradicts itself in s as the workload would get it, which
+// it writes to settled.
+func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []krm.Finding {
+	*settled = *s
 	settled.SPIFFE.Enabled = settled.SPIFFE.Enabled && w.SPIFFE
 	settled.settle()
-	c.contradictions(&settled)
-	c.metrics(&settled)
+	c.contradictions(settled)
+	checkMetrics(c, settled)
 	return c.findings
 }
 
@@ -245,40 +262,26 @@ func (s *Settings) contradict(c *checker, w Workload) []krm.Finding {
 func (s *Settings) settle() {
 	if s.TraceOnly {
 		s.Registration.Enabled, s.Inbound.Enabled, s.Outbound.Enabled = false, false, false
-		for _, name := range Components() {
-			s.Component(name).Enabled = false
+		for i := range s.Components {
+			s.Components[i].Enabled = false
 		}
 	}
-	if s.Profile == ProfileAuthBridge {
-		s.settleAuthBridge()
-		return
+	if s.Profile.Settle != nil {
+		s.Profile.Settle(s)
 	}
-	spiffe := s.SPIFFE.Enabled && s.SpiffeHelper.Enabled
-	s.SPIFFE.Enabled, s.SpiffeHelper.Enabled = spiffe, spiffe
-	s.ClientRegistration.Enabled = s.ClientRegistration.Enabled && s.Registration.Enabled
-	s.AuthProxy.Enabled = s.AuthProxy.Enabled && s.Inbound.Enabled
-	// In the published generation Envoy validates what comes in, and stays for
-	// that where nothing is exchanged on the way out.
-	if !s.Outbound.Enabled {
-		s.Outbound.TokenExchange = false
-		s.EnvoyProxy.Enabled = s.EnvoyProxy.Enabled && s.Profile == ProfilePublished && s.Inbound.Enabled
-	}
-	// Traffic that is sent to a proxy which is not there goes nowhere.
-	intercept := s.ProxyInit.Enabled && s.EnvoyProxy.Enabled && s.Outbound.Intercept
-	s.ProxyInit.Enabled, s.Outbound.Intercept = intercept, intercept
 }
 
 // deriveURLs fills the URLs that follow from Keycloak's realm.
 func (s *Settings) deriveURLs() {
 	s.Registration.Port = portOf(s.Registration.URL)
 	realm := trimSlash(s.Registration.URL) + "/realms/" + s.Registration.Realm
-	if s.derive.issuer {
+	if s.Derived.Issuer {
 		s.Inbound.Issuer = realm
 	}
-	if s.derive.jwks {
+	if s.Derived.JWKS {
 		s.Inbound.JWKSURL = realm + "/protocol/openid-connect/certs"
 	}
-	if s.derive.tokenURL {
+	if s.Derived.TokenURL {
 		s.Outbound.TokenURL = realm + "/protocol/openid-connect/token"
 	}
 }

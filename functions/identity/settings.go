@@ -7,27 +7,17 @@ package identity
 
 import "strings"
 
-// Names of the components: five in the order of 001, "Injected Identity
-// Infrastructure Components", and the one that takes their place today.
-const (
-	ProxyInit          = "proxy-init"
-	SpiffeHelper       = "spiffe-helper"
-	ClientRegistration = "client-registration"
-	AuthProxy          = "auth-proxy"
-	EnvoyProxy         = "envoy-proxy"
-	AuthBridgeProxy    = "authbridge-proxy"
-)
-
 // Settings is what one workload gets. It holds no maps, so that copying the
 // base for each of 10,000 workloads allocates nothing.
 type Settings struct {
 	// APIVersion, Kind, Namespace and Name are the workload's. Namespace is
 	// empty where the author wrote none.
 	APIVersion, Kind, Namespace, Name string
-	// ServiceAccount is the pod's serviceAccountName, "default" where unset.
+	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so
+	// that it gets one of its own.
 	ServiceAccount string
-	// Profile is one of the Profile constants.
-	Profile string
+	OwnAccount     bool
+	Profile        *Profile
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
@@ -36,14 +26,15 @@ type Settings struct {
 	// ConfigMaps the name, namespace, kind and probe paths are.
 	Common bool
 
-	ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy, AuthBridgeProxy Component
+	// Components are those of the profile's sidecars, in their order.
+	Components [MaxSidecars]Component
 
 	SPIFFE       SPIFFE
 	Registration Registration
 	Inbound      Inbound
 	Outbound     Outbound
 	Trace        Trace
-	// AuthBridge is what ProfileAuthBridge adds.
+	// AuthBridge is what the profile authbridge adds.
 	AuthBridge AuthBridge
 
 	// TraceOnly says that the workload does not opt in and has an AgentTrace: it
@@ -61,11 +52,12 @@ type Settings struct {
 	// merged, empty where none targets the workload.
 	TokenExchangeFrom, TraceFrom string
 
-	// derive says which URLs follow from the realm, because nobody set them.
-	derive derivation
+	// Derived says which URLs follow from the realm, because nobody set them.
+	Derived Derived
 }
 
-type derivation struct{ issuer, jwks, tokenURL bool }
+// Derived are URLs that nobody has set.
+type Derived struct{ Issuer, JWKS, TokenURL bool }
 
 // Volumes says which volumes of their published names the author declares as the
 // emptyDirs that they are. An application that mounts them finds in them what the
@@ -233,40 +225,41 @@ type Prometheus struct {
 	Path    string
 }
 
-// Component gives the component of a name, nil for another name.
-func (s *Settings) Component(name string) *Component {
-	switch name {
-	case ProxyInit:
-		return &s.ProxyInit
-	case SpiffeHelper:
-		return &s.SpiffeHelper
-	case ClientRegistration:
-		return &s.ClientRegistration
-	case AuthProxy:
-		return &s.AuthProxy
-	case EnvoyProxy:
-		return &s.EnvoyProxy
-	case AuthBridgeProxy:
-		return &s.AuthBridgeProxy
-	}
-	return nil
+// AuthBridge is what the profile authbridge adds to the settings. Inbound.Port is where
+// the agent's requests arrive, and Inbound.TargetPort where the agent listens; 0
+// leaves them to the workload's own ports.
+type AuthBridge struct {
+	// Mode is one of the modes.
+	Mode string
+	// ClientAuth is FederatedJWT or ClientSecret.
+	ClientAuth string
+	// MTLS is "disabled", "permissive" or "strict"; empty until it is settled.
+	MTLS string
+	// AllowedAudiences are those of inbound tokens beside Inbound.Audience.
+	AllowedAudiences []string
+	// Secret names the Secret with client-id.txt and client-secret.txt. It is empty
+	// for FederatedJWT.
+	Secret string
+	// Ports are the TCP ports that the author's containers declare, and EnvPort the
+	// port that the author's variable PORT gives the agent, 0 for none.
+	Ports   []int
+	EnvPort int
+	// ForwardPort is where the agent sends its requests, 0 where nothing listens.
+	ForwardPort int
 }
 
-// Components gives the names of all profiles in start order.
-func Components() [6]string {
-	return [6]string{ProxyInit, SpiffeHelper, ClientRegistration, AuthProxy, EnvoyProxy, AuthBridgeProxy}
-}
+// Modes of AuthBridge.
+const (
+	ModeProxySidecar = "proxy-sidecar"
+	ModeLite         = "lite"
+	ModeEnvoySidecar = "envoy-sidecar"
+)
 
-// Has reports whether the profile has a component at all.
-func (s *Settings) Has(component string) bool {
-	switch component {
-	case SpiffeHelper, ClientRegistration, AuthProxy:
-		return s.Profile != ProfileAuthBridge
-	case AuthBridgeProxy:
-		return s.Profile == ProfileAuthBridge
-	}
-	return true
-}
+// How the proxy proves to Keycloak which client it is.
+const (
+	FederatedJWT = "federated-jwt"
+	ClientSecret = "client-secret"
+)
 
 // SelfAudience reports whether inbound tokens are for the workload's own
 // identity.
@@ -275,7 +268,17 @@ func (s *Settings) SelfAudience() bool { return s.Inbound.Audience == "self" }
 // ValidatesInbound reports whether a proxy refuses inbound requests without a
 // good token, those of the kubelet included.
 func (s *Settings) ValidatesInbound() bool {
-	return (s.EnvoyProxy.Enabled || s.AuthBridgeProxy.Enabled) && s.Inbound.Enabled && s.Inbound.Validate
+	return s.any(func(x *Sidecar) bool { return x.Guards }) && s.Inbound.Enabled && s.Inbound.Validate
+}
+
+// any reports whether the workload gets a sidecar of a kind.
+func (s *Settings) any(is func(*Sidecar) bool) bool {
+	for i := range s.Profile.Sidecars {
+		if s.Components[i].Enabled && is(&s.Profile.Sidecars[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // OpenProbe gives the path of a probe that may pass without a token. The root

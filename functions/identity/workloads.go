@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ type Workloads struct {
 }
 
 // NewWorkloads prepares the workloads of a package. config may be nil.
-func NewWorkloads(config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.Finding) {
+func NewWorkloads(profiles *Profiles, config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.Finding) {
 	w := &Workloads{
 		index: ix, optOuts: make(map[*krm.Object]string),
 		exchanges: make(map[index.ID]*api.TokenExchange), traces: make(map[index.ID]*api.AgentTrace),
@@ -39,7 +40,7 @@ func NewWorkloads(config *api.RenderConfig, ix *index.Index) (*Workloads, []krm.
 		w.requireSpiffe = config.Spec.RequireSpiffeLabel != nil && *config.Spec.RequireSpiffeLabel
 	}
 	var findings []krm.Finding
-	w.base, findings = Base(config)
+	w.base, findings = profiles.Base(config)
 	return w, findings
 }
 
@@ -72,7 +73,7 @@ func (w *Workloads) UseAgentRuntime(id index.ID, ar *api.AgentRuntime) { w.runti
 func (w *Workloads) AgentRuntime(id index.ID) *api.AgentRuntime { return w.runtimes[id] }
 
 // Profile is the one of the configuration.
-func (w *Workloads) Profile() string { return w.base.Profile }
+func (w *Workloads) Profile() *Profile { return w.base.Profile }
 
 // asked reports whether an AgentRuntime asks for the identity infrastructure.
 func (w *Workloads) asked(id index.ID) bool {
@@ -154,23 +155,22 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 	}
 	workload := Workload{
 		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name,
-		ServiceAccount: pod.Spec().Get("serviceAccountName").Text(),
+		ServiceAccount: cmp.Or(pod.Spec().Get("serviceAccountName").Text(), pod.Spec().Get("serviceAccount").Text()),
 		SPIFFE:         opt.Spiffe,
 		ProbePaths:     probePaths(pod),
 		Volumes:        authorVolumes(pod),
 		TraceOnly:      e.alone,
 		File:           o.Origin.File, Line: o.Origin.Line,
-		Alter: alter,
+		Runtime: w.runtimes[e.ID],
+		Alter:   alter,
 	}
-	if w.base.Profile == ProfileAuthBridge {
-		workload.Runtime = w.runtimes[e.ID]
+	if w.base.Profile.FollowsPorts {
 		workload.Ports, workload.EnvPort = agentPorts(pod)
 	}
 	if e.annotations = nil; !e.alone {
 		e.annotations = annotationsOf(o, pod, w.base.Prefix+"/")
 	}
-	e.Settings, found = Resolve(&w.base, workload, te, at, e.annotations)
-	findings = append(findings, found...)
+	findings = append(findings, e.Settings.resolve(&w.base, workload, te, at, e.annotations)...)
 	if strings.Contains(o.Kind, "/") {
 		report(krm.Error, "inject/bad-name", o.Get("kind"), fmt.Sprintf("the API server does not take the kind %q", o.Kind), "write the kind only, without its group")
 		return findings

@@ -42,7 +42,7 @@ func (x *Index) outdated(old *Entry) bool {
 }
 
 // Suggest says what the author may have meant by a reference to an object that
-// does not exist.
+// does not exist. It gives nothing where the package has nothing like it.
 func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	var near []string
 	for k, id := range x.first {
@@ -61,8 +61,21 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 		}
 	}
 	if len(near) == 0 {
-		return "correct the name, or add the workload to the package"
+		return ""
 	}
 	slices.Sort(near)
 	return near[0]
+}
+
+// Misspelt is the name of an object of a kind in a namespace that a name may stand for; "" for
+// none.
+func (x *Index) Misspelt(kind, namespace, name string) string {
+	var names []string
+	for k := range x.first {
+		if k.Kind == kind && k.Namespace == namespace {
+			names = append(names, k.Name)
+		}
+	}
+	slices.Sort(names)
+	return krm.Nearest(name, names)
 }

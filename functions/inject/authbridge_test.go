@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/sidecars/authbridge"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // bridged renders the profile authbridge with more settings, for a workload with
@@ -73,7 +74,7 @@ func TestAuthBridgeModes(t *testing.T) {
 				container := p.containers[name]
 				image, _, _ := strings.Cut(container.Image[strings.LastIndexByte(container.Image, '/')+1:], ":")
 				got.Images = append(got.Images, image)
-				if name == identity.ProxyInit {
+				if name == profile.ProxyInit {
 					continue
 				}
 				for _, port := range container.Ports {

@@ -8,6 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // Check finds what would break a workload that is to be injected: names and
@@ -24,7 +25,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		return findings
 	}
 	spec := pod.Spec()
-	if n := spec.Get("hostNetwork"); n.Is("true") && s.ProxyInit.Enabled {
+	if n := spec.Get("hostNetwork"); n.Is("true") && s.On(profile.ProxyInit) {
 		report(krm.Error, "host-network", n, "proxy-init would redirect the traffic of the whole node",
 			fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", s.Prefix))
 	}
@@ -32,7 +33,6 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 		report(krm.Error, "job-never-finishes", krm.Node{}, "sidecars as classic containers keep running after the application, so the Job never finishes",
 			"set spec.sidecars: native in the RenderConfig (Kubernetes 1.29 and later), or opt the Job out")
 	}
-	reserved := ReservedContainers()
 	var few [8]string // most pods have no more containers
 	seen := few[:0]
 	for _, list := range [...]string{"initContainers", "containers"} {
@@ -46,7 +46,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 			default:
 				seen = append(seen, text)
 			}
-			if !s.TraceOnly && slices.Contains(reserved[:], name.Text()) && s.Has(name.Text()) {
+			if !s.TraceOnly && s.Component(name.Text()) != nil {
 				report(krm.Error, "reserved-container", name, fmt.Sprintf("%q is the name of an injected container", name.Text()),
 					"rename it; if another tool injected it, take that out first (armature migrate)")
 			}
@@ -63,7 +63,7 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 				report(krm.Error, "reserved-mount", path, "the tracing settings are mounted here", "mount yours elsewhere")
 			}
 		}
-		if uid := c.Get("securityContext", "runAsUser"); (s.EnvoyProxy.Enabled || s.AuthBridgeProxy.Enabled && s.Outbound.Intercept) && uid.Is(proxyUID) {
+		if uid := c.Get("securityContext", "runAsUser"); (s.On(profile.EnvoyProxy) || s.On(profile.AuthBridgeProxy) && s.Outbound.Intercept) && uid.Is(proxyUID) {
 			report(krm.Warning, "proxy-user", uid, "the application runs as the proxy's user, so none of its traffic is intercepted",
 				"give it another runAsUser")
 		}
@@ -74,13 +74,14 @@ func Check(o *krm.Object, s *identity.Settings, classic bool) []krm.Finding {
 // checkVolumes finds the author's volumes that have the name of an injected one.
 // Those that the sidecars can use they share.
 func checkVolumes(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	reserved := ReservedVolumes()
+	reserved := profile.ReservedVolumes()
 	for v := range spec.Get("volumes").Items() {
 		name := v.Get("name")
-		shared := needsShared(s) && name.Is(sharedName(s)) || ownSVIDVolume(s) && name.Is(publishedSVIDVolume)
+		text := name.Text()
+		shared := profile.Shares(s, text)
 		switch {
-		case slices.Contains(reserved[:], name.Text()) && s.Has(name.Text()):
-			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", name.Text()),
+		case slices.Contains(reserved, text):
+			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("%q is the name of an injected volume", text),
 				"rename it; if another tool injected it, take that out first (armature migrate)"))
 		case shared && !identity.IsEmptyDir(v):
 			findings = append(findings, o.Finding(krm.Error, "inject/reserved-volume", name, fmt.Sprintf("the sidecars share the volume %q, and this one is not an emptyDir", name.Text()),
@@ -126,7 +127,7 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 			}
 		})
 	}
-	if s.AuthProxy.Enabled && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
+	if s.On(profile.AuthProxy) && len(declared) > 0 && !slices.Contains(declared, s.Inbound.TargetPort) && !krm.Failed(findings) {
 		findings = append(findings, o.Finding(krm.Warning, "inject/target-port", spec.Get("containers"),
 			fmt.Sprintf("auth-proxy forwards to port %d, which no container declares", s.Inbound.TargetPort),
 			fmt.Sprintf("annotate %s: \"%d\"", s.TargetPortAnnotation(), declared[0])))
@@ -139,8 +140,8 @@ func checkPorts(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 func portRemedy(s *identity.Settings, l identity.Listener, declared *[]int) string {
 	switch {
 	case l.Annotation() == "":
-		return "move the application to another port: this one is built into the injected program"
-	case l.Name == identity.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
+		return fmt.Sprintf("move the application to another port, because this one is built into the injected program; or do without that program: annotate %s/%s: disabled", s.Prefix, l.Component)
+	case l.Name == profile.AuthProxy && !slices.Contains(*declared, s.Inbound.TargetPort): // which is free for it
 		*declared = append(*declared, s.Inbound.TargetPort)
 		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), l.Port, l.Annotation(), s.Inbound.TargetPort)
 	}

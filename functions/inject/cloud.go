@@ -7,7 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/tokenexchange"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // Where the identity provider is a cloud, the application itself asks it for
@@ -17,15 +17,15 @@ import (
 // cloudMounts are the mounts of an application container by path, with the volumes.
 func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 	return [...]struct{ path, volume string }{
-		{tokenexchange.MountPath, configVolume},
-		{tokenexchange.TokenPath, svidName(s)},
+		{profile.MountPath, profile.ConfigVolume},
+		{profile.TokenPath, profile.SVIDVolume(s)},
 	}
 }
 
 // cloud adds to the record what a container gets, and gives it as entries of
 // volumeMounts and env. A variable that the author set stays.
 func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
-	variable, file := tokenexchange.CloudFile(s)
+	variable, file := profile.CloudFile(s)
 	if variable == "" {
 		return nil, nil
 	}
@@ -49,7 +49,7 @@ func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 
 // checkCloud finds what keeps an application from the credentials of the cloud.
 func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []krm.Finding) {
-	variable, file := tokenexchange.CloudFile(s)
+	variable, file := profile.CloudFile(s)
 	if variable == "" {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (r *record) mounted(container string, mount krm.Node) bool {
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {
 	name, value := variable.Get("name").Text(), variable.Get("value").Text()
-	return r.has(r.Env, container, name) && (strings.HasPrefix(value, tokenexchange.MountPath+"/") || authBridgeValue(name, value))
+	return r.has(r.Env, container, name) && (strings.HasPrefix(value, profile.MountPath+"/") || authBridgeValue(name, value))
 }
 
 // has looks a value up under its container. A container that the record does not

@@ -2,12 +2,12 @@ package inject
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/hcl"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -35,7 +36,7 @@ func config(t *testing.T, spec string) *api.RenderConfig {
 
 func settings(t *testing.T, cfg *api.RenderConfig, change func(*identity.Workload)) *identity.Settings {
 	t.Helper()
-	base, findings := identity.Base(cfg)
+	base, findings := profile.All().Base(cfg)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
 	}
@@ -57,12 +58,13 @@ type pod struct {
 func render(t *testing.T, s *identity.Settings, native bool) pod {
 	t.Helper()
 	p := pod{map[string]corev1.Container{}, map[string]corev1.Volume{}, nil}
-	for _, name := range identity.Components() {
-		if !s.Component(name).Enabled {
+	for i, x := range s.Profile.Sidecars {
+		name := x.Name
+		if !s.Components[i].Enabled {
 			continue
 		}
 		var list []corev1.Container
-		text := AppendContainer(nil, s, name, native)
+		text := AppendContainer(nil, s, &x, native)
 		if err := yaml.UnmarshalStrict(text, &list); err != nil {
 			t.Fatalf("%s: %v in\n%s", name, err, text)
 		}
@@ -72,7 +74,7 @@ func render(t *testing.T, s *identity.Settings, native bool) pod {
 		p.containers[name] = list[0]
 	}
 	var volumes []corev1.Volume
-	text := AppendVolumes(nil, s)
+	text, declared := profile.AppendVolumes(nil, s)
 	if err := yaml.UnmarshalStrict(text, &volumes); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -81,11 +83,11 @@ func render(t *testing.T, s *identity.Settings, native bool) pod {
 		p.volumes[v.Name] = v
 		names = append(names, v.Name)
 	}
-	if diff := cmp.Diff(VolumeNames(s), names); diff != "" {
-		t.Errorf("VolumeNames: %s", diff)
+	if diff := cmp.Diff(declared, names); diff != "" {
+		t.Errorf("AppendVolumes: %s", diff)
 	}
 	cm := corev1.ConfigMap{}
-	text = tokenexchange.New().AppendConfigMap(nil, s)
+	text = tokenexchange.AppendConfigMap(nil, s)
 	if err := yaml.UnmarshalStrict(text, &cm); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -185,22 +187,20 @@ func (p pod) env(component, name string) string {
 	return "<unset>"
 }
 
-func (p pod) helperConf(t *testing.T) map[string]any {
-	t.Helper()
-	conf := map[string]any{}
-	if err := hcl.Decode(&conf, p.data["helper.conf"]); err != nil {
-		t.Fatal(err)
+// helper gives the values of a setting of spiffe-helper, whose own reader is asked in
+// internal/readers.
+func (p pod) helper(setting string) string {
+	var values []string
+	for _, found := range regexp.MustCompile(`\b`+setting+` ?= ?"([^"]*)"`).FindAllStringSubmatch(p.data["helper.conf"], -1) {
+		values = append(values, found[1])
 	}
-	return conf
+	return strings.Join(values, " ")
 }
 
 // TestDefaults names each default of source 001 with the line that says it.
 func TestDefaults(t *testing.T) {
 	s := settings(t, nil, nil)
 	p := render(t, s, true)
-	conf := p.helperConf(t)
-	svids := conf["jwt_svids"].([]any)
-	svid := svids[0].(map[string]any)
 	security := func(component string) *corev1.SecurityContext { return p.containers[component].SecurityContext }
 	var routes []map[string]any
 	if err := yaml.Unmarshal([]byte(p.data["routes.yaml"]), &routes); err != nil {
@@ -220,17 +220,17 @@ func TestDefaults(t *testing.T) {
 		{260, "auth-proxy is a sidecar", *p.containers["auth-proxy"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
 		{261, "envoy-proxy is a sidecar", *p.containers["envoy-proxy"].RestartPolicy, corev1.ContainerRestartPolicyAlways},
 		{268, "directory of the SPIFFE socket", mount(p, "spiffe-helper", "armature-spire-socket").MountPath, "/run/spire/agent-sockets"},
-		{273, "where the JWT SVID is written", conf["cert_dir"].(string) + "/" + svid["jwt_svid_file_name"].(string), "/shared/jwt_svid.token"},
+		{273, "where the JWT SVID is written", p.helper("cert_dir") + "/" + p.helper("jwt_svid_file_name"), "/shared/jwt_svid.token"},
 		{276, "the SPIFFE ID is read from the JWT", p.env("client-registration", "TOKEN"), "/shared/jwt_svid.token"},
 		{278, "client_id and client_secret on the shared volume", mount(p, "client-registration", "armature-shared").MountPath, "/shared"},
 		{278, "the shared volume is the one they are read from", mount(p, "envoy-proxy", "armature-shared").MountPath, "/shared"},
 		{278, "client_secret", p.env("client-registration", "SECRET_FILE_PATH"), p.env("envoy-proxy", "CLIENT_SECRET_FILE")},
 
 		{291, "trust domain", strings.HasPrefix(p.env("auth-proxy", "AUDIENCE"), "spiffe://cluster.local/"), true},
-		{292, "socket path", conf["agent_address"], "/run/spire/agent-sockets/agent.sock"},
-		{293, "output format JWT", len(svids), 1},
-		{293, "output format JWT, not X.509", conf["svid_file_name"], nil},
-		{294, "audience", svid["jwt_audience"], "kagenti-agents"},
+		{292, "socket path", p.helper("agent_address"), "/run/spire/agent-sockets/agent.sock"},
+		{293, "output format JWT", p.helper("jwt_svid_file_name"), "jwt_svid.token"},
+		{293, "output format JWT, not X.509", p.helper("svid_file_name"), ""},
+		{294, "audience", p.helper("jwt_audience"), "kagenti-agents"},
 
 		{297, "provider", p.env("client-registration", "PROVIDER"), "keycloak"},
 		{298, "IdP URL", p.data["KEYCLOAK_URL"], "http://keycloak.kagenti-system.svc:8080"},
@@ -279,7 +279,7 @@ func TestDefaults(t *testing.T) {
 
 	// 001, line 626.
 	var mounts []corev1.VolumeMount
-	if err := yaml.UnmarshalStrict(AppendTraceMount(nil, s), &mounts); err != nil {
+	if err := yaml.UnmarshalStrict(AppendTraceMount(nil), &mounts); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "armature-trace", MountPath: "/etc/kagenti/trace", ReadOnly: true}}, mounts); diff != "" {
@@ -389,10 +389,9 @@ func TestPublished(t *testing.T) {
 	if _, ok := p.containers["auth-proxy"]; ok {
 		t.Error("auth-proxy is there")
 	}
-	conf := p.helperConf(t)
 	for what, pair := range map[string][2]any{
-		"cert_dir":       {conf["cert_dir"], "/opt"},
-		"agent_address":  {conf["agent_address"], "/spiffe-workload-api/spire-agent.sock"},
+		"cert_dir":       {p.helper("cert_dir"), "/opt"},
+		"agent_address":  {p.helper("agent_address"), "/spiffe-workload-api/spire-agent.sock"},
 		"socket mount":   {mount(p, "spiffe-helper", "armature-spire-socket").MountPath, "/spiffe-workload-api"},
 		"svid mount":     {mount(p, "client-registration", "svid-output").MountPath, "/opt"},
 		"shared mount":   {mount(p, "client-registration", "shared-data").MountPath, "/shared"},
@@ -417,7 +416,7 @@ func TestPublished(t *testing.T) {
 // what the API server validates.
 func TestVariants(t *testing.T) {
 	for name, spec := range map[string]string{
-		"hostPath":              "  identity: {spiffe: {socketVolume: hostPath}}\n",
+		"hostPath":              "  identity: {spiffe: {SocketVolume: hostPath}}\n",
 		"no token exchange":     "  identity: {outbound: {tokenExchange: {enabled: false}}}\n",
 		"no interception":       "  identity: {outbound: {trafficInterception: {enabled: false}}}\n",
 		"no validation":         "  identity: {inbound: {validation: {enabled: false}}}\n",
@@ -472,11 +471,12 @@ func TestExcludedPorts(t *testing.T) {
 }
 
 func TestReservedNames(t *testing.T) {
-	reserved := append(ReservedVolumes(), publishedSharedVolume, publishedSVIDVolume)
-	for _, profile := range []string{"kagenti", "rossoctl", "kagenti-published"} {
-		for _, name := range VolumeNames(settings(t, config(t, "  profile: "+profile+"\n"), nil)) {
+	reserved := append(profile.ReservedVolumes(), identity.SharedVolume, identity.SVIDVolume)
+	for _, of := range profile.All().Names() {
+		_, names := profile.AppendVolumes(nil, settings(t, config(t, "  profile: "+of+"\n"), nil))
+		for _, name := range names {
 			if !slices.Contains(reserved, name) {
-				t.Errorf("the volume %s of profile %s is not reserved", name, profile)
+				t.Errorf("the volume %s of profile %s is not reserved", name, of)
 			}
 		}
 	}
@@ -490,16 +490,16 @@ func FuzzContainers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x string) {
 		x = strings.ToValidUTF8(x, "")
-		base, _ := identity.Base(nil)
+		base, _ := profile.All().Base(nil)
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 		s.Name, s.Kind, s.Namespace, s.ServiceAccount = x, x, x, x
 		s.SPIFFE.SocketPath, s.SPIFFE.TrustDomain = "/a/"+x, x
 		s.Registration.ClientName, s.Registration.AdminSecret = x, x
-		for _, name := range identity.Components() {
-			c := s.Component(name)
-			c.Image = x
+		for i, sidecar := range s.Profile.Sidecars {
+			name := sidecar.Name
+			s.Components[i].Image = x
 			var list []corev1.Container
-			text := AppendContainer(nil, &s, name, true)
+			text := AppendContainer(nil, &s, &sidecar, true)
 			if err := yaml.UnmarshalStrict(text, &list); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
@@ -508,23 +508,24 @@ func FuzzContainers(f *testing.F) {
 			}
 		}
 		var volumes []corev1.Volume
-		if err := yaml.UnmarshalStrict(AppendVolumes(nil, &s), &volumes); err != nil || len(volumes) != 4 {
+		items, _ := profile.AppendVolumes(nil, &s)
+		if err := yaml.UnmarshalStrict(items, &volumes); err != nil || len(volumes) != 4 {
 			t.Errorf("%d volumes, %v", len(volumes), err)
 		}
 	})
 }
 
 func BenchmarkContainers(b *testing.B) {
-	base, _ := identity.Base(nil)
+	base, _ := profile.All().Base(nil)
 	s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
 		dst = dst[:0]
-		for _, name := range identity.Components() {
-			dst = AppendContainer(dst, &s, name, true)
+		for i := range s.Profile.Sidecars {
+			dst = AppendContainer(dst, &s, &s.Profile.Sidecars[i], true)
 		}
-		dst = AppendVolumes(dst, &s)
+		dst, _ = profile.AppendVolumes(dst, &s)
 	}
 	b.SetBytes(int64(len(dst)))
 }

@@ -29,6 +29,7 @@ func Function() contract.Function {
 		Summary: "put the identity sidecars, volumes and mounts into workloads that opted in",
 		Page:    page,
 		Reasons: contract.Settings,
+		Undo:    Uninject,
 		New:     begin,
 	}
 }
@@ -36,17 +37,13 @@ func Function() contract.Function {
 // state is what is known of a package.
 type state struct {
 	pkg       *contract.Package
-	exchanges *tokenexchange.Renderer // where pods roll by a hash
-	injectors sync.Pool               // of *Injector: one for each worker
-	namesakes map[index.ID]bool       // workloads that share a name, by whether they are injected
+	injectors sync.Pool         // of *Injector: one for each worker
+	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
 }
 
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, namesakes: make(map[index.ID]bool)}
 	s.injectors.New = func() any { return &Injector{Version: p.Version, Classic: p.Classic()} }
-	if p.RollsByHash() {
-		s.exchanges = tokenexchange.New()
-	}
 	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run}
 }
 
@@ -62,8 +59,8 @@ func (s *state) run(u *contract.Unit) {
 		return
 	}
 	var annotations []Annotation
-	if s.exchanges != nil {
-		annotations = append(annotations, Annotation{Key: keys.ConfigHash, Value: s.hash(settings)})
+	if s.pkg.RollsByHash() {
+		annotations = append(annotations, Annotation{Key: keys.ConfigHash, Value: hash(settings)})
 	}
 	injector := s.injectors.Get().(*Injector)
 	defer s.injectors.Put(injector)
@@ -75,13 +72,21 @@ func (s *state) run(u *contract.Unit) {
 	if why, rewritten := u.Object.Rewritten(); rewritten {
 		u.ReportRewritten("inject/rewritten", why)
 	}
+	if settings.OwnAccount {
+		u.GenerateAccount(&account)
+	}
 }
 
+// account is the ServiceAccount of a workload whose author names none.
+var account = contract.ConfigMap{Of: function, Append: func(dst []byte, s *identity.Settings) []byte {
+	return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...), identity.OwnServiceAccount)
+}}
+
 // hash is that of the ConfigMaps of a workload.
-func (s *state) hash(settings *identity.Settings) string {
+func hash(settings *identity.Settings) string {
 	var text []byte
 	if !settings.TraceOnly {
-		text = s.exchanges.AppendConfigMap(text, settings)
+		text = tokenexchange.AppendConfigMap(text, settings)
 	}
 	text = agenttrace.AppendConfigMap(text, settings)
 	sum := sha256.Sum256(text)

@@ -11,6 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // Injector injects workloads one after the other; it keeps memory between them.
@@ -79,20 +80,21 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
 	var initNames, sidecarNames []string
-	for _, name := range identity.Components() {
-		switch {
-		case !s.Component(name).Enabled:
-		case !in.Classic || name == identity.ProxyInit:
-			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, name, !in.Classic)
-			initNames = append(initNames, name)
+	for i := range s.Profile.Sidecars {
+		switch x := &s.Profile.Sidecars[i]; {
+		case !s.Components[i].Enabled:
+		case !in.Classic || x.Ends:
+			p.initContainers.Text = AppendContainer(p.initContainers.Text, s, x, !in.Classic)
+			initNames = append(initNames, x.Name)
 		default:
-			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, name, false)
-			sidecarNames = append(sidecarNames, name)
+			p.sidecars.Text = AppendContainer(p.sidecars.Text, s, x, false)
+			sidecarNames = append(sidecarNames, x.Name)
 		}
 	}
-	p.volumes.Text = AppendVolumes(nil, s)
-	p.mount.Text = AppendTraceMount(nil, s)
-	p.names = appendNames(nil, initNames, sidecarNames, VolumeNames(s))
+	var volumes []string
+	p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
+	p.mount.Text = AppendTraceMount(nil)
+	p.names = appendNames(nil, initNames, sidecarNames, volumes)
 	return p
 }
 
@@ -132,7 +134,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	r := &in.record
 	*r = record{
 		Version: in.Version, Original: original, Unended: o.Unended(), names: p.names,
-		Mounts: r.Mounts[:0], Created: r.Created[:0],
+		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
 	}
 	spec := pod.Spec()
 	put := func(parent krm.Node, keys []string, name string, entries krm.Entries, first bool) error {
@@ -152,27 +154,17 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		return err
 	}
 	for c := range spec.Get("containers").Items() {
-		name := c.Get("name").Text()
-		mounts, env := r.cloud(c, s)
-		env = r.authBridge(env, c, s, pod)
-		entries := p.mount
-		if len(mounts) > 0 {
-			entries = krm.Entries{Text: append(AppendTraceMount(nil, s), mounts...)}
-		}
-		done, err := o.Insert(c, volumeMountsKey, entries, false)
-		if r.note(done, containerPath, name); err != nil {
+		if err := r.container(o, c, s, pod, p.mount); err != nil {
 			return err
 		}
-		if len(env) > 0 {
-			done, err := o.Insert(c, envKey, krm.Entries{Text: env}, false)
-			if r.note(done, envPath, name); err != nil {
-				return err
-			}
-		}
-		r.Mounts = append(r.Mounts, name)
 	}
 	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
+	}
+	if s.OwnAccount {
+		if err := r.setField(o, spec, spec.Get(accountField), field{At: accountField, Value: s.ServiceAccount}, accountField); err != nil {
+			return err
+		}
 	}
 	if in.Classic && !s.TraceOnly && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
 		// kubectl logs and exec go on meaning the application.
@@ -209,6 +201,31 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	return err
 }
 
+// container adds mounts and variables to a container of the author's.
+func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount krm.Entries) error {
+	name := c.Get("name").Text()
+	mounts, env := r.cloud(c, s)
+	env = r.authBridge(env, c, s, pod)
+	if len(mounts) > 0 {
+		mount = krm.Entries{Text: append(AppendTraceMount(nil), mounts...)}
+	}
+	done, err := o.Insert(c, volumeMountsKey, mount, false)
+	if r.note(done, containerPath, name); err != nil {
+		return err
+	}
+	if len(env) > 0 {
+		done, err := o.Insert(c, envKey, krm.Entries{Text: env}, false)
+		if r.note(done, envPath, name); err != nil {
+			return err
+		}
+	}
+	r.Mounts = append(r.Mounts, name)
+	if port := identity.PortVariable(c); port.Exists() && movesAgent(c, s, pod) {
+		return r.overwritePort(o, port, name, s)
+	}
+	return nil
+}
+
 var (
 	initContainersKey = []string{"initContainers"}
 	containersKey     = []string{"containers"}
@@ -219,5 +236,8 @@ var (
 	metadataKey       = []string{"metadata"}
 	podAnnotationsKey = []string{"metadata", "annotations"}
 )
+
+// accountField is the field of a pod that names its ServiceAccount.
+const accountField = "serviceAccountName"
 
 const defaultContainer = "kubectl.kubernetes.io/default-container"

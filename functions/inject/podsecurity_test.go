@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // TestPodSecurity asks Kubernetes' own evaluator. All but proxy-init pass
@@ -28,13 +29,14 @@ func TestPodSecurity(t *testing.T) {
 			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}}}}
 		for name, c := range render(t, s, native).containers {
-			if native || name == identity.ProxyInit {
+			if native || name == profile.ProxyInit {
 				pod.InitContainers = append(pod.InitContainers, c)
 			} else {
 				pod.Containers = append(pod.Containers, c)
 			}
 		}
-		if err := yaml.UnmarshalStrict(AppendVolumes(nil, s), &pod.Volumes); err != nil {
+		volumes, _ := profile.AppendVolumes(nil, s)
+		if err := yaml.UnmarshalStrict(volumes, &pod.Volumes); err != nil {
 			t.Fatal(err)
 		}
 		r := policy.AggregateCheckResults(evaluator.EvaluatePod(
@@ -47,7 +49,7 @@ func TestPodSecurity(t *testing.T) {
 
 		all      = "  profile: kagenti\n"
 		noInit   = "  components: {proxy-init: {enabled: false}}\n"
-		hostPath = "  components: {proxy-init: {enabled: false}}\n  identity: {spiffe: {socketVolume: hostPath}}\n"
+		hostPath = "  components: {proxy-init: {enabled: false}}\n  identity: {spiffe: {SocketVolume: hostPath}}\n"
 	)
 	for _, test := range []struct {
 		spec  string

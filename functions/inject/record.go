@@ -10,7 +10,10 @@ import (
 
 	"github.com/armature-dev/armature/functions/agenttrace"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // record is the content of keys.Injected.
@@ -26,6 +29,8 @@ type record struct {
 	// application's containers got.
 	Paths map[string][]string `json:"paths,omitempty"`
 	Env   map[string][]string `json:"env,omitempty"`
+	// Fields are those that were set in mappings of the author's.
+	Fields []field `json:"fields,omitempty"`
 	// PodAnnotations are keys on the pod template.
 	PodAnnotations []string `json:"podAnnotations,omitempty"`
 	// Created are paths of collections that were not there before. Those of
@@ -41,6 +46,29 @@ type record struct {
 	Original string `json:"original,omitempty"`
 
 	names []byte // InitContainers, Containers and Volumes as appendNames wrote them
+}
+
+// field is one that was set: serviceAccountName of the pod, or the value of the
+// variable PORT of a container.
+type field struct {
+	// At is "serviceAccountName", or "env/<container>".
+	At    string `json:"at"`
+	Value string `json:"value"`
+	// Was is the author's field, key and value, as it was written; empty where there
+	// was none.
+	Was string `json:"was,omitempty"`
+}
+
+// setField sets a field of a mapping, in the place of one that the author wrote.
+func (r *record) setField(o *krm.Object, mapping, authors krm.Node, f field, key string) (err error) {
+	value := string(scalar.AppendPlain(nil, f.Value))
+	if authors.Exists() {
+		f.Was, err = o.ReplaceField(authors, key, value)
+	} else {
+		_, err = o.Insert(mapping, nil, krm.Entries{Text: []byte(key + ": " + value + "\n")}, false)
+	}
+	r.Fields = append(r.Fields, f)
+	return err
 }
 
 // note records what an insert did under a name of the record's own, which may
@@ -82,6 +110,7 @@ func (r *record) appendJSON(b []byte) []byte {
 	b = appendList(b, "mounts", r.Mounts)
 	b = appendMap(b, "paths", r.Paths)
 	b = appendMap(b, "env", r.Env)
+	b = appendFields(b, r.Fields)
 	b = appendList(b, "podAnnotations", r.PodAnnotations)
 	b = appendList(b, "created", r.Created)
 	b = appendMap(b, "emptied", r.Emptied)
@@ -127,6 +156,26 @@ func appendList(b []byte, key string, values []string) []byte {
 		b = appendJSONString(b, v)
 	}
 	return append(b, ']')
+}
+
+func appendFields(b []byte, fields []field) []byte {
+	for i, f := range fields {
+		if i == 0 {
+			b = append(b, `,"fields":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendJSONString(append(b, `{"at":`...), f.At)
+		b = appendJSONString(append(b, `,"value":`...), f.Value)
+		if f.Was != "" {
+			b = appendJSONString(append(b, `,"was":`...), f.Was)
+		}
+		b = append(b, '}')
+	}
+	if len(fields) > 0 {
+		b = append(b, ']')
+	}
+	return b
 }
 
 func appendJSONString(b []byte, s string) []byte {
@@ -184,61 +233,20 @@ func remove(o *krm.Object, r *record) error {
 		return fmt.Errorf("%s has no pod template any more", o.Ref)
 	}
 	spec := pod.Spec()
-	var errs []error
-	cut := func(parent krm.Node, key, created string, injected func(krm.Node) bool) {
-		n := parent.Get(key)
-		if !n.Exists() {
-			return
-		}
-		all := n.Len() > 0
-		for item := range n.Items() {
-			all = all && injected(item)
-		}
-		for _, field := range n.Fields() {
-			all = all && injected(field)
-		}
-		switch {
-		case all && slices.Contains(r.Created, created):
-			errs = append(errs, o.RemoveField(n))
-		case all && r.Emptied[created] != "":
-			_, err := o.Remove(n, injected)
-			o.Restore(n, r.Emptied[created])
-			errs = append(errs, err)
-		default:
-			_, err := o.Remove(n, injected)
-			errs = append(errs, err)
-		}
-	}
+	out := removal{o: o, r: r}
 	called := func(names []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(names, n.Get("name").Text()) }
 	}
 	keyed := func(keys []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(keys, n.Key()) }
 	}
-	cut(spec, "initContainers", "initContainers", called(r.InitContainers))
+	out.cut(spec, "initContainers", "initContainers", called(r.InitContainers))
+	out.reset(spec.Get(accountField), func(f *field) bool { return f.At == accountField })
 	for c := range spec.Get("containers").Items() {
-		name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
-		ours := func(m krm.Node) bool {
-			return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(r.Volumes, m.Get("name").Text()) || r.mounted(name, m)
-		}
-		renamed := !slices.Contains(r.Mounts, name)
-		if renamed && mounts.Len() > 0 && all(mounts, ours) {
-			errs = append(errs, o.RemoveField(mounts)) // the author has renamed the container
-		} else {
-			cut(c, "volumeMounts", containerPath+name, ours)
-		}
-		if len(r.Env) == 0 {
-			continue
-		}
-		set := func(v krm.Node) bool { return r.set(name, v) }
-		if env := c.Get("env"); renamed && env.Len() > 0 && all(env, set) {
-			errs = append(errs, o.RemoveField(env))
-		} else {
-			cut(c, "env", envPath+name, set)
-		}
+		out.container(c)
 	}
-	cut(spec, "containers", "containers", called(r.Containers))
-	cut(spec, "volumes", "volumes", called(r.Volumes))
+	out.cut(spec, "containers", "containers", called(r.Containers))
+	out.cut(spec, "volumes", "volumes", called(r.Volumes))
 	own := []string{keys.Injected}
 	if pod.Path == "" { // a Pod's annotations are the workload's own
 		own = append(own, r.PodAnnotations...)
@@ -247,16 +255,88 @@ func remove(o *krm.Object, r *record) error {
 		all := onlyHas(metadata, "annotations", injected)
 		switch was, emptied := r.Emptied["podMetadata"]; {
 		case all && slices.Contains(r.Created, "podMetadata"):
-			errs = append(errs, o.RemoveField(metadata))
+			out.note(o.RemoveField(metadata))
 		case all && emptied:
-			errs = append(errs, o.RemoveField(metadata.Get("annotations")))
+			out.note(o.RemoveField(metadata.Get("annotations")))
 			o.Restore(metadata, was)
 		default:
-			cut(metadata, "annotations", "podAnnotations", injected)
+			out.cut(metadata, "annotations", "podAnnotations", injected)
 		}
 	}
-	cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
-	return errors.Join(errs...)
+	out.cut(o.Get("metadata"), "annotations", "annotations", keyed(own))
+	return multi.Errors(out.errs...)
+}
+
+// removal takes what a record names out of an object.
+type removal struct {
+	o    *krm.Object
+	r    *record
+	errs []error
+}
+
+func (x *removal) note(err error) { x.errs = append(x.errs, err) }
+
+// cut removes the injected entries of a collection, which the record has as created.
+func (x *removal) cut(parent krm.Node, key, created string, injected func(krm.Node) bool) {
+	n := parent.Get(key)
+	if !n.Exists() {
+		return
+	}
+	all := n.Len() > 0
+	for item := range n.Items() {
+		all = all && injected(item)
+	}
+	for _, field := range n.Fields() {
+		all = all && injected(field)
+	}
+	switch {
+	case all && slices.Contains(x.r.Created, created):
+		x.note(x.o.RemoveField(n))
+	case all && x.r.Emptied[created] != "":
+		_, err := x.o.Remove(n, injected)
+		x.o.Restore(n, x.r.Emptied[created])
+		x.note(err)
+	default:
+		_, err := x.o.Remove(n, injected)
+		x.note(err)
+	}
+}
+
+// container removes mounts and variables from a container of the author's.
+func (x *removal) container(c krm.Node) {
+	name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
+	ours := func(m krm.Node) bool {
+		return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.mounted(name, m)
+	}
+	renamed := !slices.Contains(x.r.Mounts, name) // by the author
+	if renamed && mounts.Len() > 0 && all(mounts, ours) {
+		x.note(x.o.RemoveField(mounts))
+	} else {
+		x.cut(c, "volumeMounts", containerPath+name, ours)
+	}
+	x.reset(identity.PortVariable(c).Get("value"), func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
+	if len(x.r.Env) == 0 {
+		return
+	}
+	set := func(v krm.Node) bool { return x.r.set(name, v) }
+	if env := c.Get("env"); renamed && env.Len() > 0 && all(env, set) {
+		x.note(x.o.RemoveField(env))
+	} else {
+		x.cut(c, "env", envPath+name, set)
+	}
+}
+
+// reset takes a field back that the record has. One that somebody has changed since
+// is theirs.
+func (x *removal) reset(n krm.Node, at func(*field) bool) {
+	i := slices.IndexFunc(x.r.Fields, func(f field) bool { return at(&f) })
+	switch {
+	case i < 0 || !n.Is(x.r.Fields[i].Value):
+	case x.r.Fields[i].Was == "":
+		x.note(x.o.RemoveField(n))
+	default:
+		x.note(x.o.RestoreField(n, x.r.Fields[i].Was))
+	}
 }
 
 func all(list krm.Node, injected func(krm.Node) bool) bool {

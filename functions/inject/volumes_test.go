@@ -7,17 +7,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // TestAuthorVolumes: every sidecar that shares credentials mounts the author's
 // volumes of the published names, and no other is declared for them.
 func TestAuthorVolumes(t *testing.T) {
-	for profile, svid := range map[string]string{"kagenti": "shared-data", "kagenti-published": "svid-output"} {
-		s := settings(t, config(t, "  profile: "+profile+"\n"), func(w *identity.Workload) { w.Volumes = identity.Volumes{Shared: true, SVID: true} })
+	for of, svid := range map[string]string{"kagenti": "shared-data", "kagenti-published": "svid-output"} {
+		s := settings(t, config(t, "  profile: "+of+"\n"), func(w *identity.Workload) { w.Volumes = identity.Volumes{Shared: true, SVID: true} })
 		mounts := make(map[string]map[string]string)
-		for _, name := range identity.Components() {
+		for _, x := range s.Profile.Sidecars {
+			name := x.Name
 			var list []corev1.Container
-			if err := yaml.UnmarshalStrict(AppendContainer(nil, s, name, true), &list); err != nil {
+			if err := yaml.UnmarshalStrict(AppendContainer(nil, s, &x, true), &list); err != nil {
 				t.Fatal(err)
 			}
 			mounts[name] = make(map[string]string)
@@ -26,18 +28,19 @@ func TestAuthorVolumes(t *testing.T) {
 			}
 		}
 		for _, want := range []struct{ container, path, volume string }{
-			{identity.SpiffeHelper, s.SPIFFE.TokenDir, svid},
-			{identity.ClientRegistration, "/shared", "shared-data"},
-			{identity.ClientRegistration, "/opt", svid},
-			{identity.EnvoyProxy, "/shared", "shared-data"},
+			{profile.SpiffeHelper, s.SPIFFE.TokenDir, svid},
+			{profile.ClientRegistration, "/shared", "shared-data"},
+			{profile.ClientRegistration, "/opt", svid},
+			{profile.EnvoyProxy, "/shared", "shared-data"},
 		} {
 			if got := mounts[want.container][want.path]; got != want.volume {
-				t.Errorf("%s: %s has %q at %s, and not %s", profile, want.container, got, want.path, want.volume)
+				t.Errorf("%s: %s has %q at %s, and not %s", of, want.container, got, want.path, want.volume)
 			}
 		}
-		for _, name := range VolumeNames(s) {
-			if name == sharedVolume || name == publishedSharedVolume || name == publishedSVIDVolume {
-				t.Errorf("%s: %s is declared again", profile, name)
+		_, declared := profile.AppendVolumes(nil, s)
+		for _, name := range declared {
+			if name == "armature-shared" || name == identity.SharedVolume || name == identity.SVIDVolume {
+				t.Errorf("%s: %s is declared again", of, name)
 			}
 		}
 	}

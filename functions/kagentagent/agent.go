@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/expand"
@@ -22,7 +21,7 @@ const (
 
 // agent expands an Agent.
 func (s *settings) agent(r *expand.Resource) {
-	e := expander{Resource: r, settings: s}
+	e := &expander{Resource: r, settings: s}
 	if !r.Decode("kagent-agent/field", &e.agent) {
 		return
 	}
@@ -35,16 +34,16 @@ func (s *settings) agent(r *expand.Resource) {
 			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry", "write it into image")
 		}
 		if e.generation == gen10 {
-			e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": e.card(nil)}
+			e.files = map[string]string{"config.json": e.json(ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}), "agent-card.json": agentCard(e, nil)}
 		}
 		if spec.Sandbox != nil && e.files == nil {
-			e.files = map[string]string{"config.json": "", "agent-card.json": e.card(nil)}
+			e.files = map[string]string{"config.json": "", "agent-card.json": agentCard(e, nil)}
 		}
 		if spec.Sandbox != nil {
-			e.files[sandboxFile] = e.sandboxSettings()
+			e.files[sandboxFile] = sandboxSettings(e)
 		}
 	case spec.Type == "BYO":
-		e.error("no-image", "spec.byo", "a BYO agent needs an image", "say spec.byo.deployment.image")
+		e.error("no-image", "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
 	case (spec.Type == "Declarative" || spec.Type == "") && spec.Declarative != nil:
 		e.spec, e.at = spec.Declarative.Deployment, "spec.declarative.deployment"
 		if e.spec == nil {
@@ -53,7 +52,7 @@ func (s *settings) agent(r *expand.Resource) {
 		if e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil || e.spec.WorkingDir != "" {
 			e.error("field", e.at, "only a BYO agent has image, cmd, args and workingDir", "remove them")
 		}
-		e.declare(spec.Declarative)
+		declare(e, spec.Declarative)
 	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""): // spec.declarative may be what is written wrong
 	default:
 		e.error("type", "spec.type", "neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo", "correct spec.type")
@@ -64,7 +63,7 @@ func (s *settings) agent(r *expand.Resource) {
 	if e.Failed() {
 		return
 	}
-	e.build()
+	build(e)
 }
 
 type expander struct {
@@ -105,12 +104,12 @@ func (e *expander) check() {
 		seen[name] = true
 	}
 	if e.agent.Spec.Skills != nil {
-		e.skills(e.agent.Spec.Skills)
+		writeSkills(e, e.agent.Spec.Skills)
 	}
 }
 
 // declare writes config.json and agent-card.json, which the agent reads.
-func (e *expander) declare(d *declarative) {
+func declare(e *expander, d *declarative) {
 	const at = "spec.declarative"
 	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
 		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", krm.Shown(d.Runtime)), "write python or go")
@@ -121,52 +120,48 @@ func (e *expander) declare(d *declarative) {
 			e.error("two-messages", at+".systemMessageFrom", "both systemMessage and systemMessageFrom", "keep one of them")
 		}
 		instruction = e.fill(*d.SystemMessageFrom, at+".systemMessageFrom")
+		if d.PromptTemplate != nil && len(e.filled) > 0 {
+			e.error("unsupported", at+".promptTemplate", "a template is rendered from texts of the package only: nothing is read from Secrets", "write the message into systemMessage, or add its ConfigMap to the package")
+		}
 	}
 	model := e.model(d.ModelConfig, at+".modelConfig")
 	if model == nil {
 		model = &modelUse{}
 	}
-	http, sse, remote := e.tools(d.Tools)
-	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 {
-		instruction = e.prompt(d, instruction, toolNames(http), toolNames(sse))
+	http, sse, remote := toolsOf(e, d.Tools)
+	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 && !e.Failed() {
+		instruction = promptOf(e, d, instruction, toolNames(http), toolNames(sse))
 	}
 	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description}, {"instruction", instruction}}
-	for _, list := range []struct {
-		key   string
-		tools []ordered
-	}{{"http_tools", http}, {"sse_tools", sse}, {"remote_agents", remote}} {
-		if list.tools != nil || e.generation == gen07 {
-			config.add(list.key, list.tools)
-		}
-	}
-	if d.ExecuteCodeBlocks != nil && e.generation == gen07 {
-		e.Report(krm.Info, "kagent-agent/ignored", at+".executeCodeBlocks", "kagent ignores this field", "")
-	} else if d.ExecuteCodeBlocks != nil {
+	config.set("http_tools", http)
+	config.set("sse_tools", sse)
+	config.set("remote_agents", remote)
+	if d.ExecuteCodeBlocks != nil {
 		config.add("execute_code", *d.ExecuteCodeBlocks)
 		e.isolated = *d.ExecuteCodeBlocks
 	}
 	config.add("stream", d.Stream)
-	e.remember(&config, d, model)
-	if d.ShareTools {
-		config.add("share_tools", true)
-	}
-	e.files = map[string]string{"config.json": e.json(config), "agent-card.json": e.card(d)}
+	remember(e, &config, d, model)
+	config.set("share_tools", d.ShareTools)
+	e.files = map[string]string{"config.json": e.json(config), "agent-card.json": agentCard(e, d)}
 	if e.isolated || e.agent.Spec.Skills != nil {
-		e.files[sandboxFile] = e.sandboxSettings()
+		e.files[sandboxFile] = sandboxSettings(e)
 	}
 }
 
 // remember adds the agent's memory, network and context.
-func (e *expander) remember(config *ordered, d *declarative, model *modelUse) {
+func remember(e *expander, config *ordered, d *declarative, model *modelUse) {
 	const at = "spec.declarative"
 	if m := d.Memory; m != nil {
 		memory := ordered{}
-		memory.positive("ttl_days", m.TTLDays)
+		memory.set("ttl_days", m.TTLDays)
 		if m.ModelConfig == "" {
 			e.error("no-model", at+".memory.modelConfig", "memory needs a model for its vectors", "name a ModelConfig")
 		} else if use := e.model(m.ModelConfig, at+".memory.modelConfig"); use != nil {
 			embedding := ordered{{"provider", use.typ}, {"model", use.name}}
-			embedding.text("base_url", use.baseURL)
+			if url := use.config.get("base_url"); url != nil {
+				embedding.set("base_url", url)
+			}
 			embedding = append(embedding, use.azure...)
 			memory.add("embedding", embedding)
 		}
@@ -174,7 +169,7 @@ func (e *expander) remember(config *ordered, d *declarative, model *modelUse) {
 	}
 	if s := e.agent.Spec.Sandbox; s != nil && s.Network != nil {
 		network := ordered{}
-		network.list("allowed_domains", s.Network.AllowedDomains)
+		network.set("allowed_domains", s.Network.AllowedDomains)
 		config.add("network", network)
 	}
 	if d.Context == nil {
@@ -192,10 +187,10 @@ func (e *expander) remember(config *ordered, d *declarative, model *modelUse) {
 			if use != nil {
 				compaction.add("summarizer_model", use.config)
 			}
-			compaction.text("prompt_template", s.PromptTemplate)
+			compaction.set("prompt_template", s.PromptTemplate)
 		}
-		compaction.integer("token_threshold", c.TokenThreshold)
-		compaction.integer("event_retention_size", c.EventRetentionSize)
+		compaction.set("token_threshold", c.TokenThreshold)
+		compaction.set("event_retention_size", c.EventRetentionSize)
 		all.add("compaction", compaction)
 	}
 	config.add("context_config", all)
@@ -210,40 +205,25 @@ func (e *expander) json(value any) string {
 	return string(text)
 }
 
-// card gives agent-card.json. d is nil for a BYO agent.
-func (e *expander) card(d *declarative) string {
-	skills := []ordered{}
+// agentCard gives agent-card.json. d is nil for a BYO agent.
+func agentCard(e *expander, d *declarative) string {
+	skills := []cardSkill{}
 	if d != nil && d.A2AConfig != nil {
 		for _, s := range d.A2AConfig.Skills {
-			skill := ordered{{"description", s.Description}}
-			skill.list("examples", s.Examples)
-			skill.add("id", s.ID)
-			skill.list("inputModes", s.InputModes)
-			skill.add("name", s.Name)
-			skill.list("outputModes", s.OutputModes)
-			skill.add("tags", append([]string{}, s.Tags...))
-			skills = append(skills, skill)
+			s.Tags = append([]string{}, s.Tags...) // never null
+			skills = append(skills, s)
 		}
 	}
 	url, modes := address(e.Name, e.Namespace, port), []string{"text"}
-	if e.generation == gen07 {
-		return e.json(ordered{
-			{"name", identifier(e.Name)}, {"description", e.agent.Spec.Description}, {"url", url}, {"version", ""},
-			{"capabilities", ordered{{"streaming", true}, {"pushNotifications", false}, {"stateTransitionHistory", true}}},
-			{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"skills", skills},
-		})
-	}
 	speaks := func(version string) ordered {
 		return ordered{{"url", url}, {"protocolBinding", "JSONRPC"}, {"protocolVersion", version}}
 	}
 	spec := &e.agent.Spec
 	card := ordered{{"defaultInputModes", modes}, {"defaultOutputModes", modes}, {"description", spec.Description}}
-	card.text("documentationUrl", spec.DocumentationURL)
-	card.text("iconUrl", spec.IconURL)
+	card.set("documentationUrl", spec.DocumentationURL)
+	card.set("iconUrl", spec.IconURL)
 	card.add("name", identifier(e.Name))
-	if p := spec.Provider; p != nil {
-		card.add("provider", ordered{{"organization", p.Organization}, {"url", p.URL}})
-	}
+	card.set("provider", spec.Provider)
 	card = append(card, ordered{
 		{"version", spec.Version}, {"skills", skills}, {"capabilities", ordered{{"streaming", true}}},
 		{"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")}},
@@ -259,7 +239,7 @@ func (e *expander) card(d *declarative) string {
 // sandboxFile configures the sandbox in which code runs.
 const sandboxFile = "srt-settings.json"
 
-func (e *expander) sandboxSettings() string {
+func sandboxSettings(e *expander) string {
 	domains := []string{}
 	if s := e.agent.Spec.Sandbox; s != nil && s.Network != nil {
 		domains = append(domains, s.Network.AllowedDomains...)
@@ -284,11 +264,11 @@ func address(name, namespace string, port int) string {
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // fileNames gives the files of the configuration in the order of their checksum.
-func (e *expander) fileNames() (names []string) {
+func fileNames(e *expander) (names []string) {
 	for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
 		if _, has := e.files[name]; has {
 			names = append(names, name)
 		}
 	}
-	return slices.Clip(names)
+	return names
 }

@@ -4,15 +4,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
-// fill gives the placeholder in the configuration of a value that is filled in
-// when the pod starts, so that it never gets into a manifest.
+// fill gives a value of the package's ConfigMaps. For any other it gives the
+// placeholder of a value that is filled in when the pod starts, so that no
+// Secret's gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {
 	ref, known := map[string]string{"Secret": "secretKeyRef", "ConfigMap": "configMapKeyRef"}[from.Type]
 	if !known || from.Name == "" || from.Key == "" {
-		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key", "say all three")
+		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key", "set all three")
 		return ""
+	}
+	if o := e.Read("ConfigMap", e.Namespace, from.Name); o != nil && from.Type == "ConfigMap" {
+		value, found := e.texts(o, "value-source", field)[from.Key]
+		if !found && !e.Failed() {
+			e.error("value-source", field, fmt.Sprintf("%s has no text %q", o.Ref, krm.Shown(from.Key)), "correct the key, or add it to the ConfigMap")
+		}
+		return value
 	}
 	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
 	e.filled = append(e.filled, object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
@@ -60,7 +70,7 @@ const pythonUser = 1001
 // fillContainer gives the init container that runs the script: kagent's Python
 // image, as Pod Security level restricted demands. It runs as the user that the
 // agent's contexts name, but never as root.
-func (e *expander) fillContainer(resources any) object {
+func fillContainer(e *expander, resources any) object {
 	security := object{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
 		"capabilities": object{"drop": []string{"ALL"}}, "seccompProfile": object{"type": "RuntimeDefault"},
@@ -76,7 +86,7 @@ func (e *expander) fillContainer(resources any) object {
 		}
 	}
 	return object{
-		"name": "config", "image": e.pythonImage(), "imagePullPolicy": e.pullPolicy(), "resources": resources,
+		"name": "config", "image": e.pythonImage(), "imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy), "resources": resources,
 		"command": append([]string{"python3", "-c", fillScript}, slices.Sorted(maps.Keys(e.files))...),
 		"env":     e.filled, "securityContext": security,
 		"volumeMounts": []any{

@@ -121,7 +121,7 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []k
 		if spec, ok := value["spec"].(map[string]any); ok {
 			if d, ok := spec["declarative"].(map[string]any); ok && in.repair {
 				delete(d, "description")
-				if d["runtime"] == nil && generation != gen07.name {
+				if d["runtime"] == nil {
 					d["runtime"] = "python" // as without the defaults of the CRD
 				}
 				tools, _ := d["tools"].([]any)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
+	"reflect"
 )
 
 // object is a mapping of a manifest.
@@ -39,36 +39,20 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 
 func (o *ordered) add(key string, value any) { *o = append(*o, pair{key, value}) }
 
-// text adds a text that is not empty.
-func (o *ordered) text(key, value string) {
-	if value != "" {
+// get gives the value of a field, nil where there is none.
+func (o ordered) get(key string) any {
+	for _, p := range o {
+		if p.key == key {
+			return p.value
+		}
+	}
+	return nil
+}
+
+// set adds a value that is not empty, and no number below zero.
+func (o *ordered) set(key string, value any) {
+	v := reflect.ValueOf(value)
+	if !v.IsZero() && !((v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) && !(v.CanInt() && v.Int() < 0) {
 		o.add(key, value)
-	}
-}
-
-// number adds what a resource has as text and the configuration as a number.
-func (o *ordered) number(key, value string) {
-	if f, err := strconv.ParseFloat(value, 64); err == nil {
-		o.add(key, f)
-	}
-}
-
-// positive adds a number above 0.
-func (o *ordered) positive(key string, value int) {
-	if value > 0 {
-		o.add(key, value)
-	}
-}
-
-func (o *ordered) integer(key string, value *int) {
-	if value != nil {
-		o.add(key, *value)
-	}
-}
-
-// list adds a list that is not empty.
-func (o *ordered) list(key string, values []string) {
-	if len(values) > 0 {
-		o.add(key, values)
 	}
 }

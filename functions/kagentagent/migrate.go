@@ -1,40 +1,31 @@
 package kagentagent
 
-import "github.com/armature-dev/armature/functions/migrate"
+import (
+	"slices"
+
+	"github.com/armature-dev/armature/functions/foreign"
+)
 
 // moves says what becomes of the fields of a resource.
-var moves = []migrate.Rule{
-	{Path: "spec.type", Fate: migrate.Moved, To: "the form of the Deployment"},
-	{Path: "spec.description", Fate: migrate.Moved, To: "the annotation description of the Deployment, and agent-card.json"},
-	{Path: "spec.declarative", Fate: migrate.Moved, To: "ConfigMap config.json and agent-card.json"},
-	{Path: "spec.declarative.deployment", Fate: migrate.Moved, To: "Deployment spec"},
-	{Path: "spec.byo.deployment", Fate: migrate.Moved, To: "Deployment spec"},
-	{Path: "spec.iconUrl", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
-	{Path: "spec.documentationUrl", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
-	{Path: "spec.version", Fate: migrate.Moved, To: "ConfigMap agent-card.json"},
-	{Path: "spec.skills", Fate: migrate.Moved, To: "ConfigMap of the init container skills-init"},
-	{Path: "spec.sandbox", Fate: migrate.Moved, To: "ConfigMap config.json and srt-settings.json"},
-	{Path: "spec.allowedNamespaces", Fate: migrate.Dropped, Reason: "checked while migrating: plain Services do not ask who calls; write a NetworkPolicy"},
-	{Path: "spec.deployment", Fate: migrate.Moved, To: "Deployment spec, and ConfigMap local.yaml"},
-	{Path: "spec.transportType", Fate: migrate.Moved, To: "ConfigMap local.yaml"},
-	{Path: "spec.stdioTransport", Fate: migrate.Moved, To: "ConfigMap local.yaml"},
-	{Path: "spec.httpTransport", Fate: migrate.Moved, To: "ConfigMap local.yaml"},
-	{Path: "spec.timeout", Fate: migrate.Moved, To: "config.json of the agents that call it"},
-	{Path: "spec.model", Fate: migrate.Moved, To: "config.json of the agents that name it"},
-	{Path: "spec.provider", Fate: migrate.Moved, To: "config.json of the agents that name it"},
-	{Path: "spec.apiKeySecret", Fate: migrate.Moved, To: "a secretKeyRef of the agents that name it"},
-	{Path: "spec.apiKeySecretKey", Fate: migrate.Moved, To: "a secretKeyRef of the agents that name it"},
-	{Path: "spec.apiKeyPassthrough", Fate: migrate.Moved, To: "config.json of the agents that name it"},
-	{Path: "spec.defaultHeaders", Fate: migrate.Moved, To: "config.json of the agents that name it"},
-	{Path: "spec.openAI", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.anthropic", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.azureOpenAI", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.ollama", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.gemini", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.tls", Fate: migrate.Moved, To: "config.json and volumes of the agents that name it"},
-	{Path: "spec.geminiVertexAI", Fate: migrate.Moved, To: "environment of the agents that name it"},
-	{Path: "spec.anthropicVertexAI", Fate: migrate.Moved, To: "environment of the agents that name it"},
-	{Path: "spec.sapAICore", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.foundry", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-	{Path: "spec.bedrock", Fate: migrate.Moved, To: "config.json and environment of the agents that name it"},
-}
+var moves = slices.Concat(
+	// Of an Agent.
+	foreign.MovedTo("the form of the Deployment", "spec.type"),
+	foreign.MovedTo("the annotation description of the Deployment, and agent-card.json", "spec.description"),
+	foreign.MovedTo("ConfigMap config.json and agent-card.json", "spec.declarative"),
+	foreign.MovedTo("Deployment spec", "spec.declarative.deployment", "spec.byo.deployment"),
+	foreign.MovedTo("ConfigMap agent-card.json", "spec.iconUrl", "spec.documentationUrl", "spec.version"),
+	foreign.MovedTo("ConfigMap of the init container skills-init", "spec.skills"),
+	foreign.MovedTo("ConfigMap config.json and srt-settings.json", "spec.sandbox"),
+	[]foreign.Rule{{Path: "spec.allowedNamespaces", Fate: foreign.Dropped, Reason: "checked while migrating: plain Services do not ask who calls; write a NetworkPolicy"}},
+	// Of an MCPServer.
+	foreign.MovedTo("Deployment spec, and ConfigMap local.yaml", "spec.deployment"),
+	foreign.MovedTo("ConfigMap local.yaml", "spec.transportType", "spec.stdioTransport", "spec.httpTransport"),
+	foreign.MovedTo("config.json of the agents that call it", "spec.timeout"),
+	// Of a ModelConfig.
+	foreign.MovedTo("config.json of the agents that name it", "spec.model", "spec.provider", "spec.apiKeyPassthrough", "spec.defaultHeaders"),
+	foreign.MovedTo("a secretKeyRef of the agents that name it", "spec.apiKeySecret", "spec.apiKeySecretKey"),
+	foreign.MovedTo("config.json and volumes of the agents that name it", "spec.tls"),
+	foreign.MovedTo("environment of the agents that name it", "spec.geminiVertexAI", "spec.anthropicVertexAI"),
+	foreign.MovedTo("config.json and environment of the agents that name it",
+		"spec.openAI", "spec.anthropic", "spec.azureOpenAI", "spec.ollama", "spec.gemini", "spec.sapAICore", "spec.foundry", "spec.bedrock"),
+)

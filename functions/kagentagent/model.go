@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,24 +36,23 @@ func (e *expander) model(name, at string) *modelUse {
 		return nil // its own expansion reports it
 	}
 	p, known := providerOf(&m.Spec)
-	if !known || p.required != "" && p.settings(&m.Spec) == nil {
+	if !known || p.missing(&m.Spec) {
 		return nil // likewise
 	}
-	u := &modelUse{of: e.generation, name: m.Spec.Model}
+	u := &modelUse{of: e.generation, typ: p.typ, name: m.Spec.Model}
 	if p.goOnly && !e.goRuntime() {
-		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name), "say spec.declarative.runtime: go")
+		e.error("runtime", at, fmt.Sprintf("models of %s need the runtime go", p.name), "set spec.declarative.runtime: go")
 	}
 	u.mountCA(m.Spec.TLS)
-	p.use(&m.Spec, u)
-	own := u.config
+	u.key(&m.Spec, p.key)
+	if p.use != nil {
+		p.use(&m.Spec, u)
+	}
+	own := slices.Concat(u.azure, configOf(p.settings(&m.Spec)), u.config)
 	u.config = ordered{{"type", u.typ}, {"model", u.name}}
-	if len(m.Spec.DefaultHeaders) > 0 {
-		u.config.add("headers", m.Spec.DefaultHeaders)
-	}
+	u.config.set("headers", m.Spec.DefaultHeaders)
 	u.config.addTLS(m.Spec.TLS)
-	if m.Spec.APIKeyPassthrough && p.name != "Gemini" {
-		u.config.add("api_key_passthrough", true)
-	}
+	u.config.set("api_key_passthrough", m.Spec.APIKeyPassthrough && p.name != "Gemini")
 	u.config = append(u.config, own...)
 	e.take(u, at)
 	return u
@@ -103,37 +103,41 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		return
 	}
 	if m.Spec.Model == "" {
-		fail("no-model", "spec.model", "a ModelConfig names its model", "say spec.model")
+		fail("no-model", "spec.model", "a ModelConfig names its model", "set spec.model")
 	}
 	if m.Spec.APIKeySecret != "" && m.Spec.APIKeySecretKey == "" && !p.keyless {
-		fail("api-key", "spec.apiKeySecretKey", "apiKeySecret without apiKeySecretKey", "say which key of the Secret it is")
+		fail("api-key", "spec.apiKeySecretKey", "apiKeySecret without apiKeySecretKey", "set it to the key in the Secret")
 	}
 	if m.Spec.APIKeySecret == "" && m.Spec.APIKeySecretKey != "" {
-		fail("api-key", "spec.apiKeySecret", "apiKeySecretKey without apiKeySecret", "say which Secret it is")
+		fail("api-key", "spec.apiKeySecret", "apiKeySecretKey without apiKeySecret", "set it to the name of the Secret")
 	}
 	if m.Spec.APIKeySecret != "" && m.Spec.APIKeyPassthrough {
 		fail("api-key", "spec.apiKeyPassthrough", "both apiKeySecret and apiKeyPassthrough", "keep one of them")
 	}
 	for _, other := range providers {
-		if other.settings(&m.Spec) != nil && other.name != p.name {
+		settings := other.settings(&m.Spec)
+		if settings.IsNil() {
+			continue
+		}
+		if other.name != p.name {
 			fail("provider", "spec", fmt.Sprintf("settings of %s, but the provider is another", other.name), "correct spec.provider")
 		}
+		checkNumbers(other.field(), settings.Elem(), fail)
 	}
-	if p.required != "" && p.settings(&m.Spec) == nil {
-		fail("provider", "spec", "no settings of "+p.name, "say "+p.required)
+	if p.missing(&m.Spec) {
+		fail("provider", "spec", "no settings of "+p.name, "set "+p.field())
 	}
 	m.Spec.TLS.check(fail)
-	m.Spec.checkNumbers(fail)
 	if t := m.Spec.OpenAI; t != nil && t.TokenExchange != nil {
 		if x := t.TokenExchange; x.Type != "GDCHServiceAccount" || x.GDCHServiceAccount == nil || x.GDCHServiceAccount.Audience == "" {
-			fail("exchange", "spec.openAI.tokenExchange", "a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "say both")
+			fail("exchange", "spec.openAI.tokenExchange", "a token exchange needs type GDCHServiceAccount and gdchServiceAccount.audience", "set both")
 		}
 		if m.Spec.APIKeySecret == "" {
-			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "say apiKeySecret and apiKeySecretKey")
+			fail("exchange", "spec.apiKeySecret", "a token exchange needs the Secret with the service account", "set apiKeySecret and apiKeySecretKey")
 		}
 	}
 	if f := m.Spec.Foundry; f != nil && f.Endpoint == "" {
-		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "say it: an endpointFrom is not read")
+		fail("endpoint", "spec.foundry.endpoint", "no endpoint", "set it: an endpointFrom is not read")
 	}
 	if a := m.Spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
 		r.Report(krm.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken", "the token is in the manifest, and in the Deployment of each agent that names this model",
@@ -152,24 +156,15 @@ func (s *settings) modelConfig(r *expand.Resource) {
 }
 
 // checkNumbers reports texts that have to be numbers.
-func (m *modelSpec) checkNumbers(fail func(rule, field, message, hint string)) {
-	check := func(field, value string) {
-		if f, err := strconv.ParseFloat(value, 64); value != "" && (err != nil || math.IsNaN(f) || math.IsInf(f, 0)) {
-			fail("number", field, fmt.Sprintf("%q is not a number", krm.Shown(value)), `write it as "0.7"`)
+func checkNumbers(at string, settings reflect.Value, fail func(rule, field, message, hint string)) {
+	for i := range settings.NumField() {
+		field := settings.Type().Field(i)
+		if !strings.HasSuffix(field.Tag.Get("config"), ",number") || settings.Field(i).IsZero() {
+			continue
 		}
-	}
-	if o := m.OpenAI; o != nil {
-		check("spec.openAI.temperature", o.Temperature)
-		check("spec.openAI.topP", o.TopP)
-		check("spec.openAI.frequencyPenalty", o.FrequencyPenalty)
-		check("spec.openAI.presencePenalty", o.PresencePenalty)
-	}
-	if a := m.Anthropic; a != nil {
-		check("spec.anthropic.temperature", a.Temperature)
-		check("spec.anthropic.topP", a.TopP)
-	}
-	if a := m.AzureOpenAI; a != nil {
-		check("spec.azureOpenAI.temperature", a.Temperature)
-		check("spec.azureOpenAI.topP", a.TopP)
+		value := settings.Field(i).String()
+		if f, err := strconv.ParseFloat(value, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			fail("number", at+"."+jsonName(field), fmt.Sprintf("%q is not a number", krm.Shown(value)), `write it as "0.7"`)
+		}
 	}
 }

@@ -30,20 +30,23 @@ type modelSpec struct {
 	Foundry           *foundry   `json:"foundry,omitempty"`
 }
 
+// The settings of providers. Fields with the tag config are those of config.json,
+// in this order: see configOf.
+
 type openAI struct {
-	BaseURL             string         `json:"baseUrl,omitempty"`
+	BaseURL             string         `json:"baseUrl,omitempty" config:"base_url,always"`
+	FrequencyPenalty    string         `json:"frequencyPenalty,omitempty" config:"frequency_penalty,number"`
+	MaxTokens           int            `json:"maxTokens,omitempty" config:"max_tokens"`
+	MaxCompletionTokens int            `json:"maxCompletionTokens,omitempty" config:"max_completion_tokens"`
+	N                   *int           `json:"n,omitempty" config:"n"`
+	PresencePenalty     string         `json:"presencePenalty,omitempty" config:"presence_penalty,number"`
+	ReasoningEffort     string         `json:"reasoningEffort,omitempty" config:"reasoning_effort"`
+	Seed                *int           `json:"seed,omitempty" config:"seed"`
+	Temperature         string         `json:"temperature,omitempty" config:"temperature,number"`
+	Timeout             *int           `json:"timeout,omitempty" config:"timeout"`
+	TopP                string         `json:"topP,omitempty" config:"top_p,number"`
+	APIFormat           string         `json:"apiFormat,omitempty" config:"api_format"`
 	Organization        string         `json:"organization,omitempty"`
-	Temperature         string         `json:"temperature,omitempty"`
-	MaxTokens           int            `json:"maxTokens,omitempty"`
-	TopP                string         `json:"topP,omitempty"`
-	FrequencyPenalty    string         `json:"frequencyPenalty,omitempty"`
-	PresencePenalty     string         `json:"presencePenalty,omitempty"`
-	Seed                *int           `json:"seed,omitempty"`
-	N                   *int           `json:"n,omitempty"`
-	Timeout             *int           `json:"timeout,omitempty"`
-	ReasoningEffort     string         `json:"reasoningEffort,omitempty"`
-	MaxCompletionTokens int            `json:"maxCompletionTokens,omitempty"`
-	APIFormat           string         `json:"apiFormat,omitempty"`
 	TokenExchange       *tokenExchange `json:"tokenExchange,omitempty"`
 }
 
@@ -55,11 +58,11 @@ type tokenExchange struct {
 }
 
 type anthropic struct {
-	BaseURL     string `json:"baseUrl,omitempty"`
-	MaxTokens   int    `json:"maxTokens,omitempty"`
-	Temperature string `json:"temperature,omitempty"`
-	TopP        string `json:"topP,omitempty"`
-	TopK        int    `json:"topK,omitempty"`
+	BaseURL     string `json:"baseUrl,omitempty" config:"base_url"`
+	MaxTokens   int    `json:"maxTokens,omitempty" config:"max_tokens"`
+	Temperature string `json:"temperature,omitempty" config:"temperature,number"`
+	TopP        string `json:"topP,omitempty" config:"top_p,number"`
+	TopK        int    `json:"topK,omitempty" config:"top_k"`
 }
 
 type azure struct {
@@ -67,14 +70,14 @@ type azure struct {
 	APIVersion   string `json:"apiVersion"`
 	Deployment   string `json:"azureDeployment,omitempty"`
 	AzureADToken string `json:"azureAdToken,omitempty"`
-	Temperature  string `json:"temperature,omitempty"`
-	MaxTokens    *int   `json:"maxTokens,omitempty"`
-	TopP         string `json:"topP,omitempty"`
+	MaxTokens    *int   `json:"maxTokens,omitempty" config:"max_tokens"`
+	Temperature  string `json:"temperature,omitempty" config:"temperature,number"`
+	TopP         string `json:"topP,omitempty" config:"top_p,number"`
 }
 
 type ollama struct {
 	Host    string            `json:"host,omitempty"`
-	Options map[string]string `json:"options,omitempty"`
+	Options map[string]string `json:"options,omitempty" config:"options"`
 }
 
 // vertex is that of both providers of Vertex AI. kagent leaves all but the first
@@ -94,27 +97,27 @@ type vertex struct {
 }
 
 type bedrock struct {
-	Region                       string         `json:"region"`
-	AdditionalModelRequestFields map[string]any `json:"additionalModelRequestFields,omitempty"`
-	PromptCaching                bool           `json:"promptCaching,omitempty"`
-	CacheTTL                     string         `json:"cacheTTL,omitempty"` // 5m or 1h
+	Region                       string         `json:"region" config:"region"`
+	AdditionalModelRequestFields map[string]any `json:"additionalModelRequestFields,omitempty" config:"additional_model_request_fields"`
+	PromptCaching                bool           `json:"promptCaching,omitempty" config:"prompt_caching"`
+	CacheTTL                     string         `json:"cacheTTL,omitempty" config:"cache_ttl"` // 5m or 1h
 	Guardrail                    *struct {
 		Identifier string `json:"identifier"`
 		Version    string `json:"version"`
 		Trace      string `json:"trace,omitempty"`
-	} `json:"guardrail,omitempty"`
-	ReadTimeout    *int `json:"readTimeout,omitempty"`
-	ConnectTimeout *int `json:"connectTimeout,omitempty"`
+	} `json:"guardrail,omitempty" config:"guardrail"`
+	ReadTimeout    *int `json:"readTimeout,omitempty" config:"read_timeout"`
+	ConnectTimeout *int `json:"connectTimeout,omitempty" config:"connect_timeout"`
 }
 
 type sap struct {
-	BaseURL       string `json:"baseUrl"`
-	ResourceGroup string `json:"resourceGroup,omitempty"`
-	AuthURL       string `json:"authUrl,omitempty"`
+	BaseURL       string `json:"baseUrl" config:"base_url,always"`
+	ResourceGroup string `json:"resourceGroup,omitempty" config:"resource_group"`
+	AuthURL       string `json:"authUrl,omitempty" config:"auth_url"`
 }
 
 type gemini struct {
-	MaxOutputTokens int `json:"maxOutputTokens,omitempty"`
+	MaxOutputTokens int `json:"maxOutputTokens,omitempty" config:"max_output_tokens"`
 }
 
 type foundry struct {

@@ -3,6 +3,7 @@ package kagentagent
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -238,6 +239,41 @@ func TestFillUser(t *testing.T) {
 		}
 		if image := init["image"].(string); !strings.HasSuffix(image, "/kagent-dev/kagent/app:dev") {
 			t.Errorf("%s: %s has no Python", contexts, image)
+		}
+	}
+}
+
+// TestValuesOfConfigMaps writes what the package's ConfigMaps say into the
+// configuration: only values of Secrets, and of ConfigMaps elsewhere, need the
+// container that fills them in.
+func TestValuesOfConfigMaps(t *testing.T) {
+	texts := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: texts, namespace: team}\ndata: {prompt: \"Hi {{.AgentName}}\", header: h}\n"
+	server := manifest("RemoteMCPServer", "r", "{url: https://r.example, headersFrom: [{name: H, valueFrom: {type: ConfigMap, name: texts, key: header}}]}")
+	from := func(kind, name, key, more string) string {
+		return fmt.Sprintf("{declarative: {systemMessageFrom: {type: %s, name: %s, key: %s}, tools: [{type: McpServer, mcpServer: {kind: RemoteMCPServer, name: r}}]%s}}", kind, name, key, more)
+	}
+	for spec, want := range map[string]string{
+		from("ConfigMap", "texts", "prompt", ""):                                                     `inits 0: "instruction":"Hi {{.AgentName}}" "H":"h"`,
+		from("ConfigMap", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):     `inits 0: "instruction":"Hi a" "H":"h"`,
+		from("ConfigMap", "elsewhere", "prompt", ""):                                                 `inits 1: "instruction":"${ARMATURE_VALUE_0}" "H":"h"`,
+		from("Secret", "texts", "prompt", ""):                                                        `inits 1: "instruction":"${ARMATURE_VALUE_0}" "H":"h"`,
+		from("ConfigMap", "texts", "nokey", ""):                                                      "kagent-agent/value-source",
+		from("Secret", "texts", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"):        "kagent-agent/unsupported",
+		from("ConfigMap", "elsewhere", "prompt", ", promptTemplate: {dataSources: [{name: texts}]}"): "kagent-agent/unsupported",
+	} {
+		objects, findings := made(t, "", manifest("ModelConfig", "default-model-config", openAIModel), manifest("Agent", "a", spec), server, texts)
+		if len(findings) > 0 {
+			if len(findings) > 1 || findings[0].Rule != want {
+				t.Errorf("%s: have %v, want %s", spec, findings, want)
+			}
+			continue
+		}
+		p, _ := pod(objects)
+		inits, _ := p["initContainers"].([]any)
+		config := objects["ConfigMap/a"]["data"].(map[string]any)["config.json"].(string)
+		got := fmt.Sprintf("inits %d: %s %s", len(inits), regexp.MustCompile(`"instruction":"[^"]*"`).FindString(config), regexp.MustCompile(`"H":"[^"]*"`).FindString(config))
+		if got != want {
+			t.Errorf("%s: have %s, want %s", spec, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package kagentagent
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -13,14 +14,22 @@ import (
 	"github.com/armature-dev/armature/functions/expand"
 )
 
-// labels of an object: kagent's, those of the configuration and those of the
-// author. The selector's cannot be changed.
+// labelSet are the labels of an object: kagent's, those of the configuration and those
+// of the author. The selector's cannot be changed.
 func (e *expander) labelSet() map[string]string {
-	labels := map[string]string{"app.kubernetes.io/name": e.Name, "app.kubernetes.io/part-of": "kagent"}
-	maps.Copy(labels, e.settings.labels)
-	maps.Copy(labels, e.spec.Labels)
-	maps.Copy(labels, e.selector())
-	return labels
+	own := map[string]string{"app.kubernetes.io/name": e.Name, "app.kubernetes.io/part-of": "kagent"}
+	return merged(own, e.settings.labels, e.spec.Labels, e.selector())
+}
+
+// merged are the entries of maps. Where two have the same key, the last one wins.
+func merged(from ...map[string]string) map[string]string {
+	all := make(map[string]string)
+	for _, m := range from {
+		for key, value := range m {
+			all[key] = value
+		}
+	}
+	return all
 }
 
 func (e *expander) selector() map[string]string {
@@ -39,32 +48,27 @@ func (e *expander) optIn() map[string]string {
 	return labels
 }
 
-// annotations are those of the resource, but for the books of tools.
-func (e *expander) annotations() map[string]string {
-	annotations := expand.Annotations(e.agent.Annotations)
-	if e.agent.Spec.Description != "" {
-		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
+// description is the annotation of the Deployment with what the agent does.
+func (e *expander) description() map[string]string {
+	if e.agent.Spec.Description == "" {
+		return nil
 	}
-	return annotations
+	return map[string]string{e.Prefix + "/description": e.agent.Spec.Description}
 }
 
 // build adds the objects.
-func (e *expander) build() {
-	account, annotations := e.spec.ServiceAccountName, expand.Annotations(e.agent.Annotations)
-	if account != "" && e.spec.ServiceAccountConfig != nil {
+func build(e *expander) {
+	account, annotations := cmp.Or(e.spec.ServiceAccountName, e.account), expand.Annotations(e.agent.Annotations)
+	if e.spec.ServiceAccountName != "" && e.spec.ServiceAccountConfig != nil {
 		e.error("two-accounts", e.at+".serviceAccountConfig", "both serviceAccountName and serviceAccountConfig", "keep one of them")
-	}
-	if account == "" {
-		account = e.account
 	}
 	if account == "" || account == e.Name {
 		account = e.Name
-		labels, own := e.labelSet(), maps.Clone(annotations)
-		if c := e.spec.ServiceAccountConfig; c != nil {
-			maps.Copy(labels, c.Labels)
-			maps.Copy(own, c.Annotations)
+		c := e.spec.ServiceAccountConfig
+		if c == nil {
+			c = &accountConfig{}
 		}
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name, Labels: labels, Annotations: own})
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name, Labels: merged(e.labelSet(), c.Labels), Annotations: merged(annotations, c.Annotations)})
 	}
 	if e.files != nil {
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"data": e.files}})
@@ -72,14 +76,13 @@ func (e *expander) build() {
 	if e.skillsConfig != "" {
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix, Labels: e.labelSet(), Body: object{"data": object{"config.json": e.skillsConfig}}})
 	}
-	labels := e.labelSet()
-	maps.Copy(labels, e.optIn())
-	own := e.annotations()
-	maps.Copy(own, e.spec.DeploymentAnnotations)
-	e.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Labels: labels, Annotations: own, Body: object{"spec": e.deployment(account)}})
+	e.Add(expand.Object{
+		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Body: object{"spec": deployment(e, account)},
+		Labels: merged(e.labelSet(), e.optIn()), Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
+	})
 	http := object{"name": "http", "port": port, "targetPort": port}
 	d := e.agent.Spec.Declarative
-	if card := d != nil && d.A2AConfig != nil; card && e.generation != gen07 || e.agent.Spec.Type == "BYO" && e.generation == gen10 {
+	if card := d != nil && d.A2AConfig != nil; card || e.agent.Spec.Type == "BYO" && e.generation == gen10 {
 		http["appProtocol"] = "kgateway.dev/a2a"
 	}
 	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"spec": object{
@@ -87,14 +90,13 @@ func (e *expander) build() {
 	}}})
 }
 
-func (e *expander) deployment(account string) object {
+func deployment(e *expander, account string) object {
 	metadata := object{"labels": e.labelSet()}
-	annotations := make(map[string]string)
-	maps.Copy(annotations, e.spec.Annotations)
+	annotations := merged(e.spec.Annotations)
 	if e.files != nil || e.skillsConfig != "" {
 		// The hash covers the rendered files only, not what is filled in later.
 		all := sha256.New()
-		for _, name := range e.fileNames() {
+		for _, name := range fileNames(e) {
 			all.Write([]byte(e.files[name]))
 		}
 		all.Write([]byte(e.skillsConfig))
@@ -106,16 +108,14 @@ func (e *expander) deployment(account string) object {
 	spec := object{
 		"selector": object{"matchLabels": e.selector()},
 		"strategy": object{"type": "RollingUpdate", "rollingUpdate": object{"maxSurge": 1, "maxUnavailable": 0}},
-		"template": object{"metadata": metadata, "spec": e.pod(account)},
+		"template": object{"metadata": metadata, "spec": podOf(e, account)},
 	}
-	if e.spec.Replicas != nil {
-		spec["replicas"] = *e.spec.Replicas
-	}
+	set(spec, object{"replicas": e.spec.Replicas})
 	return spec
 }
 
-func (e *expander) pod(account string) object {
-	container := e.container()
+func podOf(e *expander, account string) object {
+	container := containerOf(e)
 	pod := object{"serviceAccountName": account}
 	var volumes, mounts, inits []any
 	if e.files != nil {
@@ -125,13 +125,13 @@ func (e *expander) pod(account string) object {
 		if len(e.filled) > 0 {
 			template["name"] = "config-template"
 			volumes = append(volumes, object{"name": "config", "emptyDir": object{"medium": "Memory"}})
-			inits = append(inits, e.fillContainer(container["resources"]))
+			inits = append(inits, fillContainer(e, container["resources"]))
 		}
 	}
 	volumes = append(append(volumes, e.spec.Volumes...), e.volumes...)
 	mounts = append(append(mounts, e.spec.VolumeMounts...), e.mounts...)
 	if e.skillsConfig != "" {
-		init, more := e.skillsContainer()
+		init, more := skillsContainer(e)
 		inits, volumes = append(inits, init), append(volumes, more...)
 		mounts = append(mounts, object{"name": "kagent-skills", "mountPath": "/skills", "readOnly": true})
 	}
@@ -143,14 +143,17 @@ func (e *expander) pod(account string) object {
 		containers = append(containers, c)
 	}
 	pod["containers"] = containers
-	if inits != nil {
-		pod["initContainers"] = inits
-	}
-	set(pod, object{
-		"imagePullSecrets": e.spec.ImagePullSecrets, "tolerations": e.spec.Tolerations, "affinity": e.spec.Affinity,
-		"nodeSelector": e.spec.NodeSelector, "securityContext": e.spec.PodSecurityContext,
-	})
+	set(pod, object{"initContainers": inits})
+	e.spec.complete(pod)
 	return pod
+}
+
+// complete adds what the author says of the pod itself.
+func (s *PodSettings) complete(pod object) {
+	set(pod, object{
+		"imagePullSecrets": s.ImagePullSecrets, "tolerations": s.Tolerations, "affinity": s.Affinity,
+		"nodeSelector": s.NodeSelector, "securityContext": s.PodSecurityContext,
+	})
 }
 
 // set adds the fields that the author wrote.
@@ -160,6 +163,14 @@ func set(to, fields object) {
 			to[key] = value
 		}
 	}
+}
+
+// command is a container's that runs one program, nil for the image's own.
+func command(program string) []string {
+	if program == "" {
+		return nil
+	}
+	return []string{program}
 }
 
 // goRuntime reports whether a Declarative agent runs on Go, as is the default
@@ -199,19 +210,15 @@ func (e *expander) image() string {
 	return e.settings.image(e.spec.ImageRegistry, "golang-adk")
 }
 
-func (e *expander) pullPolicy() string {
-	if e.spec.ImagePullPolicy != "" {
-		return e.spec.ImagePullPolicy
-	}
-	return "IfNotPresent"
-}
+// pullPolicy is the author's, or that of all of kagent's containers.
+func pullPolicy(author string) string { return cmp.Or(author, "IfNotPresent") }
 
 // defaultResources are those of containers that say none.
 func defaultResources() object {
 	return object{"requests": object{"cpu": "100m", "memory": "384Mi"}, "limits": object{"cpu": "2", "memory": "1Gi"}}
 }
 
-func (e *expander) container() object {
+func containerOf(e *expander) object {
 	controller := e.controller
 	if override := e.agent.Annotations[keys.KagentURL]; override != "" {
 		controller = override
@@ -231,20 +238,17 @@ func (e *expander) container() object {
 		probe["initialDelaySeconds"], probe["periodSeconds"], probe["timeoutSeconds"] = 1, 1, 5
 	}
 	c := object{
-		"name": "kagent", "image": e.image(), "imagePullPolicy": e.pullPolicy(),
+		"name": "kagent", "image": e.image(), "imagePullPolicy": pullPolicy(e.spec.ImagePullPolicy),
 		"ports": []any{object{"name": "http", "containerPort": port}},
 		"env":   env, "readinessProbe": probe, "resources": defaultResources(),
 	}
 	if e.agent.Spec.Type != "BYO" {
 		c["args"] = []string{"--host", "0.0.0.0", "--port", fmt.Sprint(port), "--filepath", "/config"}
 	}
-	if e.spec.Cmd != "" {
-		c["command"] = []string{e.spec.Cmd}
-	}
 	if e.spec.WorkingDir != "" {
 		c["workingDir"] = e.spec.WorkingDir
 	}
-	set(c, object{"args": e.spec.Args, "envFrom": e.spec.EnvFrom, "resources": e.spec.Resources, "securityContext": e.securityContext()})
+	set(c, object{"command": command(e.spec.Cmd), "args": e.spec.Args, "envFrom": e.spec.EnvFrom, "resources": e.spec.Resources, "securityContext": e.securityContext()})
 	return c
 }
 

@@ -1,6 +1,7 @@
 package kagentagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,24 +15,20 @@ import (
 // maxPrompt is what a prompt may have: it has to fit a ConfigMap.
 const maxPrompt = 512 << 10
 
-// prompt is what kagent makes of a system message with a promptTemplate: a Go
+// promptOf is what kagent makes of a system message with a promptTemplate: a Go
 // template that includes texts of ConfigMaps.
-func (e *expander) prompt(d *declarative, message string, tools ...[]string) string {
+func promptOf(e *expander, d *declarative, message string, tools ...[]string) string {
 	const at = "spec.declarative.promptTemplate"
-	if d.SystemMessageFrom != nil {
-		e.error("unsupported", at, "a template is rendered from systemMessage only, since nothing is read from Secrets", "write the message into systemMessage")
-		return ""
-	}
 	texts := make(map[string]string)
 	for i, source := range d.PromptTemplate.DataSources {
-		e.promptSource(source, fmt.Sprintf("%s.dataSources[%d]", at, i), texts)
+		readSource(e, source, fmt.Sprintf("%s.dataSources[%d]", at, i), texts)
 	}
 	if e.Failed() {
 		return ""
 	}
 	t := prompter{texts: texts, fields: map[string]any{
 		"AgentName": e.Name, "AgentNamespace": e.Namespace, "Description": e.agent.Spec.Description,
-		"ToolNames": slices.Concat(tools...), "SkillNames": e.skillNames(),
+		"ToolNames": slices.Concat(tools...), "SkillNames": skillNames(e),
 	}}
 	trees, err := parse.Parse("systemMessage", message, "", "", map[string]any{"include": true})
 	if err == nil && len(trees) > 1 {
@@ -47,10 +44,10 @@ func (e *expander) prompt(d *declarative, message string, tools ...[]string) str
 	return t.out.String()
 }
 
-// promptSource reads the texts of a ConfigMap, by "name/key".
-func (e *expander) promptSource(source promptSource, at string, texts map[string]string) {
+// readSource reads the texts of a ConfigMap, by "name/key".
+func readSource(e *expander, source promptSource, at string, texts map[string]string) {
 	if source.Kind != "" && source.Kind != "ConfigMap" || source.APIGroup != "" {
-		e.error("prompt", at, "texts are in ConfigMaps only", "say kind: ConfigMap and no apiGroup")
+		e.error("prompt", at, "texts are in ConfigMaps only", "set kind: ConfigMap, without apiGroup")
 		return
 	}
 	o := e.Read("ConfigMap", e.Namespace, source.Name)
@@ -58,22 +55,8 @@ func (e *expander) promptSource(source promptSource, at string, texts map[string
 		e.error("prompt", at, fmt.Sprintf("the package has no ConfigMap %s", krm.Shown(source.Name)), "add it to the package: the agent's instruction is made from it")
 		return
 	}
-	var content struct {
-		Data map[string]string `json:"data"`
-	}
-	data, err := o.JSON()
-	if err == nil {
-		err = json.Unmarshal(data, &content)
-	}
-	if err != nil {
-		e.error("prompt", at, fmt.Sprintf("%s: %v", o.Ref, err), "correct the ConfigMap")
-		return
-	}
-	name := source.Alias
-	if name == "" {
-		name = source.Name
-	}
-	for key, text := range content.Data {
+	name := cmp.Or(source.Alias, source.Name)
+	for key, text := range e.texts(o, "prompt", at) {
 		if _, twice := texts[name+"/"+key]; twice {
 			e.error("prompt", at, fmt.Sprintf("a second text %s/%s", krm.Shown(name), krm.Shown(key)), "give one of the sources an alias")
 			return
@@ -82,8 +65,23 @@ func (e *expander) promptSource(source promptSource, at string, texts map[string
 	}
 }
 
+// texts gives the data of a ConfigMap.
+func (e *expander) texts(o *krm.Object, rule, at string) map[string]string {
+	var content struct {
+		Data map[string]string `json:"data"`
+	}
+	data, err := o.JSON()
+	if err == nil {
+		err = json.Unmarshal(data, &content)
+	}
+	if err != nil {
+		e.error(rule, at, fmt.Sprintf("%s: %v", o.Ref, err), "correct the ConfigMap")
+	}
+	return content.Data
+}
+
 // skillNames gives the folders of the agent's skills.
-func (e *expander) skillNames() (names []string) {
+func skillNames(e *expander) (names []string) {
 	if s := e.agent.Spec.Skills; s != nil {
 		for _, image := range s.Refs {
 			names = append(names, imageFolder(image))
@@ -140,47 +138,39 @@ func (t *prompter) node(n parse.Node, dot any) error {
 		}
 		return t.write(fmt.Sprint(value))
 	case *parse.IfNode:
-		return t.branch(&n.BranchNode, dot, false)
+		return t.branch(&n.BranchNode, dot)
 	case *parse.WithNode:
-		return t.branch(&n.BranchNode, dot, true)
+		return t.branch(&n.BranchNode, dot)
 	case *parse.RangeNode:
-		value, err := t.value(n.Pipe, dot)
-		if err != nil {
-			return err
-		}
-		items, ok := value.([]string)
-		if !ok || t.ranging {
-			return fmt.Errorf("%s: only a range over .ToolNames or .SkillNames, and not inside another, is expanded", krm.Shown(n.Pipe.String()))
-		}
-		if len(items) == 0 {
-			return t.list(n.ElseList, dot)
-		}
-		t.ranging = true
-		defer func() { t.ranging = false }()
-		for _, item := range items {
-			if err := t.list(n.List, item); err != nil {
-				return err
-			}
-		}
-		return nil
+		return t.branch(&n.BranchNode, dot)
 	}
 	return fmt.Errorf("%s is not expanded", krm.Shown(n.String()))
 }
 
-// branch executes an if or a with.
-func (t *prompter) branch(b *parse.BranchNode, dot any, with bool) error {
+// branch executes an if, a with or a range.
+func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 	value, err := t.value(b.Pipe, dot)
-	if err != nil {
-		return err
-	}
 	list, isList := value.([]string)
 	switch {
+	case err != nil:
+		return err
+	case b.NodeType == parse.NodeRange && (!isList || t.ranging):
+		return fmt.Errorf("%s: only a range over .ToolNames or .SkillNames, and not inside another, is expanded", krm.Shown(b.Pipe.String()))
 	case isList && len(list) == 0 || value == "":
 		return t.list(b.ElseList, dot)
-	case with:
+	case b.NodeType == parse.NodeWith:
 		return t.list(b.List, value)
+	case b.NodeType == parse.NodeIf:
+		return t.list(b.List, dot)
 	}
-	return t.list(b.List, dot)
+	t.ranging = true
+	defer func() { t.ranging = false }()
+	for _, item := range list {
+		if err := t.list(b.List, item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // value is that of an action: a field, the dot, or an included text.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
@@ -13,56 +15,37 @@ import (
 // modelUse is what an agent needs of a model: its part of config.json, and what
 // the pod has for it.
 type modelUse struct {
-	of                 generation
-	typ, name, baseURL string  // in the configuration
-	azure              ordered // settings of the data plane, which a memory needs as well
-	config             ordered
-	env                []object
-	volumes, mounts    []any
+	of              generation
+	typ, name       string  // in the configuration
+	azure           ordered // settings of the data plane, which a memory needs as well
+	config          ordered
+	env             []object
+	volumes, mounts []any
 }
 
-// provider is what a model's provider needs.
+// provider is what a model's provider needs. Its settings are in the field of
+// modelSpec that has its name.
 type provider struct {
-	name     string
-	settings func(*modelSpec) any // nil where there are none
-	required string               // their field, where it is required
-	keyless  bool                 // its Secret has keys of fixed names
-	use      func(*modelSpec, *modelUse)
-	goOnly   bool // Python's runtime does not know it
-}
-
-// block gives a block of settings, or nil instead of a nil pointer.
-func block[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return p
+	name, typ string                      // of the resource, and of config.json
+	key       string                      // the variable with the model's key, "" for another way
+	required  bool                        // its settings
+	keyless   bool                        // its Secret has keys of fixed names
+	goOnly    bool                        // Python's runtime does not know it
+	use       func(*modelSpec, *modelUse) // what else it needs; nil for nothing
 }
 
 // providers are sorted by name. A ModelConfig that names none is OpenAI's.
 var providers = []provider{
-	{name: "Anthropic", settings: func(m *modelSpec) any { return block(m.Anthropic) }, use: useAnthropic},
-	{name: "AnthropicVertexAI", settings: func(m *modelSpec) any { return block(m.AnthropicVertexAI) }, required: "spec.anthropicVertexAI", use: func(m *modelSpec, u *modelUse) {
-		u.typ = "gemini_anthropic"
-		useVertex(m, u, m.AnthropicVertexAI, "")
-	}},
-	{name: "AzureOpenAI", settings: func(m *modelSpec) any { return block(m.AzureOpenAI) }, required: "spec.azureOpenAI", use: useAzure},
-	{name: "Bedrock", settings: func(m *modelSpec) any { return block(m.Bedrock) }, required: "spec.bedrock", keyless: true, use: useBedrock},
-	{name: "Foundry", settings: func(m *modelSpec) any { return block(m.Foundry) }, required: "spec.foundry", use: useFoundry, goOnly: true},
-	{name: "Gemini", settings: func(m *modelSpec) any { return block(m.Gemini) }, use: func(m *modelSpec, u *modelUse) {
-		u.typ = "gemini"
-		u.key(m, "GOOGLE_API_KEY")
-		if m.Gemini != nil {
-			u.config.positive("max_output_tokens", m.Gemini.MaxOutputTokens)
-		}
-	}},
-	{name: "GeminiVertexAI", settings: func(m *modelSpec) any { return block(m.GeminiVertexAI) }, required: "spec.geminiVertexAI", use: func(m *modelSpec, u *modelUse) {
-		u.typ = "gemini_vertex_ai"
-		useVertex(m, u, m.GeminiVertexAI, "true")
-	}},
-	{name: "Ollama", settings: func(m *modelSpec) any { return block(m.Ollama) }, required: "spec.ollama", use: useOllama},
-	{name: "OpenAI", settings: func(m *modelSpec) any { return block(m.OpenAI) }, use: useOpenAI},
-	{name: "SAPAICore", settings: func(m *modelSpec) any { return block(m.SAPAICore) }, required: "spec.sapAICore", keyless: true, use: useSAP},
+	{name: "Anthropic", typ: "anthropic", key: "ANTHROPIC_API_KEY"},
+	{name: "AnthropicVertexAI", typ: "gemini_anthropic", required: true, use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.AnthropicVertexAI, "") }},
+	{name: "AzureOpenAI", typ: "azure_openai", key: "AZURE_OPENAI_API_KEY", required: true, use: useAzure},
+	{name: "Bedrock", typ: "bedrock", required: true, keyless: true, use: useBedrock},
+	{name: "Foundry", typ: "foundry", key: "FOUNDRY_API_KEY", required: true, goOnly: true, use: useFoundry},
+	{name: "Gemini", typ: "gemini", key: "GOOGLE_API_KEY"},
+	{name: "GeminiVertexAI", typ: "gemini_vertex_ai", required: true, use: func(m *modelSpec, u *modelUse) { useVertex(m, u, m.GeminiVertexAI, "true") }},
+	{name: "Ollama", typ: "ollama", required: true, use: useOllama},
+	{name: "OpenAI", typ: "openai", use: useOpenAI},
+	{name: "SAPAICore", typ: "sap_ai_core", required: true, keyless: true, use: useSAP},
 }
 
 func providerOf(m *modelSpec) (p provider, known bool) {
@@ -72,6 +55,50 @@ func providerOf(m *modelSpec) (p provider, known bool) {
 		return provider{}, false
 	}
 	return providers[i], true
+}
+
+// settings are those of a model, a pointer that is nil where there are none.
+func (p *provider) settings(m *modelSpec) reflect.Value {
+	return reflect.ValueOf(m).Elem().FieldByName(p.name)
+}
+
+// missing reports whether a model lacks the settings that the provider requires.
+func (p *provider) missing(m *modelSpec) bool { return p.required && p.settings(m).IsNil() }
+
+// field is the path of the settings in a ModelConfig.
+func (p *provider) field() string {
+	f, _ := reflect.TypeFor[modelSpec]().FieldByName(p.name)
+	return "spec." + jsonName(f)
+}
+
+// jsonName is the name of a field in a resource.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// configOf gives what config.json has of settings: the fields that are set, and
+// those whose tag says always. A number is text in the resource.
+func configOf(settings reflect.Value) (config ordered) {
+	if settings.IsNil() {
+		return nil
+	}
+	settings = settings.Elem()
+	for i := range settings.NumField() {
+		name, option, _ := strings.Cut(settings.Type().Field(i).Tag.Get("config"), ",")
+		switch value := settings.Field(i); {
+		case name == "":
+		case option == "always":
+			config.add(name, value.Interface())
+		case option == "number":
+			if number, err := strconv.ParseFloat(value.String(), 64); err == nil {
+				config.add(name, number)
+			}
+		default:
+			config.set(name, value.Interface())
+		}
+	}
+	return config
 }
 
 // value adds a variable that is not empty.
@@ -92,7 +119,7 @@ func (u *modelUse) secret(name string, m *modelSpec, key string, optional bool) 
 
 // key adds the variable for the model's key, where it has one.
 func (u *modelUse) key(m *modelSpec, name string) {
-	if m.APIKeySecret != "" && !m.APIKeyPassthrough {
+	if name != "" && m.APIKeySecret != "" && !m.APIKeyPassthrough {
 		u.secret(name, m, m.APIKeySecretKey, false)
 	}
 }
@@ -108,25 +135,10 @@ func (u *modelUse) mount(name, secret, path string, readOnly bool) {
 }
 
 func useOpenAI(m *modelSpec, u *modelUse) {
-	u.typ = "openai"
-	s := m.OpenAI
-	if s == nil {
-		s = &openAI{}
+	if m.OpenAI == nil {
+		m.OpenAI = &openAI{}
 	}
-	u.baseURL = s.BaseURL
-	u.config.add("base_url", s.BaseURL)
-	u.config.number("frequency_penalty", s.FrequencyPenalty)
-	u.config.positive("max_tokens", s.MaxTokens)
-	u.config.positive("max_completion_tokens", s.MaxCompletionTokens)
-	u.config.integer("n", s.N)
-	u.config.number("presence_penalty", s.PresencePenalty)
-	u.config.text("reasoning_effort", s.ReasoningEffort)
-	u.config.integer("seed", s.Seed)
-	u.config.number("temperature", s.Temperature)
-	u.config.integer("timeout", s.Timeout)
-	u.config.number("top_p", s.TopP)
-	u.config.text("api_format", s.APIFormat)
-	if t := s.TokenExchange; t == nil {
+	if t := m.OpenAI.TokenExchange; t == nil {
 		u.key(m, "OPENAI_API_KEY")
 	} else if t.GDCHServiceAccount != nil { // its Secret is a file, not a variable
 		u.config.add("token_exchange", ordered{{"type", t.Type}, {"gdch_service_account", ordered{
@@ -134,35 +146,17 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 		}}})
 		u.mount("gdch-creds", m.APIKeySecret, "/gdch-creds", true)
 	}
-	u.value("OPENAI_ORGANIZATION", s.Organization)
-}
-
-func useAnthropic(m *modelSpec, u *modelUse) {
-	u.typ = "anthropic"
-	u.key(m, "ANTHROPIC_API_KEY")
-	if s := m.Anthropic; s != nil {
-		u.baseURL = s.BaseURL
-		u.config.text("base_url", s.BaseURL)
-		u.config.positive("max_tokens", s.MaxTokens)
-		u.config.number("temperature", s.Temperature)
-		u.config.number("top_p", s.TopP)
-		u.config.positive("top_k", s.TopK)
-	}
+	u.value("OPENAI_ORGANIZATION", m.OpenAI.Organization)
 }
 
 func useAzure(m *modelSpec, u *modelUse) {
 	s := m.AzureOpenAI
-	u.typ, u.name = "azure_openai", s.Deployment
-	if u.of.order >= gen10.order {
-		u.azure.text("endpoint", s.Endpoint)
-		u.azure.text("deployment", s.Deployment)
-		u.azure.text("api_version", s.APIVersion)
-		u.config = append(u.config, u.azure...)
+	u.name = s.Deployment
+	if u.of == gen10 {
+		u.azure.set("endpoint", s.Endpoint)
+		u.azure.set("deployment", s.Deployment)
+		u.azure.set("api_version", s.APIVersion)
 	}
-	u.config.integer("max_tokens", s.MaxTokens)
-	u.config.number("temperature", s.Temperature)
-	u.config.number("top_p", s.TopP)
-	u.key(m, "AZURE_OPENAI_API_KEY")
 	u.value("AZURE_AD_TOKEN", s.AzureADToken)
 	u.value("OPENAI_API_VERSION", s.APIVersion)
 	u.value("AZURE_OPENAI_ENDPOINT", s.Endpoint)
@@ -170,25 +164,18 @@ func useAzure(m *modelSpec, u *modelUse) {
 
 func useFoundry(m *modelSpec, u *modelUse) {
 	s := m.Foundry
-	u.typ = "foundry"
 	u.azure = ordered{{"endpoint", s.Endpoint}, {"deployment", s.Deployment}, {"api_version", cmp.Or(s.APIVersion, "2024-10-21")}}
-	u.config = append(u.config, u.azure...)
-	u.key(m, "FOUNDRY_API_KEY")
 	for i, name := range []string{"FOUNDRY_ENDPOINT", "FOUNDRY_DEPLOYMENT", "FOUNDRY_API_VERSION"} {
 		u.value(name, u.azure[i].value.(string))
 	}
 }
 
 func useOllama(m *modelSpec, u *modelUse) {
-	u.typ = "ollama"
 	host := m.Ollama.Host
 	if !strings.HasPrefix(host, "http://") && !strings.HasPrefix(host, "https://") {
 		host = "http://" + host
 	}
 	u.value("OLLAMA_API_BASE", host)
-	if len(m.Ollama.Options) > 0 {
-		u.config.add("options", m.Ollama.Options)
-	}
 }
 
 // useVertex is for both providers of Vertex AI. gemini is "true" for Gemini.
@@ -205,24 +192,7 @@ func useVertex(m *modelSpec, u *modelUse, s *vertex, gemini string) {
 // useBedrock refers to all keys that the Secret may have: a render does not read
 // Secrets, where kagent's controller looks which of them are there.
 func useBedrock(m *modelSpec, u *modelUse) {
-	s := m.Bedrock
-	u.typ = "bedrock"
-	u.config.text("region", s.Region)
-	if len(s.AdditionalModelRequestFields) > 0 {
-		u.config.add("additional_model_request_fields", s.AdditionalModelRequestFields)
-	}
-	if s.PromptCaching {
-		u.config.add("prompt_caching", true)
-	}
-	u.config.text("cache_ttl", s.CacheTTL)
-	if g := s.Guardrail; g != nil {
-		guardrail := ordered{{"identifier", g.Identifier}, {"version", g.Version}}
-		guardrail.text("trace", g.Trace)
-		u.config.add("guardrail", guardrail)
-	}
-	u.config.integer("read_timeout", s.ReadTimeout)
-	u.config.integer("connect_timeout", s.ConnectTimeout)
-	u.value("AWS_REGION", s.Region)
+	u.value("AWS_REGION", m.Bedrock.Region)
 	if m.APIKeySecret != "" && !m.APIKeyPassthrough {
 		for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
 			u.secret(name, m, name, true)
@@ -231,11 +201,7 @@ func useBedrock(m *modelSpec, u *modelUse) {
 }
 
 func useSAP(m *modelSpec, u *modelUse) {
-	s := m.SAPAICore
-	u.typ, u.baseURL = "sap_ai_core", s.BaseURL
-	u.config.add("base_url", s.BaseURL)
-	u.config.text("resource_group", cmp.Or(s.ResourceGroup, "default"))
-	u.config.text("auth_url", s.AuthURL)
+	m.SAPAICore.ResourceGroup = cmp.Or(m.SAPAICore.ResourceGroup, "default")
 	if m.APIKeySecret != "" && !m.APIKeyPassthrough {
 		u.secret("SAP_AI_CORE_CLIENT_ID", m, "client_id", false)
 		u.secret("SAP_AI_CORE_CLIENT_SECRET", m, "client_secret", false)
@@ -283,10 +249,10 @@ func (t *tlsConfig) check(fail func(rule, field, message, hint string)) {
 	switch {
 	case t == nil:
 	case (t.CACertSecretRef == "") != (t.CACertSecretKey == ""):
-		fail("tls", "spec.tls", "a CA needs both caCertSecretRef and caCertSecretKey", "say both")
+		fail("tls", "spec.tls", "a CA needs both caCertSecretRef and caCertSecretKey", "set both")
 	case t.DisableSystemCAs && !t.DisableVerify && t.CACertSecretRef == "":
-		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted", "say caCertSecretRef and caCertSecretKey")
+		fail("tls", "spec.tls.disableSystemCAs", "no CA is trusted", "set caCertSecretRef and caCertSecretKey")
 	case t.CACertSecretKey != "" && strings.ContainsAny(t.CACertSecretKey, "/\\"):
-		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret", "say the key alone, "+krm.Shown("ca.crt"))
+		fail("tls", "spec.tls.caCertSecretKey", "a path is not a key of a Secret", "set the key alone, "+krm.Shown("ca.crt"))
 	}
 }

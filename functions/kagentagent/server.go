@@ -1,6 +1,7 @@
 package kagentagent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -34,18 +35,13 @@ func (s *settings) server(r *expand.Resource) {
 		r.Report(krm.Error, "kagent-agent/"+rule, field, message, hint)
 	}
 	d := &m.Spec.Deployment
-	image := d.Image
+	image := cmp.Or(d.Image, commandImages[d.Cmd])
 	if image == "" {
-		image = commandImages[d.Cmd]
+		fail("no-image", "spec.deployment", "no image", "set spec.deployment.image, or run the server with uvx or npx")
 	}
-	if image == "" {
-		fail("no-image", "spec.deployment", "no image", "say spec.deployment.image, or run the server with uvx or npx")
-	}
-	if d.Port == 0 {
-		d.Port = defaultServerPort
-	}
+	d.Port = cmp.Or(d.Port, defaultServerPort)
 	if d.Port < 1 || d.Port > 65535 {
-		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port), "say on which port the server is to be reached")
+		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port), "set it to the port of the server")
 	}
 	if d.ServiceAccount != nil && d.ServiceAccountName != "" {
 		fail("two-accounts", "spec.deployment.serviceAccount", "both serviceAccount and serviceAccountName", "keep one of them")
@@ -58,7 +54,7 @@ func (s *settings) server(r *expand.Resource) {
 	target := object{"name": r.Name}
 	switch {
 	case stdio && d.Cmd == "":
-		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command", "say spec.deployment.cmd")
+		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command", "set spec.deployment.cmd")
 	case stdio:
 		run := object{"cmd": d.Cmd, "args": d.Args}
 		if values := plainValues(d.Env); len(values) > 0 {
@@ -68,12 +64,12 @@ func (s *settings) server(r *expand.Resource) {
 	case m.Spec.TransportType != "http":
 		fail("transport", "spec.transportType", fmt.Sprintf("%q is not a transport", m.Spec.TransportType), "use stdio or http")
 	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
-		fail("transport", "spec.httpTransport.targetPort", "no target port", "say on which port the server listens")
+		fail("transport", "spec.httpTransport.targetPort", "no target port", "set it to the port on which the server listens")
 	default:
 		if m.Spec.HTTPTransport.TargetPort != d.Port {
 			r.Report(krm.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
 				fmt.Sprintf("the server listens on %d, and its Service leads to %d, where nothing listens", m.Spec.HTTPTransport.TargetPort, d.Port),
-				"say the same in spec.deployment.port: a server of the transport http has no gateway before it")
+				"set spec.deployment.port to the same: a server of the transport http has no gateway before it")
 		}
 		if m.Spec.HTTPTransport.TLS != nil {
 			r.Report(krm.Info, "kagent-agent/ignored", "spec.httpTransport.tls", "kmcp ignores this field", "")
@@ -96,39 +92,27 @@ func (s *settings) server(r *expand.Resource) {
 func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config string, env []any) {
 	d := &m.Spec.Deployment
 	selector := map[string]string{"app.kubernetes.io/name": r.Name, "app.kubernetes.io/instance": r.Name}
-	labels := make(map[string]string)
-	maps.Copy(labels, m.Labels)
-	maps.Copy(labels, selector)
-	own := maps.Clone(labels)
-	var annotations map[string]string
-	if d.ServiceAccount != nil {
-		maps.Copy(own, d.ServiceAccount.Labels)
-		annotations = d.ServiceAccount.Annotations
-	}
-	account := d.ServiceAccountName
-	if account == "" {
-		account = r.Name
-		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: own, Annotations: annotations})
+	labels := merged(m.Labels, selector)
+	if d.ServiceAccountName == "" {
+		c := d.ServiceAccount
+		if c == nil {
+			c = &accountConfig{}
+		}
+		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name, Labels: merged(labels, c.Labels), Annotations: c.Annotations})
 	}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels, Body: object{"data": map[string]string{"local.yaml": config}}})
-	podLabels, podAnnotations := maps.Clone(labels), make(map[string]string)
-	maps.Copy(podLabels, d.Labels)
-	maps.Copy(podLabels, selector)
-	maps.Copy(podAnnotations, d.Annotations)
 	sum := sha256.Sum256([]byte(config))
-	podAnnotations[serverHash] = hex.EncodeToString(sum[:])[:8]
+	metadata := object{
+		"labels":      merged(labels, d.Labels, selector),
+		"annotations": merged(d.Annotations, map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}),
+	}
 	spec := object{
 		"selector": object{"matchLabels": selector},
-		"template": object{"metadata": object{"labels": podLabels, "annotations": podAnnotations}, "spec": serverPod(r.Name, account, &m.Spec, image, env)},
+		"template": object{"metadata": metadata, "spec": serverPod(r.Name, &m.Spec, image, env)},
 	}
-	if d.Replicas != nil {
-		spec["replicas"] = *d.Replicas
-	}
+	set(spec, object{"replicas": d.Replicas})
 	r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: r.Name, Labels: labels, Body: object{"spec": spec}})
-	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port}
-	if s.generation != gen07 {
-		http["appProtocol"] = "kgateway.dev/mcp"
-	}
+	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port, "appProtocol": "kgateway.dev/mcp"}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels, Body: object{"spec": object{
 		"selector": selector, "ports": []any{http},
 	}}})
@@ -145,23 +129,14 @@ func gateway(port int, target object) object {
 	return object{"config": object{}, "binds": []any{object{"port": port, "listeners": []any{listener}}}}
 }
 
-func serverPod(name, account string, m *mcpSpec, image string, env []any) object {
+func serverPod(name string, m *mcpSpec, image string, env []any) object {
 	d := &m.Deployment
-	policy := func(set string) string {
-		if set == "" {
-			return "IfNotPresent"
-		}
-		return set
-	}
 	mounts := []any{object{"name": "config", "mountPath": "/config"}}
 	volumes := []any{object{"name": "config", "configMap": object{"name": name}}}
-	container := object{"name": "mcp-server", "image": image, "imagePullPolicy": policy(d.ImagePullPolicy)}
-	pod := object{"serviceAccountName": account}
+	container := object{"name": "mcp-server", "image": image, "imagePullPolicy": pullPolicy(d.ImagePullPolicy)}
+	pod := object{"serviceAccountName": cmp.Or(d.ServiceAccountName, name)}
 	set(container, object{"resources": d.Resources, "securityContext": d.SecurityContext})
-	set(pod, object{
-		"securityContext": d.PodSecurityContext, "imagePullSecrets": d.ImagePullSecrets, "tolerations": d.Tolerations,
-		"affinity": d.Affinity, "nodeSelector": d.NodeSelector,
-	})
+	d.complete(pod)
 	if m.TransportType == "stdio" {
 		adapter, adapterPolicy := adapterImage, ""
 		if d.InitContainer != nil && d.InitContainer.Image != "" {
@@ -169,7 +144,7 @@ func serverPod(name, account string, m *mcpSpec, image string, env []any) object
 		}
 		binary := object{"name": "binary", "mountPath": "/adapterbin"}
 		init := object{
-			"name": "copy-binary", "image": adapter, "imagePullPolicy": policy(adapterPolicy),
+			"name": "copy-binary", "image": adapter, "imagePullPolicy": pullPolicy(adapterPolicy),
 			"args": []string{"--copy-self", "/adapterbin/agentgateway"}, "volumeMounts": []any{binary},
 		}
 		set(init, object{"securityContext": d.SecurityContext})
@@ -180,12 +155,7 @@ func serverPod(name, account string, m *mcpSpec, image string, env []any) object
 		mounts, volumes = append(mounts, binary), append(volumes, object{"name": "binary", "emptyDir": object{}})
 		container["command"], container["args"] = []string{"/adapterbin/agentgateway"}, []string{"-f", "/config/local.yaml"}
 	} else {
-		if d.Cmd != "" {
-			container["command"] = []string{d.Cmd}
-		}
-		if d.Args != nil {
-			container["args"] = d.Args
-		}
+		set(container, object{"command": command(d.Cmd), "args": d.Args})
 	}
 	for _, ref := range d.ConfigMapRefs {
 		volumes = append(volumes, object{"name": "cm-" + ref.Name, "configMap": object{"name": ref.Name}})
@@ -195,12 +165,7 @@ func serverPod(name, account string, m *mcpSpec, image string, env []any) object
 	for _, ref := range d.SecretRefs {
 		from = append(from, object{"secretRef": object{"name": ref.Name}})
 	}
-	if from != nil {
-		container["envFrom"] = from
-	}
-	if env != nil {
-		container["env"] = env
-	}
+	set(container, object{"envFrom": from, "env": env})
 	container["volumeMounts"] = append(mounts, d.VolumeMounts...)
 	pod["containers"] = append([]any{container}, d.Sidecars...)
 	pod["volumes"] = append(volumes, d.Volumes...)

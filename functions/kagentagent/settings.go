@@ -1,6 +1,7 @@
 package kagentagent
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -24,13 +25,11 @@ const (
 // resource.
 type generation struct {
 	name, tag, registry string
-	order               int
 }
 
 var (
-	gen07 = generation{"0.7", "0.7.23", "cr.kagent.dev", 0}
-	gen09 = generation{"0.9", "0.9.12", "cr.kagent.dev", 1}
-	gen10 = generation{"0.10", "0.10.0-rc3", "ghcr.io", 2}
+	gen09 = generation{"0.9", "0.9.12", "cr.kagent.dev"}
+	gen10 = generation{"0.10", "0.10.0-rc3", "ghcr.io"}
 )
 
 // settings are those of kagent's controller.
@@ -52,22 +51,17 @@ func settingsOf(p *contract.Package) *settings {
 		c = &api.KagentSpec{}
 	}
 	fail := func(field, message, hint string) {
-		field = "spec.kagent." + field
-		f := krm.Finding{Rule: "config/kagent", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{Field: field}}
-		if p.Place != nil {
-			f.File, f.Line = p.Place.File, p.Place.LineOf(field)
-		}
-		p.Report.Add(f)
+		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
 	if c.Version != nil {
 		switch *c.Version {
-		case gen07.name:
-			s.generation = gen07
 		case gen09.name:
 		case gen10.name:
 			s.generation = gen10
+		case "0.7":
+			fail("version", "kagent 0.7 is no longer rendered: only 0.9 and 0.10 are", `upgrade kagent to 0.9, then remove this line (0.9 is the default) or write "0.10"`)
 		default:
-			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.7", "0.9" or "0.10"`)
+			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.9" or "0.10"`)
 		}
 	}
 	s.tag, s.registry = s.generation.tag, s.generation.registry
@@ -93,51 +87,35 @@ func settingsOf(p *contract.Package) *settings {
 
 // image gives one of kagent's images.
 func (s *settings) image(registry, name string) string {
-	if registry == "" {
-		registry = s.registry
-	}
-	return registry + "/kagent-dev/kagent/" + name + ":" + s.tag
+	return cmp.Or(registry, s.registry) + "/kagent-dev/kagent/" + name + ":" + s.tag
 }
 
-// since says which fields came with a generation, or have another form in it.
-var since = map[string]map[generation][]string{
+// newer are the fields that came with 0.10, or have another form in it.
+var newer = map[string][]string{
 	"Agent": {
-		gen09: {
-			"spec.sandbox", "spec.skills", "spec.declarative.runtime", "spec.declarative.deployment.extraContainers",
-			"spec.byo.deployment.extraContainers", "spec.byo.deployment.workingDir",
-		},
-		gen10: {
-			"spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider", "spec.skills.s3Refs", "spec.declarative.shareTools",
-			"spec.declarative.deployment.deploymentAnnotations", "spec.byo.deployment.deploymentAnnotations",
-			"spec.declarative.deployment.envFrom", "spec.byo.deployment.envFrom",
-		},
+		"spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider", "spec.skills.s3Refs", "spec.declarative.shareTools",
+		"spec.declarative.deployment.deploymentAnnotations", "spec.byo.deployment.deploymentAnnotations",
+		"spec.declarative.deployment.envFrom", "spec.byo.deployment.envFrom",
 	},
 	"ModelConfig": {
-		gen09: {
-			"spec.sapAICore", "spec.openAI.tokenExchange", "spec.bedrock.additionalModelRequestFields", "spec.bedrock.promptCaching", "spec.bedrock.cacheTTL",
-		},
-		gen10: {
-			"spec.foundry", "spec.openAI.maxCompletionTokens", "spec.openAI.apiFormat", "spec.gemini.maxOutputTokens",
-			"spec.bedrock.guardrail", "spec.bedrock.readTimeout", "spec.bedrock.connectTimeout",
-		},
+		"spec.foundry", "spec.openAI.maxCompletionTokens", "spec.openAI.apiFormat", "spec.gemini.maxOutputTokens",
+		"spec.bedrock.guardrail", "spec.bedrock.readTimeout", "spec.bedrock.connectTimeout",
 	},
 }
 
 // checkFields reports the fields that the generation does not know.
 func (s *settings) checkFields(r *expand.Resource) {
-	for _, g := range []generation{gen09, gen10} {
-		for _, field := range since[r.Kind][g] {
-			if s.order < g.order && r.Has(field) {
-				s.unknown(r, field, g)
-			}
+	for _, field := range newer[r.Kind] {
+		if s.generation != gen10 && r.Has(field) {
+			s.unknown(r, field)
 		}
 	}
 }
 
-func (s *settings) unknown(r *expand.Resource, field string, g generation) {
+func (s *settings) unknown(r *expand.Resource, field string) {
 	name := field[strings.LastIndexByte(field, '.')+1:]
 	r.Report(krm.Error, "kagent-agent/generation", field, fmt.Sprintf("%s is not rendered for kagent %s", name, s.name),
-		fmt.Sprintf("remove it, or say spec.kagent.version: %q in the configuration", g.name))
+		fmt.Sprintf("remove it, or set spec.kagent.version: %q in the configuration", gen10.name))
 }
 
 // through gives how an address is called: by the proxy where there is one. The

@@ -22,11 +22,11 @@ var (
 	scpLike   = krm.Pattern(`^(?:[^@/]+@)?([^:/]+):.+$`)
 )
 
-// skills writes the configuration of the init container that fetches skills.
-func (e *expander) skills(s *skills) {
+// writeSkills writes the configuration of the init container that fetches skills.
+func writeSkills(e *expander, s *skills) {
 	const at = "spec.skills"
 	if len(s.Refs) == 0 && len(s.GitRefs) == 0 && len(s.S3Refs) == 0 {
-		e.error("skills", at, "no skills", "say refs or gitRefs, or remove it")
+		e.error("skills", at, "no skills", "set refs or gitRefs, or remove it")
 		return
 	}
 	e.isolated = true
@@ -43,17 +43,15 @@ func (e *expander) skills(s *skills) {
 		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
 		sub := strings.TrimSuffix(ref.Path, "/")
 		if ref.URL == "" {
-			e.error("skills", field, "no url", "say which repository it is")
+			e.error("skills", field, "no url", "set it to the URL of the repository")
 		}
 		if sub != "" && !filepath.IsLocal(sub) {
 			e.error("skills", field+".path", fmt.Sprintf("%q leaves the repository", krm.Shown(ref.Path)), "write it relative to the repository, without ..")
 		}
 		revision := cmp.Or(ref.Ref, "main")
 		entry := ordered{{"url", ref.URL}, {"ref", revision}, {"dest", folder(ref.folder(), field)}}
-		if commitID().MatchString(revision) {
-			entry.add("full", true)
-		}
-		entry.text("subPath", sub)
+		entry.set("full", commitID().MatchString(revision))
+		entry.set("subPath", sub)
 		git = append(git, entry)
 		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil && !slices.ContainsFunc(hosts, func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
 			hosts = append(hosts, host)
@@ -70,7 +68,7 @@ func (e *expander) skills(s *skills) {
 			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", krm.Shown(ref.URI)), "write it as s3://bucket/key")
 		}
 		entry := ordered{{"uri", ref.URI}, {"dest", folder(ref.folder(), field)}}
-		entry.text("region", ref.Region)
+		entry.set("region", ref.Region)
 		buckets = append(buckets, entry)
 	}
 	slices.SortFunc(hosts, func(a, b ordered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -78,25 +76,16 @@ func (e *expander) skills(s *skills) {
 	if s.GitAuthSecretRef != nil {
 		config.add("authMountPath", "/git-auth")
 	}
-	for _, list := range []struct {
-		key  string
-		refs []ordered
-	}{{"gitRefs", git}, {"ociRefs", images}, {"s3Refs", buckets}} {
-		if list.refs != nil {
-			config.add(list.key, list.refs)
-		}
-	}
-	if s.InsecureSkipVerify {
-		config.add("insecureOci", true)
-	}
-	if hosts != nil {
-		config.add("sshHosts", hosts)
-	}
+	config.set("gitRefs", git)
+	config.set("ociRefs", images)
+	config.set("s3Refs", buckets)
+	config.set("insecureOci", s.InsecureSkipVerify)
+	config.set("sshHosts", hosts)
 	var pull []string
 	for _, secret := range s.ImagePullSecrets {
 		pull = append(pull, secret.Name)
 	}
-	config.list("imagePullSecrets", pull)
+	config.set("imagePullSecrets", pull)
 	e.skillsConfig = e.json(config)
 }
 
@@ -154,14 +143,14 @@ func sshHost(address string) ordered {
 	}
 	entry := ordered{{"host", host}}
 	if port != "22" {
-		entry.text("port", port)
+		entry.set("port", port)
 	}
 	return entry
 }
 
 // skillsContainer gives the init container that fetches skills, with the volumes
 // that it shares with the agent.
-func (e *expander) skillsContainer() (init object, volumes []any) {
+func skillsContainer(e *expander) (init object, volumes []any) {
 	s := e.agent.Spec.Skills
 	mounts := []any{object{"name": "kagent-skills", "mountPath": "/skills"}}
 	add := func(name, folder string, source object) {

@@ -12,22 +12,22 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// tools gives the servers and agents that the agent may call.
-func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
+// toolsOf gives the servers and agents that the agent may call.
+func toolsOf(e *expander, tools []tool) (http, sse, remote []ordered) {
 	for i, t := range tools {
 		at := fmt.Sprintf("spec.declarative.tools[%d]", i)
-		if t.IsolateSessions != nil && e.order < gen10.order {
-			e.unknown(e.Resource, at+".isolateSessions", gen10)
+		if t.IsolateSessions != nil && e.generation != gen10 {
+			e.unknown(e.Resource, at+".isolateSessions")
 		} else if t.IsolateSessions != nil && t.Type != "Agent" {
 			e.error("tool", at+".isolateSessions", "only an agent has sessions to isolate", "remove it")
 		}
 		switch {
 		case t.McpServer != nil && (t.Type == "McpServer" || t.Type == ""):
-			params, streaming := e.server(t, at)
+			params, streaming := serverParams(e, t, at)
 			entry := ordered{{"params", params}}
-			entry.list("tools", t.McpServer.ToolNames)
-			entry.list("allowed_headers", t.McpServer.AllowedHeaders)
-			entry.list("require_approval", t.McpServer.RequireApproval)
+			entry.set("tools", t.McpServer.ToolNames)
+			entry.set("allowed_headers", t.McpServer.AllowedHeaders)
+			entry.set("require_approval", t.McpServer.RequireApproval)
 			for _, name := range t.McpServer.RequireApproval {
 				if !slices.Contains(t.McpServer.ToolNames, name) {
 					e.error("approval", at+".mcpServer.requireApproval", fmt.Sprintf("%q is not one of the toolNames", krm.Shown(name)), "add it there, or remove it here")
@@ -39,9 +39,9 @@ func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
 				sse = append(sse, entry)
 			}
 		case t.Agent != nil && t.Type == "Agent":
-			remote = append(remote, e.remoteAgent(t, at))
+			remote = append(remote, remoteAgent(e, t, at))
 		default:
-			e.error("tool", at, "neither an MCP server nor an agent", "say type and mcpServer, or type: Agent and agent")
+			e.error("tool", at, "neither an MCP server nor an agent", "set type and mcpServer, or type: Agent and agent")
 		}
 	}
 	return http, sse, remote
@@ -50,16 +50,13 @@ func (e *expander) tools(tools []tool) (http, sse, remote []ordered) {
 // toolNames gives the names of the tools of servers.
 func toolNames(servers []ordered) (names []string) {
 	for _, s := range servers {
-		for _, p := range s {
-			if p.key == "tools" {
-				names = append(names, p.value.([]string)...)
-			}
-		}
+		of, _ := s.get("tools").([]string)
+		names = append(names, of...)
 	}
 	return names
 }
 
-// endpoint is how an MCP server is reached. timeouts are durations, "" for none.
+// endpointOf is how an MCP server is reached. timeouts are durations, "" for none.
 type endpoint struct {
 	url, protocol, timeout, read string
 	headers                      []header
@@ -68,9 +65,9 @@ type endpoint struct {
 	inside                       bool // of the cluster, so that a proxy is asked
 }
 
-// server gives the parameters of an MCP server.
-func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
-	s, found := e.endpoint(t.McpServer, at+".mcpServer")
+// serverParams gives the parameters of an MCP server.
+func serverParams(e *expander, t tool, at string) (params ordered, streaming bool) {
+	s, found := endpointOf(e, t.McpServer, at+".mcpServer")
 	if !found {
 		return nil, true
 	}
@@ -94,10 +91,10 @@ func (e *expander) server(t tool, at string) (params ordered, streaming bool) {
 	return params, s.protocol != "SSE"
 }
 
-func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) {
+func endpointOf(e *expander, ref *reference, at string) (s endpoint, found bool) {
 	namespace, kind := cmp.Or(ref.Namespace, e.Namespace), cmp.Or(ref.Kind, "MCPServer")
 	if kind == "Service" {
-		return e.service(namespace, ref.Name, at)
+		return serviceEndpoint(e, namespace, ref.Name, at)
 	}
 	if kind != "MCPServer" && kind != "RemoteMCPServer" {
 		e.error("unsupported", at+".kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(kind)), "name an MCPServer, a RemoteMCPServer or a Service")
@@ -124,9 +121,6 @@ func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) 
 		url: m.Spec.URL, protocol: m.Spec.Protocol, timeout: cmp.Or(m.Spec.Timeout, "30s"), read: m.Spec.SSEReadTimeout,
 		headers: m.Spec.HeadersFrom, terminate: cmp.Or(m.Spec.TerminateOnClose, &yes), tls: m.Spec.TLS, inside: e.inside(m.Spec.URL, e.Namespace, namespace),
 	}
-	if e.generation == gen07 && m.Spec.TLS != nil {
-		e.error("generation", at, fmt.Sprintf("%s %s has tls, which kagent %s does not know", kind, ref.Name, e.generation.name), `say spec.kagent.version: "0.9" in the configuration`)
-	}
 	if s.protocol != "" && s.protocol != "SSE" && s.protocol != "STREAMABLE_HTTP" {
 		e.error("protocol", at, fmt.Sprintf("%s %s has the protocol %q", kind, ref.Name, krm.Shown(s.protocol)), "use SSE or STREAMABLE_HTTP")
 	}
@@ -134,13 +128,13 @@ func (e *expander) endpoint(ref *reference, at string) (s endpoint, found bool) 
 		e.error(rule, at, fmt.Sprintf("%s %s: %s: %s", kind, ref.Name, field, message), hint)
 	})
 	if namespace != e.Namespace {
-		e.checkForeign(o, &m, at)
+		checkForeign(e, o, &m, at)
 	}
 	return s, true
 }
 
-// service gives how a Service is reached whose annotations say what it speaks.
-func (e *expander) service(namespace, name, at string) (s endpoint, found bool) {
+// serviceEndpoint gives how a Service is reached whose annotations say what it speaks.
+func serviceEndpoint(e *expander, namespace, name, at string) (s endpoint, found bool) {
 	o := e.Read("Service", namespace, name)
 	if o == nil {
 		e.error("no-tool", at, fmt.Sprintf("the package has no Service %s", name), "correct the name, or describe the server with a RemoteMCPServer")
@@ -190,7 +184,7 @@ func (e *expander) service(namespace, name, at string) (s endpoint, found bool) 
 }
 
 // checkForeign reports what an agent cannot have of a server in another namespace.
-func (e *expander) checkForeign(o *krm.Object, m *remoteServer, at string) {
+func checkForeign(e *expander, o *krm.Object, m *remoteServer, at string) {
 	e.checkAllowed(o, at)
 	for _, h := range m.Spec.HeadersFrom {
 		if h.ValueFrom != nil {
@@ -207,7 +201,7 @@ func (e *expander) checkForeign(o *krm.Object, m *remoteServer, at string) {
 // of this one call it.
 func (e *expander) checkAllowed(o *krm.Object, at string) {
 	if from := o.Get("spec", "allowedNamespaces", "from"); !from.Is("All") && !from.Is("Selector") {
-		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref), "say spec.allowedNamespaces.from: All there")
+		e.error("not-allowed", at, fmt.Sprintf("%s does not allow other namespaces", o.Ref), "set spec.allowedNamespaces.from: All there")
 	}
 }
 
@@ -220,7 +214,7 @@ func (e *expander) seconds(duration, at string) float64 {
 }
 
 // remoteAgent gives how to reach another agent.
-func (e *expander) remoteAgent(t tool, at string) ordered {
+func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if t.Agent.Kind != "" && t.Agent.Kind != "Agent" {
 		e.error("unsupported", at+".agent.kind", fmt.Sprintf("a tool of the kind %q is not expanded", krm.Shown(t.Agent.Kind)), "name an Agent")
@@ -241,12 +235,8 @@ func (e *expander) remoteAgent(t tool, at string) ordered {
 	headers := e.headers(at+".headersFrom", t.HeadersFrom)
 	to := e.through(address(o.Name, o.Namespace, port), headers)
 	remote := ordered{{"name", identifier(namespace + "__NS__" + o.Name)}, {"url", to}}
-	if len(headers) > 0 {
-		remote.add("headers", headers)
-	}
-	remote.text("description", o.Get("spec", "description").Text())
-	if t.IsolateSessions != nil && *t.IsolateSessions {
-		remote.add("isolate_sessions", true)
-	}
+	remote.set("headers", headers)
+	remote.set("description", o.Get("spec", "description").Text())
+	remote.set("isolate_sessions", t.IsolateSessions != nil && *t.IsolateSessions)
 	return remote
 }

@@ -109,14 +109,15 @@ type compaction struct {
 	} `json:"summarizer,omitempty"`
 }
 
+// cardSkill has its fields in the order of agent-card.json.
 type cardSkill struct {
-	ID          string   `json:"id,omitempty"`
-	Name        string   `json:"name"`
-	Description string   `json:"description,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
+	Description string   `json:"description"`
 	Examples    []string `json:"examples,omitempty"`
+	ID          string   `json:"id"`
 	InputModes  []string `json:"inputModes,omitempty"`
+	Name        string   `json:"name"`
 	OutputModes []string `json:"outputModes,omitempty"`
+	Tags        []string `json:"tags"`
 }
 
 type byo struct {
@@ -132,25 +133,31 @@ type deploymentSpec struct {
 	Args          []string `json:"args,omitempty"`
 	WorkingDir    string   `json:"workingDir,omitempty"`
 
-	Replicas              *int              `json:"replicas,omitempty"`
-	ImagePullSecrets      []any             `json:"imagePullSecrets,omitempty"`
-	Volumes               []any             `json:"volumes,omitempty"`
-	VolumeMounts          []any             `json:"volumeMounts,omitempty"`
-	Labels                map[string]string `json:"labels,omitempty"`
-	Annotations           map[string]string `json:"annotations,omitempty"`
-	Env                   []any             `json:"env,omitempty"`
+	PodSettings `json:",inline"`
+
 	EnvFrom               []any             `json:"envFrom,omitempty"`
+	Env                   []any             `json:"env,omitempty"`
 	DeploymentAnnotations map[string]string `json:"deploymentAnnotations,omitempty"`
-	ImagePullPolicy       string            `json:"imagePullPolicy,omitempty"`
-	Resources             any               `json:"resources,omitempty"`
-	Tolerations           []any             `json:"tolerations,omitempty"`
-	Affinity              any               `json:"affinity,omitempty"`
-	NodeSelector          map[string]string `json:"nodeSelector,omitempty"`
-	SecurityContext       map[string]any    `json:"securityContext,omitempty"`
-	PodSecurityContext    map[string]any    `json:"podSecurityContext,omitempty"`
-	ServiceAccountName    string            `json:"serviceAccountName,omitempty"`
 	ServiceAccountConfig  *accountConfig    `json:"serviceAccountConfig,omitempty"`
 	ExtraContainers       []map[string]any  `json:"extraContainers,omitempty"`
+}
+
+// PodSettings are what both Agents and MCPServers say of their pods.
+type PodSettings struct {
+	Replicas           *int              `json:"replicas,omitempty"`
+	ImagePullSecrets   []any             `json:"imagePullSecrets,omitempty"`
+	Volumes            []any             `json:"volumes,omitempty"`
+	VolumeMounts       []any             `json:"volumeMounts,omitempty"`
+	Labels             map[string]string `json:"labels,omitempty"`
+	Annotations        map[string]string `json:"annotations,omitempty"`
+	ImagePullPolicy    string            `json:"imagePullPolicy,omitempty"`
+	Resources          any               `json:"resources,omitempty"`
+	Tolerations        []any             `json:"tolerations,omitempty"`
+	Affinity           any               `json:"affinity,omitempty"`
+	NodeSelector       map[string]string `json:"nodeSelector,omitempty"`
+	SecurityContext    map[string]any    `json:"securityContext,omitempty"`
+	PodSecurityContext map[string]any    `json:"podSecurityContext,omitempty"`
+	ServiceAccountName string            `json:"serviceAccountName,omitempty"`
 }
 
 type accountConfig struct {
@@ -238,35 +245,23 @@ type mcpSpec struct {
 }
 
 type mcpDeployment struct {
-	Image           string         `json:"image,omitempty"`
-	ImagePullPolicy string         `json:"imagePullPolicy,omitempty"`
-	Port            int            `json:"port,omitempty"` // 3000
-	Cmd             string         `json:"cmd,omitempty"`
-	Args            []string       `json:"args,omitempty"`
-	Env             map[string]any `json:"env,omitempty"` // text, or {value, valueFrom}
-	SecretRefs      []nameRef      `json:"secretRefs,omitempty"`
-	ConfigMapRefs   []nameRef      `json:"configMapRefs,omitempty"`
-	Volumes         []any          `json:"volumes,omitempty"`
-	VolumeMounts    []any          `json:"volumeMounts,omitempty"`
-	InitContainer   *struct {
+	PodSettings `json:",inline"`
+
+	Image         string         `json:"image,omitempty"`
+	Port          int            `json:"port,omitempty"` // 3000
+	Cmd           string         `json:"cmd,omitempty"`
+	Args          []string       `json:"args,omitempty"`
+	Env           map[string]any `json:"env,omitempty"` // text, or {value, valueFrom}
+	SecretRefs    []nameRef      `json:"secretRefs,omitempty"`
+	ConfigMapRefs []nameRef      `json:"configMapRefs,omitempty"`
+	InitContainer *struct {
 		Image           string         `json:"image,omitempty"`
 		ImagePullPolicy string         `json:"imagePullPolicy,omitempty"`
 		Resources       any            `json:"resources,omitempty"`
 		SecurityContext map[string]any `json:"securityContext,omitempty"`
 	} `json:"initContainer,omitempty"`
-	ServiceAccount     *accountConfig    `json:"serviceAccount,omitempty"`
-	ServiceAccountName string            `json:"serviceAccountName,omitempty"`
-	Sidecars           []any             `json:"sidecars,omitempty"`
-	Labels             map[string]string `json:"labels,omitempty"`
-	Annotations        map[string]string `json:"annotations,omitempty"`
-	Resources          any               `json:"resources,omitempty"`
-	SecurityContext    map[string]any    `json:"securityContext,omitempty"`
-	PodSecurityContext map[string]any    `json:"podSecurityContext,omitempty"`
-	Tolerations        []any             `json:"tolerations,omitempty"`
-	Affinity           any               `json:"affinity,omitempty"`
-	NodeSelector       map[string]string `json:"nodeSelector,omitempty"`
-	Replicas           *int              `json:"replicas,omitempty"`
-	ImagePullSecrets   []any             `json:"imagePullSecrets,omitempty"`
+	ServiceAccount *accountConfig `json:"serviceAccount,omitempty"`
+	Sidecars       []any          `json:"sidecars,omitempty"`
 }
 
 type nameRef struct {

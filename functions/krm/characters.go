@@ -3,6 +3,7 @@ package krm
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"unicode/utf8"
 )
 
@@ -30,7 +31,7 @@ func valid(b []byte) (at int, reason string) {
 		return at, reason
 	}
 	if at := bytes.IndexByte(b, 0x7f); at >= 0 {
-		return at, "a control character"
+		return at, controlCharacter
 	}
 	if all&tops == 0 {
 		return -1, ""
@@ -45,14 +46,47 @@ func valid(b []byte) (at int, reason string) {
 		}
 	}
 	for at, r := range string(b) {
-		if r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffe || r == 0xffff {
-			return at, "an unusual line break or control character"
+		switch {
+		case r == 0x85, r == 0x2028, r == 0x2029, r == 0xfeff:
+			return at, "an unusual line break or byte order mark"
+		case r >= 0x80 && r < 0xa0, r == 0xfffe, r == 0xffff:
+			return at, controlCharacter
 		}
 	}
 	return -1, ""
 }
 
-const invalidUTF8 = "not valid UTF-8"
+// What no YAML may hold.
+const (
+	invalidUTF8      = "not valid UTF-8"
+	controlCharacter = "a control character"
+)
+
+// unreadable is the error about a byte that no YAML may hold.
+func (o *Object) unreadable(text []byte, at int, reason string) error {
+	if utf16Text(text) {
+		err := o.syntaxError(o.start, "UTF-16, where manifests are UTF-8")
+		err.Hint = "convert the file to UTF-8, as by iconv -f UTF-16 -t UTF-8 FILE"
+		return err
+	}
+	if reason == invalidUTF8 {
+		return o.syntaxError(o.start+at, reason+fmt.Sprintf(" (byte 0x%02x)", text[at]))
+	}
+	r, _ := utf8.DecodeRune(text[at:])
+	err := o.syntaxError(o.start+at, fmt.Sprintf("the control character %U, which YAML does not have", r))
+	err.Hint = fmt.Sprintf(`remove it, or write it between double quotes as "\u%04x"`, r)
+	return err
+}
+
+// utf16Text reports whether a text begins as UTF-16 does: with its byte order
+// mark, or with two characters that have a zero byte each.
+func utf16Text(text []byte) bool {
+	if len(text) < 4 {
+		return false
+	}
+	mark := string(text[:2])
+	return mark == "\xff\xfe" || mark == "\xfe\xff" || (text[0] == 0) != (text[1] == 0) && (text[0] == 0) == (text[2] == 0) && (text[1] == 0) == (text[3] == 0)
+}
 
 // controls has the top bit of those bytes set that are below a space and no line
 // feeds. The other bits mean nothing.
@@ -68,7 +102,7 @@ func controlByte(b []byte, from, to int) (at int, reason string) {
 		case c == '\r':
 			return at, "a carriage return without a line feed"
 		default:
-			return at, "a control character"
+			return at, controlCharacter
 		}
 	}
 	return -1, ""

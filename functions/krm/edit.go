@@ -181,7 +181,7 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 	}
 	colon := int(d.keyEnd) + 1
 	if was := string(o.tree.src[colon:d.end]); was != "" {
-		if strings.Contains(was, "\n") {
+		if strings.Contains(was, "#") { // a comment, which may be about the collection
 			return ErrUncertain
 		}
 		o.cut(colon, int(d.end))

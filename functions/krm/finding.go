@@ -138,7 +138,19 @@ func (f Finding) String() string {
 // Printable escapes the characters of a text that steer a terminal, end a line or
 // change the direction of writing.
 func Printable(text string) string {
-	odd := func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) && r != '\u00a0' && r != '\u3000' }
+	return escaped(text, func(r rune) bool { return r == utf8.RuneError || unprintable(r) })
+}
+
+// Plain is Printable for text of several lines that a stranger wrote, such as a log or a
+// server's answer: lines and tabs stay, and a line may end in CR LF.
+func Plain(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\r\n", "\n")
+	return escaped(text, func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) && r != '\u00a0' && r != '\u3000' }
+
+func escaped(text string, odd func(rune) bool) string {
 	if strings.IndexFunc(text, odd) < 0 {
 		return text
 	}
@@ -169,6 +181,14 @@ func Shown(value string) string {
 		value = "…" + value[i:]
 	}
 	return value + rest
+}
+
+// Count says how many there are of a thing: "1 file", "2 files".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // Failed reports whether any finding is an error.

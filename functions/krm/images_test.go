@@ -2,9 +2,11 @@ package krm_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -37,7 +39,9 @@ kind: Fleet
 metadata: {name: c}
 spec:
   members:
-  - workload: {template: {spec: {containers: [{name: a, image: nested}]}}}
+  - name: a
+    workload: {template: {spec: {containers: [{name: a, image: nested}]}}}
+  - workload: {template: {spec: {containers: [{name: a, image: unnamed}]}}}
 ---
 apiVersion: batch/v1
 kind: CronJob
@@ -59,11 +63,97 @@ data: {image: text, containers: "- image: text"}
 		if err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, krm.Images(value)...)
+		var fields []string
+		for _, i := range o.Images() {
+			fields = append(fields, i.Path()+" "+i.Text())
+			if i.In.Get(i.Key()).Text() != i.Text() || i.Known == (i.Text() == "unnamed") {
+				t.Errorf("%s is not in %s", i.Path(), i.In.Path())
+			}
+		}
+		var all []string
+		for _, i := range krm.Images(value) {
+			all = append(all, i.Field+" "+i.Ref)
+			found = append(found, i.Ref)
+		}
+		slices.Sort(fields)
+		slices.Sort(all)
+		if diff := cmp.Diff(all, fields); diff != "" {
+			t.Error(diff)
+		}
 	}
 	slices.Sort(found)
-	want := []string{"cron", "ephemeral", "init", "main", "nested", "pod", "volume"}
+	want := []string{"cron", "ephemeral", "init", "main", "nested", "pod", "unnamed", "volume"}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What the table and the names of fields say of published kinds, as
+// "field: image", with ? where it is guessed and ! where nobody can judge it.
+func TestImagesOfKinds(t *testing.T) {
+	for _, c := range []struct {
+		name, object string
+		want         []string
+	}{
+		{"argo workflow", `{apiVersion: argoproj.io/v1alpha1, kind: CronWorkflow, spec: {workflowSpec: {templates: [
+			{container: {image: a:1}, initContainers: [{image: b:1}], sidecars: [{image: c:1}]}, {script: {image: d:1}},
+			{containerSet: {containers: [{image: e:1}]}}, {container: {image: "{{inputs.parameters.image}}"}},
+			{resource: {manifest: "kind: Pod"}}, {podSpecPatch: "containers: []"}]}}}`, []string{
+			"spec.workflowSpec.templates[0].container.image: a:1", "spec.workflowSpec.templates[0].initContainers[0].image: b:1",
+			"spec.workflowSpec.templates[0].sidecars[0].image: c:1", "spec.workflowSpec.templates[1].script.image: d:1",
+			"spec.workflowSpec.templates[2].containerSet.containers[0].image: e:1",
+			"spec.workflowSpec.templates[3].container.image: {{inputs.parameters.image}} !", "spec.workflowSpec.templates[4].resource.manifest:  !",
+			"spec.workflowSpec.templates[5].podSpecPatch:  !"}},
+		{"argo events", `{apiVersion: argoproj.io/v1alpha1, kind: Sensor, spec: {triggers: [{template: {k8s: {source: {resource: {apiVersion: v1, kind: Pod, spec: {containers: [{image: a}]}}}}}}]}}`,
+			[]string{"spec.triggers[0].template.k8s.source.resource.spec.containers[0].image: a"}},
+		{"argo cd", `{apiVersion: argoproj.io/v1alpha1, kind: Application, spec: {source: {repoURL: "https://x"}}}`, []string{":  !"}},
+		{"tekton", `{apiVersion: tekton.dev/v1, kind: Task, spec: {stepTemplate: {image: a}, steps: [{image: b}, {image: $(params.image)}], sidecars: [{image: c}]}}`,
+			[]string{"spec.sidecars[0].image: c", "spec.stepTemplate.image: a", "spec.steps[0].image: b", "spec.steps[1].image: $(params.image) !"}},
+		{"tekton remote", `{apiVersion: tekton.dev/v1, kind: PipelineRun, spec: {pipelineRef: {resolver: git}}}`, []string{"spec.pipelineRef.resolver:  !"}},
+		{"tekton step action", `{apiVersion: tekton.dev/v1beta1, kind: StepAction, spec: {image: a}}`, []string{"spec.image: a"}},
+		{"prometheus", `{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, spec: {image: "quay.io/p:v3", thanos: {image: t}, containers: [{name: config-reloader, image: r}]}}`,
+			[]string{"spec.containers[0].image: r", "spec.image: quay.io/p:v3", "spec.thanos.image: t"}},
+		{"prometheus rule", `{apiVersion: monitoring.coreos.com/v1, kind: PrometheusRule, spec: {groups: [{rules: [{labels: {image: "{{ $labels.image }}"}}]}]}}`, nil},
+		{"opaque flux", `{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {image: {repository: a}}}}`, []string{":  !", "spec.values.image: a ?!"}},
+		{"flux scan", `{apiVersion: image.toolkit.fluxcd.io/v1beta2, kind: ImageRepository, spec: {image: ghcr.io/a/b}}`, nil},
+		{"kyverno", `{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {rules: [{validate: {pattern: {spec: {containers: [{image: "!*:latest"}]}}}}]}}`, nil},
+		{"crd", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {default: a, type: string}}}}}]}}`, nil},
+		{"config map", `{apiVersion: v1, kind: ConfigMap, data: {image: a}}`, nil},
+		{"certificate", `{apiVersion: cert-manager.io/v1, kind: Certificate, spec: {secretName: a, dnsNames: [b]}}`, nil},
+		{"gateway", `{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, spec: {rules: [{backendRefs: [{name: a}]}]}}`, nil},
+		{"service monitor", `{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, spec: {endpoints: [{port: http}]}}`, nil},
+		{"istio", `{apiVersion: networking.istio.io/v1, kind: ProxyConfig, spec: {image: {imageType: distroless}}}`, nil},
+		{"istio annotation", `{apiVersion: apps/v1, kind: Deployment, spec: {template: {metadata: {annotations: {sidecar.istio.io/proxyImage: evil}}}}}`,
+			[]string{"spec.template.metadata.annotations.sidecar.istio.io/proxyImage: evil"}},
+		{"cnpg", `{apiVersion: postgresql.cnpg.io/v1, kind: Cluster, spec: {imageName: a}}`, []string{"spec.imageName: a"}},
+		{"crossplane", `{apiVersion: pkg.crossplane.io/v1, kind: Provider, spec: {package: a}}`, []string{"spec.package: a"}},
+		{"unknown", `{apiVersion: example.com/v1, kind: Fleet, metadata: {labels: {image: x}}, spec: {Image: a, runnerImage: "docker://b:1", imageURI: c, icon: {image: "https://d/e.png"}, image: "two words", images: [d:1], imagePullPolicy: Always, initImage: {repository: r, tag: t}, job: {image: "{{ .x }}"}}}`,
+			[]string{"spec.Image: a ?", "spec.imageURI: c ?", "spec.images: d:1 ?", "spec.initImage: r ?!", "spec.job.image: {{ .x }} ?!", "spec.runnerImage: b:1 ?"}},
+		{"hidden in a known kind", `{apiVersion: example.com/v1, kind: Fleet, spec: {apiVersion: armature.dev/v1alpha1, kind: ImageLock, image: a}}`, []string{"spec.image: a ?"}},
+		{"hidden in a pod template", `{apiVersion: apps/v1, kind: Deployment, spec: {template: {apiVersion: armature.dev/v1alpha1, kind: ImageLock, spec: {containers: [{image: a}]}}}}`,
+			[]string{"spec.template.spec.containers[0].image: a"}},
+		{"hidden behind validate", `{apiVersion: example.com/v1, kind: Fleet, spec: {apiVersion: kyverno.io/v1, kind: ClusterPolicy, validate: {image: a}}}`, []string{"spec.validate.image: a ?"}},
+		{"list", `{apiVersion: v1, kind: List, items: [{apiVersion: armature.dev/v1alpha1, kind: ImageLock, spec: {images: [{image: a}]}}, {apiVersion: v1, kind: Pod, spec: {containers: [{image: b}]}}]}`,
+			[]string{"items[1].spec.containers[0].image: b"}},
+		{"list of another group", `{apiVersion: example.com/v1, kind: PodList, items: [{apiVersion: armature.dev/v1alpha1, kind: ImageLock, spec: {image: a}}]}`, []string{"items[0].spec.image: a ?"}},
+	} {
+		var value any
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(c.object, "\t", " ")), &value); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var found []string
+		for _, i := range krm.Images(value) {
+			mark := ""
+			if i.Guessed {
+				mark = "?"
+			}
+			if i.Problem != "" {
+				mark += "!"
+			}
+			found = append(found, strings.TrimSuffix(i.Field+": "+i.Ref+" "+mark, " "))
+		}
+		if diff := cmp.Diff(c.want, found); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
 	}
 }

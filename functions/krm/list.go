@@ -32,7 +32,7 @@ func ListItems(src []byte, d Document, dash bool, head *Head) (l ItemList, ok bo
 			withBlanks(src, items, d.End)
 			return ItemList{Items: items}, true
 		}
-	} else if !bytes.Contains(doc, []byte("List")) {
+	} else if !bytes.Contains(doc, []byte("List")) && bytes.IndexByte(doc, '\\') < 0 {
 		return l, false
 	}
 	var o Object

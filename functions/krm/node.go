@@ -127,11 +127,8 @@ func (n Node) Prefixed(prefix string) iter.Seq[Node] {
 		t := &n.o.tree
 		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
 			field := Node{n.o, c, true}
-			key := t.rawKey(c)
-			if len(key) >= len(prefix) && string(key[:len(prefix)]) == prefix || bytes.IndexByte(key, '\\') >= 0 && strings.HasPrefix(field.Key(), prefix) {
-				if !yield(field) {
-					return
-				}
+			if bytes.HasPrefix(t.rawKey(c), []byte(prefix)) && !yield(field) {
+				return
 			}
 		}
 	}

@@ -70,12 +70,15 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 		Origin: origin, start: d.Start, end: d.End, item: dash, moved: origin.Kept,
 		tree: tree{src: src, nodes: o.tree.nodes}, edits: o.edits[:0], text: o.text[:0], eol: "\n", cuts: o.cuts[:0],
 	}
-	if at, reason := valid(src[d.Start:d.End]); reason == invalidUTF8 {
-		return false, o.syntaxError(src, d.Start+at, reason+fmt.Sprintf(" (byte 0x%02x)", src[d.Start+at]))
-	} else if reason != "" {
-		o.why = reason
-	} else {
-		o.why, _ = o.tree.scan(src, d.Start, d.End, dash)
+	at, reason := valid(src[d.Start:d.End])
+	switch reason {
+	case invalidUTF8, controlCharacter:
+		return false, o.unreadable(src[d.Start:d.End], at, reason)
+	case "":
+		reason, at = o.tree.scan(src, d.Start, d.End, dash)
+	}
+	if o.why = reason; reason == tooDeep {
+		return false, o.syntaxError(at, tooDeep)
 	}
 	if o.why != "" {
 		if err := o.rewrite(src[d.Start:d.End]); err != nil {
@@ -148,14 +151,15 @@ type SyntaxError struct {
 	File    string
 	Line    int
 	Message string
+	Hint    string // "" where only the text itself may say more
 }
 
 func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Message)
 }
 
-func (o *Object) syntaxError(src []byte, at int, message string) error {
-	line := o.Origin.Line + bytes.Count(src[o.start:at], []byte{'\n'})
+func (o *Object) syntaxError(at int, message string) *SyntaxError {
+	line := o.Origin.Line + bytes.Count(o.tree.src[o.start:at], []byte{'\n'})
 	return &SyntaxError{File: o.Origin.File, Line: line, Message: message}
 }
 

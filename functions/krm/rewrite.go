@@ -2,12 +2,13 @@ package krm
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // maxNodes bounds what aliases may expand to: a "billion laughs" document is
@@ -43,6 +44,9 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	if n, line := expandedSize(&document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
 		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
+	}
+	if line := beyond(&document, 0, make(map[*yaml.Node]int)); line > 0 {
+		return o.parseErrorAt(line, tooDeep)
 	}
 	if line, key := DuplicateKey(&document); key != "" {
 		return o.parseErrorAt(line, fmt.Sprintf("the key %q occurs twice in one mapping", key))
@@ -123,6 +127,28 @@ func expandedSize(n *yaml.Node, known map[*yaml.Node]int, open map[*yaml.Node]bo
 	}
 	known[n] = size
 	return size, n.Line
+}
+
+// beyond gives the line of a value that is deeper than maxDepth levels once
+// aliases are replaced, 0 for none: the time that writing a document takes grows
+// with the square of its depth. seen are the levels that values were met at.
+func beyond(n *yaml.Node, level int, seen map[*yaml.Node]int) (line int) {
+	if level > maxDepth {
+		return n.Line
+	}
+	if before, met := seen[n]; met && before >= level {
+		return 0
+	}
+	seen[n] = level
+	if n.Kind == yaml.AliasNode && beyond(n.Alias, level, seen) > 0 {
+		return n.Line
+	}
+	for _, c := range n.Content {
+		if line := beyond(c, level+1, seen); line > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 // DuplicateKey gives the first key that occurs twice in one mapping, and the line
@@ -221,7 +247,7 @@ func (o *Object) SameAs(text []byte) (bool, error) {
 	// kyaml moves some comments and blank lines only when it rewrites its own
 	// text, so both texts go through it a last time.
 	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}
-	if err := errors.Join(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
+	if err := multi.Errors(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
 		return false, err
 	}
 	return bytes.Equal(one.tree.src[one.start:one.end], two.tree.src[two.start:two.end]), nil

@@ -5,14 +5,16 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"strconv"
 )
 
 // The scanner reads the YAML that people write in Kubernetes manifests into a
 // tree of byte positions, so that an edit can splice the text and leave the
 // rest of it alone. It accepts only what it is certain of. Anchors, aliases,
-// tags, directives, merge keys, complex keys, tabs in indentation, comments
-// inside flow collections and everything malformed make it give up: such text
-// goes through kyaml, which stays the authority on what YAML means.
+// tags, directives, merge keys, complex keys, keys with escapes of letters, tabs
+// in indentation, comments inside flow collections and everything malformed make
+// it give up: such text goes through kyaml, which stays the authority on what YAML
+// means.
 
 type nodeKind uint8
 
@@ -64,8 +66,9 @@ type tree struct {
 }
 
 const (
-	maxDepth = 100
+	maxDepth = 200
 	maxKey   = 1000 // YAML allows 1,024 characters
+	tooDeep  = "nested more than 200 levels deep"
 )
 
 // scanner fills a tree. A position of -1 means that it gave up, at badAt for
@@ -233,7 +236,7 @@ func (s *scanner) rest(p int) int {
 // line that follows.
 func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	if s.depth++; s.depth > maxDepth {
-		return s.fail(p, "deeper than 100 levels")
+		return s.fail(p, tooDeep)
 	}
 	next := -1
 	if s.src[p] == '-' && s.blank(p+1) {
@@ -293,6 +296,9 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 		}
 		q := s.skipSpaces(end)
 		if q < s.end && src[q] == ':' && s.blank(q+1) {
+			if s.escaped(p, end) {
+				return 0, true
+			}
 			if q != end {
 				s.fail(q, "a space before the colon of a key")
 				return 0, true
@@ -325,6 +331,29 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 		}
 	}
 	return 0, false
+}
+
+// escaped gives up at a key in double quotes that writes a letter as a number:
+// everything that looks for a key compares what is written. No other escape is of
+// a character that such a key has.
+func (s *scanner) escaped(p, end int) bool {
+	if s.src[p] != '"' {
+		return false
+	}
+	for {
+		at := bytes.IndexByte(s.src[p+1:end], '\\')
+		if at < 0 {
+			return false
+		}
+		p += 1 + at
+		digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s.src[p+1]]
+		code, err := strconv.ParseUint(string(s.src[p+2:p+2+digits]), 16, 32)
+		if err == nil && code >= ' ' && code <= '~' {
+			s.fail(p, "a key with a letter written as a number")
+			return true
+		}
+		p++
+	}
 }
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -6,7 +6,7 @@ import "bytes"
 // after it.
 func (s *scanner) flow(p int, i int32, depth int) int {
 	if depth > maxDepth {
-		return s.fail(p, "deeper than 100 levels")
+		return s.fail(p, tooDeep)
 	}
 	n := &s.nodes[i]
 	n.start = int32(p)
@@ -86,7 +86,9 @@ func (s *scanner) flowSpace(p int) int {
 func (s *scanner) flowKey(p int) int {
 	end, quoted := 0, s.src[p] == '"' || s.src[p] == '\''
 	if quoted {
-		end = s.quoted(p, true)
+		if end = s.quoted(p, true); end > 0 && s.escaped(p, end) {
+			return -1
+		}
 	} else {
 		end = s.flowPlain(p)
 	}

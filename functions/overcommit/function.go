@@ -63,15 +63,13 @@ func begin(p *contract.Package) contract.Steps {
 
 func (s *state) collect(o *krm.Object) {
 	if o.Kind == "Overcommit" {
-		value := new(api.Overcommit)
+		value := &api.Overcommit{Origin: contract.OriginOf(o)}
 		s.pkg.Report.Decode(o, function+"/field", value)
-		value.Origin = contract.OriginOf(o)
 		s.overcommits = append(s.overcommits, value)
 		return
 	}
-	value := new(api.OvercommitClass)
+	value := &api.OvercommitClass{Origin: contract.OriginOf(o)}
 	s.pkg.Report.Decode(o, function+"/field", value)
-	value.Origin = contract.OriginOf(o)
 	s.classes = append(s.classes, value)
 }
 
@@ -91,7 +89,7 @@ func (s *state) resolve() {
 	if s.policy.Active() {
 		for ns := range s.pkg.Index.Namespaces() {
 			if n := ns.Get("metadata", "labels", s.policy.Label); n.Exists() {
-				if _, known := s.policy.Class(n.Text()); !known {
+				if _, known := s.policy.classes[n.Text()]; !known {
 					findings = append(findings, s.unknown(ns, n))
 				}
 			}
@@ -123,7 +121,7 @@ func (s *state) summary() []krm.Finding {
 	for _, class := range s.policy.Names() {
 		n := s.applied[class]
 		total += n
-		ratios, _ := s.policy.Class(class)
+		ratios := s.policy.classes[class]
 		parts = append(parts, fmt.Sprintf("%s %d (cpu %s, memory %s)", class, n, ratios.CPU, ratios.Memory))
 	}
 	for _, why := range slices.Sorted(maps.Keys(s.other)) {
@@ -133,13 +131,9 @@ func (s *state) summary() []krm.Finding {
 	if total == 0 || s.failed || !s.policy.Active() {
 		return nil
 	}
-	noun := "workloads"
-	if total == 1 {
-		noun = "workload"
-	}
 	return []krm.Finding{{
 		Rule: "overcommit/summary", Severity: krm.Info,
-		Message: fmt.Sprintf("overcommit of %d %s: %s", total, noun, strings.Join(parts, ", ")),
+		Message: fmt.Sprintf("overcommit of %s: %s", krm.Count(total, "workload"), strings.Join(parts, ", ")),
 		Place: krm.Place{File: s.policy.File, Line: s.policy.Line,
 			Object: krm.Ref{APIVersion: s.overcommits[0].APIVersion, Kind: "Overcommit", Name: Singleton}},
 	}}
@@ -198,7 +192,7 @@ func (s *state) run(u *contract.Unit) {
 func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok bool) {
 	key := s.policy.Label
 	if n := pod.Template.Get("metadata", "labels", key); n.Exists() {
-		if class, ok = s.policy.Class(n.Text()); !ok {
+		if class, ok = s.policy.classes[n.Text()]; !ok {
 			u.Findings = append(u.Findings, s.unknown(u.Object, n))
 		}
 		return class, ok
@@ -208,8 +202,9 @@ func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok b
 	}
 	if ns := s.pkg.Index.Namespace(u.Object); ns != nil {
 		if n := ns.Get("metadata", "labels", key); n.Exists() {
-			return s.policy.Class(n.Text()) // an unknown one has been reported
+			class, ok = s.policy.classes[n.Text()] // an unknown one has been reported
+			return class, ok
 		}
 	}
-	return s.policy.Default(), true
+	return s.policy.defaultClass, true
 }

@@ -60,15 +60,6 @@ type Policy struct {
 // Active reports whether the policy can change anything.
 func (p *Policy) Active() bool { return p.Label != "" }
 
-// Default is the class of pods for which nobody chose one, or nil.
-func (p *Policy) Default() *Class { return p.defaultClass }
-
-// Class finds a class by name.
-func (p *Policy) Class(name string) (*Class, bool) {
-	c, ok := p.classes[name]
-	return c, ok
-}
-
 // Names lists the classes.
 func (p *Policy) Names() []string { return slices.Sorted(maps.Keys(p.classes)) }
 
@@ -140,7 +131,7 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
 	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
 		if n == nil {
-			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing", "say it; 1 leaves the requests as they are")
+			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing", "set it; 1 leaves the requests as they are")
 			return quantity.Whole
 		}
 		ratio, err := quantity.ParseRatio(string(*n))

@@ -3,6 +3,7 @@ package pinimages
 import (
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -52,21 +53,25 @@ func (s *state) collect(o *krm.Object) {
 	s.pkg.Report.Add(s.lock.Add(&lock)...)
 }
 
-// run writes the digests of the lock behind the images of all containers. Nothing
-// is looked up in packages without a lock.
+// run writes the digests of the lock behind all images that run. Nothing is looked up in
+// packages without a lock.
 func (s *state) run(u *contract.Unit) {
-	if s.lock.Empty() || !u.Settle() {
+	if s.lock.Empty() || u.Consumed || !u.Settle() {
 		return
 	}
-	pod, ok := u.Object.PodTemplate()
-	if !ok {
-		return
-	}
-	pins, unknown := s.lock.Find(pod)
-	for _, pin := range pins {
-		u.Changes.Set(function, pin.Container, nil, "image", pin.Container.Get("image").Dress(pin.Image))
-	}
-	for _, image := range unknown {
-		u.Report(krm.Warning, function+"/not-locked", image, fmt.Sprintf("the lock has no digest of %s", image.Text()), "run `armature pin`")
+	for _, at := range u.Object.Images() {
+		image := at.Text()
+		if image == "" || strings.Contains(image, "@") {
+			continue
+		}
+		switch pinned := s.lock.Image(image); {
+		case pinned == image:
+			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
+		case !at.Known:
+			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("%s is in an item of a list without a name of its own, so that its digest is not written", image),
+				"give the item a name, or write "+pinned)
+		default:
+			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(pinned))
+		}
 	}
 }

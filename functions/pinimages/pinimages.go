@@ -4,7 +4,6 @@ package pinimages
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -86,30 +85,4 @@ func (l *Lock) Image(image string) string {
 func (l *Lock) Built(namespace, name string) (image string, found bool) {
 	b, found := l.builds[build{namespace, name}]
 	return b.value, found
-}
-
-// Pin is a container and the image with its digest that it gets.
-type Pin struct {
-	Container krm.Node
-	Image     string
-}
-
-// Find gives the containers of a pod that the lock pins, and the images that
-// have no digest and that the lock does not know.
-func (l *Lock) Find(pod krm.PodTemplate) (pins []Pin, unknown []krm.Node) {
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			at := c.Get("image")
-			image := at.Text()
-			if image == "" || strings.Contains(image, "@") {
-				continue
-			}
-			if pinned := l.Image(image); pinned != image {
-				pins = append(pins, Pin{c, pinned})
-			} else {
-				unknown = append(unknown, at)
-			}
-		}
-	}
-	return pins, unknown
 }

@@ -1,3 +1,6 @@
+// Package tokenexchange renders the ConfigMap <workload>-token-exchange: the
+// files and values of the sidecars, each as the program itself reads it. What a
+// TokenExchange says reaches the pod through it alone.
 package tokenexchange
 
 import (
@@ -7,7 +10,15 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 )
+
+// AppendConfigMap appends the workload's ConfigMap as a YAML document without
+// separators.
+func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
+	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
+	return profile.AppendData(s.AppendMetadata(dst, identity.TokenExchangeConfigMap), s)
+}
 
 //go:embed README.md
 var page string
@@ -35,7 +46,7 @@ const runtimeKind = "AgentRuntime"
 func begin(p *contract.Package) contract.Steps {
 	runtimes := agentRuntimes(p)
 	steps := contract.Targeted[api.TokenExchange]{
-		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: New().AppendConfigMap, Beside: runtimes.of},
+		ConfigMap: contract.ConfigMap{Of: function, Sidecars: true, Name: (*identity.Settings).TokenExchangeName, Append: AppendConfigMap, Beside: runtimes.of},
 		Parts:     func(te *api.TokenExchange) (*api.Origin, api.TargetRef) { return &te.Origin, te.Spec.TargetRef },
 		Use:       p.Identity.UseTokenExchange,
 		Judge:     func(o *krm.Object, te *api.TokenExchange) []krm.Finding { return p.Identity.Judge(o, te, nil) },

@@ -11,7 +11,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -38,7 +37,7 @@ func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p}
 	return contract.Steps{Run: func(u *contract.Unit) {
 		s.unreadKind(u)
-		if u.Object.Contains("/inj") {
+		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
 			s.unreadLabels(u)
 		}
 	}}
@@ -64,13 +63,31 @@ func (s *state) unreadLabels(u *contract.Unit) {
 		unread(n, "move it to metadata.labels of the CronJob, or of the pod template")
 	}
 	pod, workload := o.PodTemplate()
+	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() && !template.Exists() {
+		// Where the label stands nobody has misspelt it.
+		for _, at := range [...]krm.Node{o.Get("metadata"), pod.Template.Get("metadata")} {
+			for key, n := range at.Get("labels").Fields() {
+				if meansInject(key, s.pkg.Prefix()) {
+					unread(n, "did you mean "+opt+"?")
+				}
+			}
+			for key, n := range at.Get("annotations").Fields() {
+				if meansInject(key, s.pkg.Prefix()) {
+					u.Report(krm.Warning, "validate/not-a-label", n, "nothing reads this annotation", "opting in takes a label: did you mean "+opt+"?")
+				}
+			}
+			if pod.Path == "" {
+				break // a Pod is its own template
+			}
+		}
+	}
 	for _, labels := range [...]krm.Node{own, pod.Template.Get("metadata", "labels")} {
 		for n := range labels.Prefixed(prefix) {
 			name := strings.TrimPrefix(n.Key(), prefix)
 			switch {
-			case workload && (identity.Near(name, "inject") || name == "injection"):
+			case workload && name == "injection":
 				unread(n, "did you mean "+opt+"?")
-			case o.Kind == "Namespace" && identity.Near(name, "injection"):
+			case o.Kind == "Namespace" && krm.Near(name, "injection"):
 				unread(n, "did you mean "+prefix+"injection?")
 			}
 		}
@@ -90,6 +107,20 @@ func (s *state) unreadLabels(u *contract.Unit) {
 		}
 		u.Report(krm.Error, "validate/nothing-to-inject", n, fmt.Sprintf("%s asks for injection but has no pod template", o.Ref), hint)
 	}
+}
+
+// meansInject reports whether a label or annotation is a slip of the pen away from the one
+// that opts in: in its name, in its prefix, or with a prefix that lacks the domain's end.
+func meansInject(key, prefix string) bool {
+	domain, name, ok := strings.Cut(key, "/")
+	return ok && (name == "inject" || krm.Near(name, "inject")) &&
+		(domain == prefix && name != "inject" || domain == stem(prefix) || krm.Near(domain, prefix))
+}
+
+// stem of a prefix is its first label: kagenti of kagenti.io.
+func stem(prefix string) string {
+	first, _, _ := strings.Cut(prefix, ".")
+	return first
 }
 
 // profileLabels are the labels of the profiles that opt in or out.

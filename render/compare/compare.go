@@ -10,7 +10,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
@@ -132,11 +131,7 @@ func newSide(p Package) *side {
 	s := &side{items: make(map[key]*item), pkg: p}
 	for _, f := range p.Files {
 		render.EachObject(f.Data, func(d krm.Document, listed bool, _ int, ref krm.Ref) {
-			group, _, _ := strings.Cut(ref.APIVersion, "/")
-			if !strings.Contains(ref.APIVersion, "/") {
-				group = ""
-			}
-			k := key{group, ref.Kind, ref.Namespace, ref.Name, ""}
+			k := key{(&krm.Object{Ref: ref}).Group(), ref.Kind, ref.Namespace, ref.Name, ""}
 			if s.items[k] != nil {
 				k.file = f.Path
 			}
@@ -249,7 +244,7 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	}
 	var ofPod []string
 	for _, f := range changed {
-		if below(f, podPath) {
+		if render.Inside(f, podPath) {
 			ofPod = append(ofPod, f)
 		}
 	}
@@ -278,29 +273,19 @@ func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 
 // immutable reports whether the API server refuses to change a field.
 func immutable(kind, field string) bool {
-	switch kind {
-	case "Job":
-		return below(field, "spec.template") || below(field, "spec.selector") || below(field, "spec.completionMode")
-	case "Deployment", "DaemonSet", "ReplicaSet":
-		return below(field, "spec.selector")
-	case "StatefulSet":
-		return below(field, "spec.selector") || below(field, "spec.serviceName") || below(field, "spec.podManagementPolicy") || below(field, "spec.volumeClaimTemplates")
+	fields := map[string][]string{
+		"Job":         {"spec.template", "spec.selector", "spec.completionMode"},
+		"Deployment":  {"spec.selector"},
+		"DaemonSet":   {"spec.selector"},
+		"ReplicaSet":  {"spec.selector"},
+		"StatefulSet": {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
 	}
-	return false
-}
-
-// below reports whether a field is another one, or inside of it.
-func below(field, of string) bool {
-	rest, ok := strings.CutPrefix(field, of)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	return slices.ContainsFunc(fields[kind], func(of string) bool { return render.Inside(field, of) })
 }
 
 // differences compares two lists of named values.
 func differences(before, after map[string]string) (found []Difference) {
 	all := maps.Clone(before)
-	if all == nil {
-		all = make(map[string]string)
-	}
 	maps.Copy(all, after)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if before[name] != after[name] {

@@ -6,10 +6,9 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/tokenexchange"
+	"github.com/armature-dev/armature/functions/profile"
 )
 
 // config finds the keys of ConfigMaps and Secrets whose values differ.
@@ -55,11 +54,11 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	}
 	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool), mounted: make(map[string]bool)}
 	spec := pod.Spec()
-	components, injected := identity.Components(), inject.Injected(o)
+	components, injected := profile.All().Sidecars(), inject.Injected(o)
 	for _, list := range [...]string{"initContainers", "containers"} {
 		for container := range spec.Get(list).Items() {
-			u.environment(container)
-			u.component = injected && slices.Contains(components[:], container.Get("name").Text())
+			u.reads(u.atStart, krm.EnvironmentReferences(container))
+			u.component = injected && slices.Contains(components, container.Get("name").Text())
 			u.mounts(container, spec.Get("volumes"))
 		}
 	}
@@ -90,7 +89,7 @@ func (u *usage) changed(to map[string]bool, kind, name, only string) {
 	for k := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
 		switch name := kind + " " + name + ": " + k; {
 		case only != "" && only != k:
-		case u.component && tokenexchange.ReadAtStart(k):
+		case u.component && profile.ReadAtStart(k):
 			u.atStart[name] = true
 		default:
 			to[name] = true
@@ -98,19 +97,14 @@ func (u *usage) changed(to map[string]bool, kind, name, only string) {
 	}
 }
 
-func (u *usage) environment(container krm.Node) {
-	for e := range container.Get("env").Items() {
-		for field, kind := range map[string]string{"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"} {
-			if r := e.Get("valueFrom", field); r.IsMap() {
-				u.changed(u.atStart, kind, r.Get("name").Text(), r.Get("key").Text())
-			}
+// reads notes what the keys of a reference that changed are for.
+func (u *usage) reads(to map[string]bool, references []krm.Reference) {
+	for _, r := range references {
+		if len(r.Keys) == 0 {
+			u.changed(to, r.Kind, r.Name.Text(), "")
 		}
-	}
-	for e := range container.Get("envFrom").Items() {
-		for field, kind := range map[string]string{"configMapRef": "ConfigMap", "secretRef": "Secret"} {
-			if r := e.Get(field); r.IsMap() {
-				u.changed(u.atStart, kind, r.Get("name").Text(), "")
-			}
+		for _, key := range r.Keys {
+			u.changed(to, r.Kind, r.Name.Text(), key.Text())
 		}
 	}
 }
@@ -121,25 +115,6 @@ func (u *usage) mounts(container, volumes krm.Node) {
 		if m.Get("subPath").Text() != "" || m.Get("subPathExpr").Text() != "" {
 			to = u.atStart
 		}
-		v := volumes.Named("name", m.Get("name").Text())
-		u.source(to, v.Get("configMap"), "ConfigMap", "name")
-		u.source(to, v.Get("secret"), "Secret", "secretName")
-		for s := range v.Get("projected", "sources").Items() {
-			u.source(to, s.Get("configMap"), "ConfigMap", "name")
-			u.source(to, s.Get("secret"), "Secret", "name")
-		}
-	}
-}
-
-func (u *usage) source(to map[string]bool, source krm.Node, kind, nameField string) {
-	if !source.IsMap() {
-		return
-	}
-	name, items := source.Get(nameField).Text(), source.Get("items")
-	if items.Len() == 0 {
-		u.changed(to, kind, name, "")
-	}
-	for item := range items.Items() {
-		u.changed(to, kind, name, item.Get("key").Text())
+		u.reads(to, krm.VolumeReferences(volumes.Named("name", m.Get("name").Text())))
 	}
 }

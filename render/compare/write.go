@@ -62,16 +62,16 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// details gives a line for each identity, permission and image that differs.
-func (w *Workload) details() (lines []string) {
-	for _, d := range w.Identity {
-		lines = append(lines, "identity  "+d.String())
-	}
-	for _, d := range w.Permissions {
-		lines = append(lines, "rbac      "+d.String())
-	}
-	for _, d := range w.Images {
-		lines = append(lines, "image     "+d.String())
+// details gives a line for each identity, permission and image that differs, made of what
+// it is and how it differs.
+func (w *Workload) details(line func(kind, difference string) string) (lines []string) {
+	for _, of := range [...]struct {
+		kind        string
+		differences []Difference
+	}{{"identity", w.Identity}, {"rbac", w.Permissions}, {"image", w.Images}} {
+		for _, d := range of.differences {
+			lines = append(lines, line(of.kind, d.String()))
+		}
 	}
 	return lines
 }
@@ -91,8 +91,8 @@ func (r *Report) text(b *strings.Builder) {
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		fmt.Fprintf(b, "%s  %s\n", w.Object, w.Headline())
-		for _, line := range w.details() {
-			fmt.Fprintf(b, "    %s\n", line)
+		for _, line := range w.details(func(kind, difference string) string { return fmt.Sprintf("    %-10s%s\n", kind, difference) }) {
+			b.WriteString(line)
 		}
 	}
 	for _, o := range r.Objects {
@@ -119,7 +119,7 @@ func (r *Report) Summary() string {
 		effect Effect
 		text   string
 	}{
-		{Added, "added"}, {Removed, "removed"}, {Replaced, "to be replaced"}, {Rolls, "rolling"}, {Restart, "to be restarted"}, {Reloads, "reloading"}, {Changed, "otherwise changed"},
+		{Added, "added"}, {Removed, "removed"}, {Replaced, "to be replaced"}, {Rolls, "rolling"}, {Restart, "to be restarted"}, {Reloads, "reloading"}, {Changed, "with other changes"},
 	} {
 		if n := count[e.effect]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, e.text))
@@ -141,11 +141,7 @@ func (r *Report) markdown(b *strings.Builder) {
 	}
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
-		lines := w.details()
-		for n := range lines {
-			kind, rest, _ := strings.Cut(lines[n], " ")
-			lines[n] = kind + " " + code(strings.TrimSpace(rest))
-		}
+		lines := w.details(func(kind, difference string) string { return kind + " " + code(difference) })
 		fmt.Fprintf(b, "| %s | %s | %s |\n", code(w.Object.String()), emphasis(w), strings.Join(lines, "<br>"))
 	}
 	if len(r.Objects) == 0 {

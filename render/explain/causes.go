@@ -2,8 +2,12 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
+	"iter"
 	"slices"
 	"strings"
+
+	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -22,6 +26,7 @@ func (e *explainer) causes(objects []*explained) error {
 	if err != nil {
 		return err
 	}
+	workloads := e.workloads(objects)
 	provenance := make(map[krm.Ref]map[string]identity.Provenance)
 	settings := make(map[string]identity.Setting)
 	var order []string
@@ -39,13 +44,18 @@ func (e *explainer) causes(objects []*explained) error {
 	}
 	slices.Sort(order)
 	for _, name := range order {
-		other, err := e.tried(settings[name].Alter)
-		if err != nil {
-			return err
-		}
-		for _, x := range objects {
-			if p, ok := provenance[e.workload(x)][name]; ok && !p.Derived {
-				e.compare(x, baseline[x.Ref], other[x.Ref], p)
+		for _, alter := range [...]func(identity.Settings) identity.Settings{settings[name].Alter, settings[name].Clear} {
+			if alter == nil {
+				continue
+			}
+			other, err := e.tried(alter)
+			if err != nil {
+				return err
+			}
+			for i, x := range objects {
+				if p, ok := provenance[workloads[i]][name]; ok && !p.Derived {
+					e.compare(x, baseline[x.Ref], other[x.Ref], p)
+				}
 			}
 		}
 	}
@@ -124,7 +134,7 @@ type candidate struct {
 	start, end int
 }
 
-func (e *explainer) candidates(rendered map[krm.Ref]map[string]string) (found []candidate, err error) {
+func (e *explainer) candidates(rendered map[krm.Ref]*values) (found []candidate, err error) {
 	for i, f := range e.all.Files {
 		if !e.stages.Touches(i) {
 			continue
@@ -148,39 +158,48 @@ func (e *explainer) candidates(rendered map[krm.Ref]map[string]string) (found []
 }
 
 // without renders the file in a package that lacks a resource.
-func (e *explainer) without(c candidate) (map[krm.Ref]map[string]string, error) {
+func (e *explainer) without(c candidate) (map[krm.Ref]*values, error) {
+	data, err := e.all.Content(e.all.Files[c.file].Path)
+	if err != nil {
+		return nil, err
+	}
+	text := bytes.Clone(data)
+	blank(text, c.start, c.end)
+	other, err := e.otherwise(c.file, text)
+	if err != nil {
+		return nil, err
+	}
+	out, err := other.Render(e.index, nil)
+	return e.valuesOf(out), err
+}
+
+// otherwise is the package where a file has another text.
+func (e *explainer) otherwise(file int, text []byte) (*render.Stages, error) {
 	src := e.all
 	src.Files = slices.Clone(src.Files)
-	data, err := e.all.Content(src.Files[c.file].Path)
+	src.Files[file].Data = text
+	return e.stagesOf(src, e.opt)
+}
+
+// stagesOf renders of the file that is explained only what is picked.
+func (e *explainer) stagesOf(src render.Source, opt render.Options) (*render.Stages, error) {
+	s, err := render.NewStages(src, opt)
+	if err != nil || e.picked == "" {
+		return s, err
+	}
+	data, err := src.Content(src.Files[e.index].Path)
 	if err != nil {
 		return nil, err
 	}
-	data = bytes.Clone(data)
-	for i := c.start; i < c.end; i++ {
-		if data[i] != '\n' {
-			data[i] = ' '
-		}
-	}
-	src.Files[c.file].Data = data
-	other, err := render.NewStages(src, e.opt)
-	if err != nil {
-		return nil, err
-	}
-	text, err := other.Render(e.index, nil)
-	return valuesOf(text), err
+	text, _ := masked(data, e.picked)
+	s.Replace(e.index, text)
+	return s, nil
 }
 
 // compareUnexplained notes a resource as the cause of lines that no setting
 // decides.
-func (e *explainer) compareUnexplained(x *explained, was, other map[string]string, p identity.Provenance, open []bool) {
-	for _, s := range x.spans {
-		if s.function < 0 || s.entry >= len(e.lines) {
-			continue
-		}
-		value, there := other[s.field]
-		if there && value == was[s.field] {
-			continue
-		}
+func (e *explainer) compareUnexplained(x *explained, was, other *values, p identity.Provenance, open []bool) {
+	for s, there := range e.differing(x, was, other) {
 		for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
 			if open[line] {
 				e.because(line, p, !there)
@@ -192,37 +211,68 @@ func (e *explainer) compareUnexplained(x *explained, was, other map[string]strin
 	}
 }
 
-// workload is the one that an object is, or was made for.
-func (e *explainer) workload(x *explained) krm.Ref {
-	if _, ok := e.inputs[x.Ref]; ok {
-		return x.Ref
-	}
-	made := x.Get("metadata", "annotations", keys.RenderedFor).Text()
+// workloads gives the one that each object is, or was made for.
+func (e *explainer) workloads(objects []*explained) []krm.Ref {
+	type maker struct{ namespace, title string }
+	makers := make(map[maker]krm.Ref, len(e.inputs))
 	for ref := range e.inputs {
-		if ref.Kind+"/"+ref.Name == made && ref.Namespace == x.Namespace {
-			return ref
+		makers[maker{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
+	}
+	of := make([]krm.Ref, len(objects))
+	for i, x := range objects {
+		if _, ok := e.inputs[x.Ref]; ok {
+			of[i] = x.Ref
+		} else {
+			of[i] = makers[maker{x.Namespace, x.Get("metadata", "annotations", keys.RenderedFor).Text()}]
 		}
 	}
-	return krm.Ref{}
+	return of
+}
+
+// values are the scalars of one object by their fields; nil has none.
+type values struct {
+	ref    krm.Ref
+	fields map[string]string
+}
+
+func (v *values) get(field string) (value string, there bool) {
+	if v == nil {
+		return "", false
+	}
+	value, there = v.fields[field]
+	return value, there
 }
 
 // tried renders the file with other settings and gives the scalars of its objects.
-func (e *explainer) tried(alter func(identity.Settings) identity.Settings) (map[krm.Ref]map[string]string, error) {
+func (e *explainer) tried(alter func(identity.Settings) identity.Settings) (map[krm.Ref]*values, error) {
 	text, err := e.stages.Render(e.index, alter)
 	if err != nil {
 		return nil, err
 	}
-	return valuesOf(text), nil
+	return e.valuesOf(text), nil
 }
 
-func valuesOf(text []byte) map[krm.Ref]map[string]string {
-	all := make(map[krm.Ref]map[string]string)
+// valuesOf gives the scalars of a file's objects. An object that is as in the first
+// file that it saw is not read again, and has the same values.
+func (e *explainer) valuesOf(text []byte) map[krm.Ref]*values {
+	first := e.known == nil
+	if first {
+		e.known = make(map[string]*values)
+	}
+	all := make(map[krm.Ref]*values)
 	render.EachDocument(text, func(d krm.Document, item bool, line int) {
+		if v, ok := e.known[string(text[d.Start:d.End])]; ok {
+			all[v.ref] = v
+			return
+		}
 		var o krm.Object
 		if isObject, err := o.Read(text, d, item, krm.Origin{}); err == nil && isObject {
-			values := make(map[string]string)
-			render.EachField(o.Root(), func(at krm.Node, field string) { values[field] = at.Text() })
-			all[o.Ref] = values
+			v := &values{o.Ref, make(map[string]string)}
+			render.EachField(o.Root(), func(at krm.Node, field string) { v.fields[field] = at.Text() })
+			all[o.Ref] = v
+			if first {
+				e.known[string(text[d.Start:d.End])] = v
+			}
 		}
 	})
 	return all
@@ -230,22 +280,44 @@ func valuesOf(text []byte) map[krm.Ref]map[string]string {
 
 // compare notes a setting as the cause of the lines that differ with another
 // value of it.
-func (e *explainer) compare(x *explained, was, other map[string]string, p identity.Provenance) {
-	for _, s := range x.spans {
-		if s.function < 0 {
+func (e *explainer) compare(x *explained, was, other *values, p identity.Provenance) {
+	for s, there := range e.differing(x, was, other) {
+		if !there || s.to-s.line <= 1 {
+			e.because(s.entry, p, !there)
 			continue
 		}
-		value, there := other[s.field]
-		switch {
-		case other == nil || !there:
-			e.because(s.entry, p, true)
-		case value == was[s.field]:
-		case s.to-s.line > 1: // a text of many lines
-			for _, c := range changedLines(was[s.field], value) {
-				e.because(s.line+1+c.line, p, c.gone)
+		// Of a text of many lines, as many lines for as many are other values of the same;
+		// otherwise lines have gone.
+		before, _ := was.get(s.field)
+		value, _ := other.get(s.field)
+		for _, op := range difflib.NewMatcherWithJunk(linesOf(before), linesOf(value), false, nil).GetOpCodes() {
+			for line := op.I1; op.Tag != 'e' && line < op.I2; line++ {
+				e.because(s.line+1+line, p, op.I2-op.I1 != op.J2-op.J1)
 			}
-		default:
-			e.because(s.entry, p, false)
+		}
+	}
+}
+
+func linesOf(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
+
+// differing gives the values that functions set and that another render has differently, or,
+// where there is false, not at all.
+func (e *explainer) differing(x *explained, was, other *values) iter.Seq2[span, bool] {
+	return func(yield func(s span, there bool) bool) {
+		if was == other {
+			return
+		}
+		for _, s := range x.spans {
+			if s.function < 0 || s.entry >= len(e.lines) {
+				continue
+			}
+			value, there := other.get(s.field)
+			if before, _ := was.get(s.field); there && value == before {
+				continue
+			}
+			if !yield(s, there) {
+				return
+			}
 		}
 	}
 }
@@ -276,19 +348,19 @@ func (e *explainer) settle() {
 	for i := range e.lines {
 		l := &e.lines[i]
 		slices.SortStableFunc(l.Because, func(a, b identity.Provenance) int {
-			return strings.Compare(rank(a), rank(b))
+			return cmp.Or(rank(a)-rank(b), strings.Compare(a.Setting, b.Setting))
 		})
 		if !l.Presence {
 			continue
 		}
-		set := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return p.By == identity.ByDefault })
-		if len(set) > 0 {
-			l.Because = set
-			continue
-		}
-		own := slices.DeleteFunc(slices.Clone(l.Because), func(p identity.Provenance) bool { return !strings.HasPrefix(p.Setting, "components.") })
-		if len(own) > 0 {
-			l.Because = own
+		for _, says := range [...]func(identity.Provenance) bool{
+			func(p identity.Provenance) bool { return p.By != identity.ByDefault },
+			func(p identity.Provenance) bool { return strings.HasPrefix(p.Setting, "components.") },
+		} {
+			if slices.ContainsFunc(l.Because, says) {
+				l.Because = slices.DeleteFunc(l.Because, func(p identity.Provenance) bool { return !says(p) })
+				break
+			}
 		}
 	}
 }
@@ -311,53 +383,9 @@ func (e *explainer) settleReferred() {
 }
 
 // rank sorts explicit settings before defaults.
-func rank(p identity.Provenance) string {
+func rank(p identity.Provenance) int {
 	if p.By == identity.ByDefault {
-		return "1 " + p.Setting
+		return 1
 	}
-	return "0 " + p.Setting
-}
-
-// changedLine is a line of a text, from 0, that another text does not have at
-// its place.
-type changedLine struct {
-	line int
-	gone bool // nothing replaces it
-}
-
-// changedLines compares by a longest common subsequence. As many lines for as
-// many are other values of the same; otherwise lines have gone.
-func changedLines(was, is string) (changed []changedLine) {
-	a, b := strings.Split(strings.TrimSuffix(was, "\n"), "\n"), strings.Split(strings.TrimSuffix(is, "\n"), "\n")
-	common := make([][]int, len(a)+1)
-	for i := range common {
-		common[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		fromA, fromB := i, j
-		for i < len(a) || j < len(b) {
-			if i < len(a) && j < len(b) && a[i] == b[j] {
-				break
-			}
-			if j < len(b) && (i == len(a) || common[i][j+1] >= common[i+1][j]) {
-				j++
-			} else {
-				i++
-			}
-		}
-		for line := fromA; line < i; line++ {
-			changed = append(changed, changedLine{line, i-fromA != j-fromB})
-		}
-		i, j = i+1, j+1
-	}
-	return changed
+	return 0
 }

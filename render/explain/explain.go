@@ -6,12 +6,14 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -86,6 +88,9 @@ type explainer struct {
 	height int                         // of the file
 	shared map[int]bool                // lines whose values follow the file
 	inputs map[krm.Ref]identity.Inputs // of injected workloads
+	known  map[string]*values          // of objects by their text: see valuesOf
+	// picked is the Kind/name of the object of the author that is rendered; "" is all.
+	picked string
 }
 
 func (e *explainer) explain() (Explanation, []krm.Finding, error) {
@@ -96,7 +101,9 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 	}
 	e.source = bytes.Clone(source)
 	if e.pick.Object != "" {
-		e.only(file)
+		if err := e.only(); err != nil {
+			return Explanation{}, nil, err
+		}
 	}
 	staged, err := e.stages.File(e.index)
 	if err != nil {
@@ -126,43 +133,72 @@ func (e *explainer) watch(u *contract.Unit) {
 	}
 }
 
-// only blanks all documents but one, so that a stream of thousands costs no
-// more than one of them. Lines stay where they are.
-func (e *explainer) only(file string) {
-	kind, name, _ := strings.Cut(e.pick.Object, "/")
-	text := bytes.Clone(e.source)
-	found := false
-	render.EachDocument(e.source, func(d krm.Document, item bool, line int) {
-		var o krm.Object
-		if isObject, err := o.Read(e.source, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject && strings.EqualFold(o.Kind, kind) && o.Name == name {
-			found = true
-			return
-		}
-		if item {
-			return // a list has to stay one
-		}
-		for i := d.Start; i < d.End; i++ {
-			if text[i] != '\n' {
-				text[i] = ' '
-			}
-		}
-	})
-	if !found {
-		return // it may be one that a function makes
+// only blanks all documents but the one that is picked or that it is made for, so that a
+// stream of thousands costs no more than one of them. Lines stay where they are.
+func (e *explainer) only() error {
+	if _, found := masked(e.source, e.pick.Object); found {
+		e.picked = e.pick.Object
+	} else if err := e.findMaker(); err != nil {
+		return err
 	}
-	e.stages.Replace(e.index, text)
+	if e.picked != "" {
+		text, _ := masked(e.source, e.picked)
+		e.stages.Replace(e.index, text)
+	}
+	return nil
 }
 
-// cause gives a cause for people: outbound.port = 8080 (armature.yaml:7).
-func cause(p identity.Provenance) string {
-	place := "default"
-	if p.File != "" {
-		place = p.File
-		if p.Line > 0 {
-			place += ":" + strconv.Itoa(p.Line)
+// findMaker looks in the rendered file for what the object is made for, which may be made
+// for another one.
+func (e *explainer) findMaker() error {
+	text, err := e.stages.Render(e.index, nil)
+	if err != nil {
+		return err
+	}
+	clear(e.inputs) // which are those of all workloads
+	makers := make(map[string]string)
+	render.Objects(render.File{Data: text}, func(o *krm.Object) {
+		maker, _ := o.Annotation(keys.RenderedFor)
+		makers[strings.ToLower(o.Kind)+"/"+o.Name] = maker
+	})
+	for at, tries := e.pick.Object, 0; at != "" && tries < 8; tries++ {
+		kind, name, _ := strings.Cut(at, "/")
+		at = makers[strings.ToLower(kind)+"/"+name]
+		if _, found := masked(e.source, at); found {
+			e.picked = at
+			return nil
 		}
 	}
-	return p.Setting + " (" + place + ")"
+	return nil
+}
+
+// masked gives a file without the documents of other objects than Kind/name, and reports
+// whether it has that one. Items of lists stay: a list has to stay one.
+func masked(data []byte, object string) (text []byte, found bool) {
+	kind, name, _ := strings.Cut(object, "/")
+	text = bytes.Clone(data)
+	render.EachDocument(data, func(d krm.Document, item bool, line int) {
+		if ref, ok := render.RefOf(data, d, item); ok && strings.EqualFold(ref.Kind, kind) && ref.Name == name {
+			found = true
+		} else if !item {
+			blank(text, d.Start, d.End)
+		}
+	})
+	return text, found
+}
+
+// blank leaves nothing of a part of a text but its lines.
+func blank(text []byte, from, to int) {
+	for i := from; i < to; i++ {
+		if text[i] != '\n' {
+			text[i] = ' '
+		}
+	}
+}
+
+// PlaceOf gives where a cause is set: "armature.yaml:7", or "default".
+func PlaceOf(p identity.Provenance) string {
+	return cmp.Or(krm.Place{File: p.File, Line: p.Line}.String(), "default")
 }
 
 // Reason gives the causes of a line for people: "inject: inbound.port
@@ -176,7 +212,7 @@ func (l *Line) Reason() string {
 	}
 	var words []string
 	for _, p := range l.Because {
-		words = append(words, cause(p))
+		words = append(words, p.Setting+" ("+PlaceOf(p)+")")
 	}
 	if len(words) == 0 {
 		return l.Function

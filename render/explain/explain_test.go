@@ -2,7 +2,9 @@ package explain_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,6 +109,28 @@ func TestExplain(t *testing.T) {
 			}
 			t.Errorf("no line %q among %q", test.line, lines)
 		})
+	}
+}
+
+// TestExplainLists: what is there because of the items of a list names the list, and what
+// has their value.
+func TestExplainLists(t *testing.T) {
+	archive := strings.Replace(explainable, "  outbound:\n", "  inbound: {validation: {enabled: true, requiredScopes: [weather.read]}}\n  outbound:\n", 1)
+	e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Field: "data[envoy.yaml]"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, reason := range map[string]string{
+		"- name: envoy.filters.http.jwt_authn": "token-exchange: there by inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes (exchange.yaml:6)",
+		"- name: envoy.filters.http.rbac":      "token-exchange: there by inbound.validation.enabled (exchange.yaml:6), inbound.validation.requiredScopes (exchange.yaml:6)",
+		`regex: "(.* )?weather\\.read( .*)?"`:  "token-exchange: inbound.validation.requiredScopes (exchange.yaml:6)",
+	} {
+		i := slices.IndexFunc(e.Lines, func(l explain.Line) bool { return strings.TrimSpace(l.Text) == text })
+		if i < 0 {
+			t.Errorf("no line %s", text)
+		} else if got := e.Lines[i].Reason(); got != reason {
+			t.Errorf("%s because of %q, want %q", text, got, reason)
+		}
 	}
 }
 
@@ -364,5 +388,61 @@ func BenchmarkExplain(b *testing.B) {
 		if err != nil || len(e.Lines) < 100 {
 			b.Fatal(len(e.Lines), err)
 		}
+	}
+}
+
+// workloads is a file of n workloads that opt in.
+func workloads(n int) (text []byte) {
+	for i := range n {
+		text = fmt.Appendf(text, "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web%d\n  labels: {kagenti.io/inject: enabled}\nspec:\n  selector: {matchLabels: {app: web%[1]d}}\n  template:\n    metadata: {labels: {app: web%[1]d}}\n    spec:\n      containers:\n      - name: web\n        image: \"example.com/web:v1\"\n", i)
+	}
+	return text
+}
+
+// TestExplainWork: the work for a file grows as the file does, and that for one object is
+// not that for the others.
+func TestExplainWork(t *testing.T) {
+	work := func(n int, pick explain.Selection) float64 {
+		src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
+		return testing.AllocsPerRun(1, func() {
+			if e, findings, err := explain.File(src, render.Options{}, "a.yaml", pick); err != nil || len(e.Lines) < 100 {
+				t.Fatal(err, findings)
+			}
+		})
+	}
+	one, few, many := work(1, explain.Selection{}), work(5, explain.Selection{}), work(40, explain.Selection{})
+	if many > 9*few {
+		t.Errorf("%.0f allocations for 5 workloads, %.0f for 40", few, many)
+	}
+	for _, object := range []string{"Deployment/web7", "ConfigMap/web7-token-exchange"} {
+		if got := work(200, explain.Selection{Object: object}); got > 3*one {
+			t.Errorf("%.0f allocations for one workload, %.0f for %s of 200", one, got, object)
+		}
+	}
+}
+
+func BenchmarkExplainFile(b *testing.B) {
+	for _, n := range []int{10, 100, 200} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
+			for b.Loop() {
+				if _, _, err := explain.File(src, render.Options{}, "a.yaml", explain.Selection{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkExplainObject(b *testing.B) {
+	for _, n := range []int{10, 2000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: workloads(n)}}}
+			for b.Loop() {
+				if _, _, err := explain.File(src, render.Options{}, "a.yaml", explain.Selection{Object: "Deployment/web7"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -25,9 +25,9 @@ const maxTries = 256
 // fields explains what resources that expand lead to by their single fields, and by
 // those of the configuration: it alters one after the other, adds those that are
 // left out, and notes where the render differs.
-func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]map[string]string, candidates []candidate, open []bool) error {
+func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, candidates []candidate, open []bool) error {
 	tries := 0
-	compare := func(p identity.Provenance, tried map[krm.Ref]map[string]string) {
+	compare := func(p identity.Provenance, tried map[krm.Ref]*values) {
 		for _, x := range objects {
 			e.compareField(x, baseline[x.Ref], tried[x.Ref], p, open)
 		}
@@ -54,10 +54,7 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]map[string
 				return nil
 			}
 			tried, rendered, err := e.first(t.texts, func(text []byte) (*render.Stages, error) {
-				src := e.all
-				src.Files = slices.Clone(src.Files)
-				src.Files[c.file].Data = slices.Concat(data[:c.start], text, data[c.end:])
-				return render.NewStages(src, e.opt)
+				return e.otherwise(c.file, slices.Concat(data[:c.start], text, data[c.end:]))
 			})
 			if err != nil {
 				return err
@@ -75,7 +72,7 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]map[string
 
 // configuration tries the fields of the configuration that say what resources
 // expand to.
-func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[krm.Ref]map[string]string)) error {
+func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[krm.Ref]*values)) error {
 	file, o := render.ConfigFile, new(krm.Object)
 	if e.opt.Config != nil {
 		author, written := e.opt.Config.Origin.Text.(*krm.Object)
@@ -97,7 +94,7 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 				return nil, nil
 			}
 			opt.Config = config
-			return render.NewStages(e.all, opt)
+			return e.stagesOf(e.all, opt)
 		})
 		if err != nil {
 			return err
@@ -110,7 +107,7 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 }
 
 // first gives what the file becomes with the first of several texts that renders.
-func (e *explainer) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (values map[krm.Ref]map[string]string, rendered bool, err error) {
+func (e *explainer) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[krm.Ref]*values, rendered bool, err error) {
 	for text := range texts {
 		s, err := stages(text)
 		if err != nil {
@@ -124,7 +121,7 @@ func (e *explainer) first(texts iter.Seq[[]byte], stages func([]byte) (*render.S
 			return nil, false, err
 		}
 		if !krm.Failed(s.Findings()) {
-			return valuesOf(out), true, nil
+			return e.valuesOf(out), true, nil
 		}
 	}
 	return nil, false, nil
@@ -146,13 +143,9 @@ func (e *explainer) kindOf(ref krm.Ref) (contract.Kind, bool) {
 
 // compareField notes a field as the cause of the lines that differ with another
 // value of it. A field says more than the resource that it is of.
-func (e *explainer) compareField(x *explained, was, other map[string]string, p identity.Provenance, open []bool) {
-	for _, s := range x.spans {
-		if s.function < 0 || s.entry >= len(e.lines) || s.entry < len(open) && !open[s.entry] || strings.HasSuffix(s.field, "["+keys.Source+"]") {
-			continue
-		}
-		value, there := other[s.field]
-		if there && value == was[s.field] {
+func (e *explainer) compareField(x *explained, was, other *values, p identity.Provenance, open []bool) {
+	for s, there := range e.differing(x, was, other) {
+		if s.entry < len(open) && !open[s.entry] || strings.HasSuffix(s.field, "["+keys.Source+"]") {
 			continue
 		}
 		l := &e.lines[s.entry]
@@ -192,7 +185,7 @@ func trials(o *krm.Object, fields reflect.Type, below ...string) (all []trial) {
 		return nil
 	}
 	within := func(field string) bool {
-		return slices.ContainsFunc(below, func(b string) bool { return inside(field, b) })
+		return slices.ContainsFunc(below, func(b string) bool { return render.Inside(field, b) })
 	}
 	eachScalar(tree.YNode(), "", func(field string, n *yaml.Node, parent *yaml.Node, at int) {
 		if !within(field) {

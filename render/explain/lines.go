@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,7 @@ func (e *explainer) attribute(f render.Staged) (objects []*explained) {
 		setter := setters(versions[o.Ref])
 		render.EachField(o.Root(), func(at krm.Node, field string) {
 			if field != "" {
-				_, known := setter[field]
-				function := setter[field]
+				function, known := setter[field]
 				if !known {
 					function = -1
 				}
@@ -101,21 +101,12 @@ func (x *explained) close() {
 		s := &x.spans[i]
 		s.to = x.to
 		for _, later := range x.spans[i+1:] {
-			if !inside(later.field, s.field) {
+			if !render.Inside(later.field, s.field) {
 				s.to = max(later.line, s.line+1)
 				break
 			}
 		}
 	}
-}
-
-// inside reports whether a field is another one, or below it.
-func inside(field, of string) bool {
-	if of == "" {
-		return true
-	}
-	rest, ok := strings.CutPrefix(field, of)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // lineOwner gives each line the value that it is known by. A line that begins
@@ -168,13 +159,16 @@ func (e *explainer) fill(x *explained) {
 	}
 	e.share(x)
 	// Comments and apiVersion lines of a generated object are its function's.
+	if len(x.spans) == 0 || x.spans[0].function < 0 {
+		return
+	}
 	for line := x.from; line < x.to && line < e.height; line++ {
-		if e.lines[line].Field == "" && len(x.spans) > 0 && x.spans[0].function >= 0 {
-			e.lines[line].Function = e.stages.Rows()[x.spans[0].function].Name
+		if e.lines[line].Field == "" {
+			e.lines[line].Function = e.function(x.spans[0])
 		}
 	}
-	if x.from > 0 && len(x.spans) > 0 && x.spans[0].function >= 0 && strings.HasPrefix(e.lines[x.from-1].Text, "---") {
-		e.lines[x.from-1].Function = e.stages.Rows()[x.spans[0].function].Name
+	if x.from > 0 && strings.HasPrefix(e.lines[x.from-1].Text, "---") {
+		e.lines[x.from-1].Function = e.function(x.spans[0])
 	}
 }
 
@@ -189,41 +183,41 @@ func (e *explainer) sources() {
 			}
 		}
 	}()
-	same := bytes.Equal(e.rendered, e.source)
-	source := bytes.Split(bytes.TrimSuffix(e.source, []byte{'\n'}), []byte{'\n'})
+	if bytes.Equal(e.rendered, e.source) {
+		for i := range e.height {
+			if l := &e.lines[i]; l.Function == Author || e.shared[i] {
+				l.Source = i + 1
+			}
+		}
+		return
+	}
+	texts, firsts := make(map[string][]int), make(map[string][]int) // lines by their text, and by their key
+	for i, line := range bytes.Split(bytes.TrimSuffix(e.source, []byte{'\n'}), []byte{'\n'}) {
+		text := strings.TrimRight(string(line), "\r")
+		texts[text] = append(texts[text], i)
+		if key, _, ok := strings.Cut(text, ":"); ok && strings.TrimSpace(key) != "" {
+			firsts[key] = append(firsts[key], i)
+		}
+	}
 	at := 0
 	for i := range e.height {
 		l := &e.lines[i]
-		if l.Function != Author && !e.shared[i] {
-			continue
+		var candidates [][]int
+		switch {
+		case e.shared[i]: // in flow style, functions may have added to the line
+			key, _, _ := strings.Cut(l.Text, ":")
+			candidates = [][]int{firsts[key]}
+		case l.Function == Author:
+			candidates = [][]int{texts[l.Text], texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
 		}
-		if same {
-			l.Source = i + 1
-			continue
-		}
-		if e.shared[i] {
-			at = e.sharedSource(l, source, at)
-			continue
-		}
-		for j := at; j < len(source); j++ {
-			text := strings.TrimRight(string(source[j]), "\r")
-			if text == l.Text || strings.TrimPrefix(l.Text, render.ConsumedLine) == text {
-				l.Source, at = j+1, j+1
-				break
+		next := -1
+		for _, lines := range candidates {
+			if n, _ := slices.BinarySearch(lines, at); n < len(lines) && (next < 0 || lines[n] < next) {
+				next = lines[n]
 			}
 		}
-	}
-}
-
-// sharedSource finds the author's line of one in flow style, which functions
-// have added to: the next one that begins alike. It gives where to go on.
-func (e *explainer) sharedSource(l *Line, source [][]byte, at int) int {
-	for j := at; j < len(source); j++ {
-		key, _, _ := strings.Cut(string(source[j]), ":")
-		if strings.TrimSpace(key) != "" && strings.HasPrefix(l.Text, key+":") {
-			l.Source = j + 1
-			return j + 1
+		if next >= 0 {
+			l.Source, at = next+1, next+1
 		}
 	}
-	return at
 }

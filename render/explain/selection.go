@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render"
 )
 
 // Selection picks what is explained.
@@ -39,7 +40,7 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 			mark(x.from, x.to)
 		}
 		for _, s := range x.spans {
-			if inside(s.field, e.pick.Field) {
+			if render.Inside(s.field, e.pick.Field) {
 				mark(s.line, s.to)
 				keep[s.entry] = true
 			}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -16,27 +17,20 @@ import (
 // not every consumer leaves out, and the number of objects that are left. A file
 // with nothing to leave out keeps its bytes, and one with nothing else has no text.
 func ForCluster(f render.File) (text []byte, objects int, err error) {
-	kept, left := 0, 0
-	render.Objects(f, func(o *krm.Object) {
-		if Local(o) {
-			left++
-		} else {
-			kept++
-		}
-	})
-	if left == 0 {
-		return f.Data, kept, nil
+	if all, left := locals(f.Data); left == 0 {
+		return f.Data, all, nil
 	}
+	return withObjects(f.Data)
+}
+
+// withObjects gives the documents of a stream that have objects for a cluster, and the
+// number of these.
+func withObjects(stream []byte) (text []byte, objects int, err error) {
 	var out bytes.Buffer
-	for d := range krm.Documents(f.Data) {
-		part := f.Data[d.Start:d.End]
-		all, dropped := 0, 0
-		render.Objects(render.File{Path: f.Path, Data: part}, func(o *krm.Object) {
-			all++
-			if Local(o) {
-				dropped++
-			}
-		})
+	for d := range krm.Documents(stream) {
+		part := stream[d.Start:d.End]
+		all, dropped := locals(part)
+		objects += all - dropped
 		switch {
 		case all == dropped:
 			continue
@@ -46,10 +40,21 @@ func ForCluster(f render.File) (text []byte, objects int, err error) {
 			}
 			fmt.Fprintf(&out, "---\n%s", part)
 		default:
-			out.Write(f.Data[d.Lead:d.End])
+			out.Write(stream[d.Lead:d.End])
 		}
 	}
-	return out.Bytes(), kept, nil
+	return out.Bytes(), objects, nil
+}
+
+// locals counts the objects of a text, and those that stay in their package.
+func locals(text []byte) (all, local int) {
+	render.Objects(render.File{Data: text}, func(o *krm.Object) {
+		all++
+		if Local(o) {
+			local++
+		}
+	})
+	return all, local
 }
 
 // Local reports whether an object stays in its package: it is of a kind that is for
@@ -90,17 +95,11 @@ func dropItems(list *yaml.RNode) error {
 			errs = append(errs, err)
 			return false
 		}
-		all, dropped := 0, 0
-		render.Objects(render.File{Data: []byte(text)}, func(o *krm.Object) {
-			all++
-			if Local(o) {
-				dropped++
-			}
-		})
+		all, dropped := locals([]byte(text))
 		if dropped > 0 && dropped < all {
 			errs = append(errs, dropItems(item))
 		}
 		return dropped > 0 && dropped == all
 	})
-	return errors.Join(errs...)
+	return multi.Errors(errs...)
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -134,20 +135,25 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// textOf is a finding without its place in a file, its hint behind a word.
+func textOf(f krm.Finding, hint string) string {
+	text := f.Message
+	if f.Field != "" {
+		text = f.Field + ": " + text
+	}
+	if f.Hint != "" {
+		text += hint + f.Hint
+	}
+	return text
+}
+
 // workflowCommand escapes as GitHub's workflow commands demand.
 func workflowCommand(f krm.Finding) string {
 	level := map[krm.Severity]string{krm.Error: "error", krm.Warning: "warning", krm.Info: "notice"}[f.Severity]
-	message := f.Message
-	if f.Field != "" {
-		message = f.Field + ": " + message
-	}
-	if f.Hint != "" {
-		message += "\nhint: " + f.Hint
-	}
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s\n",
-		level, property.Replace(f.File), max(f.Line, 1), property.Replace(f.Rule), data.Replace(message))
+		level, property.Replace(f.File), max(f.Line, 1), property.Replace(f.Rule), data.Replace(textOf(f, "\nhint: ")))
 }
 
 type object map[string]any
@@ -163,18 +169,11 @@ func sarif(findings []krm.Finding) object {
 			index[f.Rule] = len(rules)
 			rules = append(rules, object{"id": f.Rule})
 		}
-		text := f.Message
-		if f.Field != "" {
-			text = f.Field + ": " + text
-		}
-		if f.Hint != "" {
-			text += " Hint: " + f.Hint
-		}
 		location := object{"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()}}
 		if f.Line > 0 {
 			location["region"] = object{"startLine": f.Line}
 		}
-		result := object{"ruleId": f.Rule, "ruleIndex": index[f.Rule], "level": level[f.Severity], "message": object{"text": text}}
+		result := object{"ruleId": f.Rule, "ruleIndex": index[f.Rule], "level": level[f.Severity], "message": object{"text": textOf(f, " Hint: ")}}
 		if f.File != "" {
 			result["locations"] = []object{{"physicalLocation": location}}
 		}
@@ -199,17 +198,7 @@ func codeQuality(findings []krm.Finding) []object {
 	entries := []object{}
 	alike := make(map[string]int)
 	for _, f := range findings {
-		text := f.Message
-		if f.Field != "" {
-			text = f.Field + ": " + text
-		}
-		if f.Hint != "" {
-			text += " Hint: " + f.Hint
-		}
-		file := f.File
-		if file == "" {
-			file = "."
-		}
+		text, file := textOf(f, " Hint: "), cmp.Or(f.File, ".")
 		what := fmt.Sprintf("%q", []string{f.Rule, file, f.Object.String(), place().ReplaceAllString(text, "$1$2")})
 		alike[what]++
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", what, alike[what]))
@@ -227,8 +216,8 @@ type result struct {
 	Message     string            `yaml:"message"`
 	Severity    string            `yaml:"severity"`
 	ResourceRef *resourceRef      `yaml:"resourceRef,omitempty"`
-	Field       *resultField      `yaml:"field,omitempty"`
-	File        *resultFile       `yaml:"file,omitempty"`
+	Field       map[string]string `yaml:"field,omitempty"` // its path
+	File        map[string]string `yaml:"file,omitempty"`  // its path
 	Tags        map[string]string `yaml:"tags,omitempty"`
 }
 
@@ -237,14 +226,6 @@ type resourceRef struct {
 	Kind       string `yaml:"kind"`
 	Name       string `yaml:"name"`
 	Namespace  string `yaml:"namespace,omitempty"`
-}
-
-type resultField struct {
-	Path string `yaml:"path"`
-}
-
-type resultFile struct {
-	Path string `yaml:"path"`
 }
 
 func results(findings []krm.Finding) ([]byte, error) {
@@ -258,10 +239,10 @@ func results(findings []krm.Finding) ([]byte, error) {
 			r.ResourceRef = &resourceRef{f.Object.APIVersion, f.Object.Kind, f.Object.Name, f.Object.Namespace}
 		}
 		if f.Field != "" {
-			r.Field = &resultField{f.Field}
+			r.Field = map[string]string{"path": f.Field}
 		}
 		if f.File != "" && f.File != "-" {
-			r.File = &resultFile{f.File}
+			r.File = map[string]string{"path": f.File}
 		}
 		if f.Line > 0 {
 			r.Tags["line"] = strconv.Itoa(f.Line)

@@ -21,8 +21,7 @@ const nothing = "# This release has no objects.\n"
 // its objects is for a cluster, that is an error: Helm would delete the release's.
 func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding, err error) {
 	in := render.File{Path: "-", Data: stream}
-	passed := 0
-	render.Objects(in, func(*krm.Object) { passed++ })
+	passed, _ := locals(stream)
 	opt.ObjectsOnly, opt.Workers = true, 1
 	rendered := in
 	findings, _, err = render.Stream(render.Source{Files: []render.File{in}}, opt, func(_ string, data []byte) error {
@@ -36,29 +35,18 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []krm.Finding
 	if krm.Failed(findings) {
 		return nil, findings, nil
 	}
-	out, objects, err := ForCluster(rendered)
+	// Documents without objects, such as what is left of a custom resource, go as well: Helm
+	// keeps its manifests in a Secret, which has a limit.
+	out, objects, err := withObjects(rendered.Data)
 	switch {
 	case err != nil:
 		return nil, findings, err
 	case objects > 0:
-		return withoutComments(out), findings, nil
+		return out, findings, nil
 	case passed > 0:
 		return nil, findings, fmt.Errorf("none of the release's objects (%d) is for a cluster, and Helm would delete all that it has there", passed)
 	}
 	return []byte(nothing), findings, nil
-}
-
-// withoutComments gives a stream without documents that have no object, such as what is
-// left of a custom resource: Helm keeps its manifests in a Secret, which has a limit.
-func withoutComments(stream []byte) (out []byte) {
-	for d := range krm.Documents(stream) {
-		objects := 0
-		render.Objects(render.File{Path: "-", Data: stream[d.Start:d.End]}, func(*krm.Object) { objects++ })
-		if objects > 0 {
-			out = append(out, stream[d.Lead:d.End]...)
-		}
-	}
-	return out
 }
 
 // nameTemplates puts the chart's templates in the places of findings. Their lines are

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 )
 

@@ -2,55 +2,113 @@ package lint_test
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
+	"github.com/armature-dev/armature/render/source"
 )
 
-// TestKustomizationsOnTopOfEachOther: each layer names the one below twice. All
-// of them are looked at once, down to the depth that is followed.
-func TestKustomizationsOnTopOfEachOther(t *testing.T) {
-	for _, test := range []struct{ depth, findings int }{{20, 0}, {60, 1}} {
-		files := []render.File{{Path: "0/web.yaml", Data: []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: 'app@sha256:1', envFrom: [{configMapRef: {name: settings}}]}\n")}}
-		add := func(i int, text string) {
-			files = append(files, render.File{Path: fmt.Sprintf("%d/kustomization.yaml", i), Data: []byte(text)})
-		}
-		add(0, "resources: [web.yaml]\n")
-		for i := 1; i < test.depth; i++ {
-			add(i, fmt.Sprintf("resources: [../%d, ../%d/../%d]\n", i-1, i, i-1))
-		}
-		add(test.depth, fmt.Sprintf("resources: [../%d]\nconfigMapGenerator: [{name: settings}]\n", test.depth-1))
-		findings, _, err := lint.Run(render.Source{Files: files}, render.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		missing := 0
-		for _, f := range findings {
-			if f.Rule == "lint/missing-configmap" {
-				missing++
-			}
-		}
-		if missing != test.findings {
-			t.Errorf("%d layers: %d findings, want %d: %v", test.depth, missing, test.findings, findings)
-		}
-	}
-}
+const lonelyPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {serviceAccountName: nobody, containers: [{name: app, image: 'app@sha256:1'}]}\n"
 
-// TestBrokenKustomization: what cannot be read as a kustomization brings nothing.
-func TestBrokenKustomization(t *testing.T) {
-	src := render.Source{Files: []render.File{
-		{Path: "kustomization.yaml", Data: []byte("resources: {web.yaml: 1}\nconfigMapGenerator: [{name: settings}]\n")},
-		{Path: "web.yaml", Data: []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: 'app@sha256:1', envFrom: [{configMapRef: {name: settings}}]}\n")},
-	}}
+// lintedFolder gives what lint finds in files of a folder of its own, by rule.
+func lintedFolder(t *testing.T, files map[string]string) map[string][]krm.Finding {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		write(t, filepath.Join(root, "app", name), text)
+	}
+	src, _, err := source.Tree(filepath.Join(root, "app"), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	findings, _, err := lint.Run(src, render.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := make(map[string][]krm.Finding)
 	for _, f := range findings {
-		if f.Rule == "lint/missing-configmap" {
-			return
+		found[strings.TrimPrefix(f.Rule, "lint/")] = append(found[strings.TrimPrefix(f.Rule, "lint/")], f)
+	}
+	return found
+}
+
+// TestBuildIsBounded: kustomizations that name the one below many times, and more
+// objects than kustomize builds in good time, are findings.
+func TestBuildIsBounded(t *testing.T) {
+	layers := map[string]string{"0/kustomization.yaml": "resources: [web.yaml]\n", "0/web.yaml": strings.ReplaceAll(lonelyPod, "NAME", "web")}
+	for i := 1; i < 30; i++ {
+		layers[fmt.Sprintf("%d/a/kustomization.yaml", i)] = fmt.Sprintf("namePrefix: a-\nresources: [../../%d]\n", i-1)
+		layers[fmt.Sprintf("%d/b/kustomization.yaml", i)] = fmt.Sprintf("namePrefix: b-\nresources: [../../%d]\n", i-1)
+		layers[fmt.Sprintf("%d/kustomization.yaml", i)] = "resources: [a, b]\n"
+	}
+	var many strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&many, "%s---\n", strings.ReplaceAll(lonelyPod, "NAME", fmt.Sprint("web-", i)))
+	}
+	for name, files := range map[string]map[string]string{
+		"layers":  layers,
+		"objects": {"kustomization.yaml": "resources: [web.yaml]\n", "web.yaml": many.String()},
+	} {
+		found := lintedFolder(t, files)
+		if f := found["kustomize-build"]; len(f) != 1 || !strings.Contains(f[0].Message, "more than") {
+			t.Errorf("%s: %v", name, f)
+		}
+		if f := found["dangling-reference"]; len(f) != 0 {
+			t.Errorf("%s: judged although it was not built: %v", name, f[0])
 		}
 	}
-	t.Errorf("no finding on the missing ConfigMap: %v", findings)
+}
+
+// TestBaseOutsideOfTheFolder: a kustomization may build upon a folder beside the one
+// that is linted. What is found there is nothing of this folder's.
+func TestBaseOutsideOfTheFolder(t *testing.T) {
+	found := lintedFolder(t, map[string]string{
+		"kustomization.yaml":         "namePrefix: my-\nresources: [../base, web.yaml]\n",
+		"web.yaml":                   strings.ReplaceAll(lonelyPod, "NAME", "web"),
+		"../base/kustomization.yaml": "resources: [account.yaml]\n",
+		"../base/account.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: nobody}\n---\n" +
+			strings.ReplaceAll(strings.ReplaceAll(lonelyPod, "NAME", "other"), "nobody", "missing"),
+	})
+	if len(found["kustomize-build"])+len(found["dangling-reference"]) > 0 {
+		t.Error(found)
+	}
+}
+
+// TestVariantsAndNeighbours: a root may refer to what another one builds, unless the
+// two build the same files, one in the place of the other.
+func TestVariantsAndNeighbours(t *testing.T) {
+	account := "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: nobody}\n"
+	web := strings.ReplaceAll(lonelyPod, "NAME", "web")
+	if found := lintedFolder(t, map[string]string{
+		"a/kustomization.yaml": "resources: [web.yaml]\n", "a/web.yaml": web,
+		"b/kustomization.yaml": "resources: [account.yaml]\n", "b/account.yaml": account,
+	}); len(found["dangling-reference"]) > 0 {
+		t.Error("neighbours: ", found)
+	}
+	found := lintedFolder(t, map[string]string{
+		"base/kustomization.yaml": "resources: [web.yaml]\n", "base/web.yaml": web,
+		"a/kustomization.yaml": "resources: [../base]\n",
+		"b/kustomization.yaml": "resources: [../base, account.yaml]\n", "b/account.yaml": account,
+	})
+	if f := found["dangling-reference"]; len(f) != 1 || f[0].File != "base/web.yaml" || !strings.Contains(f[0].Hint, "a/kustomization.yaml builds it") {
+		t.Error("variants: ", found)
+	}
+}
+
+// TestExcludedKustomization: exclude keeps lint from building a kustomization.
+func TestExcludedKustomization(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "old", "kustomization.yaml"), "resources: [missing.yaml]\n")
+	config, findings := render.ReadConfig([]byte("apiVersion: armature.dev/v1alpha1\nkind: RenderConfig\nspec: {exclude: ['old/**']}\n"), "armature.yaml")
+	src, _, err := source.Tree(root, "", nil)
+	if err != nil || len(findings) > 0 {
+		t.Fatal(findings, err)
+	}
+	if findings, _, err = lint.Run(src, render.Options{Config: config}); err != nil || len(findings) > 0 {
+		t.Error(findings, err)
+	}
 }

@@ -1,16 +1,18 @@
 // Package lint judges what a render makes of a package, by the rules of
-// functions/lint. Its findings name the author's lines.
+// functions/rules: what the package's kustomizations build of it, and plain manifests
+// as they are. Its findings name the author's lines.
 package lint
 
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -27,21 +29,20 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	if err != nil {
 		return nil, stats, err
 	}
-	l := linter{src: src, rules: rules.New(opt.Config, labelPrefix(opt)), shapes: make(map[string]bool), contested: make(map[string]bool)}
-	beside, err := kustomizations(src)
+	settings, _ := profile.All().Base(opt.Config)
+	l := linter{
+		src: src, opt: &opt, rules: rules.New(opt.Config, settings.Prefix),
+		shapes: make(map[string]bool), contested: make(map[string]bool), reported: make(map[place]*unit),
+	}
+	l.rules.Evaluate = evaluate
+	l.unread(findings)
+	units, skipped, err := l.units(files)
 	if err != nil {
 		return nil, stats, err
 	}
-	l.rules.Kustomize(beside)
-	l.unread(findings)
-	l.each(files, l.rules.Collect)
-	l.rules.Link()
-	l.each(files, func(o *krm.Object) {
-		l.overwritten(o)
-		findings = append(findings, l.rules.Check(o, func() (*krm.Object, bool) { return l.author(o) })...)
-	})
-	if l.failed != nil {
-		return nil, stats, l.failed
+	findings = append(findings, skipped...)
+	for _, u := range units {
+		findings = append(findings, l.check(u)...)
 	}
 	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
 	findings = append(dropReported(findings), contested...)
@@ -49,39 +50,66 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	return findings, stats, err
 }
 
-// labelPrefix is the prefix that a render with the options takes.
-func labelPrefix(opt render.Options) string {
-	settings, _ := identity.Base(opt.Config)
-	return settings.Prefix
-}
-
 // dropReported drops render findings that a lint rule reports more precisely.
-func dropReported(findings []krm.Finding) (left []krm.Finding) {
+func dropReported(findings []krm.Finding) []krm.Finding {
 	reported := make(map[krm.Ref]bool)
 	for _, f := range findings {
 		if f.Rule == "lint/proxy-user" {
 			reported[f.Object] = true
 		}
 	}
-	for _, f := range findings {
-		if f.Rule != "inject/proxy-user" || !reported[f.Object] {
-			left = append(left, f)
-		}
-	}
-	return left
+	return slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Rule == "inject/proxy-user" && reported[f.Object] })
 }
 
 type linter struct {
-	src    render.Source
-	rules  *rules.Package
-	object krm.Object
-	failed error
+	src   render.Source
+	opt   *render.Options
+	rules *rules.Package // of everything that no kustomization builds
 
-	file    string // whose authored objects are known
-	authors []*krm.Object
+	authors, rendered objects
 
 	shapes    map[string]bool // of objects that functions overwrote fields of
 	contested map[string]bool // files that have the first object of a shape
+	reported  map[place]*unit
+}
+
+// place is where a rule has reported something.
+type place struct {
+	rule, file, field string
+	line              int
+}
+
+// unread gives the rules the text of files that the render could not read.
+func (l *linter) unread(findings []krm.Finding) {
+	seen := make(map[string]bool)
+	for _, f := range findings {
+		if f.Rule != render.SyntaxRule || seen[f.File] {
+			continue
+		}
+		seen[f.File] = true
+		if text, err := l.src.Content(f.File); err == nil {
+			l.rules.Unread(text)
+		}
+	}
+}
+
+// check gives the findings on the objects of a unit. Two kustomizations may build
+// one file: what is found at a place in both is reported once.
+func (l *linter) check(u *unit) (findings []krm.Finding) {
+	u.each(func(o *krm.Object) {
+		for _, f := range u.rules.Check(o, func(at krm.Node) rules.Authored { return l.author(u, o, at) }) {
+			at := place{f.Rule, f.File, f.Field, f.Line}
+			if first := l.reported[at]; first != nil && first != u || strings.HasPrefix(f.File, "../") {
+				continue
+			}
+			l.reported[at] = u
+			if u.root != "" {
+				f.Hint += "; " + u.root + " builds it"
+			}
+			findings = append(findings, f)
+		}
+	})
+	return findings
 }
 
 // overwritten notes the file of an object that functions overwrote fields of.
@@ -100,45 +128,9 @@ func (l *linter) overwritten(o *krm.Object) {
 	}
 }
 
-// each reads all objects of the rendered files, one after the other into the
-// same memory.
-func (l *linter) each(files []render.File, visit func(*krm.Object)) {
+// each reads all objects of files; the render reports what cannot be read.
+func each(files []render.File, visit func(*krm.Object)) {
 	for _, f := range files {
-		render.EachDocument(f.Data, func(d krm.Document, item bool, line int) {
-			o := &l.object
-			if isObject, err := o.Read(f.Data, d, item, krm.Origin{File: f.Path, Line: line}); err == nil && isObject {
-				visit(o) // the render reports what cannot be read
-			}
-		})
+		render.Objects(f, visit)
 	}
-}
-
-// author finds what an object was in the source: itself, or what it was made for.
-func (l *linter) author(o *krm.Object) (*krm.Object, bool) {
-	file := o.Origin.File
-	if file != l.file {
-		l.file, l.authors = file, nil
-		data, err := l.src.Content(file)
-		if err != nil {
-			return nil, false // a file that a render puts beside another
-		}
-		render.EachDocument(data, func(d krm.Document, item bool, line int) {
-			a := new(krm.Object)
-			if isObject, err := a.Read(data, d, item, krm.Origin{File: file, Line: line}); err == nil && isObject {
-				l.authors = append(l.authors, a)
-			}
-		})
-	}
-	for _, a := range l.authors {
-		if a.Ref == o.Ref {
-			return a, true
-		}
-	}
-	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
-	for _, a := range l.authors {
-		if a.Kind == kind && a.Name == name && a.Namespace == o.Namespace {
-			return a, false
-		}
-	}
-	return nil, false
 }

@@ -12,15 +12,17 @@ import (
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/lint"
+	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/lint"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // linted gives what lint says of the files of an archive below a folder.
 func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, findings []krm.Finding) {
 	t.Helper()
 	opt := render.Options{}
+	root := t.TempDir()
 	for _, f := range a.Files {
 		name, in := strings.CutPrefix(f.Name, folder+"/")
 		switch {
@@ -31,17 +33,28 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 				t.Fatal(findings)
 			}
 		default:
-			src.Files = append(src.Files, render.File{Path: name, Data: f.Data})
+			write(t, filepath.Join(root, name), string(f.Data))
 		}
 	}
-	if len(src.Files) == 0 {
-		t.Fatalf("no files below %s", folder)
+	src, _, err := source.Tree(root, "", nil)
+	if err != nil || len(src.Files) == 0 {
+		t.Fatalf("no files below %s: %v", folder, err)
 	}
-	findings, _, err := lint.Run(src, opt)
+	findings, _, err = lint.Run(src, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return src, findings
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 var update = flag.Bool("update", false, "write what was found into testdata/*.txtar")
@@ -77,6 +90,9 @@ func archived(t *testing.T, rule rules.Rule, file string) {
 	report := func(folder string) (lines string) {
 		_, findings := linted(t, a, folder)
 		for _, f := range findings {
+			if f.Rule == "lint/"+rules.KustomizeBuild && rule.Name != rules.KustomizeBuild {
+				t.Errorf("of %s: %s", folder, f)
+			}
 			if f.Rule == "lint/"+rule.Name {
 				if f.Hint == "" {
 					t.Errorf("no remedy: %s", f)

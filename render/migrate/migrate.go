@@ -1,5 +1,5 @@
 // Package migrate takes a package of other agent platforms to plain manifests.
-// functions/migrate has the rules, and each function those of its kinds.
+// functions/foreign has the rules, and each function those of its kinds.
 package migrate
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/migrate"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -31,7 +31,7 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live), ports: make(map[krm.Ref][]int)}
+	m := &migration{src: src, pkg: pkg, live: make(map[krm.Ref]*live), ports: make(map[krm.Ref][]int), removed: make(map[krm.Ref][]foreign.Container)}
 	if opt.Config != nil {
 		m.config = &opt.Config.Spec
 	}
@@ -90,10 +90,12 @@ type migration struct {
 	owners   []krm.Ref         // the custom resources
 	reports  []Report
 	findings []krm.Finding
-	known    []krm.Finding                  // of the whole package, before the first file
-	out      map[int][]byte                 // files that change, by their place; nil where nothing is left
-	ports    map[krm.Ref][]int              // that the containers of workloads declare
-	keep     map[krm.Ref][]rules.Annotation // that they need, so that they keep those
+	known    []krm.Finding                    // of the whole package, before the first file
+	out      map[int][]byte                   // files that change, by their place; nil where nothing is left
+	ports    map[krm.Ref][]int                // that the containers of workloads declare
+	keep     map[krm.Ref][]foreign.Annotation // that they need, so that they keep those
+	removed  map[krm.Ref][]foreign.Container  // that the webhook had injected
+	stay     map[krm.Ref]krm.Finding          // workloads that would not render, and why
 }
 
 // live is an object of a cluster that a custom resource's controller made.
@@ -141,7 +143,7 @@ func (m *migration) read(f render.File) ([]byte, error) {
 
 // collect is the first pass.
 func (m *migration) collect(o *krm.Object) error {
-	if owner, owned := rules.Owner(o); owned && m.expands(owner) {
+	if owner, owned := foreign.Owner(o); owned && m.expands(owner) {
 		m.live[o.Ref] = &live{o, owner}
 		return nil
 	}
@@ -212,7 +214,7 @@ func appendDocument(dst, text []byte) []byte {
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
 	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
 	function, expands := m.pkg.Expands(o.Ref)
-	owner, owned := rules.Owner(o)
+	owner, owned := foreign.Owner(o)
 	maker, made := m.pkg.Expands(owner)
 	switch {
 	case expands:
@@ -230,11 +232,11 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 
 // dropped reports an object that nothing takes the place of.
 func (m *migration) dropped(o *krm.Object, report Report, reason string) (err error) {
-	done := []rules.Field{}
+	done := []foreign.Field{}
 	for key := range o.Root().Fields() {
-		done = append(done, rules.Field{Path: key, Fate: rules.Dropped, Reason: reason})
+		done = append(done, foreign.Field{Path: key, Fate: foreign.Dropped, Reason: reason})
 	}
-	report.Fields, err = rules.Fields(o, false, nil, done)
+	report.Fields, err = foreign.Fields(o, false, nil, done)
 	m.reports = append(m.reports, report)
 	return err
 }
@@ -250,14 +252,14 @@ func (m *migration) custom(o *krm.Object, function contract.Function, report Rep
 			running = running || workload
 		}
 	}
-	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
-	var notes []rules.Field
+	slices.SortFunc(report.Becomes, func(a, b krm.Ref) int { return strings.Compare(a.String(), b.String()) })
+	var notes []foreign.Field
 	if !running {
 		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
 			return nil, false, err
 		}
 	}
-	if report.Fields, err = rules.Fields(o, true, function.Migration.Fields, notes); err != nil {
+	if report.Fields, err = foreign.Fields(o, true, function.Migration.Fields, notes); err != nil {
 		return nil, false, err
 	}
 	for _, text := range texts {
@@ -282,7 +284,7 @@ func (m *migration) expands(ref krm.Ref) bool {
 
 // manifests makes manifests of their own from the objects that a custom resource
 // generates.
-func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []rules.Field, err error) {
+func (m *migration) manifests(o *krm.Object, with *contract.Migration) (texts [][]byte, notes []foreign.Field, err error) {
 	prefix := m.pkg.Prefix()
 	finish := func(tree *yaml.RNode) error {
 		if with.Finish == nil {
@@ -308,13 +310,12 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	if l == nil {
 		return Roll{}, false
 	}
-	template, ok1 := podTemplate(made)
-	running, ok2 := podTemplate(l.Object)
-	if !ok1 || !ok2 {
+	template, running := valueAt(made, "spec", "template"), valueAt(l.Object, "spec", "template")
+	if template == nil || running == nil {
 		return Roll{}, false
 	}
 	roll := Roll{Workload: made.Ref, Why: "its pod template is as it runs"}
-	if at := rules.Differs(template, running); at != "" {
+	if at := foreign.Differs(template, running); at != "" {
 		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
 	}
 	if was, is := selectorOf(l.Object), selectorOf(made); was != is && was != "" {
@@ -324,30 +325,27 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	return roll, true
 }
 
-// selectorOf gives the labels by which a workload selects its pods, as JSON.
+// selectorOf gives the labels by which a workload selects its pods, as JSON; "" for none.
 func selectorOf(o *krm.Object) string {
-	value, err := o.Value()
-	object, _ := value.(map[string]any)
-	spec, _ := object["spec"].(map[string]any)
-	selector, _ := spec["selector"].(map[string]any)
-	if err != nil || len(selector) == 0 {
-		return ""
-	}
+	selector, _ := valueAt(o, "spec", "selector").(map[string]any)
 	text, err := json.Marshal(selector)
-	if err != nil {
+	if err != nil || len(selector) == 0 {
 		return ""
 	}
 	return krm.Shown(string(text))
 }
 
-func podTemplate(o *krm.Object) (any, bool) {
+// valueAt gives the value of a field of an object, nil where there is none.
+func valueAt(o *krm.Object, keys ...string) any {
 	value, err := o.Value()
-	object, ok := value.(map[string]any)
-	if err != nil || !ok {
-		return nil, false
+	if err != nil {
+		return nil
 	}
-	spec, ok := object["spec"].(map[string]any)
-	return spec["template"], ok && spec["template"] != nil
+	for _, key := range keys {
+		fields, _ := value.(map[string]any)
+		value = fields[key]
+	}
+	return value
 }
 
 // cleaned gives an object without what webhooks and clusters put into it.
@@ -365,19 +363,27 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 			return nil, false, fmt.Errorf("an item that is not an object: %w", err)
 		}
 	}
-	c, err := rules.Clean(o, m.pkg.Prefix(), m.keep[o.Ref])
+	if why, stays := m.stay[o.Ref]; stays {
+		m.findings = append(m.findings, o.Finding(krm.Warning, "migrate/not-rendered", krm.Node{},
+			"stays as it runs, with its sidecars, since it would not render: "+why.Message, why.Hint))
+		return [][]byte{o.Append(nil)}, item || m.live[o.Ref] != nil, nil
+	}
+	c, err := foreign.Clean(o, m.pkg.Prefix(), m.keep[o.Ref])
 	if err != nil {
 		return nil, false, err
 	}
 	if len(c.Ports) > 0 {
 		m.ports[o.Ref] = c.Ports
 	}
+	if c.Injected {
+		m.removed[o.Ref] = c.Removed
+	}
 	m.findings = append(m.findings, c.Findings...)
 	if !c.Changed() {
 		return [][]byte{o.Append(nil)}, false, nil
 	}
 	report.Becomes = append(report.Becomes, o.Ref)
-	if report.Fields, err = rules.Fields(o, false, nil, c.Fields); err != nil {
+	if report.Fields, err = foreign.Fields(o, false, nil, c.Fields); err != nil {
 		return nil, false, err
 	}
 	if _, workload := o.PodTemplate(); workload {
@@ -395,6 +401,6 @@ func (m *migration) cleaned(o *krm.Object, item bool, report Report) (texts [][]
 }
 
 // inTemplate reports whether a field belongs to the pods that a workload makes.
-func inTemplate(f rules.Field) bool {
+func inTemplate(f foreign.Field) bool {
 	return strings.HasPrefix(f.Path, "spec.template.") || strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
 }

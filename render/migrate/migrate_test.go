@@ -12,8 +12,8 @@ import (
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/migrate"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/migrate"
@@ -124,7 +124,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 		}
 	}
 	for _, r := range reports {
-		reported := make(map[string]rules.Field)
+		reported := make(map[string]foreign.Field)
 		for _, f := range r.Fields {
 			reported[f.Path] = f
 		}
@@ -135,7 +135,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 			}
 			delete(reported, path)
 			kind, to, deep := strings.Cut(f.To, " ")
-			if f.Fate != rules.Moved || !deep || !strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") || strings.ContainsAny(to, " ,") {
+			if f.Fate != foreign.Moved || !deep || !strings.HasPrefix(to, "spec.template.") && !strings.HasPrefix(to, "spec.ports[") || strings.ContainsAny(to, " ,") {
 				return
 			}
 			for _, ref := range r.Becomes {
@@ -152,7 +152,7 @@ func everyField(t *testing.T, src render.Source, out map[string][]byte, reports 
 			}
 		})
 		for path, f := range reported {
-			if f.Fate != rules.Added {
+			if f.Fate != foreign.Added {
 				t.Errorf("%s: the report has %s, which the input has not", r.Object, path)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/migrate"
 )
 
 // Report is about one object of the input.
@@ -20,7 +20,9 @@ type Report struct {
 	// Becomes are the objects that take its place; none, where it is dropped.
 	Becomes []krm.Ref `json:"becomes"`
 	// Fields are all its fields that hold a value.
-	Fields []rules.Field `json:"fields"`
+	Fields []foreign.Field `json:"fields"`
+	// Lost is what sidecars were given that the next render does not give them.
+	Lost []Lost `json:"lost,omitempty"`
 	// Rolls are the running workloads that applying the result restarts, or not.
 	Rolls []Roll `json:"rolls,omitempty"`
 }
@@ -32,11 +34,23 @@ type Roll struct {
 	Why      string  `json:"why"`
 }
 
+// Lost is what an injected container was given and the rendered one is not. Settings are
+// variables, mounts and fields whose values differ.
+type Lost struct {
+	Container string   `json:"container"`
+	Settings  []string `json:"settings"`
+}
+
+func (l Lost) String() string { return l.Container + ": " + strings.Join(l.Settings, ", ") }
+
+// remedy is what to do about what is lost.
+const remedy = "a render does not give these as they ran; set what has to stay by a TokenExchange, an annotation or armature.yaml"
+
 // Formats are those of Write.
 func Formats() []string { return []string{"text", "json", "markdown"} }
 
-// Write writes reports. Text and Markdown count the fields that are kept; JSON
-// names them too.
+// Write writes reports. Text and Markdown count the fields that are kept, and name a
+// value that is dropped as a whole once; JSON names all of them.
 func Write(w io.Writer, format string, reports []Report) error {
 	switch format {
 	case "json":
@@ -58,19 +72,22 @@ func writeText(w io.Writer, reports []Report) error {
 	for _, r := range reports {
 		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
 		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", rules.Dropped, fields(len(r.Fields)), reason)
+			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped, krm.Count(len(r.Fields), "field"), reason)
 			continue
 		}
 		kept := 0
-		for _, f := range r.Fields {
-			if f.Fate == rules.Kept {
+		for _, f := range grouped(r.Fields) {
+			if f.Fate == foreign.Kept {
 				kept++
 				continue
 			}
 			fmt.Fprintf(&b, "  %-7s %s%s\n", f.Fate, f.Path, why(f))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "  %-7s %s\n", rules.Kept, fields(kept))
+			fmt.Fprintf(&b, "  %-7s %s\n", foreign.Kept, krm.Count(kept, "field"))
+		}
+		for _, l := range r.Lost {
+			fmt.Fprintf(&b, "  lost    %s (%s)\n", l, remedy)
 		}
 		for _, roll := range r.Rolls {
 			fmt.Fprintf(&b, "  %s %s: %s\n", verb(roll), roll.Workload, roll.Why)
@@ -90,15 +107,18 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n", r.Object, place(r), becomes(r))
 		kept := 0
-		for _, f := range r.Fields {
-			if f.Fate == rules.Kept {
+		for _, f := range grouped(r.Fields) {
+			if f.Fate == foreign.Kept {
 				kept++
 				continue
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate, strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "| %s | kept | |\n", fields(kept))
+			fmt.Fprintf(&b, "| %s | kept | |\n", krm.Count(kept, "field"))
+		}
+		for _, l := range r.Lost {
+			fmt.Fprintf(&b, "| %s | lost | %s |\n", strings.ReplaceAll(l.String(), "|", "\\|"), remedy)
 		}
 		for _, roll := range r.Rolls {
 			fmt.Fprintf(&b, "\n**%s** %s: %s\n", verb(roll), roll.Workload, roll.Why)
@@ -108,13 +128,27 @@ func writeMarkdown(w io.Writer, reports []Report) error {
 	return err
 }
 
+// grouped gives one field for all of a value that is dropped as a whole.
+func grouped(all []foreign.Field) (fields []foreign.Field) {
+	for _, f := range all {
+		if n := len(fields); f.Within != "" && n > 0 && fields[n-1].Within == f.Within {
+			continue
+		}
+		if f.Within != "" {
+			f.Path = f.Within
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
 // leftOut gives the one reason for which all of an object is dropped.
 func leftOut(r Report) (reason string, same bool) {
 	if len(r.Becomes) > 0 || len(r.Fields) == 0 {
 		return "", false
 	}
 	for _, f := range r.Fields {
-		if f.Fate != rules.Dropped || f.Reason != r.Fields[0].Reason {
+		if f.Fate != foreign.Dropped || f.Reason != r.Fields[0].Reason {
 			return "", false
 		}
 	}
@@ -137,7 +171,7 @@ func becomes(r Report) string {
 	return "becomes " + strings.Join(names, ", ")
 }
 
-func why(f rules.Field) string {
+func why(f foreign.Field) string {
 	switch {
 	case f.To != "":
 		return " -> " + f.To
@@ -145,13 +179,6 @@ func why(f rules.Field) string {
 		return " (" + f.Reason + ")"
 	}
 	return ""
-}
-
-func fields(n int) string {
-	if n == 1 {
-		return "1 field"
-	}
-	return fmt.Sprintf("%d fields", n)
 }
 
 func verb(r Roll) string {

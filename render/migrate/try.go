@@ -1,27 +1,29 @@
 package migrate
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
-	rules "github.com/armature-dev/armature/functions/migrate"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/render"
 )
 
 // try renders what was migrated. A workload whose ports a sidecar would take, or
 // which its sidecar would not find, gets the annotations by which it keeps them.
-// What still does not render is an error of the migration, so that nothing is
+// A workload that the webhook injected and that still does not render stays as it runs.
+// Anything else that does not render is an error of the migration, so that nothing is
 // written that cannot be used.
 func (m *migration) try(opt render.Options) error {
 	settings, findings, err := m.rendered(opt)
 	if err != nil {
 		return err
 	}
-	m.keep = make(map[krm.Ref][]rules.Annotation)
+	m.keep = make(map[krm.Ref][]foreign.Annotation)
 	for _, f := range findings {
 		s, injected := settings[f.Object]
 		if injected && (f.Rule == "inject/port-clash" || f.Rule == "inject/target-port") {
@@ -29,10 +31,19 @@ func (m *migration) try(opt render.Options) error {
 		}
 	}
 	if len(m.keep) > 0 {
-		if err := m.files(); err != nil || krm.Failed(m.findings) {
+		if findings, err = m.again(opt); err != nil || krm.Failed(m.findings) {
 			return err
 		}
-		if _, findings, err = m.rendered(opt); err != nil {
+	}
+	m.stay = make(map[krm.Ref]krm.Finding)
+	for _, f := range findings {
+		if _, first := m.stay[f.Object]; f.Severity == krm.Error && m.removed[f.Object] != nil && !first {
+			m.stay[f.Object] = f
+		}
+	}
+	if len(m.stay) > 0 {
+		m.removed = make(map[krm.Ref][]foreign.Container)
+		if findings, err = m.again(opt); err != nil || krm.Failed(m.findings) {
 			return err
 		}
 	}
@@ -44,6 +55,15 @@ func (m *migration) try(opt render.Options) error {
 		}
 	}
 	return nil
+}
+
+// again migrates all files with what is known now, and renders them.
+func (m *migration) again(opt render.Options) (findings []krm.Finding, err error) {
+	if err := m.files(); err != nil || krm.Failed(m.findings) {
+		return nil, err
+	}
+	_, findings, err = m.rendered(opt)
+	return findings, err
 }
 
 // concerns reports whether a finding is about an object that a report is about, or
@@ -59,14 +79,14 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 	src := render.Source{Read: m.src.Read}
 	for i, f := range m.src.Files {
 		data, changed := m.out[i]
-		switch {
-		case changed && data == nil:
-			continue // gone
-		case changed:
+		if changed {
 			f.Data = data
 		}
-		src.Files = append(src.Files, f)
+		if !changed || data != nil { // else it is gone
+			src.Files = append(src.Files, f)
+		}
 	}
+	after := sidecars{containers: make(map[krm.Ref]map[string]foreign.Container), config: make(map[string]string)}
 	findings, _, err := render.Stream(src, render.Options{
 		Config: opt.Config, Lock: opt.Lock, Functions: opt.Functions, Version: opt.Version, Workers: 1, Beside: true,
 		Observe: func(u *contract.Unit) {
@@ -74,25 +94,92 @@ func (m *migration) rendered(opt render.Options) (map[krm.Ref]identity.Settings,
 				settings[u.Object.Ref] = *u.Settings()
 			}
 		},
-	}, func(string, []byte) error { return nil })
+	}, func(file string, data []byte) error {
+		after.add(render.File{Path: file, Data: data}, m.removed)
+		return nil
+	})
 	if err != nil {
 		err = fmt.Errorf("rendering what was migrated: %w", err)
 	}
+	for i := range m.reports {
+		m.reports[i].Lost = after.lost(m.reports[i].Object, m.removed)
+	}
 	return settings, findings, err
+}
+
+// sidecars are what a render gives to the workloads that the webhook had injected.
+type sidecars struct {
+	containers map[krm.Ref]map[string]foreign.Container
+	config     map[string]string // by namespace, ConfigMap and key
+}
+
+func configKey(namespace, name, key string) string { return namespace + " " + name + " " + key }
+
+// add reads a rendered file.
+func (s *sidecars) add(f render.File, removed map[krm.Ref][]foreign.Container) {
+	render.Objects(f, func(o *krm.Object) {
+		if o.Kind == "ConfigMap" {
+			for key, value := range o.Get("data").Fields() {
+				s.config[configKey(o.Namespace, o.Name, key)] = value.Text()
+			}
+		}
+		pod, ok := o.PodTemplate()
+		if !ok || removed[o.Ref] == nil {
+			return
+		}
+		s.containers[o.Ref] = make(map[string]foreign.Container)
+		for _, list := range [...]string{"initContainers", "containers"} {
+			for n := range pod.Spec().Get(list).Items() {
+				c := foreign.ContainerOf(n)
+				for v := range n.Get("env").Items() {
+					if from := v.Get("valueFrom", "configMapKeyRef"); from.Exists() { // resolved at the end
+						c.Config = append(c.Config, [2]string{v.Get("name").Text(), configKey(o.Namespace, from.Get("name").Text(), from.Get("key").Text())})
+					}
+				}
+				s.containers[o.Ref][c.Name] = c
+			}
+		}
+	})
+}
+
+// lost compares the containers that are taken out of a workload with those that a render
+// puts in.
+func (s *sidecars) lost(workload krm.Ref, removed map[krm.Ref][]foreign.Container) (all []Lost) {
+	for _, was := range removed[workload] {
+		is, there := s.containers[workload][was.Name]
+		if !there {
+			all = append(all, Lost{was.Name, []string{"the container"}})
+			continue
+		}
+		for _, c := range is.Config {
+			is.Settings["variable "+c[0]] = s.config[c[1]]
+		}
+		var names []string
+		for name, value := range was.Settings {
+			if now, set := is.Settings[name]; !set || now != value {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			slices.Sort(names)
+			all = append(all, Lost{was.Name, names})
+		}
+	}
+	return all
 }
 
 // keepPorts gives the annotations by which a workload keeps the ports that it
 // declares: auth-proxy forwards to the first, and what listens on one of them moves
 // away. It gives none where something cannot move, which is an error of the render.
-func keepPorts(s identity.Settings, declared []int) (kept []rules.Annotation) {
+func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) {
 	add := func(key string, port int, reason string) {
-		kept = append(kept, rules.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
+		kept = append(kept, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
 	fixed := func(l identity.Listener) bool { return l.Annotation() == "" && slices.Contains(declared, l.Port) }
 	if len(declared) == 0 || slices.ContainsFunc(s.InjectedPorts(), fixed) {
 		return nil
 	}
-	if s.AuthProxy.Enabled && !slices.Contains(declared, s.Inbound.TargetPort) {
+	if s.On(profile.AuthProxy) && !slices.Contains(declared, s.Inbound.TargetPort) {
 		add(s.TargetPortAnnotation(), declared[0], "auth-proxy forwards to it, since the application declares it")
 		s.Inbound.TargetPort = declared[0]
 	}
@@ -104,6 +191,6 @@ func keepPorts(s identity.Settings, declared []int) (kept []rules.Annotation) {
 		declared = append(declared, free)
 		add(l.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's", l.Name, l.Port))
 	}
-	slices.SortFunc(kept, func(a, b rules.Annotation) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) })
+	slices.SortFunc(kept, func(a, b foreign.Annotation) int { return strings.Compare(a.Key, b.Key) })
 	return kept
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/explain"
 )
 
@@ -142,13 +143,7 @@ func runOf(l *explain.Line, first line) run {
 		r.Source = strconv.Itoa(l.Source)
 	}
 	for _, p := range l.Because {
-		c := cause{Setting: p.Setting, Place: "default"}
-		if p.File != "" {
-			c.Place = p.File
-			if p.Line > 0 {
-				c.Place += ":" + strconv.Itoa(p.Line)
-			}
-		}
+		c := cause{Setting: p.Setting, Place: explain.PlaceOf(p)}
 		if p.By != identity.ByDefault {
 			c.By = string(p.By)
 			if p.Field != "" && p.Field != "spec."+p.Setting {
@@ -186,8 +181,7 @@ const lastApplied = "metadata.annotations[kubectl.kubernetes.io/last-applied-con
 func masked(l, above *explain.Line) string {
 	key := false
 	for _, field := range [...]string{"data", "stringData", lastApplied} {
-		rest, ok := strings.CutPrefix(l.Field, field)
-		key = key || ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		key = key || render.Inside(l.Field, field)
 	}
 	if l.Object.Kind != "Secret" || !key {
 		return l.Text

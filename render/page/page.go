@@ -9,10 +9,9 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 //go:embed templates
@@ -20,7 +19,7 @@ var files embed.FS
 
 // templates are parsed when the first page is printed: other commands pay nothing.
 var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{"plain": plain, "count": count}).ParseFS(files, "templates/*"))
+	return template.Must(template.New("").Funcs(template.FuncMap{"plain": krm.Plain, "count": count}).ParseFS(files, "templates/*"))
 })
 
 // write prints a page. An error is one of w: the data of a page has its types.
@@ -35,27 +34,6 @@ func write(w io.Writer, name string, data any) error {
 // open is how many lines a page shows at first. One with more shows its objects
 // closed, so that a browser does not lay out what nobody looks at.
 const open = 2000
-
-// plain shows characters that cannot be seen, or that turn the direction of text, by
-// their numbers: ⟨U+202E⟩. What html/template escapes is its own affair.
-func plain(text string) string {
-	if utf8.ValidString(text) && strings.IndexFunc(text, hidden) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text { // a byte that is not UTF-8 is U+FFFD
-		if hidden(r) {
-			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func hidden(r rune) bool {
-	return r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co))
-}
 
 // count gives "1 line", "2,345 lines".
 func count(n int, one string) string {

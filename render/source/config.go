@@ -15,40 +15,29 @@ import (
 // armature.yaml at the root of the folder. No file at the root means the
 // defaults; a named one has to be there.
 func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
-	file := named
-	if file == "" {
-		file = filepath.Join(root, render.ConfigFile)
-	}
-	data, err := os.ReadFile(file)
-	switch {
-	case named == "" && errors.Is(err, os.ErrNotExist):
-		return nil, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	shown := named
-	if named == "" {
-		shown = render.ConfigFile
-	}
-	config, findings := render.ReadConfig(data, shown)
-	return config, findings, nil
+	return find(named, root, render.ConfigFile, "configuration", render.ReadConfig)
 }
 
 // FindLock reads the lock of a package: the named file, or armature.lock at the
 // root of the folder. No file at the root means no lock; a named one has to be
 // there.
 func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
+	return find(named, root, render.LockFile, "lock", render.ReadLock)
+}
+
+// find reads what a package has beside its manifests.
+func find[T any](named, root, usual, what string, read func(data []byte, file string) (*T, []krm.Finding)) (*T, []krm.Finding, error) {
 	file, shown := named, named
 	if file == "" {
-		file, shown = filepath.Join(root, render.LockFile), render.LockFile
+		file, shown = filepath.Join(root, usual), usual
 	}
 	data, err := os.ReadFile(file)
 	switch {
 	case named == "" && errors.Is(err, os.ErrNotExist):
 		return nil, nil, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("reading the lock: %w", err)
+		return nil, nil, fmt.Errorf("reading the %s: %w", what, err)
 	}
-	lock, findings := render.ReadLock(data, shown)
-	return lock, findings, nil
+	found, findings := read(data, shown)
+	return found, findings, nil
 }

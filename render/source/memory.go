@@ -3,12 +3,10 @@ package source
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -79,7 +78,7 @@ func (m *Memory) Match(build, root string, src render.Source, config *api.Render
 	to, err2 := filepath.Abs(m.folder)
 	decides, err3 := json.Marshal([]any{functions.Generation, build, absolute, to, config, lock})
 	<-m.read
-	if fingerprint := string(decides); errors.Join(err1, err2, err3) != nil || fingerprint != m.fingerprint {
+	if fingerprint := string(decides); multi.Errors(err1, err2, err3) != nil || fingerprint != m.fingerprint {
 		m.entries, m.fingerprint = nil, fingerprint
 	}
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
@@ -90,9 +89,9 @@ func (m *Memory) Match(build, root string, src render.Source, config *api.Render
 	last := make([]*render.Note, n)
 	// Asking for two times ten thousand files is what a small change costs.
 	var wg sync.WaitGroup
-	for part := range slices.Chunk(indices(n), 1+n/runtime.GOMAXPROCS(0)) {
+	for part, parts := 0, runtime.GOMAXPROCS(0); part < parts; part++ {
 		wg.Go(func() {
-			for _, i := range part {
+			for i := part * n / parts; i < (part+1)*n/parts; i++ {
 				file := src.Files[i].Path
 				m.stamps[i] = stampOf(below(root, file))
 				e := m.entries[file]
@@ -124,14 +123,6 @@ func (m *Memory) Match(build, root string, src render.Source, config *api.Render
 	}
 	m.known = render.NewMemory(last, same, whole)
 	return m.known, changed
-}
-
-func indices(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // parse reads the format that write writes. It drops entries that it cannot read.
@@ -173,11 +164,11 @@ func (m *Memory) Save(src render.Source, to *Folder) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(m.write(next, src.Files, to), next.Close()); err == nil {
+	if err = multi.Errors(m.write(next, src.Files, to), next.Close()); err == nil {
 		err = os.Rename(next.Name(), m.file)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
+		return multi.Errors(err, os.Remove(next.Name()))
 	}
 	return nil
 }

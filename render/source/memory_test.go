@@ -22,7 +22,7 @@ func folderOf(t *testing.T, from, to, remember string) (written int) {
 // folderBy is folderOf by a build that records a version of its own.
 func folderBy(t *testing.T, build, version, from, to, remember string) (written int) {
 	t.Helper()
-	src, _, err := source.Tree(from, to)
+	src, _, err := source.Tree(from, to, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

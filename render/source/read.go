@@ -29,6 +29,21 @@ const (
 // ErrTooLarge is a file or stream beyond the limits.
 var ErrTooLarge = errors.New("larger than a manifest may be")
 
+// Explain gives the text of an error. Where a file or folder does not exist, it
+// adds what to do about that.
+func Explain(err error) string {
+	text := err.Error()
+	var missing *fs.PathError
+	if !errors.As(err, &missing) || !errors.Is(missing, fs.ErrNotExist) || missing.Op == "fork/exec" || strings.Contains(text, "\n") {
+		return text
+	}
+	hint := "name a file or folder that exists"
+	if folder, err := os.Getwd(); err == nil && !filepath.IsAbs(missing.Path) {
+		hint += ": relative paths start at " + folder
+	}
+	return strings.Replace(text, missing.Error(), missing.Path+": "+missing.Err.Error(), 1) + "\n  hint: " + hint
+}
+
 // ReadStream gives standard input, or any other stream, as a source.
 func ReadStream(r io.Reader) (render.Source, error) {
 	size := 64 << 10
@@ -54,11 +69,15 @@ func ReadStream(r io.Reader) (render.Source, error) {
 	}
 }
 
+// LinkRule is the rule of findings on symbolic links that are not followed.
+const LinkRule = "package/link"
+
 // Tree lists a folder, or a single file, as a source that reads on demand.
 // Folders whose name starts with a dot are left out, and so is skip, the folder
-// that the output goes to. Patches that a kustomization names and the templates
+// that the output goes to. A link that leads nowhere or out of the folder is an
+// error finding, unless excluded, which may be nil, reports true for its path. Patches that a kustomization names and the templates
 // of Helm charts are text, not objects: they pass as they are.
-func Tree(root, skip string) (render.Source, []krm.Finding, error) {
+func Tree(root, skip string, excluded func(file string) bool) (render.Source, []krm.Finding, error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return render.Source{}, nil, err
@@ -78,18 +97,26 @@ func Tree(root, skip string) (render.Source, []krm.Finding, error) {
 			return render.Source{}, nil, err
 		}
 	}
-	t := tree{root: root, skip: skip, asIs: make(map[string]bool)}
+	folder, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return render.Source{}, nil, err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return render.Source{}, nil, err
+	}
+	t := tree{root: root, skip: skip, excluded: excluded, asIs: make(map[string]bool)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return render.Source{}, nil, err
 	}
 	for i := range t.files {
 		t.files[i].AsIs = t.asIs[t.files[i].Path]
 	}
-	return render.Source{Files: t.files, Read: reader(root)}, t.findings, nil
+	return render.Source{Files: t.files, Folder: folder, Read: reader(root)}, t.findings, nil
 }
 
 type tree struct {
 	root, skip string
+	excluded   func(file string) bool
 	files      []render.File
 	asIs       map[string]bool
 	findings   []krm.Finding
@@ -128,8 +155,8 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 	case "kustomization.yaml", "kustomization.yml", "Kustomization":
 		return t.kustomization(name, path.Dir(relative))
 	}
-	if chart, ok := chartOf(t.root, relative); ok {
-		t.asIs[relative] = chart
+	if isTemplate(t.root, relative) {
+		t.asIs[relative] = true
 	}
 	return nil
 }
@@ -153,22 +180,29 @@ func below(root, file string) string {
 	return root + string(filepath.Separator) + filepath.FromSlash(file)
 }
 
-// chartOf reports whether a file is a template of a Helm chart.
-func chartOf(root, relative string) (template, ok bool) {
+// isTemplate reports whether a file is a template of a Helm chart.
+func isTemplate(root, relative string) bool {
 	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
 		if path.Base(dir) == "templates" {
 			_, err := os.Stat(filepath.Join(root, filepath.FromSlash(path.Dir(dir)), "Chart.yaml"))
-			return err == nil, err == nil
+			return err == nil
 		}
 	}
-	return false, false
+	return false
 }
 
 // link takes a symbolic link to a file inside the tree.
 func (t *tree) link(name, relative string) error {
+	refuse := func(message, hint string) error {
+		if t.excluded == nil || !t.excluded(relative) {
+			t.findings = append(t.findings, krm.Finding{Rule: LinkRule, Severity: krm.Error, Place: krm.Place{File: relative, Line: 1},
+				Message: message, Hint: hint + ", or leave the link out with spec.exclude in armature.yaml"})
+		}
+		return nil
+	}
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return fmt.Errorf("%s is a link that leads nowhere, or back to itself: fix or remove it (%w)", name, err)
+		return refuse("the link leads nowhere, or back to itself", "fix or remove it")
 	}
 	root, err := filepath.EvalSymlinks(t.root)
 	if err != nil {
@@ -176,7 +210,7 @@ func (t *tree) link(name, relative string) error {
 	}
 	inside, err := filepath.Rel(root, target)
 	if err != nil || inside == ".." || strings.HasPrefix(inside, ".."+string(filepath.Separator)) {
-		return fmt.Errorf("the link %s leads out of %s: put the file into the folder", name, t.root)
+		return refuse("the link leads out of the folder", "put the file into the folder")
 	}
 	info, err := os.Stat(target)
 	if err != nil {
@@ -186,7 +220,7 @@ func (t *tree) link(name, relative string) error {
 		t.files = append(t.files, render.File{Path: relative})
 		return nil
 	}
-	t.findings = append(t.findings, krm.Finding{Rule: "package/link", Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "a link to a folder is not followed"})
+	t.findings = append(t.findings, krm.Finding{Rule: LinkRule, Severity: krm.Warning, Place: krm.Place{File: relative}, Message: "a link to a folder is not followed"})
 	return nil
 }
 

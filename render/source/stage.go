@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // A stage is a folder in which rendered files wait until all of them are there.
@@ -18,7 +21,7 @@ const stageMark = ".rendering-"
 // stageBeside is how the name of a stage beside a folder begins.
 func stageBeside(folder string) string { return "." + filepath.Base(folder) + stageMark }
 
-// newStage makes a stage, and locks it where the system has locks.
+// newStage makes a stage, and locks it where the file system has locks.
 func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 	for {
 		if stage, err = os.MkdirTemp(parent, begin); err != nil {
@@ -28,7 +31,7 @@ func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // somebody took it for a dead process's, since it was not locked yet
 		} else if err != nil {
-			return "", nil, errors.Join(err, os.Remove(stage))
+			return "", nil, multi.Errors(err, os.Remove(stage))
 		}
 		lockFolder(d)
 		if sameFolder(stage, d) {
@@ -68,6 +71,17 @@ func removeStage(stage string) {
 	defer d.Close()
 	if lockFolder(d) && sameFolder(stage, d) {
 		os.RemoveAll(stage)
+	}
+}
+
+// lockFolder locks an open folder until it is closed or the process ends. It
+// fails where another process has it locked, and on file systems without locks.
+func lockFolder(d *os.File) (locked bool) {
+	for {
+		err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EINTR {
+			return err == nil
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/internal/room"
 )
@@ -69,10 +70,10 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 		return nil, fmt.Errorf("preparing to write to %s: %w", path, err)
 	}
 	if err := os.Chmod(f.stage, 0o755); err != nil {
-		return nil, errors.Join(err, f.Abort())
+		return nil, multi.Errors(err, f.Abort())
 	}
 	if info, err = os.Stat(f.stage); err != nil {
-		return nil, errors.Join(err, f.Abort())
+		return nil, multi.Errors(err, f.Abort())
 	}
 	f.started = info.ModTime().UnixNano()
 	return f, nil
@@ -179,7 +180,7 @@ func (f *Folder) mkdir(folder string) error {
 func (f *Folder) Commit() (written, removed int, err error) {
 	slices.Sort(f.files)
 	written, removed, err = f.commit()
-	return written, removed, errors.Join(err, f.Abort())
+	return written, removed, multi.Errors(err, f.Abort())
 }
 
 func (f *Folder) commit() (written, removed int, err error) {
@@ -198,7 +199,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 	}
 	list := strings.Join(f.files, "\n") + "\n"
 	if f.fresh {
-		if err := f.writeList(list); err != nil {
+		if err := writeFile(filepath.Join(f.stage, listFile), []byte(list)); err != nil {
 			return 0, 0, err
 		}
 		return f.moveAll()
@@ -247,12 +248,8 @@ func (f *Folder) moveAll() (written, removed int, err error) {
 	return len(f.files), 0, nil
 }
 
-func (f *Folder) writeList(list string) error {
-	return os.WriteFile(filepath.Join(f.stage, listFile), []byte(list), 0o644)
-}
-
 func (f *Folder) replaceList(list string) error {
-	err := f.writeList(list)
+	err := writeFile(filepath.Join(f.stage, listFile), []byte(list))
 	if err == nil {
 		err = os.Rename(filepath.Join(f.stage, listFile), filepath.Join(f.path, listFile))
 	}
@@ -349,7 +346,7 @@ func (f *Folder) target(file string) (string, error) {
 }
 
 // Abort takes away what was collected.
-func (f *Folder) Abort() error { return errors.Join(os.RemoveAll(f.stage), f.lock.Close()) }
+func (f *Folder) Abort() error { return multi.Errors(os.RemoveAll(f.stage), f.lock.Close()) }
 
 // Spool collects a stream, in memory as long as it is small, until it may leave.
 type Spool struct {
@@ -357,7 +354,6 @@ type Spool struct {
 	file   *os.File
 	last   byte   // the last that was written, 0 before the first
 	name   string // of the file that the last was of
-	size   int    // of what was written
 	json   bool   // it begins as JSON
 	joined bool   // it is of more than one file
 	held   int    // that and what joins it
@@ -389,7 +385,6 @@ func (s *Spool) Write(file string, data []byte) error {
 	}
 	s.name = file
 	s.last = data[len(data)-1]
-	s.size += len(data)
 	if err := s.hold([]byte(join)); err != nil {
 		return err
 	}
@@ -450,9 +445,6 @@ func (s *Spool) writeBlocks(w io.Writer) (written int64, err error) {
 	return written, nil
 }
 
-// Len is how much was collected, in bytes.
-func (s *Spool) Len() int { return s.size }
-
 // WriteTo lets the stream leave.
 func (s *Spool) WriteTo(w io.Writer) (written int64, err error) {
 	if s.json && s.joined { // kubectl would read all of it as JSON
@@ -476,5 +468,5 @@ func (s *Spool) writeTo(w io.Writer) (int64, error) {
 		return 0, err
 	}
 	n, err := io.Copy(w, s.file)
-	return n, errors.Join(err, s.file.Close())
+	return n, multi.Errors(err, s.file.Close())
 }

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -74,12 +76,7 @@ type found struct {
 func objects(file string, data []byte) (map[krm.Ref]found, error) {
 	all := make(map[krm.Ref]found)
 	var failed error
-	render.EachDocument(data, func(d krm.Document, item bool, line int) {
-		var o krm.Object
-		isObject, err := o.Read(data, d, item, krm.Origin{File: file, Line: line})
-		if err != nil || !isObject {
-			return // the render reports it
-		}
+	render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { // the render reports others
 		value, err := o.Value()
 		if err != nil {
 			failed = err
@@ -87,7 +84,7 @@ func objects(file string, data []byte) (map[krm.Ref]found, error) {
 		}
 		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
 		krm.DropHostAnnotations(value)
-		all[o.Ref] = found{file, o.Ref, line, value, inject.Injected(&o), local}
+		all[o.Ref] = found{file, o.Ref, o.Origin.Line, value, inject.Injected(o), local}
 	})
 	return all, failed
 }
@@ -179,16 +176,14 @@ func (v *verification) manifests(visit func(file string, data []byte) (more bool
 	return nil
 }
 
-// nothing reports a source without any object for a cluster: to pass it would
-// hide that the step before made nothing.
+// nothing reports a source without any object for a cluster, and without a custom
+// resource that a render has kept: to pass it would hide that the step before made
+// nothing.
 func (v *verification) nothing() error {
 	seen := false
-	err := v.manifests(func(_ string, data []byte) (more bool, err error) {
-		render.EachDocument(data, func(d krm.Document, item bool, _ int) {
-			var o krm.Object
-			isObject, err := o.Read(data, d, item, krm.Origin{})
-			seen = seen || err == nil && isObject && !render.LocalKind(&o)
-		})
+	err := v.manifests(func(file string, data []byte) (more bool, err error) {
+		seen = seen || bytes.Contains(data, []byte(keys.Consumed))
+		render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) { seen = seen || !render.LocalKind(o) })
 		return !seen, nil
 	})
 	if err != nil || seen {
@@ -201,46 +196,29 @@ func (v *verification) nothing() error {
 
 // difference gives the path of the first value in which two objects differ.
 func difference(path string, a, b any) (string, bool) {
+	if reflect.DeepEqual(a, b) {
+		return "", false
+	}
 	switch a := a.(type) {
 	case map[string]any:
 		b, ok := b.(map[string]any)
-		if !ok {
-			return path, true
-		}
-		keys := make([]string, 0, len(a)+len(b))
-		for k := range a {
-			keys = append(keys, k)
-		}
-		for k := range b {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range slices.Compact(keys) {
-			av, inA := a[k]
-			bv, inB := b[k]
-			at := k
-			if path != "" {
-				at = path + "." + k
-			}
-			if inA != inB {
-				return at, true
-			}
-			if at, differ := difference(at, av, bv); differ {
+		all := maps.Clone(a)
+		maps.Copy(all, b)
+		for _, k := range slices.Sorted(maps.Keys(all)) {
+			if at, differ := difference(strings.TrimPrefix(path+"."+k, "."), a[k], b[k]); ok && differ {
 				return at, true
 			}
 		}
-		return "", false
 	case []any:
 		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return path, true
-		}
 		for i := range a {
+			if !ok || len(a) != len(b) {
+				break
+			}
 			if at, differ := difference(fmt.Sprintf("%s[%d]", path, i), a[i], b[i]); differ {
 				return at, true
 			}
 		}
-		return "", false
 	}
-	return path, !reflect.DeepEqual(a, b)
+	return path, true
 }

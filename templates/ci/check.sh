@@ -12,9 +12,9 @@ if [ -n "$rendered" ]; then
 	if [ "$rendered" != "$path" ]; then
 		[ ! -e "$path/armature.yaml" ] || settings+=(-c "$path/armature.yaml")
 		[ ! -e "$path/armature.lock" ] || settings+=(--lock "$path/armature.lock")
-		armature render "$path" -o "$rendered" --findings github || status=1
+		armature render "$path" -d "$rendered" --findings github || status=1
 		while read -r _ file; do
-			echo "::error file=$file,line=1,title=armature::$file is not what a render of $path makes%0Ahint: run armature render $path -o $rendered and commit"
+			echo "::error file=$file,line=1,title=armature::$file is not what a render of $path makes%0Ahint: run armature render $path -d $rendered and commit"
 			status=1
 		done < <(git status --porcelain --untracked-files=all -- "$rendered")
 	fi

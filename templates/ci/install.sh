@@ -1,11 +1,11 @@
 #!/bin/sh
-# install.sh VERSION FOLDER puts the armature of a release, such as v0.2.0, into a
+# install.sh VERSION FOLDER puts the armature of a release, such as v0.1.0, into a
 # folder, after it has compared the checksum. SERVER is https://github.com unless set.
 set -eu
 version=$1 folder=$2
 case $version in
 v[0-9]*) ;;
-*) echo "install.sh: version \"$version\": name a release, such as v0.2.0" >&2; exit 2 ;;
+*) echo "install.sh: version \"$version\": name a release, such as v0.1.0" >&2; exit 2 ;;
 esac
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in

@@ -20,6 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/bases"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -112,7 +113,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
 			value, ok := results[r.Name]
-			if at := slices.Index(platforms, own["params."+compose.PlatformParameter]); at >= 0 && len(platforms) > 1 { // its own image
+			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 && len(platforms) > 1 { // its own image
 				switch r.Name {
 				case "layout-digest":
 					value = parts[at]
@@ -127,19 +128,14 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 			written = append(written, result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
 			tr.Status.Results = append(tr.Status.Results, tektonv1.TaskRunResult{Name: r.Name, Type: tektonv1.ResultsTypeString, Value: *tektonv1.NewStructuredValues(value)})
 		}
-		for i, step := range t.TaskSpec.Steps {
-			image := substitution.ApplyReplacements(step.Image, own)
-			c := corev1.Container{Name: "step-" + step.Name, Image: image}
+		pod.Spec = PodOf(tr)
+		for i, c := range pod.Spec.Containers[:len(t.TaskSpec.Steps)] {
 			state := corev1.ContainerStateTerminated{FinishedAt: now, StartedAt: metav1.NewTime(begun)}
 			if i == len(t.TaskSpec.Steps)-1 && len(written) > 0 {
 				state.Message = text(written)
 			}
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: image,
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image,
 				ImageID: "registry.example/step@sha256:" + strings.Repeat(fmt.Sprint(i+1), 64), State: corev1.ContainerState{Terminated: &state}})
-		}
-		for _, sidecar := range t.TaskSpec.Sidecars {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar-" + sidecar.Name, Image: sidecar.Image})
 		}
 		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime = pod.Name, &metav1.Time{Time: begun}, &now
 		tr.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded, Status: corev1.ConditionTrue, Reason: "Succeeded"})

@@ -1,7 +1,6 @@
 // Package published holds AgentCard under the group in which the kagenti
 // operator publishes it.
 //
-// +kubebuilder:object:generate=true
 // +groupName=agent.kagenti.dev
 // +versionName=v1alpha1
 package published
@@ -26,7 +25,6 @@ func AddToScheme(scheme *runtime.Scheme) error {
 
 // AgentCard is that of kagenti.io, under its older name.
 //
-// +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=armature
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.card.name`
@@ -45,10 +43,22 @@ type AgentCard struct {
 }
 
 // AgentCardList is what a list request answers.
-//
-// +kubebuilder:object:root=true
 type AgentCardList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []AgentCard `json:"items"`
+}
+
+// DeepCopyObject shares nothing with c.
+func (c *AgentCard) DeepCopyObject() runtime.Object {
+	return &AgentCard{c.TypeMeta, *c.ObjectMeta.DeepCopy(), *c.Spec.DeepCopy(), *c.Status.DeepCopy()}
+}
+
+// DeepCopyObject shares nothing with l.
+func (l *AgentCardList) DeepCopyObject() runtime.Object {
+	out := &AgentCardList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	for i := range l.Items {
+		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*AgentCard))
+	}
+	return out
 }

@@ -4,29 +4,19 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
 
-const usage = `copy SIZES IN OUT   read the files below IN that SIZES names, write each with its size below OUT
-copy SIZE           read standard input, write SIZE bytes to standard output`
-
 func main() {
-	var err error
-	switch len(os.Args) {
-	case 4:
-		err = files(os.Args[1], os.Args[2], os.Args[3])
-	case 2:
-		err = stream(os.Args[1])
-	default:
-		err = fmt.Errorf("usage:\n%s", usage)
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "copy SIZES IN OUT   read the files below IN that SIZES names, write each with its size below OUT")
+		os.Exit(2)
 	}
-	if err != nil {
+	if err := files(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, "copy:", err)
 		os.Exit(1)
 	}
@@ -67,23 +57,4 @@ func files(sizes, in, out string) error {
 		}
 	}
 	return lines.Err()
-}
-
-func stream(arg string) error {
-	size, err := strconv.Atoi(arg)
-	if err != nil {
-		return err
-	}
-	data, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return err
-	}
-	for size > 0 {
-		n, err := io.Copy(os.Stdout, bytes.NewReader(data[:min(size, len(data))]))
-		if err != nil {
-			return err
-		}
-		size -= int(n)
-	}
-	return nil
 }

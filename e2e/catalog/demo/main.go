@@ -1,37 +1,32 @@
 // Command demo runs the catalog for real: a Kubernetes API server, three agents
 // made of A2A's server, two tool servers made of MCP's SDK, and the controller's
-// own program. It shows list, search and the page, and cleans up.
+// own program. It shows list, search and an entry, and cleans up.
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	_ "embed"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ssautil "github.com/fluxcd/pkg/ssa/utils"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/armature-dev/armature/catalog/api"
-	kagent2 "github.com/armature-dev/armature/catalog/api/kagent/v1alpha2"
-	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/ports"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 func main() {
@@ -51,27 +46,32 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = multi.Errors(err, os.RemoveAll(dir)) }()
 	log.Println("starting a Kubernetes API server, three agents and two tool servers")
 	plane, err := controlplane.Run()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, plane.Stop()) }()
+	defer func() { err = multi.Errors(err, plane.Stop()) }()
 	if err := plane.InstallCRDs(filepath.Join("templates", "crds", "catalog")); err != nil {
 		return err
 	}
-	if err := furnish(ctx, plane); err != nil {
+	if err := multi.Errors(furnish(ctx, plane), serve()); err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	reader, err := plane.ServiceAccount(ctx, "default", "reader")
 	if err != nil {
 		return err
 	}
 	token := filepath.Join(dir, "token")
-	if err := reader(ctx, plane, token); err != nil {
+	if err := os.WriteFile(token, []byte(reader.Config.BearerToken), 0o600); err != nil {
 		return err
 	}
+	port, err := ports.Free()
+	if err != nil {
+		return err
+	}
+	address := net.JoinHostPort("127.0.0.1", port)
 	catalog := exec.CommandContext(ctx, filepath.Join(bin, "armature-controller"), "--controllers=catalog", "--namespace=default", "--leader-elect=false",
 		"--metrics-address=0", "--health-address=0", "--catalog-store="+filepath.Join(dir, "catalog.db"), "--catalog-address="+address,
 		"--catalog-plain-http", "--catalog-allow-network=127.0.0.0/8", "--log-level=error")
@@ -84,32 +84,23 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 		_ = catalog.Process.Signal(syscall.SIGTERM)
 		_ = catalog.Wait() // it was stopped
 	}()
-	server := "http://" + address
-	if err := show(ctx, bin, server, token); err != nil {
+	if err := show(ctx, bin, "--server", "http://"+address, "--token-file", token); err != nil {
 		return err
 	}
 	if stay {
-		text, err := os.ReadFile(token)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("\nOpen %s and sign in with this token, good for an hour; Ctrl-C ends.\n%s\n", server, text)
+		fmt.Printf("\nOpen http://%s and sign in with this token, good for an hour; Ctrl-C ends.\n%s\n", address, reader.Config.BearerToken)
 		<-ctx.Done()
 	}
 	return nil
 }
 
-// show list, search, one entry and the page, once everybody has answered.
-func show(ctx context.Context, bin, server, token string) error {
+// show list, search and one entry, once everybody has answered.
+func show(ctx context.Context, bin string, access ...string) error {
 	armature := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(bin, "armature"), append(append([]string{"catalog"}, args...), "--server", server, "--token-file", token)...)
-		cmd.Stderr = os.Stderr
-		return cmd
+		return exec.CommandContext(ctx, filepath.Join(bin, "armature"), append(append([]string{"catalog"}, args...), access...)...)
 	}
 	for started := time.Now(); ; time.Sleep(300 * time.Millisecond) {
-		quiet := armature("list", "--health", "Healthy", "-o", "json")
-		quiet.Stderr = nil
-		out, err := quiet.Output()
+		out, err := armature("list", "-A", "--health", "Healthy", "-o", "json").Output()
 		if err == nil && strings.Count(string(out), `"uid"`) == 5 {
 			break
 		}
@@ -117,142 +108,62 @@ func show(ctx context.Context, bin, server, token string) error {
 			return fmt.Errorf("the catalog has not found all five within a minute: %w\n%s", err, out)
 		}
 	}
-	for _, args := range [][]string{{"list"}, {"search", "book"}, {"get", "travel/planner"}} {
+	for _, args := range [][]string{{"list", "-A"}, {"search", "book", "-A"}, {"get", "travel/planner"}} {
 		fmt.Printf("\n$ armature catalog %s\n", strings.Join(args, " "))
 		cmd := armature(args...)
-		cmd.Stdout = os.Stdout
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("armature catalog %s: %w", strings.Join(args, " "), err)
 		}
 	}
-	fmt.Printf("\nThe page at %s, as text:\n", server)
-	return page(server, token)
-}
-
-// page signs in as a person would and prints what they read.
-func page(server, token string) error {
-	text, err := os.ReadFile(token)
-	if err != nil {
-		return err
-	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return err
-	}
-	response, err := (&http.Client{Jar: jar}).PostForm(server+"/login", url.Values{"token": {string(text)}})
-	if err != nil {
-		return fmt.Errorf("opening the page: %w", err)
-	}
-	body, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), "<table>") {
-		return fmt.Errorf("the page answers %s:\n%s", response.Status, body)
-	}
-	row := regexp.MustCompile(`(?s)<tr>(.*?)</tr>`)
-	tag := regexp.MustCompile(`<[^>]*>`)
-	for _, r := range row.FindAllStringSubmatch(string(body), -1) {
-		fmt.Println("  " + strings.Join(strings.Fields(tag.ReplaceAllString(strings.ReplaceAll(r[1], "</t", " |</t"), "")), " "))
-	}
 	return nil
 }
 
-// furnish the cluster: namespaces, agents and what makes them known.
+//go:embed demo.yaml
+var manifests []byte
+
+// furnish the cluster with demo.yaml, status included.
 func furnish(ctx context.Context, plane *controlplane.ControlPlane) error {
-	scheme, err := controller.Scheme()
+	c, err := client.New(plane.Admin.Config, client.Options{})
 	if err != nil {
 		return err
 	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
 	if err != nil {
 		return err
 	}
-	for _, ns := range []string{"travel", "office"} {
-		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
-			return err
-		}
-	}
-	for i, a := range []struct {
-		namespace, name, title, description string
-		skills                              []string
-	}{
-		{"travel", "weather", "Weather Intelligence Agent", "Weather forecasts, now and in the past", []string{"get_forecast", "get_climate_data"}},
-		{"travel", "planner", "Trip Planner", "Plans a trip and books it", []string{"plan_trip", "book_hotel", "book_flight"}},
-		{"office", "secretary", "Secretary", "Keeps calendars", []string{"find_slot", "book_room"}},
-	} {
-		ip := fmt.Sprintf("127.0.0.%d", 2+i) // each agent has an address, as pods do
-		if err := serve(ip+":8081", peer.Agent(peer.Card(a.title, a.description, "1.0.0", a.skills...))); err != nil {
-			return err
-		}
-		if err := agent(ctx, c, a.namespace, a.name, ip); err != nil {
-			return err
-		}
-	}
-	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"}, peer.Tool{Name: "search_mail", Description: "Search the mailbox"})
-	booking := peer.Server("Booking", 0, peer.Many("booking", 12)...)
-	peer.Add(booking, peer.Tool{Name: "book_table", Description: "Book a table in a restaurant"})
-	for i, s := range []struct {
-		name     string
-		protocol kagent2.Protocol
-		handler  http.Handler
-	}{{"mail", kagent2.StreamableHTTP, peer.Streamable(mail)}, {"booking", kagent2.SSE, peer.SSE(booking)}} {
-		address := fmt.Sprintf("127.0.0.%d:8080", 10+i)
-		if err := serve(address, s.handler); err != nil {
-			return err
-		}
-		o := &kagent2.RemoteMCPServer{ObjectMeta: metav1.ObjectMeta{Namespace: "office", Name: s.name}}
-		o.Spec.URL, o.Spec.Protocol = "http://"+address+"/mcp", s.protocol
+	for _, o := range objects {
+		status := o.Object["status"]
 		if err := c.Create(ctx, o); err != nil {
-			return err
+			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if status == nil {
+			continue
+		}
+		o.Object["status"] = status
+		if err := c.Status().Update(ctx, o); err != nil {
+			return fmt.Errorf("the status of %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// agent makes a pod that is ready, as a kubelet would, and an AgentCard for it.
-func agent(ctx context.Context, c client.Client, namespace, name, ip string) error {
-	labels := map[string]string{"app": name}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-0", Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: name}}}}
-	if err := c.Create(ctx, pod); err != nil {
-		return err
+// serve the agents and tool servers that demo.yaml names, until the program ends.
+func serve() error {
+	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"}, peer.Tool{Name: "search_mail", Description: "Search the mailbox"})
+	booking := peer.Server("Booking", 0, append(peer.Many("booking", 12), peer.Tool{Name: "book_table", Description: "Book a table in a restaurant"})...)
+	for address, handler := range map[string]http.Handler{
+		"127.0.0.2:8081":  peer.Agent(peer.Card("Weather Intelligence Agent", "Weather forecasts, now and in the past", "1.0.0", "get_forecast", "get_climate_data")),
+		"127.0.0.3:8081":  peer.Agent(peer.Card("Trip Planner", "Plans a trip and books it", "1.0.0", "plan_trip", "book_hotel", "book_flight")),
+		"127.0.0.4:8081":  peer.Agent(peer.Card("Secretary", "Keeps calendars", "1.0.0", "find_slot", "book_room")),
+		"127.0.0.10:8080": peer.Streamable(mail),
+		"127.0.0.11:8080": peer.SSE(booking),
+	} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("the demo needs %s: %w", address, err)
+		}
+		go func() { _ = (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener) }()
 	}
-	pod.Status.PodIP, pod.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	if err := c.Status().Update(ctx, pod); err != nil {
-		return err
-	}
-	card := &api.AgentCard{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	card.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-	return c.Create(ctx, card)
-}
-
-// serve until the program ends.
-func serve(address string, handler http.Handler) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("the demo needs %s: %w", address, err)
-	}
-	go func() { _ = (&http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}).Serve(listener) }()
 	return nil
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
-}
-
-// reader writes the token of an account that may list what the catalog shows.
-func reader(ctx context.Context, plane *controlplane.ControlPlane, file string) error {
-	access, err := plane.ServiceAccount(ctx, "default", "reader")
-	if err != nil {
-		return err
-	}
-	if err := allowReader(ctx, plane); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(access.Config.BearerToken), 0o600)
 }

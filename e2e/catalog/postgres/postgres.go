@@ -2,9 +2,7 @@
 package postgres
 
 import (
-	"bytes"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -12,7 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,6 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/armature-dev/armature/e2e/programs"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Server is one PostgreSQL that listens on a socket in a folder of its own.
@@ -28,7 +26,6 @@ type Server struct {
 	bin, dir, owner string
 	as              *syscall.SysProcAttr
 	process         *exec.Cmd
-	log             output
 	databases       atomic.Int32
 }
 
@@ -44,7 +41,7 @@ func New() (*Server, error) {
 		return nil, err
 	}
 	if err := s.init(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
+		return nil, multi.Errors(err, os.RemoveAll(s.dir))
 	}
 	return s, nil
 }
@@ -69,8 +66,13 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 
 // Start the server, again after Stop with the same data, and wait until it answers.
 func (s *Server) Start() error {
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the server has it open, too
 	s.process = s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	s.process.Stdout, s.process.Stderr = &s.log, &s.log
+	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return fmt.Errorf("starting PostgreSQL: %w", err)
 	}
@@ -80,7 +82,8 @@ func (s *Server) Start() error {
 			return nil
 		}
 		if time.Since(started) > time.Minute {
-			return errors.Join(fmt.Errorf("waiting for PostgreSQL: %w\n%s", err, s.log.String()), s.Stop())
+			text, _ := os.ReadFile(log.Name()) // the error at hand matters more
+			return multi.Errors(fmt.Errorf("waiting for PostgreSQL: %w\n%s", err, text), s.Stop())
 		}
 	}
 }
@@ -97,7 +100,7 @@ func (s *Server) Stop() error {
 }
 
 // Close stops the server and removes its data.
-func (s *Server) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
+func (s *Server) Close() error { return multi.Errors(s.Stop(), os.RemoveAll(s.dir)) }
 
 // Address of a database.
 func (s *Server) Address(database string) string {
@@ -110,7 +113,7 @@ func (s *Server) Database() (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = multi.Errors(err, db.Close()) }()
 	name := fmt.Sprintf("catalog%d", s.databases.Add(1))
 	_, err = db.Exec("CREATE DATABASE " + name)
 	return s.Address(name), err
@@ -134,7 +137,7 @@ func ping(address string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(db.Ping(), db.Close())
+	return multi.Errors(db.Ping(), db.Close())
 }
 
 // notRoot is how to run PostgreSQL, which refuses to be root: as the user that
@@ -150,26 +153,8 @@ func notRoot(dir string) (*syscall.SysProcAttr, string, error) {
 	}
 	uid, err1 := strconv.Atoi(other.Uid)
 	gid, err2 := strconv.Atoi(other.Gid)
-	if err := errors.Join(err1, err2, os.Chown(dir, uid, gid)); err != nil {
+	if err := multi.Errors(err1, err2, os.Chown(dir, uid, gid)); err != nil {
 		return nil, "", err
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, "postgres", nil
-}
-
-// output keeps what the server writes.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Config is config.yaml.
@@ -128,7 +130,7 @@ func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	expanded := os.Expand(string(text), func(name string) string {
 		value, found := lookup(name)
 		if !found {
-			missing = errors.Join(missing, fmt.Errorf("the variable %q is not set", name))
+			missing = multi.Errors(missing, fmt.Errorf("the variable %q is not set", name))
 		}
 		return value
 	})
@@ -139,7 +141,7 @@ func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	if err := yaml.UnmarshalStrict([]byte(expanded), c); err != nil {
 		return nil, err
 	}
-	return c, errors.Join(c.plugins(), c.listeners(), c.rest())
+	return c, multi.Errors(c.plugins(), c.listeners(), c.rest())
 }
 
 // plugins reads the settings of the two plugins, which the image authbridge-lite has
@@ -151,12 +153,12 @@ func (c *Config) plugins() (err error) {
 	}{{"jwt-validation", c.Pipeline.Inbound}, {"token-exchange", c.Pipeline.Outbound}} {
 		for _, p := range stage.Plugins {
 			if p.OnError != "" && p.OnError != "enforce" && p.OnError != "observe" && p.OnError != "off" {
-				err = errors.Join(err, fmt.Errorf("on_error %q of %s", p.OnError, p.Name))
+				err = multi.Errors(err, fmt.Errorf("on_error %q of %s", p.OnError, p.Name))
 			}
 			var into any
 			switch {
 			case p.Name != stage.name:
-				err = errors.Join(err, fmt.Errorf("the plugin %q does not belong here", p.Name))
+				err = multi.Errors(err, fmt.Errorf("the plugin %q does not belong here", p.Name))
 				continue
 			case p.Name == "jwt-validation":
 				c.Validation = new(Validation)
@@ -168,15 +170,15 @@ func (c *Config) plugins() (err error) {
 			decoder := json.NewDecoder(bytes.NewReader(p.Config))
 			decoder.DisallowUnknownFields()
 			if e := decoder.Decode(into); e != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", p.Name, e))
+				err = multi.Errors(err, fmt.Errorf("%s: %w", p.Name, e))
 			}
 		}
 	}
 	if v := c.Validation; v != nil && (v.Issuer == "" || v.JWKSURL == "" && v.KeycloakURL == "" || v.Audience == "" && v.AudienceFile == "") {
-		err = errors.Join(err, fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
+		err = multi.Errors(err, fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
 	}
 	if x := c.Exchange; x != nil {
-		err = errors.Join(err, x.check(c.SPIFFE != nil))
+		err = multi.Errors(err, x.check(c.SPIFFE != nil))
 	}
 	return err
 }
@@ -189,18 +191,18 @@ func (x *Exchange) check(spiffe bool) (err error) {
 	switch id.Type {
 	case "spiffe":
 		if id.JWTAudience == "" || id.ClientID == "" && id.ClientIDFile == "" || !spiffe {
-			err = errors.Join(err, fmt.Errorf("the identity lacks jwt_audience, client_id or the spiffe block: %+v", id))
+			err = multi.Errors(err, fmt.Errorf("the identity lacks jwt_audience, client_id or the spiffe block: %+v", id))
 		}
 	case "client-secret":
 		if id.ClientSecret != "" {
-			err = errors.Join(err, errors.New("the client's secret is in the file"))
+			err = multi.Errors(err, errors.New("the client's secret is in the file"))
 		}
 	default:
-		err = errors.Join(err, fmt.Errorf("identity.type %q", id.Type))
+		err = multi.Errors(err, fmt.Errorf("identity.type %q", id.Type))
 	}
 	for _, r := range x.Routes.Rules {
 		if r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" || (r.Action == "exchange") == (r.TargetAudience == "") {
-			err = errors.Join(err, fmt.Errorf("the route %+v", r))
+			err = multi.Errors(err, fmt.Errorf("the route %+v", r))
 		}
 	}
 	return err
@@ -216,7 +218,7 @@ func (c *Config) listeners() (err error) {
 		}
 		for _, r := range l.Roles {
 			if r != "reverse" && r != "forward" {
-				err = errors.Join(err, fmt.Errorf("the role %q", r))
+				err = multi.Errors(err, fmt.Errorf("the role %q", r))
 			}
 		}
 	case "envoy-sidecar":
@@ -228,12 +230,12 @@ func (c *Config) listeners() (err error) {
 	}
 	for _, address := range c.Addresses() {
 		if _, _, e := net.SplitHostPort(address); e != nil {
-			err = errors.Join(err, e)
+			err = multi.Errors(err, e)
 		}
 	}
 	for _, host := range l.SkipHosts {
 		if strings.Trim(host, "* ") == "" || strings.Contains(host, ":") {
-			err = errors.Join(err, fmt.Errorf("skip_hosts %q", host))
+			err = multi.Errors(err, fmt.Errorf("skip_hosts %q", host))
 		}
 	}
 	return err
@@ -255,13 +257,13 @@ func (c *Config) rest() (err error) {
 		err = e
 	}
 	if m := c.MTLS; m != nil && (m.Mode != "permissive" && m.Mode != "strict" || c.SPIFFE == nil || c.Mode == "envoy-sidecar") {
-		err = errors.Join(err, fmt.Errorf("mtls %+v in %s", *m, c.Mode))
+		err = multi.Errors(err, fmt.Errorf("mtls %+v in %s", *m, c.Mode))
 	}
 	if s := c.SPIFFE; s != nil && s.Socket != "" && !strings.HasPrefix(s.Socket, "unix://") {
-		err = errors.Join(err, fmt.Errorf("the socket %q", s.Socket))
+		err = multi.Errors(err, fmt.Errorf("the socket %q", s.Socket))
 	}
 	if b := c.TLSBridge; b != nil && b.Mode != "" && b.Mode != "disabled" && (b.Mode != "enabled" || b.CADir == "") {
-		err = errors.Join(err, fmt.Errorf("tls_bridge %+v", *b))
+		err = multi.Errors(err, fmt.Errorf("tls_bridge %+v", *b))
 	}
 	return err
 }

@@ -99,6 +99,9 @@ const (
 	AnnotationLost = Own + "lost-pod"
 	// AnnotationMaxRunning on a Namespace lowers how many of its builds run at once.
 	AnnotationMaxRunning = Own + "max-running"
+	// SharePrefix on a template or step ConfigMap, followed by a namespace, lets builds of
+	// that namespace use it. The value is "true".
+	SharePrefix = "share." + Own
 	// LabelCredentials on a Secret says which purpose it serves.
 	LabelCredentials = Own + "credentials"
 )

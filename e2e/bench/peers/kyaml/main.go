@@ -4,41 +4,27 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
-const usage = `kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT
-kyaml SAMPLE          inject a stream from standard input to standard output
-kyaml -patch SAMPLE   print a strategic-merge patch of what it injects`
-
 func main() {
-	if len(os.Args) < 2 || len(os.Args) > 4 {
-		fmt.Fprintln(os.Stderr, usage)
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT")
 		os.Exit(2)
 	}
-	sample := os.Args[1]
-	if len(os.Args) == 3 {
-		sample = os.Args[2]
-	}
-	in, err := learn(sample)
-	switch {
-	case err != nil:
-	case len(os.Args) == 4:
+	in, err := learn(os.Args[1])
+	if err == nil {
 		err = in.files(os.Args[2], os.Args[3])
-	case len(os.Args) == 3:
-		err = in.patch(os.Stdout)
-	default:
-		err = in.stream(os.Stdin, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kyaml:", err)
@@ -56,11 +42,7 @@ type injector struct {
 	generated      string // the ConfigMaps, separators included
 }
 
-const (
-	recordKey = "armature.dev/injected" // this module cannot import the root's packages
-	label     = "kagenti.io/inject"
-	ours      = "armature-"
-)
+const ours = "armature-" // begins the names of what is injected
 
 var podSpec = []string{"spec", "template", "spec"}
 
@@ -75,7 +57,7 @@ func learn(file string) (*injector, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &injector{name: root.GetName(), generated: "---\n" + generated, record: root.GetAnnotations()[recordKey]}
+	in := &injector{name: root.GetName(), generated: "---\n" + generated, record: root.GetAnnotations()[keys.Injected]}
 	spec, err := root.Pipe(yaml.Lookup(podSpec...))
 	if err != nil {
 		return nil, err
@@ -126,13 +108,13 @@ func (in *injector) rename(n *yaml.Node, name string) {
 
 // inject adds the parts to a workload that opted in.
 func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
-	if root.GetLabels()[label] != "enabled" {
+	if root.GetLabels()["kagenti.io/inject"] != "enabled" {
 		return "", nil
 	}
 	name := root.GetName()
 	spec, err := root.Pipe(yaml.Lookup(podSpec...))
 	if err != nil || spec == nil {
-		return "", errors.Join(err, errors.New("no pod template"))
+		return "", multi.Errors(err, errors.New("no pod template"))
 	}
 	add := func(to *yaml.RNode, field string, parts ...*yaml.RNode) error {
 		var nodes []*yaml.Node
@@ -141,7 +123,7 @@ func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
 		}
 		return to.PipeE(yaml.LookupCreate(yaml.SequenceNode, field), yaml.Append(nodes...))
 	}
-	if err := errors.Join(add(spec, "initContainers", in.initContainers...), add(spec, "volumes", in.volumes...)); err != nil {
+	if err := multi.Errors(add(spec, "initContainers", in.initContainers...), add(spec, "volumes", in.volumes...)); err != nil {
 		return "", err
 	}
 	containers, err := spec.Pipe(yaml.Lookup("containers"))
@@ -151,7 +133,7 @@ func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
 	if err := containers.VisitElements(func(c *yaml.RNode) error { return add(c, "volumeMounts", in.mount) }); err != nil {
 		return "", err
 	}
-	if err := root.PipeE(yaml.SetAnnotation(recordKey, in.record)); err != nil {
+	if err := root.PipeE(yaml.SetAnnotation(keys.Injected, in.record)); err != nil {
 		return "", err
 	}
 	return strings.ReplaceAll(in.generated, in.name, name), nil
@@ -192,49 +174,4 @@ func (in *injector) document(text string) (string, error) {
 	}
 	text, err = root.String()
 	return text + generated, err
-}
-
-// stream works on one document after the other, so that memory stays bounded.
-func (in *injector) stream(r io.Reader, w io.Writer) error {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(w)
-	for i, text := range bytes.Split(data, []byte("\n---\n")) {
-		if i > 0 {
-			out.WriteString("---\n")
-		}
-		rendered, err := in.document(string(text))
-		if err != nil {
-			return err
-		}
-		out.WriteString(rendered)
-	}
-	return out.Flush()
-}
-
-// patch is what a patch can say of the parts: the same names for all, and no
-// ConfigMaps.
-func (in *injector) patch(w io.Writer) error {
-	root := yaml.MustParse(`apiVersion: apps/v1
-kind: Deployment
-metadata: {name: any}
-spec:
-  template:
-    spec:
-      containers:
-      - {name: agent, volumeMounts: []}
-      - {name: cache, volumeMounts: []}
-`)
-	root.SetLabels(map[string]string{label: "enabled"})
-	if _, err := in.inject(root); err != nil {
-		return err
-	}
-	text, err := root.String()
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, text)
-	return err
 }

@@ -3,7 +3,6 @@ package config
 
 import (
 	"net"
-	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -20,10 +19,6 @@ type Options struct {
 	// Listener listens on StorageAddress. storage.New sets it, since the URLs of
 	// archives may have its port, and server.Start serves on it.
 	Listener net.Listener
-	// Archives that are no longer published go when they are older than the TTL, or
-	// when there are more than the records.
-	ArtifactRetentionTTL     time.Duration
-	ArtifactRetentionRecords int
 	// ArtifactDigestAlgo is sha256, sha384 or sha512.
 	ArtifactDigestAlgo string
 }
@@ -33,7 +28,5 @@ func (o *Options) BindFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.StoragePath, "storage-path", "", "folder of the archives")
 	f.StringVar(&o.StorageAddress, "storage-addr", ":9090", "where archives are served")
 	f.StringVar(&o.StorageAdvAddress, "storage-adv-addr", "", "host in the URLs of archives; empty is the address where they are served")
-	f.DurationVar(&o.ArtifactRetentionTTL, "artifact-retention-ttl", time.Minute, "how long an archive is kept that is no longer published")
-	f.IntVar(&o.ArtifactRetentionRecords, "artifact-retention-records", 2, "how many archives of an object are kept")
 	f.StringVar(&o.ArtifactDigestAlgo, "artifact-digest-algo", "sha256", "sha256, sha384 or sha512")
 }

@@ -1,25 +1,28 @@
 // Package storage keeps the archives of sources as files: KIND/NAMESPACE/NAME/FILE.
-// It is not Flux's own storage: what tests learn about Flux is about its reconcilers.
+// It is not Flux's own storage: what tests learn about Flux is about its reconcilers
+// of Git repositories and OCI artifacts. What these do not need is unsupported, and no
+// archive is removed before its object.
 package storage
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
-	"github.com/fluxcd/pkg/tar"
+	"github.com/fluxcd/pkg/sourceignore"
+	"github.com/fluxcd/pkg/sourceignore/gitignore"
 	godigest "github.com/opencontainers/go-digest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,30 +32,20 @@ import (
 
 // Storage of one process.
 type Storage struct {
-	root    *os.Root
-	dir     string
-	host    string
-	ttl     time.Duration
-	records int
-
-	mu    sync.Mutex
-	locks map[string]*sync.Mutex
+	dir, host string
+	mu        sync.Mutex // of all artifacts
 }
 
 // New opens a storage, whose folder exists, and the listener that it is served on.
-func New(o *config.Options) (*Storage, error) {
-	root, err := os.OpenRoot(o.StoragePath)
-	if err == nil {
-		o.Listener, err = net.Listen("tcp", o.StorageAddress)
-	}
-	if err != nil {
+func New(o *config.Options) (_ *Storage, err error) {
+	if o.Listener, err = net.Listen("tcp", o.StorageAddress); err != nil {
 		return nil, fmt.Errorf("opening the storage: %w", err)
 	}
 	host := o.StorageAdvAddress
 	if host == "" {
 		host = o.Listener.Addr().String()
 	}
-	return &Storage{root: root, dir: o.StoragePath, host: host, ttl: o.ArtifactRetentionTTL, records: o.ArtifactRetentionRecords, locks: map[string]*sync.Mutex{}}, nil
+	return &Storage{dir: o.StoragePath, host: host}, nil
 }
 
 // NewArtifactFor gives the artifact of an object with a file that may not exist yet.
@@ -65,12 +58,8 @@ func (s *Storage) NewArtifactFor(kind string, o metav1.Object, revision, file st
 // SetArtifactURL sets the address of an artifact by its path.
 func (s *Storage) SetArtifactURL(a *meta.Artifact) {
 	if a.Path != "" {
-		a.URL = s.url(a.Path)
+		a.URL = (&url.URL{Scheme: "http", Host: s.host, Path: "/" + a.Path}).String()
 	}
-}
-
-func (s *Storage) url(file string) string {
-	return (&url.URL{Scheme: "http", Host: s.host, Path: "/" + file}).String()
 }
 
 // SetHostname gives an address with this storage's host.
@@ -83,78 +72,58 @@ func (s *Storage) SetHostname(address string) string {
 	return u.String()
 }
 
-// LocalPath is the file of an artifact, "" where its path leads out of the storage.
-func (s *Storage) LocalPath(a meta.Artifact) string {
-	if !filepath.IsLocal(a.Path) {
-		return ""
-	}
-	return filepath.Join(s.dir, a.Path)
-}
+// LocalPath is the file of an artifact.
+func (s *Storage) LocalPath(a meta.Artifact) string { return filepath.Join(s.dir, a.Path) }
 
 // ArtifactExist reports whether an artifact's file is there.
 func (s *Storage) ArtifactExist(a meta.Artifact) bool {
-	info, err := s.root.Lstat(a.Path)
+	info, err := os.Lstat(s.LocalPath(a))
 	return err == nil && info.Mode().IsRegular()
 }
 
 // VerifyArtifact compares an artifact's file with its digest.
 func (s *Storage) VerifyArtifact(a meta.Artifact) error {
-	want, err := godigest.Parse(a.Digest)
-	if err != nil {
-		return fmt.Errorf("the digest %q: %w", a.Digest, err)
-	}
-	f, err := s.root.Open(a.Path)
+	f, err := os.Open(s.LocalPath(a))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	have, err := want.Algorithm().FromReader(f)
-	if err != nil {
-		return err
-	}
-	if have != want {
-		return fmt.Errorf("%s has the digest %s, not %s", a.Path, have, want)
+	verifier := godigest.Digest(a.Digest).Verifier()
+	if _, err := io.Copy(verifier, f); err != nil || !verifier.Verified() {
+		return errors.Join(err, fmt.Errorf("%s does not have the digest %s", a.Path, a.Digest))
 	}
 	return nil
 }
 
 // MkdirAll makes the folder of an artifact.
-func (s *Storage) MkdirAll(a meta.Artifact) error { return s.root.MkdirAll(path.Dir(a.Path), 0o700) }
+func (s *Storage) MkdirAll(a meta.Artifact) error {
+	return os.MkdirAll(filepath.Dir(s.LocalPath(a)), 0o700)
+}
 
 // Remove the file of an artifact.
-func (s *Storage) Remove(a meta.Artifact) error { return s.root.Remove(a.Path) }
+func (s *Storage) Remove(a meta.Artifact) error { return os.Remove(s.LocalPath(a)) }
 
-// RemoveAll removes the folder of an artifact, and names it: "" if there was none.
+// RemoveAll removes the folder of an artifact, and names it.
 func (s *Storage) RemoveAll(a meta.Artifact) (string, error) {
-	folder := path.Dir(a.Path)
-	if _, err := s.root.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return filepath.Join(s.dir, folder), s.root.RemoveAll(folder)
+	folder := filepath.Dir(s.LocalPath(a))
+	return folder, os.RemoveAll(folder)
 }
 
-// Lock keeps others in this process from an artifact until unlock.
-func (s *Storage) Lock(a meta.Artifact) (unlock func(), err error) {
+// Lock keeps others in this process from the artifacts until unlock.
+func (s *Storage) Lock(meta.Artifact) (unlock func(), err error) {
 	s.mu.Lock()
-	l := s.locks[a.Path]
-	if l == nil {
-		l = &sync.Mutex{}
-		s.locks[a.Path] = l
-	}
-	s.mu.Unlock()
-	l.Lock()
-	return l.Unlock, nil
+	return s.mu.Unlock, nil
 }
 
-// Copy stores what a reader has.
-func (s *Storage) Copy(a *meta.Artifact, from io.Reader) error {
-	return s.write(a, func(w io.Writer) error {
-		_, err := io.Copy(w, from)
-		return err
-	})
+// GarbageCollect keeps all.
+func (*Storage) GarbageCollect(context.Context, meta.Artifact, time.Duration) ([]string, error) {
+	return nil, nil
 }
 
-// CopyFromPath stores a file.
+// CopyToPath would serve a GitRepository's spec.include.
+func (*Storage) CopyToPath(*meta.Artifact, string, string) error { return errors.ErrUnsupported }
+
+// CopyFromPath stores a file: the layer that an OCIRepository selects.
 func (s *Storage) CopyFromPath(a *meta.Artifact, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -164,100 +133,68 @@ func (s *Storage) CopyFromPath(a *meta.Artifact, file string) error {
 	return s.Copy(a, f)
 }
 
+// Symlink would make a chart's index known by another name.
+func (*Storage) Symlink(meta.Artifact, string) (string, error) { return "", errors.ErrUnsupported }
+
+// Copy stores what a reader has.
+func (s *Storage) Copy(a *meta.Artifact, from io.Reader) error {
+	return s.write(a, func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	})
+}
+
+// SourceIgnoreFilter skips what patterns and Flux's defaults exclude.
+func SourceIgnoreFilter(patterns []gitignore.Pattern, domain []string) func(string, os.FileInfo) bool {
+	matcher := sourceignore.NewDefaultMatcher(patterns, domain)
+	return func(file string, info os.FileInfo) bool {
+		return matcher.Match(strings.Split(file, string(filepath.Separator)), info.IsDir())
+	}
+}
+
+// Archive stores the files of a folder, but those that skip, which may be nil,
+// excludes. The same files give the same bytes.
+func (s *Storage) Archive(a *meta.Artifact, dir string, skip func(string, os.FileInfo) bool) error {
+	return s.write(a, func(w io.Writer) error {
+		zipped := gzip.NewWriter(w)
+		packed := tar.NewWriter(zipped)
+		err := filepath.Walk(dir, func(file string, info os.FileInfo, err error) error {
+			if err != nil || !info.Mode().IsRegular() || skip != nil && skip(file, info) {
+				return err
+			}
+			name, err := filepath.Rel(dir, file)
+			if err != nil {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			header := &tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Mode: 0o600 | int64(info.Mode()&0o100), Size: int64(len(text))}
+			if err := packed.WriteHeader(header); err != nil {
+				return err
+			}
+			_, err = packed.Write(text)
+			return err
+		})
+		return errors.Join(err, packed.Close(), zipped.Close())
+	})
+}
+
 // write a file whole or not at all, and describe it in the artifact.
-func (s *Storage) write(a *meta.Artifact, fill func(io.Writer) error) (err error) {
+func (s *Storage) write(a *meta.Artifact, fill func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(s.LocalPath(*a)), "new-*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
+	defer os.Remove(f.Name()) // it has another name by then, or failed
 	sum := digest.Canonical.Digester()
 	err = fill(io.MultiWriter(f, sum.Hash()))
 	info, failed := f.Stat()
-	if err = errors.Join(err, failed, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), s.LocalPath(*a)); err != nil {
+	if err = errors.Join(err, failed, f.Close()); err != nil {
 		return err
 	}
 	size := info.Size()
 	a.Digest, a.Size, a.LastUpdateTime = sum.Digest().String(), &size, metav1.Now()
-	return nil
-}
-
-// CopyToPath unpacks a folder of an artifact's archive.
-func (s *Storage) CopyToPath(a *meta.Artifact, sub, to string) error {
-	dir, err := os.MkdirTemp("", "artifact-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	f, err := s.root.Open(a.Path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := tar.Untar(f, dir); err != nil {
-		return err
-	}
-	unpacked, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer unpacked.Close()
-	from, err := fs.Sub(unpacked.FS(), path.Join(".", filepath.ToSlash(sub)))
-	if err != nil {
-		return err
-	}
-	return os.CopyFS(to, from)
-}
-
-// Symlink makes a link of a name beside an artifact's file, and gives its address.
-func (s *Storage) Symlink(a meta.Artifact, name string) (string, error) {
-	link := path.Join(path.Dir(a.Path), name)
-	fresh := link + ".new"
-	if err := s.root.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if err := s.root.Symlink(path.Base(a.Path), fresh); err != nil {
-		return "", err
-	}
-	return s.url(link), s.root.Rename(fresh, link)
-}
-
-// GarbageCollect removes files beside an artifact's that are too old or too many.
-func (s *Storage) GarbageCollect(ctx context.Context, a meta.Artifact, timeout time.Duration) (removed []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	folder := path.Dir(a.Path)
-	entries, err := fs.ReadDir(s.root.FS(), folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var old []fs.FileInfo
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || e.Name() == path.Base(a.Path) {
-			continue
-		}
-		old = append(old, info)
-	}
-	slices.SortFunc(old, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	for i, info := range old {
-		if time.Since(info.ModTime()) <= s.ttl && i+1 < s.records {
-			continue
-		}
-		if err := errors.Join(ctx.Err(), s.root.Remove(path.Join(folder, info.Name()))); err != nil {
-			return removed, err
-		}
-		removed = append(removed, filepath.Join(s.dir, folder, info.Name()))
-	}
-	return removed, nil
+	return os.Rename(f.Name(), s.LocalPath(*a))
 }

@@ -1,0 +1,159 @@
+package controller_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/recipe"
+)
+
+// A tenant, with the rights that docs/threat-model.md prints, with large steps, large runs and a thousand changes of one build leaves the
+// controller below half of the memory that its Deployment allows (1 GiB), and the one
+// that replaces it too. Builds of another namespace start meanwhile.
+func TestHostileTenantMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute; run it without -short")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("the peak of a process's memory is read from Linux's /proc")
+	}
+	const limitMiB, large, changes = 512, 40, 200
+	w := newWorld(t)
+	evil, file := newEvilGit(t), buildProgram(t)
+	other := w.namespace + "-other"
+	w.must(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	start := func() *exec.Cmd {
+		return w.spawn(file, "--watch-namespaces", other, "--git-allow-network", "127.0.0.0/8")
+	}
+	admin := w.Client
+	w.Client = w.documentedTenant()
+	cmd := start()
+	defer func() { kill(cmd) }()
+	good := 0
+	another := func() {
+		t.Helper()
+		b := w.newBuild(fmt.Sprint("good", good))
+		b.Namespace = other
+		good++
+		began := time.Now()
+		w.must(admin.Create(t.Context(), b))
+		w.eventually("a build of another namespace runs", func() string {
+			w.must(admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+			if b.Status.Phase != api.PhaseBuilding {
+				return fmt.Sprintf("it is %q", b.Status.Phase)
+			}
+			return ""
+		})
+		peak := statusMiB(t, cmd.Process.Pid, "VmHWM:")
+		t.Logf("peak of the controller's memory %.0f MiB; a build of another namespace began after %s", peak, time.Since(began).Round(time.Millisecond))
+		if peak > limitMiB {
+			t.Errorf("the controller took %.0f MiB, and at most %d are allowed", peak, limitMiB)
+		}
+	}
+	mode := func(name, template string) func(*api.AgentBuild) {
+		w.own("pipeline-template-"+name, recipe.TemplateKeyYAML, template)
+		return func(b *api.AgentBuild) { b.Spec.Mode = name }
+	}
+	refused := func(prefix string, n int, reason string) {
+		t.Helper()
+		w.eventually(prefix+" builds are judged", func() string {
+			for i := range n {
+				if c := condition(w.build(fmt.Sprint(prefix, i)), api.ConditionReady); c.Reason != reason {
+					return fmt.Sprintf("%s%d: %s: %.200s", prefix, i, c.Reason, c.Message)
+				}
+			}
+			return ""
+		})
+	}
+
+	// Trees of YAML: a MiB each, and as many values as are read.
+	trees := map[string]string{
+		"tree":  "steps: [" + strings.Repeat("{},", 330000) + "]",
+		"value": "steps: [{image: a, args: [" + strings.Repeat("a,", 3900) + "]}]\ndescription: " + strings.Repeat("x", 400<<10),
+	}
+	for name, n := range map[string]int{"tree": 8, "value": large} {
+		w.inParallel(8, n, func(i int) error {
+			step := fmt.Sprintf("%s-%d", name, i)
+			w.own(step, recipe.StepKey, trees[name])
+			return w.Client.Create(w.Context(), w.newBuild(fmt.Sprint(name, i), mode(step, fmt.Sprintf("steps: [{name: only, configMap: %s}]", step))))
+		})
+	}
+	refused("tree", 8, api.ReasonInvalidStep)
+	another()
+
+	// A run of a hundred large steps.
+	rows := "steps:\n"
+	for i := range 100 {
+		rows += fmt.Sprintf("- {name: s%d, configMap: value-0}\n", i)
+	}
+	large100 := mode("large", rows)
+	for i := range 4 {
+		w.create(fmt.Sprint("large", i), large100)
+	}
+	refused("large", 4, api.ReasonInvalidPipeline)
+	another()
+
+	// Questions to Git servers that do not answer.
+	asks := func(i int) func(*api.AgentBuild) {
+		return func(b *api.AgentBuild) {
+			b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = fmt.Sprintf("%s/tarpit/%d", evil.URL, i), "main"
+		}
+	}
+	for i := range 3 {
+		w.create(fmt.Sprint("held", i), asks(i))
+	}
+	heavy := w.create("patched", asks(3), func(b *api.AgentBuild) {
+		b.Spec.Pipeline = &api.PipelineSpec{}
+		text := strings.Repeat("x", 32000)
+		for i := range 30 {
+			b.Spec.Pipeline.Parameters = append(b.Spec.Pipeline.Parameters, api.Parameter{Name: fmt.Sprint("p", i), Value: &text})
+		}
+	})
+	for i := range changes {
+		w.change(heavy, asks(4+i))
+		time.Sleep(10 * time.Millisecond)
+	}
+	another()
+	kill(cmd)
+	cmd = start()
+	refused("tree", 8, api.ReasonInvalidStep)
+	another()
+}
+
+var tenantRights = regexp.MustCompile("(?s)```yaml\n(apiVersion: v1\nkind: ServiceAccount\n.*?)```")
+
+// documentedTenant is a client with the rights that docs/threat-model.md prints.
+func (w *world) documentedTenant() client.Client {
+	w.Helper()
+	text, err := os.ReadFile("../../docs/threat-model.md")
+	w.must(err)
+	for _, document := range strings.Split(tenantRights.FindStringSubmatch(string(text))[1], "---\n") {
+		object := &unstructured.Unstructured{}
+		w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(document, "namespace: team", "namespace: "+w.namespace)), object))
+		w.must(client.IgnoreAlreadyExists(w.Client.Create(w.Context(), object)))
+	}
+	access, err := shared.Get(w.TB).ServiceAccount(w.Context(), w.namespace, "tenant")
+	w.must(err)
+	c, err := client.New(access.Config, client.Options{Scheme: w.Scheme()})
+	w.must(err)
+	w.eventually("the tenant's rights count", func() string {
+		if err := c.List(w.Context(), &api.AgentBuildList{}, client.InNamespace(w.namespace)); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return c
+}

@@ -1,0 +1,400 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/pkg/ssa"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attester"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/library"
+	"github.com/armature-dev/armature/builds/queue"
+	"github.com/armature-dev/armature/builds/registry"
+	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// starter composes runs and creates them.
+type starter struct {
+	settings  compose.Settings
+	namespace string // of the platform
+	verdicts  *compose.Verdicts
+	needs     needs
+	sources   sources
+	attester  *attester.Attester
+	pushes    *registry.Pushes
+	queue     *queue.Queue
+	kueue     *queue.Kueue // nil where Kueue is not asked
+	objects   *ssa.ResourceManager
+	live      client.Reader
+	runs      *runs.Store
+	metrics   *metrics
+	waits     sync.Map // build by name -> how long the last wait in hold was
+	pushable  sync.Map // build by name -> inputs whose login may push, while the build waits
+}
+
+// held is the error of a step where a user has to fix something first.
+type held struct{ problem error }
+
+func (h *held) Error() string { return h.problem.Error() }
+
+// start composes and creates a run. What a user must fix is the problem of the
+// outcome; the error is for faults that may pass by themselves.
+func (r *starter) start(ctx context.Context, s *seen, a attempt) (outcome, error) {
+	done, err := r.try(ctx, s, a)
+	if h := (*held)(nil); errors.As(err, &h) {
+		return r.hold(s.build, h.problem), nil
+	}
+	return done, err
+}
+
+// try to start a run: compose it, see that all that it needs is there, compose it with that,
+// wait for its turn, apply what it refers to, create it.
+func (r *starter) try(ctx context.Context, s *seen, a attempt) (outcome, error) {
+	in := r.input(s, a)
+	out, problem := compose.Pipeline(in)
+	if out == nil {
+		return outcome{}, &held{problem}
+	}
+	found, err := r.needs.find(ctx, s.build, out.Needs)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.checkAttester(ctx, s, found.problem); err != nil {
+		return outcome{}, err
+	}
+	changed, err := r.sources.resolve(ctx, s, a, &in, found.source)
+	if err != nil {
+		return outcome{}, err
+	}
+	if in.SecretKeys = found.keys; changed || len(in.SecretKeys) > 0 {
+		if out, problem = compose.Pipeline(in); out == nil {
+			return outcome{}, &held{problem}
+		}
+	}
+	if err := r.mayPush(s); err != nil {
+		return outcome{}, err
+	}
+	if message, err := r.admit(ctx, s.build, out); message != "" || err != nil {
+		if message != "" {
+			commit := git.Commit{SHA: in.Commit, Branch: strings.TrimPrefix(in.Ref, "refs/heads/"), Verified: in.Verified}
+			r.sources.waiting.Store(client.ObjectKeyFromObject(s.build), resolved{s.want, commit})
+		}
+		return outcome{queued: message, run: out.Run.Name}, err
+	}
+	for _, o := range out.Apply {
+		if err := r.apply(ctx, s.build, o); err != nil {
+			return outcome{}, err
+		}
+	}
+	for _, w := range out.Warnings {
+		log.FromContext(ctx).Info("a build will not do all that it says", "warning", w)
+	}
+	return r.create(ctx, s, a, out)
+}
+
+// input of a run's composition, before its Secrets and its commit are looked up.
+func (r *starter) input(s *seen, a attempt) compose.Input {
+	in := compose.Input{
+		Build: s.build, Template: s.template, Steps: s.steps, Settings: r.settings, Platform: r.namespace,
+		Attempt: a.number, Trigger: a.why, Number: nextNumber(s), Commit: a.commit, Ref: a.ref, Verdicts: r.verdicts,
+	}
+	if revision := compose.Revision(s.build, s.template); in.Commit == "" && git.IsFullSHA(revision) {
+		in.Commit = revision
+	}
+	return in
+}
+
+// checkAttester adds to what is missing that the platform could not attest the run.
+func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) error {
+	if s.template.Attest {
+		problem, err := r.attester.Ready(ctx, s.build)
+		if err != nil {
+			return err
+		}
+		if problem != nil {
+			missing = findings.Join(missing, problem)
+		}
+	}
+	if missing != nil {
+		return &held{missing}
+	}
+	return nil
+}
+
+// mayPush holds a build whose login its registry refuses. A build that waits in the queue asks
+// once.
+func (r *starter) mayPush(s *seen) error {
+	key := client.ObjectKeyFromObject(s.build)
+	if checked, ok := r.pushable.Load(key); ok && checked == s.want {
+		return nil
+	}
+	if err := r.pushes.Check(s.build); err != nil {
+		return heldBy(err)
+	}
+	r.pushable.Store(key, s.want)
+	return nil
+}
+
+// admit a run now, or say what it waits for.
+func (r *starter) admit(ctx context.Context, build *api.AgentBuild, out *compose.Output) (message string, err error) {
+	if r.kueue != nil {
+		return r.kueue.Admit(ctx, build, out)
+	}
+	return r.queue.Join(ctx, build)
+}
+
+// create the run, once.
+func (r *starter) create(ctx context.Context, s *seen, a attempt, out *compose.Output) (outcome, error) {
+	err := r.runs.Create(ctx, s.build, out)
+	switch {
+	case err == nil:
+		r.waits.Delete(client.ObjectKeyFromObject(s.build))
+		r.metrics.created(s.build, a.why, time.Now())
+		return outcome{created: true}, nil
+	case apierrors.IsAlreadyExists(err):
+		same, err := r.runs.Existing(ctx, s.build, out.Run)
+		if err != nil {
+			return outcome{}, err
+		}
+		if same {
+			return outcome{created: true, again: firstRecheck}, nil // in case that its event does not come
+		}
+		return outcome{}, &held{compose.Place(s.build).Fault(api.ReasonRunForeign,
+			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name), "delete it, if nothing needs it; the build then continues by itself")}
+	case denied(err):
+		return outcome{}, r.refused(s.build, err)
+	}
+	return outcome{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
+}
+
+// denied reports whether the API server refused for good: a 4xx that is neither a
+// conflict nor a request to come later.
+func denied(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusUnauthorized:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// refused holds a build with a denial in the server's words.
+func (r *starter) refused(build *api.AgentBuild, refusal error) error {
+	r.metrics.denied(build)
+	return &held{compose.Place(build).Fault(api.ReasonRunDenied, "the API server refuses the run: "+refusal.Error(),
+		"change the build or the policy; it is tried again by itself")}
+}
+
+// apply an object that may be applied: Pipeline, volume, ServiceAccount. An object of
+// somebody else, or a denial, holds the build.
+func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Object) error {
+	if claim, is := o.(*corev1.PersistentVolumeClaim); is {
+		if err := r.checkClaim(ctx, build, claim); err != nil {
+			return err
+		}
+	}
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return fmt.Errorf("converting %T: %w", o, err)
+	}
+	delete(raw, "status")
+	object := &unstructured.Unstructured{Object: raw}
+	if _, err := r.objects.Apply(ctx, object, ssa.DefaultApplyOptions()); err != nil {
+		err = fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+		if denied(err) {
+			return r.refused(build, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// checkClaim holds a build whose volume would replace another one of its name: applied, it
+// would be deleted with the build.
+func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild, claim *corev1.PersistentVolumeClaim) error {
+	have := metadataOf("v1", "PersistentVolumeClaim")
+	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(claim), have); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for PersistentVolumeClaim %s: %w", claim.Name, err)
+	case metav1.IsControlledBy(have, build):
+		return nil
+	}
+	return &held{compose.Place(build).At("spec.workspace.keep").Fault(api.ReasonClaimForeign,
+		fmt.Sprintf("a PersistentVolumeClaim %s exists that is not this build's", claim.Name),
+		"delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep")}
+}
+
+// How long to wait before a refused or incomplete build is looked at again:
+// secrets and quotas come without an event.
+const (
+	firstRecheck = 10 * time.Second
+	lastRecheck  = 10 * time.Minute
+)
+
+// hold gives the outcome where a problem keeps a run from starting. The next look
+// comes after a wait that doubles, since some remedies come without an event: a
+// Secret, a quota, a policy.
+func (r *starter) hold(build *api.AgentBuild, problem error) outcome {
+	key, wait := client.ObjectKeyFromObject(build), firstRecheck
+	if last, ok := r.waits.Load(key); ok {
+		wait = min(2*last.(time.Duration), lastRecheck)
+	}
+	r.waits.Store(key, wait)
+	return outcome{problem: problem, again: wait}
+}
+
+// leave the queue: the build does not wait.
+func (r *starter) leave(ctx context.Context, build types.NamespacedName) {
+	r.pushable.Delete(build)
+	r.sources.waiting.Delete(build)
+	r.queue.Leave(ctx, build)
+}
+
+// forget a build that is gone.
+func (r *starter) forget(ctx context.Context, build types.NamespacedName) {
+	r.waits.Delete(build)
+	r.leave(ctx, build)
+	r.sources.git.Forget(build)
+	r.pushes.Forget(build)
+}
+
+// needs looks for the objects that a run needs.
+type needs struct {
+	cache, live client.Reader
+	library     *library.Library
+}
+
+// found is what the API server has of them.
+type found struct {
+	source *corev1.Secret
+	keys   map[string][]string
+	// problem lists all that is missing or unfit, nil for nothing.
+	problem error
+}
+
+// find the objects in the build's namespace, and read the login of its source.
+func (n needs) find(ctx context.Context, build *api.AgentBuild, wanted []compose.Need) (found, error) {
+	out := found{keys: map[string][]string{}}
+	var missing []error
+	for _, w := range wanted {
+		key := types.NamespacedName{Namespace: build.Namespace, Name: w.Name}
+		var err error
+		switch w.Kind {
+		case "Secret":
+			var secret corev1.Secret
+			if err = n.live.Get(ctx, key, &secret); err != nil {
+				break
+			}
+			if !w.Purpose.Fits(secret.Type, secret.Labels) {
+				missing = append(missing, w.Unfit(string(secret.Type)))
+				break
+			}
+			for name := range secret.Data {
+				out.keys[w.Name] = append(out.keys[w.Name], name)
+			}
+			if w.Purpose == compose.PurposeGit {
+				out.source = &secret
+			}
+		case "ConfigMap":
+			n.library.Note(client.ObjectKeyFromObject(build), w.Name)
+			err = n.cache.Get(ctx, key, metadataOf("v1", "ConfigMap"))
+		case "ServiceAccount", "PersistentVolumeClaim":
+			err = n.live.Get(ctx, key, metadataOf("v1", w.Kind))
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, w.Missing(build.Namespace))
+		case err != nil:
+			return out, fmt.Errorf("looking for %s %s: %w", w.Kind, key, err)
+		}
+	}
+	out.problem = findings.Join(missing...)
+	return out, nil
+}
+
+func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
+}
+
+// sources finds the commits that runs are made of.
+type sources struct {
+	git       *git.Resolver
+	live      client.Reader
+	library   *library.Library
+	namespace string   // of the platform
+	waiting   sync.Map // build by name -> resolved, while the build waits in the queue
+}
+
+// resolved is the commit of a build, and the inputs for which it was resolved.
+type resolved struct {
+	inputs api.Inputs
+	commit git.Commit
+}
+
+// resolve sets the commit of a run, and checks it against all policies for it. changed:
+// the run has to be composed again.
+func (c *sources) resolve(ctx context.Context, s *seen, a attempt, in *compose.Input, login *corev1.Secret) (changed bool, err error) {
+	policies := git.Policies(s.build, c.namespace, s.template.VerifySource)
+	for _, p := range policies {
+		c.library.Note(client.ObjectKeyFromObject(s.build), p.Key.Name)
+	}
+	policies, err = git.ReadPolicies(ctx, c.live, s.build, policies)
+	if err != nil {
+		return false, heldBy(err)
+	}
+	if in.Commit != "" && len(policies) == 0 {
+		return false, nil
+	}
+	q := git.Question{Repository: compose.Repository(s.build, s.template), Revision: compose.Revision(s.build, s.template), Commit: in.Commit, Policies: policies}
+	// A build that waits in the queue asks once, while its inputs and the policies stay as they are.
+	before, _ := c.waiting.Load(client.ObjectKeyFromObject(s.build))
+	known, _ := before.(resolved)
+	answer := known.commit
+	if known.inputs != s.want || answer.SHA == "" || q.Commit != "" && q.Commit != answer.SHA || !answer.Satisfies(policies) {
+		if answer, err = c.git.Resolve(s.build, q, login, a.why == api.TriggerManual); err != nil {
+			return false, heldBy(err)
+		}
+	}
+	if in.Commit == "" {
+		if in.Commit = answer.SHA; answer.Branch != "" {
+			in.Ref = "refs/heads/" + answer.Branch
+		}
+		if a.why == api.TriggerManual && knownCommit(s, knownInputs(s)) != answer.SHA {
+			in.Trigger = api.TriggerCommit
+		}
+	}
+	in.Verified = answer.Verified
+	return true, nil
+}
+
+// heldBy is a finding that holds the build, or another error as it is.
+func heldBy(err error) error {
+	if problem := (*krm.Finding)(nil); errors.As(err, &problem) {
+		return &held{problem}
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package failure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/runs"
+)
+
+// Tekton does not notice each pod that it loses: a pod that the kubelet evicts has
+// containers without times, which the CRD of TaskRuns of Tekton 1.15 refuses, and one whose node
+// does not answer is being deleted for ever. The TaskRun stays Running until its timeout.
+// So the pods of a run that is under way are looked at each minute. A run that lost one
+// a while ago is stopped, and the same write says in an annotation what became of the pod: the
+// run failed of that, whatever becomes of the controller.
+
+const (
+	// maxLost bounds the pods of one run that are looked at, each time.
+	maxLost = 16
+	// Labels by which Tekton names the run and the task of a pod.
+	runLabel, taskLabel = "tekton.dev/pipelineRun", "tekton.dev/pipelineTask"
+)
+
+// Lost finds a pod that a run under way lost and Tekton waits for; nil for none. Tekton has
+// the time patience to notice by itself.
+func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time, patience time.Duration) (*runs.Lost, error) {
+	list := func(selector fields.Selector) ([]metav1.PartialObjectMetadata, error) {
+		pods := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+		err := r.Live.List(ctx, pods, client.InNamespace(run.Namespace), client.MatchingLabels{runLabel: run.Name},
+			client.MatchingFieldsSelector{Selector: selector}, client.Limit(maxLost))
+		return pods.Items, err
+	}
+	is, not := fields.OneTermEqualSelector, fields.OneTermNotEqualSelector
+	const phase = "status.phase"
+	failed, err := list(is(phase, string(corev1.PodFailed)))
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range failed {
+		whole := &corev1.Pod{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(&pod), whole); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		lost, since := becameOf(whole)
+		if lost == nil || now.Sub(since) < patience {
+			continue
+		}
+		if awaited, err := r.awaited(ctx, run, whole); awaited || err != nil {
+			return lost, err
+		}
+	}
+	others, err := list(fields.AndSelectors(not(phase, string(corev1.PodFailed)), not(phase, string(corev1.PodSucceeded))))
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range others {
+		// The time of deletion has the grace of its containers in it.
+		if pod.DeletionTimestamp == nil || now.Sub(pod.DeletionTimestamp.Time) < patience {
+			continue
+		}
+		if awaited, err := r.awaited(ctx, run, &pod); awaited || err != nil {
+			return &runs.Lost{Task: pod.Labels[taskLabel], Pod: pod.Name, Reason: api.ReasonFailed, Cause: api.CauseNodeLost,
+				Message: fmt.Sprintf("pod %s is being deleted since %s, and its node does not answer", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339))}, err
+		}
+	}
+	return nil, nil
+}
+
+// becameOf a pod that failed: nil where its containers ended by themselves, which Tekton
+// notices.
+func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
+	since = pod.CreationTimestamp.Time
+	var disrupted *corev1.PodCondition
+	for i, c := range pod.Status.Conditions {
+		if c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
+		}
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			disrupted = &pod.Status.Conditions[i]
+		}
+	}
+	lost = &runs.Lost{Task: pod.Labels[taskLabel], Pod: pod.Name, Reason: api.ReasonFailed}
+	message := pod.Status.Message
+	switch reason := pod.Status.Reason; {
+	case reason == "Evicted":
+		lost.Reason, lost.Cause = api.ReasonEvicted, podCause(string(tektonv1.TaskRunReasonPodEvicted), message)
+	case slices.Contains([]string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated"}, reason):
+		lost.Cause = api.CauseNodeLost
+	case disrupted == nil:
+		return nil, since
+	case disrupted.Reason == "DeletionByTaintManager" || disrupted.Reason == "DeletionByPodGC":
+		lost.Cause, message = api.CauseNodeLost, cmp.Or(message, disrupted.Message)
+	default:
+		lost.Reason, lost.Cause, message = api.ReasonEvicted, api.CauseEvicted, cmp.Or(message, disrupted.Message)
+	}
+	lost.Message = fmt.Sprintf("pod %s was lost: %s", pod.Name, strings.TrimSpace(cmp.Or(message, pod.Status.Reason)))
+	if len(lost.Message) > 1024 {
+		lost.Message = strings.ToValidUTF8(lost.Message[:1024], "")
+	}
+	return lost, since
+}
+
+// awaited reports whether a pod is the one that a TaskRun of the run still waits for.
+func (r *Reader) awaited(ctx context.Context, run *runs.Run, pod metav1.Object) (bool, error) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "TaskRun" {
+		return false, nil
+	}
+	task := &tektonv1.TaskRun{}
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, task); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	of := metav1.GetControllerOf(task)
+	return task.UID == owner.UID && of != nil && of.UID == run.UID && !task.IsDone() && task.Spec.Status == "" &&
+		(task.Status.PodName == "" || task.Status.PodName == pod.GetName()), nil
+}

@@ -1,0 +1,99 @@
+// Package findings makes one error of all that is wrong with a build, and lists it again.
+package findings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Of err, which may be nil, a *krm.Finding, or many joined ones. All are
+// errors, and the rule of each is the reason of the condition, one of the
+// api.Reason constants. An error of another kind becomes a finding without a
+// place and a rule.
+func Of(err error) []*krm.Finding {
+	if err == nil {
+		return nil
+	}
+	if many, ok := err.(*multierror.Error); ok {
+		var out []*krm.Finding
+		for _, e := range many.Errors {
+			out = append(out, Of(e)...)
+		}
+		return out
+	}
+	var one *krm.Finding
+	if errors.As(err, &one) {
+		return []*krm.Finding{one}
+	}
+	return []*krm.Finding{krm.Place{}.Fault("", err.Error(), "")}
+}
+
+// Join errors into one that lists all their findings.
+func Join(errs ...error) error {
+	var all []*krm.Finding
+	for _, err := range errs {
+		all = append(all, Of(err)...)
+	}
+	return Error(all)
+}
+
+// most are reported at once; a hostile text has thousands.
+const most = 100
+
+// Error lists the findings in a stable order without repetitions. It is nil without any.
+func Error(found []*krm.Finding) error {
+	if len(found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(found, func(a, b *krm.Finding) int { return comparePlaces(a.Place, b.Place) })
+	all := &multierror.Error{ErrorFormat: format}
+	seen := map[string]bool{}
+	for _, f := range found[:min(len(found), most)] {
+		if text := f.Error(); !seen[text] {
+			seen[text] = true
+			all.Errors = append(all.Errors, f)
+		}
+	}
+	return all
+}
+
+// comparePlaces orders by file, line, object, key and its line. What has no place
+// comes last: the reason of a condition is that of the first finding.
+func comparePlaces(a, b krm.Place) int {
+	nowhere := func(p krm.Place) int {
+		if p.File == "" && p.Object.Kind == "" {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(nowhere(a), nowhere(b)),
+		cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+		cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
+		cmp.Compare(a.Key, b.Key), cmp.Compare(a.KeyLine, b.KeyLine),
+	)
+}
+
+func format(errs []error) string {
+	lines := make([]string, 0, len(errs)+1)
+	if len(errs) > 1 {
+		lines = append(lines, fmt.Sprintf("%d problems:", len(errs)))
+	}
+	for _, e := range errs {
+		lines = append(lines, e.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Place of a build, where the fields of its spec are found.
+func Place(b *api.AgentBuild) krm.Place {
+	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
+}

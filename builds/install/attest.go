@@ -1,0 +1,69 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// Attest says who signs what builds of modes with attest: true have made.
+type Attest struct {
+	// By is controller or chains.
+	By string
+	// Key is a Secret or a key of a KMS; empty is the default.
+	Key string
+	// Fulcio certifies the controller's identity, which then signs; empty where a key does.
+	Fulcio, Timestamps string
+	// TrustedRoot names a ConfigMap, whose key is trusted_root.json.
+	TrustedRoot string
+}
+
+// check finds flags that would leave out what an identity needs, or do nothing.
+func (k Attest) check() error {
+	switch {
+	case k.Fulcio == "" && k.Timestamps == "" && k.TrustedRoot == "":
+		return nil
+	case k.Fulcio == "" || k.Timestamps == "" || k.TrustedRoot == "":
+		return errors.New("--attest-fulcio-url, --attest-timestamp-url and --attest-trusted-root go together")
+	case k.Key != "":
+		return errors.New("--attest-key and --attest-fulcio-url: either a key attests or the identity")
+	case k.By == "chains":
+		return errors.New("--attest-fulcio-url requires --attest controller: Tekton Chains signs with a key of its own")
+	case len(validation.IsDNS1123Subdomain(k.TrustedRoot)) > 0:
+		return fmt.Errorf("--attest-trusted-root %q is not the name of a ConfigMap", k.TrustedRoot)
+	}
+	for _, given := range [][2]string{{"attest-fulcio-url", k.Fulcio}, {"attest-timestamp-url", k.Timestamps}} {
+		if err := sign.CheckAuthority(given[1]); err != nil {
+			return fmt.Errorf("--%s %w", given[0], err)
+		}
+	}
+	return nil
+}
+
+// patch gives the controller's Deployment the flags, and a volume with a token for the
+// audience sigstore and the trusted root.
+func (k Attest) patch() map[string]any {
+	const pod, folder = "/spec/template/spec", "/var/run/secrets/sigstore"
+	add := func(path string, value any) map[string]any {
+		return map[string]any{"op": "add", "path": pod + path, "value": value}
+	}
+	var operations []any
+	for _, arg := range []string{"--attest-fulcio-url=" + k.Fulcio, "--attest-timestamp-url=" + k.Timestamps, "--attest-trusted-root=" + folder + "/trusted_root.json"} {
+		operations = append(operations, add("/containers/0/args/-", arg))
+	}
+	operations = append(operations,
+		add("/containers/0/volumeMounts/-", map[string]any{"name": "sigstore", "mountPath": folder, "readOnly": true}),
+		add("/volumes/-", map[string]any{"name": "sigstore", "projected": map[string]any{"sources": []any{
+			map[string]any{"serviceAccountToken": map[string]any{"audience": "sigstore", "expirationSeconds": 600, "path": "token"}},
+			map[string]any{"configMap": map[string]any{"name": k.TrustedRoot, "items": []any{map[string]any{"key": "trusted_root.json", "path": "trusted_root.json"}}}},
+		}}}))
+	text, err := yaml.Marshal(operations)
+	if err != nil {
+		panic(err) // maps of strings always marshal
+	}
+	return map[string]any{"target": map[string]any{"kind": "Deployment", "name": "armature-controller"}, "patch": string(text)}
+}

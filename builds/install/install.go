@@ -1,0 +1,277 @@
+// Package install makes the manifests of the controllers: of builds, of the catalog and of
+// RenderedSources.
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/version"
+	"github.com/armature-dev/armature/templates"
+)
+
+// ReleasedImage is the controller's, as this release publishes it; empty where this
+// build is not a release.
+func ReleasedImage() string {
+	if !version.IsRelease() {
+		return ""
+	}
+	return compose.ControllerRepository + ":" + version.String()
+}
+
+// Options of an installation.
+type Options struct {
+	// Scope is cluster or namespaced.
+	Scope string
+	// Namespace of the controllers.
+	Namespace string
+	// Watch lists further namespaces to look after, in scope namespaced.
+	Watch []string
+	// Image of the controllers; empty is the release's.
+	Image string
+	// Mirror serves the images of all steps; empty takes them from where they are published.
+	Mirror string
+	// PlainHTTP lists hosts that a Git login is sent to over http.
+	PlainHTTP []string
+	// Networks of Git servers to ask although they are refused by default.
+	Networks []string
+	// Group is the API group of AgentBuild.
+	Group   string
+	Queue   Queue
+	Attest  Attest
+	Catalog Catalog
+	// Sources adds the controller of RenderedSources.
+	Sources bool
+}
+
+// Queue of builds: limits, or the LocalQueue of Kueue.
+type Queue struct {
+	MaxRunning, MaxRunningPerNamespace int
+	Name                               string
+}
+
+// Manifests runs kustomize over the embedded base.
+func (i Options) Manifests() ([]byte, error) {
+	disk := filesys.MakeFsInMemory()
+	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := templates.Files.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if i.Group != api.DefaultGroup && (strings.HasPrefix(file, "crds/"+api.DefaultGroup) || path.Base(file) == "role.yaml" && !strings.HasPrefix(file, "install/catalog/")) {
+			data = bytes.ReplaceAll(data, []byte(api.DefaultGroup), []byte(i.Group))
+		}
+		return disk.WriteFile("/armature/"+file, data)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped manifests: %w", err)
+	}
+	for folder, kustomization := range map[string]map[string]any{"crds/catalog": {"resources": i.Catalog.files()}, "overlay": i.overlay()} {
+		kustomization["apiVersion"], kustomization["kind"] = "kustomize.config.k8s.io/v1beta1", "Kustomization"
+		text, err := yaml.Marshal(kustomization)
+		if err == nil {
+			err = disk.WriteFile("/armature/"+folder+"/kustomization.yaml", text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("writing the overlay: %w", err)
+		}
+	}
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy
+	resources, err := krusty.MakeKustomizer(options).Run(disk, "/armature/overlay")
+	if err != nil {
+		return nil, fmt.Errorf("running kustomize: %w", err)
+	}
+	text, err := resources.AsYaml()
+	if err != nil {
+		return nil, fmt.Errorf("printing the manifests: %w", err)
+	}
+	if i.Scope == "cluster" {
+		return text, nil
+	}
+	roles, err := i.roles()
+	return append(text, roles...), err
+}
+
+// Check finds values that would make manifests which cannot work.
+func (i Options) Check() error {
+	if i.Scope == "cluster" && len(i.Watch) > 0 {
+		return errors.New("--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
+	}
+	for _, n := range append([]string{i.Namespace}, i.Watch...) {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
+		}
+	}
+	if len(validation.IsDNS1123Subdomain(i.Group)) > 0 {
+		return fmt.Errorf("--api-group %q: write it like %s", i.Group, api.DefaultGroup)
+	}
+	if i.Image != "" {
+		if _, err := name.ParseReference(i.Image); err != nil {
+			return fmt.Errorf("--image: %w", err)
+		}
+	}
+	for _, n := range i.Networks {
+		if _, err := netip.ParsePrefix(n); err != nil {
+			return fmt.Errorf("--git-allow-network %q: write it as 10.0.0.0/8", n)
+		}
+	}
+	if i.Queue.MaxRunning < 0 || i.Queue.MaxRunningPerNamespace < 0 {
+		return errors.New("--max-running and --max-running-per-namespace: use a positive number, or 0")
+	}
+	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
+		return errors.New("--queue-name and --max-running: the quota of Kueue bounds the runs; use one of the two")
+	}
+	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
+		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", i.Queue.Name)
+	}
+	if err := i.Attest.check(); err != nil {
+		return err
+	}
+	if i.Attest.Key != "" && i.Attest.By == "chains" {
+		return errors.New("--attest-key requires --attest controller: Tekton Chains signs with a key of its own")
+	}
+	if i.Attest.Key != "" && sign.KMSProgram(i.Attest.Key) == "" && len(validation.IsDNS1123Subdomain(i.Attest.Key)) > 0 {
+		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.Attest.Key)
+	}
+	if i.Mirror != "" {
+		if err := compose.CheckMirror(i.Mirror); err != nil {
+			return fmt.Errorf("--image-mirror: %w", err)
+		}
+	}
+	return i.Catalog.check()
+}
+
+// overlay sets what the flags say on top of the base of the scope.
+func (i Options) overlay() map[string]any {
+	var patches []any
+	patch := func(name, op, path, value string) {
+		patches = append(patches, map[string]any{
+			"target": map[string]any{"kind": "Deployment", "name": name},
+			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
+		})
+	}
+	for _, flag := range [...]struct{ name, value, left string }{ // left out where the value is the controller's default
+		{"image-mirror", i.Mirror, ""},
+		{"plain-http-hosts", strings.Join(i.PlainHTTP, ","), ""},
+		{"git-allow-network", strings.Join(i.Networks, ","), ""},
+		{"max-running", strconv.Itoa(i.Queue.MaxRunning), "0"},
+		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
+		{"queue-name", i.Queue.Name, ""},
+		{"attest", i.Attest.By, "controller"},
+		{"attest-key", i.Attest.Key, ""},
+		{"api-group", i.Group, api.DefaultGroup},
+	} {
+		if flag.value != flag.left {
+			patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-", "--"+flag.name+"="+flag.value)
+		}
+	}
+	resources, names := []string{"../install/" + i.Scope}, []string{"armature-controller"}
+	if i.Catalog.Install {
+		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names, "armature-catalog")
+	}
+	if i.Sources {
+		resources, names = append(resources, "../install/sources/"+i.Scope), append(names, "armature-sources")
+	}
+	for _, name := range names {
+		if i.Image != "" {
+			patch(name, "replace", "/spec/template/spec/containers/0/image", i.Image)
+		}
+		if i.Scope == "namespaced" {
+			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value", watchNamespaces[name]), strings.Join(i.allNamespaces(), ","))
+		}
+	}
+	if i.Catalog.Secret != "" {
+		patches = append(patches, i.Catalog.postgres())
+	}
+	if i.Attest.Fulcio != "" {
+		patches = append(patches, i.Attest.patch())
+	}
+	overlay := map[string]any{"namespace": i.Namespace, "resources": resources, "patches": patches}
+	if i.Image == "" && version.IsRelease() {
+		overlay["images"] = []any{map[string]any{"name": compose.ControllerRepository, "newTag": version.String()}}
+	}
+	return overlay
+}
+
+// watchNamespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope
+// namespaced, which is its last.
+var watchNamespaces = map[string]int{"armature-controller": 3, "armature-catalog": 2, "armature-sources": 2}
+
+// namespaces that a namespaced controller looks after, its own first.
+func (i Options) allNamespaces() []string {
+	out := []string{i.Namespace}
+	for _, n := range i.Watch {
+		if !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// roles gives the controller its rights in each further namespace.
+func (i Options) roles() ([]byte, error) {
+	text, err := templates.Files.ReadFile("install/namespaced/role.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the shipped role: %w", err)
+	}
+	text = bytes.ReplaceAll(text, []byte(api.DefaultGroup), []byte(i.Group))
+	for _, part := range []struct {
+		name      string
+		installed bool
+	}{{"catalog", i.Catalog.Install}, {"sources", i.Sources}} {
+		if !part.installed {
+			continue
+		}
+		more, err := templates.Files.ReadFile("install/" + part.name + "/namespaced/role.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("reading the shipped role: %w", err)
+		}
+		text = bytes.Join([][]byte{bytes.TrimSpace(text), more}, []byte("\n---\n"))
+	}
+	var out []byte
+	for _, namespace := range i.allNamespaces()[1:] {
+		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+			object := map[string]any{}
+			if err := yaml.Unmarshal(doc, &object); err != nil {
+				return nil, fmt.Errorf("decoding the shipped role: %w", err)
+			}
+			if err := unstructured.SetNestedField(object, namespace, "metadata", "namespace"); err != nil {
+				return nil, fmt.Errorf("placing the role: %w", err)
+			}
+			if subjects, ok := object["subjects"].([]any); ok {
+				for _, s := range subjects {
+					if subject, ok := s.(map[string]any); ok {
+						subject["namespace"] = i.Namespace
+					}
+				}
+			}
+			data, err := yaml.Marshal(object)
+			if err != nil {
+				return nil, fmt.Errorf("printing the role: %w", err)
+			}
+			out = append(append(out, "---\n"...), data...)
+		}
+	}
+	return out, nil
+}

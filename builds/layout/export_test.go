@@ -1,0 +1,10 @@
+package layout
+
+import "time"
+
+// SetTagTimeout changes how long TagCache may take, and gives a function that undoes it.
+func SetTagTimeout(d time.Duration) (undo func()) {
+	before := tagTimeout
+	tagTimeout = d
+	return func() { tagTimeout = before }
+}

@@ -1,0 +1,245 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// LogOptions say which lines of logs are printed, and where.
+type LogOptions struct {
+	Out, Err io.Writer
+	// Follow goes on until the run ends.
+	Follow bool
+	// Task of the pipeline, "" for all of them.
+	Task string
+	// Tail is how many lines of each step are printed, -1 for all of them.
+	Tail int64
+	// Since is how old they may be, 0 for any age.
+	Since time.Duration
+}
+
+// Logs prints each step's log of a build's last run once; if it follows, it waits for those to
+// come.
+func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
+	pods, err := podClient(c.config)
+	if err != nil {
+		return err
+	}
+	return c.logs(ctx, pods, name, opt)
+}
+
+func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt LogOptions) error {
+	p := &stepLogs{LogOptions: opt, ctx: ctx, pods: pods, printed: map[string]bool{}}
+	follow := opt.Follow
+	for first := true; ; first = false {
+		b, err := c.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		over := b.Over()
+		if follow && b.Status.ObservedGeneration < b.Generation {
+			over = false // status is of the previous spec
+		}
+		if b.Status.PipelineRunName == "" && (over || !follow) {
+			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name, krm.Plain(b.Status.Message))
+		}
+		tasks, err := c.taskRuns(ctx, b)
+		if err != nil {
+			return err
+		}
+		for i := range tasks {
+			p.task(b.Status.PipelineRunName, tasks[i].Name, &tasks[i])
+		}
+		if first {
+			p.since = b.Status.LastBuildTime
+		}
+		// Once more when it is over: events of its tasks may be on their way.
+		if follow && !(first && over) {
+			if err := c.hear(p, b); err != nil {
+				return err
+			}
+		}
+		if over || !follow {
+			return p.end(b, len(tasks) == 0)
+		}
+	}
+}
+
+// hear prints what begins, until no event of a task arrives for a while. A watch
+// also reports a task that ends at once, and one whose run is deleted at once.
+func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
+	ctx := p.ctx
+	if p.watch == nil {
+		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
+		tasks, err := c.Resource(taskRuns).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
+		if err != nil {
+			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		}
+		p.watch = tasks
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+			return nil
+		case event := <-p.watch.ResultChan():
+			u, ok := event.Object.(*unstructured.Unstructured)
+			if !ok { // API servers end a watch after a while, or when they restart
+				p.watch.Stop()
+				p.watch = nil
+				time.Sleep(poll)
+				return nil
+			}
+			task := &tektonv1.TaskRun{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
+				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
+			}
+			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
+				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
+			}
+		}
+	}
+}
+
+// stepLogs prints logs of steps.
+type stepLogs struct {
+	LogOptions
+	ctx  context.Context
+	pods rest.Interface
+
+	since   *metav1.Time    // when the run that is followed first was created
+	printed map[string]bool // tasks by run, and containers by pod
+	watch   watch.Interface // of the tasks
+	streams sync.WaitGroup  // of the steps that are followed
+
+	mu     sync.Mutex // of what follows, and of the output
+	failed error
+}
+
+// task prints the steps that have begun and were not printed yet. Steps that run
+// are printed side by side, since the next may be over before the first.
+func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
+	if p.Task != "" && p.Task != name {
+		return
+	}
+	for _, step := range task.Status.Steps {
+		key := task.Status.PodName + "/" + step.Container
+		if p.printed[key] || step.Running == nil && step.Terminated == nil {
+			continue
+		}
+		p.printed[key], p.printed[run+"/"+name] = true, true
+		title := name + "/" + step.Name
+		logs := p.pods.Get().Namespace(task.Namespace).Resource("pods").Name(task.Status.PodName).SubResource("log").Param("container", step.Container)
+		if p.Tail >= 0 {
+			logs.Param("tailLines", strconv.FormatInt(p.Tail, 10))
+		}
+		if p.Since > 0 {
+			logs.Param("sinceSeconds", strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
+		}
+		if p.Follow && step.Terminated == nil {
+			logs.Param("follow", "true")
+			p.streams.Go(func() { p.print(title, logs) })
+		} else {
+			p.print(title, logs)
+		}
+	}
+}
+
+// print one step's log, a line at a time.
+func (p *stepLogs) print(title string, logs *rest.Request) {
+	stream, err := logs.Stream(p.ctx)
+	if apierrors.IsNotFound(err) {
+		p.say(p.Err, title, "the log is gone")
+		return
+	}
+	if err == nil {
+		// A line may be as long as it likes: a list of an image's contents is one.
+		lines := bufio.NewReader(stream)
+		for err == nil {
+			var line string
+			if line, err = lines.ReadString('\n'); line != "" {
+				p.say(p.Out, title, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		err = multi.Errors(err, stream.Close())
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.failed = multi.Errors(p.failed, fmt.Errorf("reading the log of %s: %w", title, err))
+		p.mu.Unlock()
+	}
+}
+
+// say a line in plain text: a build's author wrote it, not the one who reads it.
+func (p *stepLogs) say(out io.Writer, title, line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(out, "[%s] %s\n", title, krm.Plain(line))
+}
+
+// end waits for the steps that are followed, and reports which logs were deleted
+// with their run.
+func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
+	p.streams.Wait()
+	if p.watch != nil {
+		p.watch.Stop()
+	}
+	if gone && b.Over() {
+		if len(p.printed) == 0 {
+			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: false or a retention limit keeps them")
+		}
+		for _, t := range b.Status.Tasks {
+			if !p.printed[b.Status.PipelineRunName+"/"+t.Name] && t.State != "Skipped" && (p.Task == "" || p.Task == t.Name) {
+				p.say(p.Err, t.Name, "the log is gone with its run: spec.cleanupAfterBuild: false or a retention limit keeps it")
+			}
+		}
+	}
+	if p.Task != "" && len(p.printed) == 0 && p.failed == nil {
+		return fmt.Errorf("no step of a task %q has begun\n  hint: `armature build describe %s -n %s` lists the tasks", p.Task, b.Name, b.Namespace)
+	}
+	return p.failed
+}
+
+// podClient reads the logs of pods.
+func podClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	scheme := runtime.NewScheme()
+	core := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, core) // refusals
+	config.APIPath, config.GroupVersion, config.QPS = "/api", &core, -1
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
+}

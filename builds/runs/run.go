@@ -1,0 +1,248 @@
+// Package runs knows the PipelineRuns of builds: what is read of them, which of them
+// count, and what they built.
+package runs
+
+import (
+	"encoding/json"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// PipelineRun is a Tekton run as far as decisions and status look at it. Each
+// run embeds its pipeline, and its status repeats it: reading it whole costs more
+// than all else that a build costs.
+type PipelineRun struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              runSpec   `json:"spec"`
+	Status            runStatus `json:"status,omitempty"`
+}
+
+type runSpec struct {
+	// Status asks the run to stop.
+	Status tektonv1.PipelineRunSpecStatus `json:"status,omitempty"`
+}
+
+type runStatus struct {
+	duckv1.Status   `json:",inline"`
+	StartTime       *metav1.Time                 `json:"startTime,omitempty"`
+	CompletionTime  *metav1.Time                 `json:"completionTime,omitempty"`
+	Results         []tektonv1.PipelineRunResult `json:"results,omitempty"`
+	ChildReferences []childReference             `json:"childReferences,omitempty"`
+	SkippedTasks    []skippedTask                `json:"skippedTasks,omitempty"`
+}
+
+type childReference struct {
+	Kind             string `json:"kind,omitempty"`
+	Name             string `json:"name,omitempty"`
+	PipelineTaskName string `json:"pipelineTaskName,omitempty"`
+}
+
+type skippedTask struct {
+	Name   string                  `json:"name"`
+	Reason tektonv1.SkippingReason `json:"reason"`
+}
+
+// PipelineRunList is what the API server answers to a list.
+type PipelineRunList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PipelineRun `json:"items"`
+}
+
+// ChainsSigned is the annotation by which Tekton Chains marks a run that it signed.
+const ChainsSigned = "chains.tekton.dev/signed"
+
+// DeepCopyObject makes a PipelineRun a runtime.Object.
+func (r *PipelineRun) DeepCopyObject() runtime.Object {
+	out := *r
+	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	r.Status.Status.DeepCopyInto(&out.Status.Status)
+	out.Status.StartTime, out.Status.CompletionTime = r.Status.StartTime.DeepCopy(), r.Status.CompletionTime.DeepCopy()
+	out.Status.Results = slices.Clone(r.Status.Results)
+	for i := range out.Status.Results {
+		out.Status.Results[i] = *r.Status.Results[i].DeepCopy()
+	}
+	out.Status.ChildReferences, out.Status.SkippedTasks = slices.Clone(r.Status.ChildReferences), slices.Clone(r.Status.SkippedTasks)
+	return &out
+}
+
+// DeepCopyObject makes a PipelineRunList a runtime.Object.
+func (l *PipelineRunList) DeepCopyObject() runtime.Object {
+	out := *l
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	out.Items = make([]PipelineRun, len(l.Items))
+	for i := range l.Items {
+		out.Items[i] = *l.Items[i].DeepCopyObject().(*PipelineRun)
+	}
+	return &out
+}
+
+// Slim keeps of a run's metadata what is read.
+func Slim(in any) (any, error) {
+	pr, ok := in.(*PipelineRun)
+	if !ok {
+		return in, nil
+	}
+	pr.ManagedFields = nil
+	annotations := map[string]string{}
+	for _, key := range append(slices.Clone(compose.RunAnnotations), ChainsSigned, keys.AnnotationLost) {
+		if v, ok := pr.Annotations[key]; ok {
+			annotations[key] = v
+		}
+	}
+	pr.Annotations = annotations
+	pr.Labels = map[string]string{compose.LabelManagedBy: pr.Labels[compose.LabelManagedBy], keys.LabelBuild: pr.Labels[keys.LabelBuild]}
+	return pr, nil
+}
+
+// Run is a PipelineRun with what its annotations record.
+type Run struct {
+	*PipelineRun
+	Inputs  api.Inputs
+	Attempt int32
+	Number  int32
+	Commit  string
+	Ref     string
+	Trigger api.Trigger
+	// Verified are the policies that the commit satisfies.
+	Verified []api.SourceVerification
+	// Lost is the pod that the controller stopped the run for, or nil.
+	Lost *Lost
+}
+
+// Read the annotations of a run.
+func Read(pr *PipelineRun) Run {
+	a := pr.Annotations
+	count := func(key string) int32 {
+		n, err := strconv.ParseInt(a[key], 10, 32)
+		if err != nil || n < 1 {
+			return 1
+		}
+		return int32(n)
+	}
+	var verified []api.SourceVerification
+	_ = json.Unmarshal([]byte(a[keys.AnnotationVerified]), &verified) // what is not ours does not count
+	return Run{
+		PipelineRun: pr,
+		Verified:    verified,
+		Lost:        readLost(a[keys.AnnotationLost]),
+		Inputs: api.Inputs{SpecHash: a[keys.AnnotationSpec], TemplateHash: a[keys.AnnotationTemplate], Rerun: a[keys.AnnotationRerun],
+			SourceHash: a[keys.AnnotationSource], Commit: a[keys.AnnotationCommit]},
+		Attempt: count(keys.AnnotationAttempt),
+		Number:  count(keys.AnnotationNumber),
+		Commit:  a[keys.AnnotationCommit],
+		Ref:     a[keys.AnnotationRef],
+		Trigger: api.Trigger(a[keys.AnnotationTrigger]),
+	}
+}
+
+// Condition of the run: its status decides, and only then its reason.
+func (r Run) Condition() *apis.Condition { return r.Status.GetCondition(apis.ConditionSucceeded) }
+
+// Done reports whether the run has ended.
+func (r Run) Done() bool {
+	c := r.Condition()
+	return c != nil && !c.IsUnknown()
+}
+
+// Succeeded reports whether the run has ended well.
+func (r Run) Succeeded() bool { return r.Condition().IsTrue() }
+
+// Cancelled reports whether somebody stopped the run, which is not a failure. A run that
+// the controller stopped because it lost a pod has failed.
+func (r Run) Cancelled() bool {
+	c := r.Condition()
+	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String() && r.Lost == nil
+}
+
+// CancelAsked reports whether somebody cancelled the run. A run that waits until a queue
+// of the cluster lets it begin was not cancelled.
+func (r Run) CancelAsked() bool {
+	return r.Spec.Status != "" && r.Spec.Status != tektonv1.PipelineRunSpecStatusPending
+}
+
+// Attested reports whether a run is of an attested mode: its image does not count before
+// it is attested.
+func (r Run) Attested() bool { return r.Annotations[keys.AnnotationRunDigest] != "" }
+
+// Finished is when the run ended.
+func (r Run) Finished() time.Time {
+	if r.Status.CompletionTime != nil {
+		return r.Status.CompletionTime.Time
+	}
+	if c := r.Condition(); c != nil {
+		return c.LastTransitionTime.Inner.Time
+	}
+	return r.CreationTimestamp.Time
+}
+
+// ownedBy a build are these runs of the list, newest first.
+func ownedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
+	var out []Run
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], build) {
+			out = append(out, Read(&list.Items[i]))
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		if a.Number != b.Number {
+			return a.Number > b.Number
+		}
+		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+			return b.CreationTimestamp.Before(&a.CreationTimestamp)
+		}
+		if a.Attempt != b.Attempt {
+			return a.Attempt > b.Attempt
+		}
+		return a.Name > b.Name
+	})
+	return out
+}
+
+// OwnerIndex finds the cached runs of a build without looking at all others. It is made
+// with OwnerOf.
+const OwnerIndex = "owner"
+
+// OwnerOf is the UID of an object's controller, or none.
+func OwnerOf(o client.Object) []string {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
+// Lost is what became of a pod of a run that was stopped because the pod is lost.
+type Lost struct {
+	Task string `json:"task"`
+	Pod  string `json:"pod"`
+	// Reason is api.ReasonEvicted or api.ReasonFailed.
+	Reason  string           `json:"reason"`
+	Cause   api.FailureCause `json:"cause,omitempty"`
+	Message string           `json:"message"`
+}
+
+// readLost reads the annotation of a run; nil for what the controller does not write.
+func readLost(annotation string) *Lost {
+	lost := &Lost{}
+	if annotation == "" || len(annotation) > api.MaxMessage || json.Unmarshal([]byte(annotation), lost) != nil ||
+		!slices.Contains([]string{api.ReasonEvicted, api.ReasonFailed}, lost.Reason) ||
+		!slices.Contains([]api.FailureCause{"", api.CauseEvicted, api.CauseNodeLost}, lost.Cause) {
+		return nil
+	}
+	return lost
+}

@@ -1,0 +1,159 @@
+// Package tekton edits the tasks of Tekton pipelines, as typed objects: it takes and
+// returns values, and knows neither builds nor templates.
+package tekton
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Tasks of a pipeline, to be read and changed.
+func Tasks(p *tektonv1.PipelineSpec) iter.Seq[*tektonv1.PipelineTask] {
+	return func(yield func(*tektonv1.PipelineTask) bool) {
+		for _, list := range [][]tektonv1.PipelineTask{p.Tasks, p.Finally} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Edit returns a copy of v with all of its texts edited; keys of maps stay.
+func Edit[T any](v T, edit func(text string) string) T {
+	return edited(reflect.ValueOf(&v).Elem(), edit).Interface().(T)
+}
+
+func edited(v reflect.Value, edit func(string) string) reflect.Value {
+	out := reflect.New(v.Type()).Elem()
+	out.Set(v)
+	switch kind := v.Kind(); {
+	case kind == reflect.String:
+		out.SetString(edit(v.String()))
+	case kind == reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				out.Field(i).Set(edited(v.Field(i), edit))
+			}
+		}
+	case kind != reflect.Pointer && kind != reflect.Slice && kind != reflect.Map || v.IsNil():
+	case kind == reflect.Pointer:
+		out.Set(reflect.New(v.Type().Elem()))
+		out.Elem().Set(edited(v.Elem(), edit))
+	case kind == reflect.Slice:
+		out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			out.Index(i).Set(edited(v.Index(i), edit))
+		}
+	case kind == reflect.Map:
+		out.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
+		for _, key := range v.MapKeys() {
+			out.SetMapIndex(key, edited(v.MapIndex(key), edit))
+		}
+	}
+	return out
+}
+
+// Contains reports whether a text of v has a part.
+func Contains(v any, part string) bool { return strings.Contains(JSON(v), part) }
+
+// RefersToTasks reports whether a value has a variable of a task.
+func RefersToTasks(v any) bool { return Contains(v, "$(tasks.") }
+
+// JSON of a value of our own making, which always marshals.
+func JSON(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("tekton: marshalling %T: %v", v, err))
+	}
+	return string(data)
+}
+
+var taskVariable = krm.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
+
+// Retarget returns a task that waits for and refers to other tasks: to those that of gives
+// for each, separated by commas where it gives several. It shares its spec with task.
+func Retarget(task tektonv1.PipelineTask, of func(task string) []string) tektonv1.PipelineTask {
+	var after []string
+	for _, name := range task.RunAfter {
+		for _, other := range of(name) {
+			if !slices.Contains(after, other) {
+				after = append(after, other)
+			}
+		}
+	}
+	task.RunAfter, task.Params, task.When = after, RetargetTexts(task.Params, of), RetargetTexts(task.When, of)
+	return task
+}
+
+// RetargetTexts does so for the texts of any value. Only results can be those of several
+// tasks.
+func RetargetTexts[T any](v T, of func(task string) []string) T {
+	return Edit(v, func(text string) string {
+		return taskVariable().ReplaceAllStringFunc(text, func(reference string) string {
+			m := taskVariable().FindStringSubmatch(reference)
+			names := of(m[1])
+			if len(names) > 1 && !strings.HasPrefix(m[2], "results") {
+				return reference
+			}
+			out := make([]string, len(names))
+			for i, name := range names {
+				out[i] = "$(tasks." + name + "." + m[2] + ")"
+			}
+			return strings.Join(out, ",")
+		})
+	})
+}
+
+// EachImage calls do for the images of a task, with the field of each.
+func EachImage(task *tektonv1.TaskSpec, do func(image *string, field string)) {
+	for i := range task.Steps {
+		do(&task.Steps[i].Image, fmt.Sprintf("steps[%d].image", i))
+	}
+	for i := range task.Sidecars {
+		do(&task.Sidecars[i].Image, fmt.Sprintf("sidecars[%d].image", i))
+	}
+	if task.StepTemplate != nil {
+		do(&task.StepTemplate.Image, "stepTemplate.image")
+	}
+}
+
+// MakesContainers reports whether a sidecar of the task makes containers in a user
+// namespace of its own, as rootless BuildKit does: that is what it adds SETUID and
+// SETGID for. It needs system calls that the runtime's seccomp profile forbids,
+// and a container cannot take back a profile that its pod has.
+func MakesContainers(task *tektonv1.TaskSpec) bool {
+	return slices.ContainsFunc(task.Sidecars, func(s tektonv1.Sidecar) bool {
+		return s.SecurityContext != nil && s.SecurityContext.Capabilities != nil &&
+			slices.Contains(s.SecurityContext.Capabilities.Add, "SETUID") && slices.Contains(s.SecurityContext.Capabilities.Add, "SETGID")
+	})
+}
+
+// Reports reports whether a task has a result of that name.
+func Reports(task *tektonv1.TaskSpec, result string) bool {
+	return slices.ContainsFunc(task.Results, func(r tektonv1.TaskResult) bool { return r.Name == result })
+}
+
+// HasWorkspace reports whether a task declares a workspace.
+func HasWorkspace(task *tektonv1.TaskSpec, name string) bool {
+	return slices.ContainsFunc(task.Workspaces, func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name })
+}
+
+// BoundTo is what a task's workspace is bound to; the zero value for nothing.
+func BoundTo(task *tektonv1.PipelineTask, workspace string) tektonv1.WorkspacePipelineTaskBinding {
+	for _, b := range task.Workspaces {
+		if b.Name == workspace {
+			return b
+		}
+	}
+	return tektonv1.WorkspacePipelineTaskBinding{}
+}

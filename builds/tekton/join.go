@@ -1,0 +1,175 @@
+package tekton
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LayoutDigest is the result of a task that leaves an image as an OCI layout, and
+// the parameter of the one that pushes it.
+const LayoutDigest = "layout-digest"
+
+// TakesOtherResult is the conflict of a task that takes the result of a third one.
+const TakesOtherResult = "it takes the result of another step"
+
+// Join returns head with the steps of next behind its own, or what is in the way. Steps that
+// the controller's image runs can take a layout of head.
+func Join(head, next tektonv1.PipelineTask, controllers bool) (whole tektonv1.PipelineTask, conflict string) {
+	whole, added := *head.DeepCopy(), *next.DeepCopy()
+	takes := false
+	if controllers {
+		added, takes = takingLayout(head, added)
+	}
+	a, b := whole.TaskSpec, added.TaskSpec
+	bad := func(format string, args ...any) (tektonv1.PipelineTask, string) {
+		return head, fmt.Sprintf(format, args...)
+	}
+	for _, t := range []tektonv1.PipelineTask{head, next} {
+		// A task that is skipped takes those with it that take its results.
+		skipped := len(t.When) > 0 && !(takes && t.Name == head.Name)
+		switch {
+		case skipped || t.Timeout != nil || t.Retries > 0 || t.OnError != "":
+			return bad("step %q has whenExpressions, a timeout, retries or onError", t.Name)
+		case len(t.TaskSpec.Sidecars) > 0 && !(takes && t.Name == head.Name) || t.TaskSpec.StepTemplate != nil:
+			return bad("step %q has sidecars or a stepTemplate", t.Name)
+		}
+	}
+	if RefersToTasks(added.Params) {
+		return bad(TakesOtherResult)
+	}
+	for _, p := range b.Params {
+		at := slices.IndexFunc(a.Params, func(q tektonv1.ParamSpec) bool { return q.Name == p.Name })
+		given := slices.IndexFunc(added.Params, func(q tektonv1.Param) bool { return q.Name == p.Name })
+		if at < 0 {
+			a.Params = append(a.Params, p)
+			if given >= 0 {
+				whole.Params = append(whole.Params, added.Params[given])
+			}
+			continue
+		}
+		if meaning(a.Params[at], whole.Params) != meaning(p, added.Params) {
+			return bad("its parameter %q has another value or type than that of step %q", p.Name, head.Name)
+		}
+	}
+	if conflict := joinWorkspaces(&whole, &added); conflict != "" {
+		return head, conflict
+	}
+	for _, r := range b.Results {
+		if Reports(&a.TaskSpec, r.Name) {
+			return bad("step %q too has a result %q", head.Name, r.Name)
+		}
+	}
+	for _, s := range b.Steps {
+		if s.Name == "" || slices.ContainsFunc(a.Steps, func(q tektonv1.Step) bool { return q.Name == s.Name || q.Name == "" }) {
+			return bad("a container of it and one of step %q have the same name, or none", head.Name)
+		}
+	}
+	for _, v := range b.Volumes {
+		if slices.ContainsFunc(a.Volumes, func(q corev1.Volume) bool { return q.Name == v.Name }) {
+			return bad("step %q too has a volume %q", head.Name, v.Name)
+		}
+	}
+	a.Results, a.Steps, a.Volumes = append(a.Results, b.Results...), append(a.Steps, b.Steps...), append(a.Volumes, b.Volumes...)
+	return whole, ""
+}
+
+// takingLayout returns a task that pushes the layout of head, by push-layout, so that it takes
+// the digest from the file of that result, in the same pod, instead of from a parameter. It
+// reports false, with the task as it is, for any other.
+func takingLayout(head, next tektonv1.PipelineTask) (tektonv1.PipelineTask, bool) {
+	const parameter, file = "--digest=$(params." + LayoutDigest + ")", "--digest=$(results." + LayoutDigest + ".path)"
+	isLayout := func(p tektonv1.Param) bool {
+		return p.Name == LayoutDigest && p.Value.StringVal == fmt.Sprintf("$(tasks.%s.results.%s)", head.Name, LayoutDigest)
+	}
+	spec, otherUse := next.TaskSpec.DeepCopy(), false
+	for i := range spec.Steps {
+		step := &spec.Steps[i]
+		for _, words := range [][]string{step.Command, step.Args} {
+			for i, word := range words {
+				if word == parameter {
+					words[i] = file
+				}
+			}
+		}
+		Edit(*step, func(text string) string {
+			otherUse = otherUse || text != file && strings.Contains(text, LayoutDigest)
+			return text
+		})
+	}
+	if otherUse || !slices.ContainsFunc(next.Params, isLayout) {
+		return next, false
+	}
+	spec.Params = slices.DeleteFunc(spec.Params, func(p tektonv1.ParamSpec) bool { return p.Name == LayoutDigest })
+	next.Params, next.TaskSpec = slices.DeleteFunc(next.Params, isLayout), spec
+	return next, true
+}
+
+// meaning of a parameter to a task's containers: its type and its value.
+func meaning(p tektonv1.ParamSpec, given tektonv1.Params) string {
+	p.Description = ""
+	for _, g := range given {
+		if g.Name == p.Name {
+			p.Default = nil
+			return JSON(p) + JSON(g.Value)
+		}
+	}
+	return JSON(p)
+}
+
+// joinWorkspaces adds the workspaces of next to whole. One that only some of the
+// containers had stays with these: Tekton mounts a workspace that a step names into
+// such steps alone. One that only next reads is written by the containers before.
+func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
+	a, b := whole.TaskSpec, next.TaskSpec
+	both := map[string]bool{}
+	for _, w := range b.Workspaces {
+		at := slices.IndexFunc(a.Workspaces, func(q tektonv1.WorkspaceDeclaration) bool { return q.Name == w.Name })
+		if at < 0 {
+			continue
+		}
+		have := a.Workspaces[at]
+		have.Description = w.Description
+		w.ReadOnly = w.ReadOnly && have.ReadOnly
+		if have != w || BoundTo(whole, w.Name) != BoundTo(next, w.Name) {
+			return fmt.Sprintf("its workspace %q is another than that of step %q", w.Name, whole.Name)
+		}
+		both[w.Name] = !named(a.Steps, w.Name) && !named(b.Steps, w.Name)
+	}
+	for _, part := range []*tektonv1.EmbeddedTask{a, b} {
+		for _, w := range part.Workspaces {
+			if both[w.Name] || named(part.Steps, w.Name) {
+				continue
+			}
+			for i := range part.Steps {
+				part.Steps[i].Workspaces = append(part.Steps[i].Workspaces, tektonv1.WorkspaceUsage{Name: w.Name})
+			}
+		}
+	}
+	for _, w := range b.Workspaces {
+		if HasWorkspace(&a.TaskSpec, w.Name) {
+			continue
+		}
+		a.Workspaces = append(a.Workspaces, w)
+		for _, bound := range next.Workspaces {
+			if bound.Name == w.Name {
+				whole.Workspaces = append(whole.Workspaces, bound)
+			}
+		}
+	}
+	return ""
+}
+
+// named reports whether a step asks for a workspace, which keeps it from those that do not.
+func named(steps []tektonv1.Step, workspace string) bool {
+	return slices.ContainsFunc(steps, func(s tektonv1.Step) bool {
+		return asksFor(s.Workspaces, workspace)
+	})
+}
+
+func asksFor(usages []tektonv1.WorkspaceUsage, workspace string) bool {
+	return slices.ContainsFunc(usages, func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
+}

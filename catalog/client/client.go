@@ -1,0 +1,172 @@
+// Package client asks a catalog's server.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/version"
+)
+
+// Server of a catalog.
+type Server struct {
+	// Address such as https://localhost:8443.
+	Address string
+	// CA is a PEM file of the authority that signed its certificate.
+	CA string
+	// TokenFile holds a Kubernetes token. If it is empty, the kubeconfig's is taken.
+	TokenFile  string
+	Kubeconfig func() (*rest.Config, error)
+}
+
+// ErrAddress is an address that is none.
+var ErrAddress = errors.New("write it as https://host:port")
+
+// Client reads a catalog's HTTP API.
+type Client struct {
+	base *url.URL
+	http *http.Client
+	// warn gets each warning of the catalog once.
+	warn   func(text string)
+	warned map[string]bool
+}
+
+// Connect to the server. warn gets each of its warnings once.
+func (s Server) Connect(warn func(text string)) (*Client, error) {
+	base, err := url.Parse(s.Address)
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
+		return nil, ErrAddress
+	}
+	config := &rest.Config{Host: s.Address, UserAgent: version.UserAgent("armature")}
+	config.TLSClientConfig.CAFile = s.CA
+	if err := s.credentials(config); err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the catalog: %w", err)
+	}
+	// A redirect elsewhere must not take the token along.
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	web := &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: refuse}
+	return &Client{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
+}
+
+// credentials are those of the kubeconfig that end in a token.
+func (s Server) credentials(config *rest.Config) error {
+	if s.TokenFile != "" {
+		text, err := os.ReadFile(s.TokenFile)
+		if err != nil {
+			return fmt.Errorf("reading the token: %w", err)
+		}
+		if config.BearerToken = strings.TrimSpace(string(text)); config.BearerToken == "" {
+			return fmt.Errorf("%s is empty\n  hint: `kubectl create token ACCOUNT >%s`", s.TokenFile, s.TokenFile)
+		}
+		return nil
+	}
+	kube, err := s.Kubeconfig()
+	if err != nil {
+		return fmt.Errorf("finding a token in the kubeconfig: %w", err)
+	}
+	config.BearerToken, config.BearerTokenFile = kube.BearerToken, kube.BearerTokenFile
+	config.ExecProvider, config.AuthProvider = kube.ExecProvider, kube.AuthProvider
+	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil && config.AuthProvider == nil {
+		return errors.New("the kubeconfig has no token\n  hint: `kubectl create token ACCOUNT >token`, then --token-file token")
+	}
+	return nil
+}
+
+func (c *Client) ask(ctx context.Context, path string, parameters url.Values, answer any) error {
+	at := c.base.JoinPath(path)
+	for name, values := range parameters {
+		if values[0] == "" {
+			parameters.Del(name)
+		}
+	}
+	at.RawQuery = parameters.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
+	}
+	if err := multi.Errors(err, response.Body.Close()); err != nil {
+		return fmt.Errorf("asking the catalog: %w", err)
+	}
+	c.repeat(response.Header)
+	if response.StatusCode != http.StatusOK {
+		var problem struct{ Error string }
+		if json.Unmarshal(data, &problem) != nil || problem.Error == "" {
+			problem.Error = response.Status
+		}
+		if response.StatusCode == http.StatusNotFound && problem.Error == store.ErrNotFound.Error() {
+			return store.ErrNotFound
+		}
+		return fmt.Errorf("the catalog answers: %s", problem.Error)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("reading the catalog's answer: %w", err)
+	}
+	return nil
+}
+
+// maxAnswer in bytes: a thousand entries with a card each.
+const maxAnswer = 256 << 20
+
+// repeat what the catalog warns of, such as that its store is away.
+func (c *Client) repeat(h http.Header) {
+	warnings, _ := utilnet.ParseWarningHeaders(h.Values("Warning")) // an invalid warning is not repeated
+	for _, w := range warnings {
+		if !c.warned[w.Text] {
+			c.warned[w.Text] = true
+			c.warn(w.Text)
+		}
+	}
+}
+
+// List lists all entries that a query finds.
+func (c *Client) List(ctx context.Context, q store.Query) (out []store.Entry, err error) {
+	parameters := url.Values{"type": {string(q.Type)}, "namespace": {q.Namespace}, "health": {string(q.Health)}, "limit": {"1000"}}
+	for {
+		var page store.EntryList
+		if err := c.ask(ctx, "api/v1/entries", parameters, &page); err != nil {
+			return nil, err
+		}
+		if out = append(out, page.Items...); page.Next == "" {
+			return out, nil
+		}
+		parameters.Set("after", page.Next)
+	}
+}
+
+// Get gives one entry.
+func (c *Client) Get(ctx context.Context, key store.Key) (e store.Entry, err error) {
+	return e, c.ask(ctx, "api/v1/entries/"+url.PathEscape(key.Resource)+"/"+url.PathEscape(key.Namespace)+"/"+url.PathEscape(key.Name), url.Values{}, &e)
+}
+
+// Search gives the hits of a query.
+func (c *Client) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
+	var found store.HitList
+	err := c.ask(ctx, "api/v1/search", url.Values{"q": {q.Text}, "kind": {q.Kind}, "type": {string(q.Type)}, "namespace": {q.Namespace}, "limit": {strconv.Itoa(q.Limit)}}, &found)
+	return found.Items, err
+}

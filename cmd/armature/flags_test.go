@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// everyFlag calls a function for each flag of each command that is not deprecated.
+func everyFlag(do func(c *cobra.Command, f *pflag.Flag)) {
+	walk(root(), func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && f.Deprecated == "" {
+				do(c, f)
+			}
+		})
+	})
+}
+
+// A page documents every flag: one that nobody would look for is not needed.
+func TestFlagsInPages(t *testing.T) {
+	var pages []byte
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/tutorials/*.md", "../../README.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: no pages: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, text...)
+		}
+	}
+	flags := make(map[string]bool)
+	everyFlag(func(c *cobra.Command, f *pflag.Flag) {
+		if !flags[f.Name] && !f.Hidden && !regexp.MustCompile(`--`+f.Name+`\b[^-\w]`).Match(pages) {
+			t.Errorf("%s: no page has --%s: %s", c.CommandPath(), f.Name, f.Usage)
+		}
+		flags[f.Name] = true
+	})
+	if len(flags) < 50 {
+		t.Errorf("%d flags", len(flags))
+	}
+}
+
+// A flag and a letter have one meaning in all commands: the table of testdata/flags.txt has a row
+// for each flag, with its letter, its type and the commands that have it. UPDATE=1 writes it.
+func TestFlagTable(t *testing.T) {
+	type row struct{ letter, kind string }
+	rows, letters, commands := map[string]row{}, map[string][]string{}, map[string][]string{}
+	everyFlag(func(c *cobra.Command, f *pflag.Flag) {
+		letter := f.Shorthand
+		if f.ShorthandDeprecated != "" {
+			letter = ""
+		}
+		r := row{letter, f.Value.Type()}
+		if f.Name == "key" {
+			r.kind = "key" // as in cosign: a private key to sign with, or public ones to verify with
+		}
+		if other, twice := rows[f.Name]; twice && other != r {
+			t.Errorf("%s: --%s is %v, and %v in %s", c.CommandPath(), f.Name, r, other, commands[f.Name])
+		}
+		rows[f.Name] = r
+		if letter != "" && !slices.Contains(letters[letter], f.Name) {
+			letters[letter] = append(letters[letter], f.Name)
+		}
+		commands[f.Name] = append(commands[f.Name], strings.TrimPrefix(c.CommandPath(), "armature "))
+	})
+	for letter, names := range letters {
+		// kubectl has -f for both as well: a file to read, and a log to follow.
+		if slices.Sort(names); len(names) > 1 && !slices.Equal(names, []string{"filename", "follow"}) {
+			t.Errorf("-%s means %s", letter, strings.Join(names, " and "))
+		}
+	}
+	var table strings.Builder
+	for name, r := range rows {
+		slices.Sort(commands[name])
+		letter := ""
+		if r.letter != "" {
+			letter = "-" + r.letter
+		}
+		fmt.Fprintf(&table, "--%-28s %-2s  %-12s %s\n", name, letter, r.kind, strings.Join(commands[name], ", "))
+	}
+	lines := slices.Sorted(strings.Lines(table.String()))
+	got, file := strings.Join(lines, ""), filepath.Join("testdata", "flags.txt")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || string(want) != got {
+		t.Errorf("%s is not up to date: read what changed, then UPDATE=1 (%v)\n%s", file, err, got)
+	}
+	walk(root(), func(c *cobra.Command) {
+		// What lists knows all formats of a list.
+		if c.Name() == "list" || c.Name() == "search" || c.Name() == "inventory" || c.Name() == "status" {
+			if o := c.Flags().Lookup("output"); o == nil || !strings.Contains(o.Usage, "table, wide, name, json, yaml") {
+				t.Errorf("%s: -o is %v", c.CommandPath(), o)
+			}
+		}
+		if all := c.Flags().Lookup("all-namespaces"); all != nil && c.Flags().Lookup("namespace") == nil {
+			t.Errorf("%s has -A and not -n", c.CommandPath())
+		}
+	})
+}

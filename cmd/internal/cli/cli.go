@@ -1,0 +1,241 @@
+// Package cli is what the commands of armature share: arguments and flags, output,
+// questions, the terminal, packages and their revisions, and access to clusters.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Run gives the exit status: 0 done, 1 findings or failure, 2 usage, 3 something is in
+// progress.
+func Run(ctx context.Context, root *cobra.Command) int {
+	cmd, err := root.ExecuteContextC(ctx)
+	var status ExitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrFindings):
+		return 1
+	case errors.As(err, &status):
+		return int(status)
+	case IsUsage(err):
+		fmt.Fprintf(os.Stderr, "armature: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
+		return 2
+	}
+	PrintError(err)
+	return 1
+}
+
+// ErrFindings is a failure that the findings on standard error have explained.
+var ErrFindings = errors.New("findings of severity error")
+
+// ErrInterrupted is a command that Ctrl-C has ended.
+var ErrInterrupted = errors.New("interrupted: nothing was written")
+
+// ExitStatus is that of a command for which 1 does not mean failure, or which
+// distinguishes more than success and failure.
+type ExitStatus int
+
+// InProgress says that nothing is wrong, but not all is ready.
+const InProgress = ExitStatus(3)
+
+func (s ExitStatus) Error() string { return "exit status " + strconv.Itoa(int(s)) }
+
+// usageError is a command line that makes no sense: exit status 2.
+type usageError struct{ error }
+
+// Usage makes an error one of usage.
+func Usage(err error) error { return usageError{err} }
+
+// Usagef is a new error of usage.
+func Usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+
+// IsUsage reports whether an error is one of usage.
+func IsUsage(err error) bool { return errors.As(err, &usageError{}) }
+
+// Args makes a wrong number of arguments an error of usage that names the argument.
+func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		err := check(cmd, given)
+		if err == nil || IsUsage(err) {
+			return err
+		}
+		words := strings.Fields(cmd.Use)[1:]
+		if len(given) < len(words) && check(cmd, append(slices.Clone(given), "")) == nil || len(given) == 0 && len(words) > 0 {
+			return Usagef("%s: %s is missing", cmd.CommandPath(), words[len(given)])
+		}
+		if len(given) == 0 {
+			return Usagef("%s: %w", cmd.CommandPath(), err)
+		}
+		return Usagef("%s: unexpected argument %q", cmd.CommandPath(), given[len(given)-1])
+	}
+}
+
+// Group makes cmd a command that only has subcommands. Without one, or with a
+// misspelt one, it is a wrong call that names what there is.
+func Group(cmd *cobra.Command, subcommands ...*cobra.Command) {
+	cmd.AddCommand(subcommands...)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if len(given) > 0 {
+			return UnknownCommand(cmd, given[0])
+		}
+		var names []string
+		for _, c := range subcommands {
+			names = append(names, c.Name())
+		}
+		return Usagef("%s: name a subcommand: %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
+}
+
+// UnknownCommand names the commands that were perhaps meant.
+func UnknownCommand(cmd *cobra.Command, given string) error {
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	problem := fmt.Sprintf("unknown command %q for %q", given, cmd.CommandPath())
+	if meant := cmd.SuggestionsFor(given); len(meant) > 0 {
+		problem += fmt.Sprintf(", did you mean %s?", strings.Join(meant, ", "))
+	}
+	return Usage(errors.New(problem))
+}
+
+// word is the value of a flag that takes one of a few words.
+type word struct {
+	value      *string
+	flag, what string
+	words      []string
+}
+
+// WordFlag adds a flag that takes one of a few words, which completions offer. what is
+// what they are, for errors.
+func WordFlag(cmd *cobra.Command, value *string, name, shorthand, initial, usage, what string, words ...string) {
+	*value = initial
+	cmd.Flags().VarP(&word{value, name, what, words}, name, shorthand, usage)
+	CompleteFlag(cmd, name, func() []string { return words })
+}
+
+func (w *word) String() string {
+	if w.value == nil {
+		return ""
+	}
+	return *w.value
+}
+
+func (w *word) Type() string { return "string" }
+
+func (w *word) Set(text string) error {
+	*w.value = text
+	return Among(w.flag, w.what, text, w.words)
+}
+
+// Among fails where a flag has a word that it does not know.
+func Among(flag, what, text string, words []string) error {
+	if slices.Contains(words, text) {
+		return nil
+	}
+	return Usagef("unknown %s %q for --%s: choose from %s", what, text, flag, strings.Join(words, ", "))
+}
+
+// ChoiceFlag adds a flag that takes one of a few words, or none.
+func ChoiceFlag(cmd *cobra.Command, value *string, name, empty string, words ...string) {
+	last := len(words) - 1
+	WordFlag(cmd, value, name, "", "", strings.Join(words[:last], ", ")+" or "+words[last]+"; empty is "+empty, "value", words...)
+}
+
+// CompleteFlag offers the values of a flag, which may depend on other flags.
+func CompleteFlag(cmd *cobra.Command, flag string, values func() []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// FlagNames lists the flags that a command has so far.
+func FlagNames(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// FlagsAmong fails where a flag is set that a call does not take, for a reason.
+func FlagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Name != "help" && !taken(f.Name) {
+			err = Usagef("--%s %s", f.Name, reason)
+		}
+	})
+	return err
+}
+
+// ReadFile reads a file, or standard input for "-". what is what it has, for errors.
+func ReadFile(cmd *cobra.Command, what, name string) (text []byte, err error) {
+	if name == "-" {
+		text, err = io.ReadAll(interruptibleReader{cmd.Context(), cmd.InOrStdin()})
+	} else {
+		text, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", what, err)
+	}
+	return text, nil
+}
+
+// Interruptibly waits until the user loses patience: nothing ends a read of a terminal or
+// a pipe but its other end.
+func Interruptibly[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case got := <-done:
+		return got.value, got.err
+	case <-ctx.Done():
+		var none T
+		return none, ErrInterrupted
+	}
+}
+
+// interruptibleReader reads until the user loses patience.
+type interruptibleReader struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r interruptibleReader) Read(p []byte) (int, error) {
+	text, err := Interruptibly(r.ctx, func() ([]byte, error) {
+		text := make([]byte, len(p)) // p is the caller's again once nobody waits
+		n, err := r.in.Read(text)
+		return text[:n], err
+	})
+	return copy(p, text), err
+}
+
+// Deprecate a flag for one release: it works, and a warning names the new one.
+func Deprecate(cmd *cobra.Command, flag, instead string) {
+	if err := cmd.Flags().MarkDeprecated(flag, instead); err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// DeprecateLetter does that for the letter of a flag.
+func DeprecateLetter(cmd *cobra.Command, flag, instead string) {
+	if err := cmd.Flags().MarkShorthandDeprecated(flag, instead); err != nil {
+		panic(err) // the flag is not there
+	}
+}

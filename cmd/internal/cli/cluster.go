@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // logins that a kubeconfig may name
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/version"
+)
+
+// Cluster says which one a command talks to, as kubectl's flags do.
+type Cluster struct {
+	Kubeconfig string
+	Context    string
+	Namespace  string
+	All        bool
+}
+
+// Flags of a command that works in one namespace.
+func (k *Cluster) Flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file; empty is kubectl's choice")
+	f.StringVar(&k.Context, "context", "", "context of the kubeconfig; empty is its current one")
+	f.StringVarP(&k.Namespace, "namespace", "n", "", "namespace; empty is the context's")
+}
+
+// AllFlag adds -A to a command that lists.
+func (k *Cluster) AllFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&k.All, "all-namespaces", "A", false, "list those of all namespaces")
+}
+
+// Loader reads the kubeconfig as kubectl does.
+func (k *Cluster) Loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = k.Kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.Context})
+}
+
+// Rest says how to reach the cluster, and which namespace is meant: "" is all of them.
+func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {
+	config, err = k.Loader().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("there is no kubeconfig") // client-go would speak of KUBERNETES_MASTER
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("finding the cluster: %w (name a kubeconfig with --kubeconfig or KUBECONFIG)", err)
+	}
+	config.UserAgent = version.UserAgent("armature")
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	namespace, err = k.InNamespace()
+	return config, namespace, err
+}
+
+// InNamespace is the namespace that is meant, "" for all of them.
+func (k *Cluster) InNamespace() (string, error) {
+	if k.All || k.Namespace != "" {
+		if k.All {
+			return "", nil
+		}
+		return k.Namespace, nil
+	}
+	namespace, _, err := k.Loader().Namespace()
+	if clientcmd.IsEmptyConfig(err) {
+		return "default", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding the namespace: %w", err)
+	}
+	return namespace, nil
+}
+
+// Applier connects to the cluster, for the namespace that is meant.
+func (k *Cluster) Applier() (c *apply.Cluster, namespace string, err error) {
+	config, namespace, err := k.Rest()
+	if err != nil {
+		return nil, "", err
+	}
+	c, err = apply.Connect(config)
+	return c, namespace, err
+}
+
+// CompletePackages offers the names of applied packages.
+func (k *Cluster) CompletePackages(cmd *cobra.Command, given []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if c, namespace, err := k.Applier(); err == nil && len(given) == 0 {
+		inventories, _ := c.Inventories(cmd.Context(), namespace) // none where it fails
+		for _, v := range inventories {
+			names = append(names, v.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/objects"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// Transformation is render.Stream or render.Uninject.
+type Transformation func(render.Source, render.Options, render.Sink) ([]krm.Finding, render.Stats, error)
+
+// ImageGate is --verify-images: nothing is written unless a policy accepts every image
+// that would run.
+type ImageGate struct {
+	file   string
+	Policy *sign.Policy // nil demands nothing
+}
+
+func (g *ImageGate) Flag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&g.file, "verify-images", "", "`file` with a VerifyPolicy that every image has to satisfy, by digest; asks the registries")
+}
+
+// Open reads the policy.
+func (g *ImageGate) Open() error {
+	if g.file == "" {
+		return nil
+	}
+	policy, err := sign.ReadPolicy(g.file)
+	g.Policy = &policy
+	return err
+}
+
+// Before makes a transformation wait for the verdict on what it writes.
+func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Transformation {
+	if g.Policy == nil {
+		return do
+	}
+	return func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+		opt.Memory, opt.Keep = nil, nil // which would keep files without a look at them
+		var mu sync.Mutex
+		var files []render.File
+		found, stats, err := do(src, opt, func(file string, data []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n := len(files); n > 0 && files[n-1].Path == file { // the next piece of it
+				files[n-1].Data = append(files[n-1].Data, data...)
+				return ctx.Err()
+			}
+			files = append(files, render.File{Path: file, Data: bytes.Clone(data)})
+			return ctx.Err()
+		})
+		if err != nil || krm.Failed(found) {
+			return found, stats, err
+		}
+		if err := g.Pass(ctx, at, src, files); err != nil {
+			return nil, render.Stats{}, err
+		}
+		for _, f := range files {
+			if err := sink(f.Path, f.Data); err != nil {
+				return nil, render.Stats{}, err
+			}
+		}
+		return found, stats, nil
+	}
+}
+
+// Pass judges the files that leave: objects, wherever they come from, and what a
+// kustomization among the files makes of them.
+func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File) error {
+	if g.Policy == nil {
+		return nil
+	}
+	images := objects.ImagesIn(src, files, at.File)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return multierror.Append(nil, sign.VerifyImages(ctx, images, *g.Policy)...).ErrorOrNil()
+}

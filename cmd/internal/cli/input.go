@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// Place is where the files of a package are, for those who read about them.
+type Place struct {
+	Folder string        // "" for standard input, and for what is nobody's folder
+	files  []render.File // of the package, with its configuration and lock
+}
+
+// list records the files of a package, and those that findings report as left out
+// of it. A configuration or lock from a flag is not one of them.
+func (at *Place) list(src render.Source, leftOut []krm.Finding, config, lock string) {
+	at.files = slices.Clip(src.Files)
+	for _, f := range leftOut {
+		at.files = append(at.files, render.File{Path: f.File})
+	}
+	if config == "" {
+		at.files = append(at.files, render.File{Path: render.ConfigFile})
+	}
+	if lock == "" {
+		at.files = append(at.files, render.File{Path: render.LockFile})
+	}
+}
+
+// from leads to the folder from the working folder, which in CI is the
+// repository's.
+func (at *Place) from() string {
+	here, err := os.Getwd()
+	if err != nil || !filepath.IsAbs(at.Folder) {
+		return at.Folder
+	}
+	if relative, err := filepath.Rel(here, at.Folder); err == nil && filepath.IsLocal(relative) {
+		return relative
+	}
+	return at.Folder
+}
+
+// Locate names files in findings as they are found from the working folder, and
+// not from the package's.
+func (at *Place) Locate(findings []krm.Finding) []krm.Finding {
+	if at.Folder == "" {
+		return findings
+	}
+	return host.From(at.from(), at.files, findings)
+}
+
+// File names a file of the package as it is found from the working folder.
+func (at *Place) File(name string) string {
+	if at.Folder == "" || name == "-" {
+		return name
+	}
+	return filepath.ToSlash(filepath.Join(at.from(), filepath.FromSlash(name)))
+}
+
+// Manifests are what a command reads: a folder, a file or standard input, with
+// its configuration and lock.
+type Manifests struct {
+	Config, Lock string
+
+	Place
+}
+
+// ConfigFlag is for commands that read no lock.
+func (m *Manifests) ConfigFlag(cmd *cobra.Command, root string) {
+	cmd.Flags().StringVarP(&m.Config, "config", "c", "", "RenderConfig to use (default: armature.yaml at the root of "+root+")")
+}
+
+func (m *Manifests) Flags(cmd *cobra.Command, root string) {
+	m.ConfigFlag(cmd, root)
+	cmd.Flags().StringVar(&m.Lock, "lock", "", "ImageLock to use (default: armature.lock at the root of "+root+")")
+}
+
+// RootOf is the folder of a PATH: itself, or the one that a file is in.
+func RootOf(given string) (string, error) {
+	if given == "-" {
+		return ".", nil
+	}
+	info, err := os.Stat(given)
+	if err == nil && !info.IsDir() {
+		return filepath.Dir(given), nil
+	}
+	return given, err
+}
+
+// Open reads the configuration and the lock, and lists the files but those of the folder
+// skip, which the output goes to.
+func (m *Manifests) Open(cmd *cobra.Command, given, skip string) (src render.Source, opt render.Options, findings []krm.Finding, err error) {
+	root, err := RootOf(given)
+	if err != nil {
+		return src, opt, nil, err
+	}
+	m.Place = Place{}
+	if given != "-" {
+		m.Folder = root
+	}
+	if given != "-" || m.Config != "" {
+		if opt.Config, findings, err = source.FindConfig(m.Config, root); err != nil {
+			return src, opt, nil, err
+		}
+	}
+	if given != "-" || m.Lock != "" {
+		lock, found, err := source.FindLock(m.Lock, root)
+		if err != nil {
+			return src, opt, nil, err
+		}
+		opt.Lock, findings = lock, append(findings, found...)
+	}
+	if given != "-" {
+		src, found, err := source.Tree(given, skip, opt.Excludes)
+		m.list(src, found, m.Config, m.Lock)
+		return src, opt, append(findings, found...), err
+	}
+	src, err = Interruptibly(cmd.Context(), func() (render.Source, error) { return source.ReadStream(cmd.InOrStdin()) })
+	if err == nil && len(src.Files[0].Data) == 0 {
+		err = errors.New("nothing on standard input") // most likely the command before the pipe failed
+	}
+	return src, opt, findings, err
+}
+
+// OpenObjects is Open for a command that delivers objects: a host's list of them is refused.
+func (m *Manifests) OpenObjects(cmd *cobra.Command, given string) (src render.Source, opt render.Options, findings []krm.Finding, err error) {
+	src, opt, findings, err = m.Open(cmd, given, "")
+	if err == nil && given == "-" && host.IsResourceList(src.Files[0].Data) {
+		err = errors.New("standard input is a ResourceList, which is for functions\n  hint: unwrap it first, with `kpt fn sink` for one")
+	}
+	return src, opt, findings, err
+}
+
+// Report writes findings and fails if one of them is an error.
+func (m *Manifests) Report(cmd *cobra.Command, findings []krm.Finding) error {
+	return (&Input{Manifests: *m, Format: "text"}).Report(cmd, findings)
+}
+
+// Kustomization names the first kustomization of a source, "" for none.
+func (m *Manifests) Kustomization(src render.Source) string {
+	for _, f := range src.Files {
+		switch path.Base(f.Path) {
+		case "kustomization.yaml", "kustomization.yml", "Kustomization":
+			return m.File(f.Path)
+		}
+	}
+	return ""
+}
+
+// Input are the manifests of a command that reports at length what it finds in them.
+type Input struct {
+	Manifests
+	Format string
+	Quiet  bool
+	file   string
+}
+
+func (in *Input) Flags(cmd *cobra.Command) {
+	in.Manifests.Flags(cmd, "PATH")
+	WordFlag(cmd, &in.Format, "findings", "", "text", "write findings as "+strings.Join(host.Formats(), ", "), "format", host.Formats()...)
+	cmd.Flags().StringVar(&in.file, "findings-file", "", "write findings to a file (default: standard error)")
+	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors only")
+}
+
+// Report writes the findings and fails where one of them is an error.
+func (in *Input) Report(cmd *cobra.Command, findings []krm.Finding) error {
+	failed := krm.Failed(findings)
+	if in.Quiet {
+		findings = slices.DeleteFunc(findings, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	}
+	findings = in.Locate(findings)
+	if in.file != "" {
+		f, err := os.Create(in.file)
+		if err != nil {
+			return err
+		}
+		if err := multi.Errors(host.WriteFindings(f, in.Format, findings), f.Close()); err != nil {
+			return err
+		}
+	} else if err := host.WriteFindings(cmd.ErrOrStderr(), in.Format, findings); err != nil {
+		return err
+	}
+	if failed {
+		return ErrFindings
+	}
+	return nil
+}
+
+// Talks reports whether people read standard error, and not a program that would
+// stumble over a sentence behind its JSON.
+func (in *Input) Talks() bool {
+	return !in.Quiet && (in.file != "" || in.Format == "text" || in.Format == "github")
+}
+
+// Interruptible stops between two files when the user presses Ctrl-C.
+func Interruptible(ctx context.Context, sink render.Sink) render.Sink {
+	return func(file string, data []byte) error {
+		if ctx.Err() != nil {
+			return ErrInterrupted
+		}
+		return sink(file, data)
+	}
+}
+
+// InterruptibleSource stops between two files when the user presses Ctrl-C.
+func InterruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
+	if read := src.Read; read != nil {
+		src.Read = func(file string, buf []byte) ([]byte, error) {
+			if cmd.Context().Err() != nil {
+				return nil, ErrInterrupted
+			}
+			return read(file, buf)
+		}
+	}
+	return src
+}

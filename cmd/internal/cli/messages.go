@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// PrintError writes an error to standard error. Text of a registry or a cluster may
+// be in it.
+func PrintError(err error) { fmt.Fprint(os.Stderr, Harmless(message(err))) }
+
+// message gives an error as it is printed: with the name of the program, unless it
+// begins with the place of each problem.
+func message(err error) string {
+	switch err.(type) {
+	case *multierror.Error, *krm.Finding:
+		return explanation(err)
+	}
+	return "armature: " + explanation(err)
+}
+
+// Harmless keeps what strangers wrote from steering a terminal.
+func Harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// OneLine keeps it from steering a table as well.
+func OneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Harmless(text))
+}
+
+// explanation gives each of several errors its own lines. Words that somebody
+// put around several stay around them.
+func explanation(err error) string {
+	if many, ok := err.(*multierror.Error); ok {
+		var all strings.Builder
+		for _, one := range many.Errors {
+			all.WriteString(explanation(one))
+		}
+		return all.String()
+	}
+	return strings.TrimRight(source.Explain(err), "\n") + "\n"
+}

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Each error has its own lines, and no words are lost.
+func TestExplanation(t *testing.T) {
+	placed := krm.Place{File: "a.yaml", Line: 3, Field: "spec.x"}.Fault("Rule", "is wrong", "drop it")
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"one", errors.New("no"), "no\n"},
+		{"several", multierror.Append(nil, errors.New("first"), placed), "first\na.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"of builds", findings.Join(errors.New("no"), placed), "a.yaml:3: spec.x: is wrong\n  hint: drop it\nno\n"},
+		{"words around one", fmt.Errorf("reading the pins: %w", placed), "reading the pins: a.yaml:3: spec.x: is wrong\n  hint: drop it\n"},
+		{"words around several", fmt.Errorf("pruning: %w", multierror.Append(nil, errors.New("first"), errors.New("second"))),
+			"pruning: 2 errors occurred:\n\t* first\n\t* second\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := explanation(c.err); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/deliver/objects"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/verify"
+)
+
+// Package is the package that a command works on: a folder, a file, standard input,
+// or an artifact in a registry.
+type Package struct {
+	Manifests
+	name     string
+	rendered bool
+	registry Registry
+	trust    Trust
+}
+
+func (p *Package) Flags(cmd *cobra.Command) {
+	p.Manifests.Flags(cmd, "PATH")
+	p.registry.Flags(cmd)
+	p.trust.Flags(cmd)
+	cmd.Flags().StringVar(&p.name, "name", "", "name of the package and of its inventory (default: the name of the folder, or of the repository)")
+	cmd.Flags().BoolVar(&p.rendered, "rendered", false, "PATH is already rendered: verify it instead")
+}
+
+// identity names the package in a namespace.
+func (p *Package) identity(given, namespace string) (apply.Package, error) {
+	id := apply.Package{Namespace: namespace, Name: p.name}
+	switch {
+	case p.name != "":
+	case given == "-":
+		return id, Usagef("standard input has no name: name the package with --name")
+	case strings.HasPrefix(given, oci.Scheme):
+		ref, err := oci.Options{}.Parse(given)
+		if err != nil {
+			return id, Usage(err)
+		}
+		id.Name = path.Base(ref.Context().RepositoryStr())
+	default:
+		full, err := filepath.Abs(given)
+		if err != nil {
+			return id, err
+		}
+		id.Name = filepath.Base(full)
+		if info, err := os.Stat(full); err == nil && !info.IsDir() {
+			id.Name = strings.TrimSuffix(id.Name, filepath.Ext(id.Name))
+		}
+	}
+	return id, nil
+}
+
+// objects gives what is applied: rendered, or verified, or pulled. Any error
+// among the findings leaves nothing. A policy judges an artifact by its signature;
+// the images of a package from elsewhere by theirs, and all images where it says how
+// they must have been built.
+func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
+	var policy *sign.Policy
+	if p.trust.Given() {
+		demanded, err := p.trust.Read(&p.registry)
+		if err != nil {
+			return nil, err
+		}
+		policy = &demanded
+	}
+	artifact := strings.HasPrefix(given, oci.Scheme)
+	read := p.local
+	if artifact {
+		read = func(cmd *cobra.Command, given string) ([]apply.Object, error) { return p.pulled(cmd, given, policy) }
+	}
+	all, err := read(cmd, given)
+	if err != nil || policy == nil || artifact && policy.Builds == nil {
+		return all, err
+	}
+	if err := objects.Verify(cmd.Context(), all, *policy); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// local gives the objects of a folder, a file or standard input.
+func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
+	shown := Begin(cmd.ErrOrStderr(), false, "reading "+given)
+	defer shown.End()
+	src, opt, findings, err := p.OpenObjects(cmd, given)
+	if err != nil {
+		return nil, err
+	}
+	src = shown.Reading("rendering", src)
+	if file := p.Kustomization(src); file != "" {
+		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
+	}
+	opt.ObjectsOnly, opt.Workers = true, 1
+	if p.rendered && !krm.Failed(findings) {
+		found, _, err := verify.Run(src, opt)
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, found...)
+	}
+	if krm.Failed(findings) {
+		shown.End()
+		return nil, p.Report(cmd, findings)
+	}
+	d := objects.Decoder{Name: p.File}
+	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
+		return multi.Errors(d.Rendered(src, file, bytes.Clone(data)), cmd.Context().Err())
+	})
+	shown.End()
+	if err != nil {
+		return nil, err
+	}
+	if !p.rendered { // else Verify has found the same
+		findings = append(findings, found...)
+	}
+	if err := p.Report(cmd, findings); err != nil {
+		return nil, err
+	}
+	return d.Objects()
+}
+
+// pulled gives the objects of an artifact, as they are: the configuration that
+// they were rendered with is not part of it. What opted in and was never rendered
+// is refused all the same.
+func (p *Package) pulled(cmd *cobra.Command, given string, policy *sign.Policy) ([]apply.Object, error) {
+	if p.Config != "" || p.Lock != "" {
+		return nil, Usagef("an artifact is rendered already: --config and --lock have no effect on it")
+	}
+	shown := Begin(cmd.ErrOrStderr(), false, "pulling "+given)
+	defer shown.End()
+	opt := p.registry.Options(shown, "pulling "+given)
+	if policy != nil {
+		opt.Verify = Check(policy.OfPackages())
+	}
+	temporary, err := os.MkdirTemp("", "armature-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temporary) // what is left of it harms nobody
+	folder := filepath.Join(temporary, "package")
+	if _, err := oci.Pull(cmd.Context(), given, folder, opt); err != nil {
+		return nil, err
+	}
+	src, options, findings, err := p.Open(cmd, folder, "")
+	if err != nil {
+		return nil, err
+	}
+	p.Folder = "" // nobody knows it: files are named as in the artifact
+	if file := p.Kustomization(src); file != "" {
+		return nil, fmt.Errorf("%s: %s has to be built before it is pushed", given, file)
+	}
+	found, _, err := verify.Run(src, options)
+	if err != nil {
+		return nil, err
+	}
+	shown.End()
+	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Rule != "verify/not-rendered" })
+	if err := p.Report(cmd, append(findings, found...)); err != nil {
+		return nil, err
+	}
+	d := objects.Decoder{Name: p.File}
+	for _, f := range src.Files {
+		switch path.Ext(f.Path) {
+		case ".yaml", ".yml", ".json":
+		default:
+			continue
+		}
+		text, err := src.Read(f.Path, nil)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", f.Path, err)
+		}
+		d.Read(f.Path, text)
+	}
+	return d.Objects()
+}
+
+// Open connects to the cluster and reads the package.
+func (k *Cluster) Open(cmd *cobra.Command, p *Package, path string) (*apply.Cluster, apply.Package, []apply.Object, error) {
+	config, namespace, err := k.Rest()
+	if err != nil {
+		return nil, apply.Package{}, nil, err
+	}
+	id, err := p.identity(path, namespace)
+	if err != nil {
+		return nil, id, nil, err
+	}
+	all, err := p.objects(cmd, path)
+	if err != nil {
+		return nil, id, nil, err
+	}
+	c, err := apply.Connect(config)
+	return c, id, all, err
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/apply"
+)
+
+// Confirmation asks on a terminal before objects are deleted. Nobody can be asked
+// elsewhere, so that --yes is needed there.
+func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) error {
+	return func(plan *apply.Plan) error {
+		destructive := plan.Destructive()
+		if yes || len(destructive) == 0 {
+			return nil
+		}
+		w := cmd.ErrOrStderr()
+		for _, s := range destructive {
+			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
+		}
+		if stdinTaken || !isTerminal(cmd.InOrStdin()) {
+			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal to ask on\n  hint: pass --yes", krm.Count(len(destructive), "object"))
+		}
+		fmt.Fprintf(w, "Delete %s? [y/N] ", krm.Count(len(destructive), "object"))
+		answer, err := bufio.NewReader(interruptibleReader{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("nothing was done: %w", err)
+		}
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			return errors.New("nothing was done")
+		}
+		return nil
+	}
+}
+
+// Report prints what was done.
+type Report struct {
+	Format string
+	Quiet  bool
+}
+
+func (r *Report) Flags(cmd *cobra.Command) {
+	OutputFlag(cmd, &r.Format, "text", "json", "yaml")
+	cmd.Flags().BoolVarP(&r.Quiet, "quiet", "q", false, "print problems only")
+}
+
+// Row is a step as -o shows it.
+type Row struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	apply.Step `json:",inline"`
+	Diff       string `json:"diff,omitempty"`
+}
+
+func rowOf(s *apply.Step) Row {
+	return Row{APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String(), Kind: s.GroupKind.Kind,
+		Namespace: s.Namespace, Name: s.Name, Step: *s}
+}
+
+// PlanListing is a plan as -o shows it.
+type PlanListing struct {
+	Package apply.Package  `json:"package"`
+	DryRun  bool           `json:"dryRun"`
+	Summary map[string]int `json:"summary"`
+	Objects []Row          `json:"objects"`
+}
+
+// ListPlan gives a plan as -o shows it.
+func ListPlan(plan *apply.Plan, dryRun bool) PlanListing {
+	l := PlanListing{Package: plan.Package, DryRun: dryRun, Summary: map[string]int{}, Objects: []Row{}}
+	for _, s := range plan.Steps {
+		l.Summary[string(s.Action)]++
+		l.Objects = append(l.Objects, rowOf(s))
+	}
+	return l
+}
+
+// actions in the order of a summary, with their past.
+var actions = []struct {
+	apply.Action
+	past string
+}{
+	{apply.Create, "created"}, {apply.Change, "changed"}, {apply.Recreate, "recreated"}, {apply.Run, "run"}, {apply.Unchanged, "unchanged"},
+	{apply.Prune, "pruned"}, {apply.Skip, "skipped"}, {apply.Conflict, "in conflict"}, {apply.Refused, "refused"},
+}
+
+// Print a plan that ended with err, which is passed on. A dry run with problems
+// is an error as the real one would be.
+func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err error) error {
+	if plan == nil {
+		return err
+	}
+	past, counts := make(map[apply.Action]string), make(map[apply.Action]int)
+	for _, a := range actions {
+		past[a.Action] = a.past
+	}
+	for _, s := range plan.Steps {
+		word, problem := past[s.Action], s.Action == apply.Conflict || s.Action == apply.Refused
+		if dryRun && s.Action != apply.Skip {
+			word = "would be " + word
+		}
+		switch {
+		case problem:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", strings.TrimPrefix(s.Place()+": "+s.Title(), ": "), s.Reason)
+		case !dryRun && !s.Done && s.Action != apply.Skip && s.Action != apply.Unchanged:
+			continue
+		case s.Action != apply.Unchanged && r.Format == "text" && !r.Quiet:
+			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSuffix(s.Title()+" "+word+": "+s.Reason, ": "))
+		}
+		counts[s.Action]++
+	}
+	if dryRun && err == nil && counts[apply.Conflict]+counts[apply.Refused] > 0 {
+		err = apply.ErrRefused
+	}
+	if r.Format != "text" {
+		return multi.Errors(PrintObjects(cmd.OutOrStdout(), r.Format, ListPlan(plan, dryRun)), err)
+	}
+	if !r.Quiet {
+		var parts []string
+		for _, a := range actions {
+			if n := counts[a.Action]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", n, a.past))
+			}
+		}
+		name := plan.Package.String()
+		if dryRun {
+			name += " (dry run)"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, cmp.Or(strings.Join(parts, ", "), "nothing was done"))
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+)
+
+// Progress shows, on a terminal, one line that moves; elsewhere it prints a line now and
+// then. Warnings, such as what keeps a pod from running, are lines that stay.
+type Progress struct {
+	w        io.Writer
+	terminal bool
+	width    func() int
+	lock     sync.Mutex
+	last     time.Time
+	text     string // of the line that moves
+}
+
+// NewProgress for a writer, which may be a terminal.
+func NewProgress(w io.Writer) *Progress {
+	p := &Progress{w: w, last: time.Now(), terminal: isTerminal(w)}
+	if p.terminal {
+		p.width = func() int {
+			width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+			if err != nil || width == 0 { // a terminal that does not know its size
+				return 80
+			}
+			return width
+		}
+	}
+	return p
+}
+
+// Line shows a text.
+func (p *Progress) Line(text string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	text = OneLine(text)
+	switch {
+	case strings.HasPrefix(text, "warning: "), strings.HasPrefix(text, "nudged "):
+		p.clear()
+		fmt.Fprintln(p.w, text)
+		fmt.Fprint(p.w, p.text)
+	case p.terminal:
+		runes := []rune(text)
+		p.clear()
+		p.text = string(runes[:min(len(runes), max(p.width()-1, 0))]) // it must not go over to the next line
+		fmt.Fprint(p.w, p.text)
+	case time.Since(p.last) > 10*time.Second:
+		fmt.Fprintln(p.w, text)
+		p.last = time.Now()
+	}
+}
+
+func (p *Progress) clear() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\033[J")
+	}
+}
+
+// End takes the moving line away.
+func (p *Progress) End() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.clear()
+	p.text = ""
+}
+
+// Unshown is how long a command may take before it says what it does.
+const Unshown = 2 * time.Second
+
+// Activity says on a terminal what a command is at, once that takes long: in one line
+// of standard error that moves, and that is gone when the activity ends. Elsewhere, and
+// as nil, it says nothing.
+type Activity struct {
+	began time.Time
+	line  *Progress
+	stop  chan struct{}
+	done  chan struct{}
+	ended sync.Once
+	text  atomic.Value // func() string
+}
+
+// Begin an activity of a command whose standard error is w. It has to be ended before
+// the command writes or asks anything.
+func Begin(w io.Writer, quiet bool, text string) *Activity {
+	line := NewProgress(w)
+	if quiet || !line.terminal {
+		return nil
+	}
+	a := &Activity{began: time.Now(), line: line, stop: make(chan struct{}), done: make(chan struct{})}
+	a.Show(func() string { return text })
+	go a.run()
+	return a
+}
+
+// Show another text from now on.
+func (a *Activity) Show(text func() string) {
+	if a != nil {
+		a.text.Store(text)
+	}
+}
+
+func (a *Activity) run() {
+	defer close(a.done)
+	wait := time.NewTimer(Unshown)
+	defer wait.Stop()
+	for {
+		select {
+		case <-a.stop:
+			return
+		case <-wait.C:
+			text := a.text.Load().(func() string)()
+			a.line.Line(fmt.Sprintf("%s, %s", text, time.Since(a.began).Truncate(time.Second)))
+			wait.Reset(200 * time.Millisecond)
+		}
+	}
+}
+
+// End takes the line away. Only the first call does something.
+func (a *Activity) End() {
+	if a == nil {
+		return
+	}
+	a.ended.Do(func() {
+		close(a.stop)
+		<-a.done
+		if a.line.text != "" {
+			a.line.End()
+		}
+	})
+}
+
+// Reading shows how many files of a source have been read, of those that will be.
+func (a *Activity) Reading(doing string, src render.Source) render.Source {
+	read, total := src.Read, len(src.Files)
+	if a == nil || read == nil {
+		return src
+	}
+	var n atomic.Int64
+	src.Read = func(file string, buf []byte) ([]byte, error) {
+		n.Add(1)
+		return read(file, buf)
+	}
+	a.Show(func() string {
+		return fmt.Sprintf("%s: %d of %s", doing, min(int(n.Load()), total), krm.Count(total, "file"))
+	})
+	return src
+}
+
+// Transfer shows how many bytes have gone; it is nil where nothing is shown.
+func (a *Activity) Transfer(doing string) func(done, total int64) {
+	if a == nil {
+		return nil
+	}
+	return func(done, total int64) {
+		a.Show(func() string { return fmt.Sprintf("%s: %d of %d KiB", doing, done>>10, total>>10) })
+	}
+}
+
+// CollectAt sets how far the heap may grow between two garbage collections, in percent of what is
+// in use; Go's default is 100. restore sets what was so before, and may be called again.
+func CollectAt(percent int) (restore func()) {
+	before := debug.SetGCPercent(percent)
+	return func() { debug.SetGCPercent(before) }
+}

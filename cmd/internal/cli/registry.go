@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// Registry says how a registry is reached.
+type Registry struct{ PlainHTTP bool }
+
+func (r *Registry) Flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.PlainHTTP, "insecure-registry", false, "use plain http for the registry")
+}
+
+// Options show what is transferred, if that is anything.
+func (r *Registry) Options(shown *Activity, doing string) oci.Options {
+	return oci.Options{PlainHTTP: r.PlainHTTP, Progress: shown.Transfer(doing)}
+}
+
+// Artifact checks that an argument is a reference to an artifact.
+func Artifact(given string) error {
+	if _, err := (oci.Options{}).Parse(given); err != nil {
+		return Usage(err)
+	}
+	return nil
+}
+
+// PrintArtifact prints the reference of an artifact, for people below a sentence about it;
+// "" is none.
+func PrintArtifact(cmd *cobra.Command, format string, result oci.Result, sentence string) error {
+	if format != "text" {
+		return PrintObjects(cmd.OutOrStdout(), format, result)
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), sentence)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
+	return err
+}
+
+// Trust say whose signature counts. Those that cosign has are named as
+// there.
+type Trust struct {
+	File     string
+	policy   sign.Policy
+	identity sign.Identity
+}
+
+func (t *Trust) Flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.File, "verify-policy", "", "file with a VerifyPolicy: whose signature is required, and how images must be built")
+	f.StringSliceVar(&t.policy.Keys, "key", nil, "public key of accepted signatures: a file, k8s://namespace/secret, KMS URI or URL")
+	f.StringVar(&t.identity.Subject, "certificate-identity", "", "identity that the certificate was issued to")
+	f.StringVar(&t.identity.SubjectRegExp, "certificate-identity-regexp", "", "the same as a regular expression, which must match the whole value")
+	f.StringVar(&t.identity.Issuer, "certificate-oidc-issuer", "", "OpenID provider that vouched for the identity in the certificate")
+	f.StringVar(&t.identity.IssuerRegExp, "certificate-oidc-issuer-regexp", "", "the same as a regular expression, which must match the whole value")
+	f.StringVar(&t.policy.Roots, "ca-roots", "", "PEM file of the authorities that issue certificates (default: sigstore's)")
+	f.StringVar(&t.policy.TrustedRoot, "trusted-root", "", "file with a trusted root of Sigstore, instead of the public one: authorities, logs, timestamps")
+	f.BoolVar(&t.policy.IgnoreTlog, "insecure-ignore-tlog", false, "accept signatures without proof that they are in the transparency log")
+	f.BoolVar(&t.policy.IgnoreSCT, "insecure-ignore-sct", false, "accept certificates without proof that they are in the certificate log")
+	f.BoolVar(&t.policy.Provenance, "provenance", false, "require provenance of the render by the same signer")
+}
+
+// Given reports whether anything demands a signature.
+func (t *Trust) Given() bool {
+	return t.File != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} || t.policy.Roots != "" || t.policy.TrustedRoot != "" || t.policy.Provenance ||
+		t.policy.IgnoreTlog || t.policy.IgnoreSCT
+}
+
+// Read gives the policy that the flags make up, or the file's.
+func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
+	p = t.policy
+	if t.identity != (sign.Identity{}) {
+		p.Identities = []sign.Identity{t.identity}
+	}
+	if t.File != "" {
+		flags := *t
+		if flags.File = ""; flags.Given() {
+			return p, Usagef("--verify-policy cannot be combined with other verification flags: write their settings into the file")
+		}
+		if p, err = sign.ReadPolicy(t.File); err != nil {
+			return p, err
+		}
+	} else if err := p.Check(); err != nil {
+		return p, Usage(err)
+	}
+	p.PlainHTTP = r.PlainHTTP
+	return p, nil
+}
+
+// Check is the judgement of a policy as oci.Options.Verify has it.
+func Check(p sign.Policy) func(context.Context, name.Digest) error {
+	return func(ctx context.Context, artifact name.Digest) error {
+		_, err := sign.Verify(ctx, artifact, p)
+		return err
+	}
+}
+
+// Signer say who signs. They are named as cosign's are, but for the key's where
+// a command has another key.
+type Signer struct {
+	signer sign.Signer
+	tlog   bool
+	names  []string
+}
+
+func (s *Signer) Flags(cmd *cobra.Command, key string) {
+	f := cmd.Flags()
+	f.StringVar(&s.signer.Key, key, "", "private key: a file, k8s://namespace/secret or KMS URI (default: keyless, by the machine's identity)")
+	f.StringVar(&s.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
+	f.StringVar(&s.signer.Chain, "certificate-chain", "", "certificates above it, in PEM, the root last")
+	f.StringVar(&s.signer.IdentityToken, "identity-token", "", "OpenID token, or a file with one, for keyless signing")
+	f.StringVar(&s.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
+	f.StringVar(&s.signer.Rekor, "rekor-url", sign.RekorURL, "transparency log")
+	f.BoolVar(&s.tlog, "tlog-upload", true, "write the signature to the transparency log")
+	s.names = []string{key, "certificate", "certificate-chain", "identity-token", "fulcio-url", "rekor-url", "tlog-upload"}
+}
+
+// With fails where a flag is set and nothing is signed.
+func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
+	for _, name := range s.names {
+		if !signs && cmd.Flags().Changed(name) {
+			return Usagef("--%s requires %s", name, flag)
+		}
+	}
+	return nil
+}
+
+// Session makes ready to sign.
+func (s *Signer) Session(ctx context.Context, plainHTTP bool) (*sign.Session, error) {
+	signer := s.signer
+	signer.PlainHTTP, signer.Password = plainHTTP, func() ([]byte, error) { return password(ctx) }
+	if !s.tlog {
+		signer.Rekor = ""
+	}
+	return signer.Open(ctx)
+}
+
+// password is $COSIGN_PASSWORD, or what the user types.
+func password(ctx context.Context) ([]byte, error) {
+	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {
+		return []byte(given), nil
+	}
+	terminal := int(os.Stdin.Fd())
+	if !term.IsTerminal(terminal) {
+		return nil, errors.New("the key's password is not known: set COSIGN_PASSWORD, to nothing where it has none")
+	}
+	shown, err := term.GetState(terminal)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the key's password: %w", err)
+	}
+	fmt.Fprint(os.Stderr, "Password of the key: ")
+	defer fmt.Fprintln(os.Stderr)
+	text, err := Interruptibly(ctx, func() ([]byte, error) { return term.ReadPassword(terminal) })
+	if errors.Is(err, ErrInterrupted) {
+		err = multi.Errors(err, term.Restore(terminal, shown))
+	}
+	return text, err
+}

@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// Revision is a package as a Git revision has it.
+type Revision struct {
+	Repository string // its root
+	Commit     string
+	Path       string // of the package in it, with slashes; "" is the root
+}
+
+// FindRevision resolves a name of a revision for the repository that a folder or
+// file is in.
+func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
+	absolute, err := filepath.Abs(at)
+	if err != nil {
+		return Revision{}, err
+	}
+	folder := existing(absolute)
+	root, err := RunGit(ctx, folder, nil, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return Revision{}, err
+	}
+	commit, err := RunGit(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err != nil {
+		return Revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
+	}
+	resolved, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return Revision{}, err
+	}
+	relative, err := filepath.Rel(line(root), filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
+	if err != nil || !filepath.IsLocal(relative) {
+		return Revision{}, fmt.Errorf("%s is not in the repository %s", at, line(root))
+	}
+	relative = filepath.ToSlash(relative)
+	if relative == "." {
+		relative = ""
+	}
+	return Revision{line(root), line(commit), relative}, nil
+}
+
+// existing is the nearest folder at or above a path: a package may be gone from
+// the working tree.
+func existing(at string) string {
+	for {
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return at
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
+
+// RunGit runs the git program, whose complaint becomes the error.
+func RunGit(ctx context.Context, folder string, stdin io.Reader, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = stdin, &stderr
+	out, err := cmd.Output()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, errors.New("the git program is not on the PATH, which revisions are read with")
+	case ctx.Err() != nil:
+		return nil, ErrInterrupted
+	case err != nil:
+		return nil, fmt.Errorf("git %s: %s", args[0], strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}
+
+// blob is a file of a revision.
+type blob struct{ name, object, mode string }
+
+// extract writes the manifests of the package into a folder; of a package that
+// is a single file, its configuration and lock as well. It reports whether the
+// revision has the package at all.
+func (r Revision) extract(ctx context.Context, into string) (found bool, err error) {
+	blobs, err := r.list(ctx, isInput, r.Path)
+	if err != nil || len(blobs) == 0 {
+		return false, err
+	}
+	if blobs[0].name == r.Path {
+		folder := path.Dir(r.Path)
+		beside, err := r.list(ctx, isInput, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile))
+		if err != nil {
+			return false, err
+		}
+		blobs = append(blobs, beside...)
+	}
+	return true, r.write(ctx, blobs, into)
+}
+
+// extractFile adds one file of the package, whatever it is. A package that is a
+// single file has it beside itself.
+func (r Revision) extractFile(ctx context.Context, file, into string) error {
+	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.Path, file), path.Join(path.Dir(r.Path), file))
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, blobs, into)
+}
+
+// FileOf gives a file of the repository as a revision has it, below stage; "" where it has
+// none, and for "".
+func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	r, err := FindRevision(ctx, file, ref)
+	if err != nil {
+		return "", err
+	}
+	found, err := r.extract(ctx, stage)
+	if err != nil || !found {
+		return "", err
+	}
+	return filepath.Join(stage, filepath.FromSlash(r.Path)), nil
+}
+
+// OpenRevision is Open of a package as a revision has it, which it extracts to stage.
+func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision, stage string) (src render.Source, opt render.Options, findings []krm.Finding, found bool, err error) {
+	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
+		return src, opt, nil, false, err
+	}
+	root := filepath.Join(stage, filepath.FromSlash(r.Path))
+	src, opt, findings, err = m.Open(cmd, root, "")
+	if c := opt.Config; err == nil && c != nil && c.Spec.Asya != nil && c.Spec.Asya.RuntimeScriptFile != nil {
+		if err = r.extractFile(cmd.Context(), *c.Spec.Asya.RuntimeScriptFile, stage); err == nil {
+			src, opt, findings, err = m.Open(cmd, root, "")
+		}
+	}
+	return src, opt, findings, true, err
+}
+
+// list gives the files of the revision at or below paths; "" is its root.
+func (r Revision) list(ctx context.Context, include func(name string) bool, paths ...string) (blobs []blob, err error) {
+	args := []string{"ls-tree", "-r", "-z", "--full-tree", r.Commit, "--"}
+	for _, p := range paths {
+		if p != "" {
+			args = append(args, ":(literal)"+p)
+		}
+	}
+	out, err := RunGit(ctx, r.Repository, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		about, name, ok := strings.Cut(entry, "\t")
+		fields := strings.Fields(about)
+		if !ok || len(fields) != 3 || fields[1] != "blob" || !include(name) {
+			continue // a submodule, or no manifest
+		}
+		blobs = append(blobs, blob{name, fields[2], fields[0]})
+	}
+	return blobs, nil
+}
+
+// isInput reports whether a render reads a file.
+func isInput(name string) bool {
+	switch path.Ext(name) {
+	case ".yaml", ".yml", ".json", ".lock":
+		return true
+	}
+	return path.Base(name) == "Kustomization"
+}
+
+// write reads all blobs from one git process and puts them below a folder, which
+// no name can lead out of.
+func (r Revision) write(ctx context.Context, blobs []blob, into string) error {
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var names strings.Builder
+	for _, b := range blobs {
+		names.WriteString(b.object + "\n")
+	}
+	out, err := RunGit(ctx, r.Repository, strings.NewReader(names.String()), "cat-file", "--batch")
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReader(bytes.NewReader(out))
+	for _, b := range blobs {
+		data, err := readBlob(in)
+		if err != nil {
+			return fmt.Errorf("reading %s of %s: %w", b.name, r.Commit, err)
+		}
+		if err := root.MkdirAll(path.Dir(b.name), 0o755); err != nil {
+			return err
+		}
+		if b.mode == "120000" {
+			err = root.Symlink(string(data), b.name)
+		} else {
+			err = root.WriteFile(b.name, data, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBlob reads one answer of git cat-file --batch.
+func readBlob(in *bufio.Reader) ([]byte, error) {
+	head, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(head)
+	if len(fields) != 3 {
+		return nil, fmt.Errorf("git says %q", strings.TrimSpace(head))
+	}
+	size, err := strconv.Atoi(fields[2])
+	if err != nil || size > source.MaxFile {
+		return nil, source.ErrTooLarge
+	}
+	data := make([]byte, size+1) // with the line feed behind it
+	if _, err := io.ReadFull(in, data); err != nil {
+		return nil, err
+	}
+	return data[:size], nil
+}

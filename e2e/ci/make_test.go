@@ -1,0 +1,106 @@
+package ci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// recorded is a copy of what make reads, in which every script of e2e only writes
+// its name and arguments to the file that is returned; those in real are real.
+func recorded(t *testing.T, real ...string) (dir, record string) {
+	t.Helper()
+	dir, record = t.TempDir(), filepath.Join(t.TempDir(), "record")
+	for _, pattern := range []string{"Makefile", "*/*.mk", "*/*/*.mk", "e2e/*.sh"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v %v", pattern, files, err)
+		}
+		for _, file := range files {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(name, ".sh") && !strings.Contains(strings.Join(real, " "), name) {
+				text = []byte("#!/bin/bash\necho " + filepath.Base(name) + " \"$@\" >>" + record + "\n")
+			}
+			write(t, filepath.Join(dir, name), string(text))
+		}
+	}
+	return dir, record
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMakeOnlyPrints: make -n of each target prints what it would do, and runs
+// nothing.
+func TestMakeOnlyPrints(t *testing.T) {
+	for _, target := range []string{"check", "test-e2e", "e2e", "bench", "cluster-up", "demo-build"} {
+		dir, record := recorded(t)
+		out, err := shell(t, dir, nil, "make", "-n", target)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", target, err, out)
+		}
+		if ran, err := os.ReadFile(record); err == nil {
+			t.Errorf("make -n %s ran:\n%s", target, ran)
+		}
+	}
+}
+
+// TestStoriesBeginWithWhatIsMissing: what a machine lacks for the stories is named
+// before anything is built.
+func TestStoriesBeginWithWhatIsMissing(t *testing.T) {
+	for missing, script := range map[string]string{
+		"Debian packages that are missing: containerd": "packages.sh",
+		"it takes root": "can.sh",
+	} {
+		dir, record := recorded(t, "e2e/run.sh")
+		write(t, filepath.Join(dir, "e2e", script), "#!/bin/bash\necho '"+missing+"'\nexit 1\n")
+		for _, program := range []string{"make", "go"} {
+			write(t, filepath.Join(dir, "stubs", program), "#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n")
+		}
+		out, err := shell(t, dir, map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")}, "e2e/run.sh")
+		ran, _ := os.ReadFile(record)
+		if err == nil || !strings.Contains(out, missing) || strings.Contains(string(ran), "make") || strings.Contains(string(ran), "go ") {
+			t.Errorf("%s: %v\n%s\nran before:\n%s", missing, err, out, ran)
+		}
+	}
+}
+
+// TestStoriesHaveTheirPrograms: the programs that stories run beside the cluster's
+// are built before it starts, and one that is missing is a failure.
+func TestStoriesHaveTheirPrograms(t *testing.T) {
+	dir, record := recorded(t, "e2e/run.sh")
+	for program, does := range map[string]string{"make": "", "go": "echo peers are $ARMATURE_TEST_PEERS >>" + record} {
+		write(t, filepath.Join(dir, "stubs", program), "#!/bin/bash\necho "+program+" \"$@\" >>"+record+"\n"+does+"\n")
+	}
+	write(t, filepath.Join(dir, ".cache/bin/cluster"), "#!/bin/bash\necho cluster \"$@\" >>"+record+"\n")
+	out, err := shell(t, dir, map[string]string{"PATH": filepath.Join(dir, "stubs") + ":" + os.Getenv("PATH")}, "e2e/run.sh")
+	ran, _ := os.ReadFile(record)
+	before, after, up := strings.Cut(string(ran), "cluster up")
+	if err != nil || !up || !strings.Contains(before, "make --no-print-directory story-programs\n") || !strings.Contains(after, "peers are required") {
+		t.Errorf("%v\n%s\nran:\n%s", err, out, ran)
+	}
+	programs, err := shell(t, dir, nil, "make", "-n", "story-programs")
+	if err != nil {
+		t.Fatal(err, programs)
+	}
+	for _, program := range []string{"argocd", "cosign", "cosign3"} {
+		if !strings.Contains(programs, "e2e/build.sh "+program) {
+			t.Errorf("%s is not built:\n%s", program, programs)
+		}
+	}
+}

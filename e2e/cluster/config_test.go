@@ -1,0 +1,46 @@
+//go:build linux
+
+package cluster
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	ssautil "github.com/fluxcd/pkg/ssa/utils"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/e2e/controlplane"
+)
+
+// An API server takes what the cluster has besides its API.
+func TestClusterYAML(t *testing.T) {
+	api := controlplane.Start(t)
+	c, err := client.New(api.Admin.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "cluster.yaml")
+	if err := render("cluster.yaml", file, Cluster{}.values(map[string]string{"coredns": "registry.example/coredns"})); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := ssautil.ReadObjects(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, o := range objects {
+		if err := c.Create(t.Context(), o, client.FieldValidation("Strict")); err != nil && o.GetKind() != "Service" { // whose address has another range there
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		count[o.GetKind()]++
+	}
+	if count["PersistentVolume"] != volumes || count["Deployment"] != 1 {
+		t.Errorf("%v", count)
+	}
+}

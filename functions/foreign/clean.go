@@ -1,0 +1,390 @@
+package foreign
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// webhookContainers and webhookVolumes are what the published kagenti webhook
+// puts into pods. A container counts where its image is the platform's too.
+var (
+	webhookContainers = []string{"proxy-init", "spiffe-helper", "client-registration", "kagenti-client-registration", "auth-proxy", "envoy-proxy", "authbridge-proxy"}
+	webhookVolumes    = []string{"shared-data", "svid-output", "spire-agent-socket", "spiffe-helper-config", "envoy-config", "authproxy-routes", "authproxy-routes-config"}
+	webhookImages     = []string{"kagenti", "rossoctl", "spiffe-helper"}
+	// sidecarImages are the names of the platform's sidecars in any registry, such as
+	// that of the machine that built them.
+	sidecarImages = []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy", "envoy-with-processor", "authbridge", "authbridge-envoy", "authbridge-lite", "authbridge-unified"}
+)
+
+const overcommitPrefix = "overcommit.inditex.dev/"
+
+// OvercommitApplied is the annotation of Pods whose requests an OvercommitClass
+// computed.
+const OvercommitApplied = overcommitPrefix + "applied"
+
+// Cleaning is an object without what webhooks and clusters put into it. The
+// edits wait in the object, for its Append.
+type Cleaning struct {
+	// Fields are those that were dropped or added.
+	Fields []Field
+	// Injected says that the webhook's containers were removed.
+	Injected bool
+	// Ports are the TCP ports that the author's containers declare.
+	Ports []int
+	// Findings are about what could not be decided.
+	Findings []krm.Finding
+	// Removed are the injected containers.
+	Removed []Container
+}
+
+// Container is one that is taken out, with what it was given by value.
+type Container struct {
+	Name, Path string
+	// Settings are its image, arguments, resources, and variables and mounts by name.
+	Settings map[string]string
+	// Config are variables that a ConfigMap sets, with the place of their values.
+	Config [][2]string
+}
+
+// ContainerOf reads a container.
+func ContainerOf(n krm.Node) Container {
+	c := Container{Name: strings.TrimPrefix(n.Get("name").Text(), "kagenti-"), Path: n.Path(), Settings: make(map[string]string)}
+	c.Settings["image"] = n.Get("image").Text()
+	for _, list := range [...]string{"command", "args"} {
+		for item := range n.Get(list).Items() {
+			c.Settings[list] += item.Text() + "\n"
+		}
+	}
+	for _, kind := range [...]string{"requests", "limits"} {
+		for resource, quantity := range n.Get("resources", kind).Fields() {
+			c.Settings["resources."+kind+"."+resource] = quantity.Text()
+		}
+	}
+	for v := range n.Get("env").Items() {
+		if value := v.Get("value"); value.Exists() {
+			c.Settings["variable "+v.Get("name").Text()] = value.Text()
+		}
+	}
+	for m := range n.Get("volumeMounts").Items() {
+		c.Settings["mount "+m.Get("mountPath").Text()] = ""
+	}
+	return c
+}
+
+// noSPIFFE reports whether the containers that are taken out did without SPIRE.
+func (c *Cleaning) noSPIFFE() bool {
+	off := true
+	for _, r := range c.Removed {
+		value, set := r.Settings["variable SPIRE_ENABLED"]
+		switch {
+		case value == "false":
+			return true
+		case set || r.Name == "spiffe-helper":
+			off = false
+		}
+		for name := range r.Settings {
+			if strings.HasPrefix(name, "mount ") && strings.Contains(name, "spi") { // of the agent's socket
+				off = false
+			}
+		}
+	}
+	return off
+}
+
+// Changed reports whether there is anything to write.
+func (c *Cleaning) Changed() bool { return len(c.Fields) > 0 }
+
+// Clean takes out what an admission webhook or a cluster put into an object.
+// prefix is that of labels. annotations are added, where the author has not set
+// them.
+func Clean(o *krm.Object, prefix string, annotations []Annotation) (c Cleaning, err error) {
+	if err := c.metadata(o); err != nil {
+		return c, err
+	}
+	pod, ok := o.PodTemplate()
+	if !ok {
+		return c, nil
+	}
+	if c.Injected, err = c.webhook(o, pod, prefix); err != nil {
+		return c, err
+	}
+	if err := c.overcommit(o, pod); err != nil {
+		return c, err
+	}
+	var added []Annotation
+	for _, a := range annotations {
+		if !o.Get("metadata", "annotations", a.Key).Exists() {
+			added = append(added, a)
+		}
+	}
+	if err := c.add(o, "annotations", added); err != nil || !c.Injected {
+		return c, err
+	}
+	return c, c.add(o, "labels", c.optIn(o, pod, prefix))
+}
+
+// Annotation is one that migrating adds, or a label, and why.
+type Annotation struct{ Key, Value, Reason string }
+
+// add adds entries to the labels or annotations of an object.
+func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
+	var text []byte
+	for _, a := range entries {
+		c.Fields = append(c.Fields, Field{Path: "metadata." + to + "[" + a.Key + "]", Fate: Added, Reason: a.Reason})
+		value := a.Value
+		if to == "annotations" {
+			value = strconv.Quote(value)
+		}
+		text = fmt.Appendf(text, "%s: %s\n", a.Key, value)
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	_, err := o.Insert(o.Get("metadata"), []string{to}, krm.Entries{Text: text}, false)
+	return err
+}
+
+// remove drops the entries of a collection for which why gives a reason, and the
+// collection where none is left.
+func (c *Cleaning) remove(o *krm.Object, collection krm.Node, why func(krm.Node) (reason string)) error {
+	var gone int
+	drop := func(n krm.Node) {
+		if reason := why(n); reason != "" {
+			c.Fields = append(c.Fields, Field{Path: n.Path(), Fate: Dropped, Reason: reason})
+			gone++
+		}
+	}
+	for _, n := range collection.Fields() {
+		drop(n)
+	}
+	for n := range collection.Items() {
+		drop(n)
+	}
+	if gone == 0 {
+		return nil
+	}
+	if gone == collection.Len() {
+		return o.RemoveField(collection)
+	}
+	_, err := o.Remove(collection, func(n krm.Node) bool { return why(n) != "" })
+	return err
+}
+
+// metadata drops what a cluster adds to every object.
+func (c *Cleaning) metadata(o *krm.Object) error {
+	books := func(n krm.Node) string {
+		for _, r := range metadata {
+			if r.Fate == Dropped && r.Path == n.Path() {
+				return r.Reason
+			}
+		}
+		if strings.HasPrefix(n.Key(), overcommitPrefix) {
+			return "the webhook's note; armature's overcommit writes its own"
+		}
+		return ""
+	}
+	for _, collection := range []krm.Node{o.Root(), o.Get("metadata"), o.Get("metadata", "annotations")} {
+		if err := c.remove(o, collection, books); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Injected reports whether the webhook put a container of this name and image
+// into a pod.
+func Injected(name, image string) bool {
+	theirs := slices.ContainsFunc(webhookImages, func(part string) bool { return strings.Contains(image, part) })
+	return (theirs || slices.Contains(sidecarImages, imageName(image))) && slices.Contains(webhookContainers, name)
+}
+
+// imageName is the last part of an image's repository.
+func imageName(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// fromWebhook says why a container goes: because the webhook put it there.
+func fromWebhook(n krm.Node) (reason string) {
+	if !Injected(n.Get("name").Text(), n.Get("image").Text()) {
+		return ""
+	}
+	return "injected by the webhook; a render injects it where the workload is labelled"
+}
+
+// webhook takes the identity containers out.
+func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate, prefix string) (injected bool, err error) {
+	if _, ours := o.Annotation(keys.Injected); ours {
+		return false, nil
+	}
+	spec := pod.Spec()
+	mounted, removed := make(map[string]bool), make(map[string]bool) // volumes of those that stay, and of those that go
+	var reads []string                                               // ConfigMaps and Secrets of those that go
+	var foreign []krm.Node
+	applies := false // something is left
+	for _, list := range []string{"initContainers", "containers"} {
+		for n := range spec.Get(list).Items() {
+			volumes := mounted
+			switch name := n.Get("name").Text(); {
+			case fromWebhook(n) != "":
+				injected, volumes = true, removed
+				c.Removed = append(c.Removed, ContainerOf(n))
+				reads = appendReads(reads, krm.EnvironmentReferences(n))
+			case slices.Contains(webhookContainers, name):
+				foreign = append(foreign, n.Get("name"))
+				fallthrough
+			default:
+				applies = applies || list == "containers"
+				c.Ports = appendPorts(c.Ports, n)
+			}
+			for m := range n.Get("volumeMounts").Items() {
+				volumes[m.Get("name").Text()] = true
+			}
+		}
+	}
+	if injected && optedOut(o, pod, prefix) {
+		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/opted-out", spec,
+			"the workload has identity containers and opts out of injection: they stay as they are", "label it "+prefix+"/inject: enabled, and migrate again, to have a render inject them"))
+		return false, nil
+	}
+	if injected && !applies {
+		c.Findings = append(c.Findings, o.Finding(krm.Warning, "migrate/only-sidecars", spec,
+			"every container is one of the platform's, and none is an application: they stay as they are", "delete the workload if it was a proxy of its own, whose work the sidecars of each workload do"))
+		return false, nil
+	}
+	c.unknown(o, foreign, injected)
+	if !injected {
+		return false, nil
+	}
+	left := func(n krm.Node) string {
+		name := n.Get("name").Text()
+		if !mounted[name] && (removed[name] || slices.Contains(webhookVolumes, name)) {
+			return "only the injected containers mount it"
+		}
+		return ""
+	}
+	for v := range spec.Get("volumes").Items() {
+		if left(v) != "" {
+			reads = appendReads(reads, krm.VolumeReferences(v))
+		}
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		if err := c.remove(o, spec.Get(list), fromWebhook); err != nil {
+			return false, err
+		}
+	}
+	if len(reads) > 0 {
+		slices.Sort(reads)
+		c.Findings = append(c.Findings, o.Finding(krm.Info, "migrate/left-configuration", spec,
+			"the containers that are taken out read "+strings.Join(slices.Compact(reads), ", "),
+			"write what they set as a TokenExchange, or as spec.identity in armature.yaml, and delete what nobody else reads"))
+	}
+	return true, c.remove(o, spec.Get("volumes"), left)
+}
+
+// optedOut reports whether a workload or its pods say that they are not to be
+// injected.
+func optedOut(o *krm.Object, pod krm.PodTemplate, prefix string) bool {
+	label := prefix + "/inject"
+	own, set := pod.Label(label)
+	n := o.Get("metadata", "labels", label)
+	return set && own != "enabled" || n.Exists() && !n.Is("enabled")
+}
+
+// unknown reports containers with the names of injected ones, but images of
+// somebody else's. Beside injected ones nobody can say whose they are, and a pod
+// that keeps one of two halves does not work.
+func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) {
+	for _, name := range containers {
+		severity, what, hint := krm.Warning, "kept", "rename it, or remove it by hand"
+		if injected {
+			severity, what = krm.Error, "it cannot be taken out with the others, nor stay"
+			hint = "rename the container if it is yours; if it is one of the platform's with an image of your own, remove it by hand"
+		}
+		c.Findings = append(c.Findings, o.Finding(severity, "migrate/unknown-container", name,
+			fmt.Sprintf("%s has the name of an injected container, but an image of somebody else's: %s", name.Text(), what), hint))
+	}
+}
+
+// appendPorts appends the TCP ports that a container declares.
+func appendPorts(ports []int, container krm.Node) []int {
+	for p := range container.Get("ports").Items() {
+		if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
+			continue
+		}
+		if n, ok := p.Get("containerPort").Int(); ok {
+			ports = append(ports, n)
+		}
+	}
+	return ports
+}
+
+// appendReads appends the ConfigMaps and Secrets of references.
+func appendReads(reads []string, references []krm.Reference) []string {
+	for _, r := range references {
+		if name := r.Name.Text(); name != "" {
+			reads = append(reads, r.Kind+" "+krm.Shown(name))
+		}
+	}
+	return reads
+}
+
+// overcommit drops the requests that a webhook computed from the limits of a Pod.
+func (c *Cleaning) overcommit(o *krm.Object, pod krm.PodTemplate) error {
+	_, applied := pod.Annotation(OvercommitApplied)
+	_, own := o.Annotation(OvercommitApplied)
+	if !applied && !own {
+		return nil
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		for n := range pod.Spec().Get(list).Items() {
+			if fromWebhook(n) != "" {
+				continue
+			}
+			requests, limits := n.Get("resources", "requests"), n.Get("resources", "limits")
+			err := c.remove(o, requests, func(n krm.Node) string {
+				if key := n.Key(); (key == "cpu" || key == "memory") && limits.Get(key).Exists() {
+					return "computed from the limit by an OvercommitClass; a render computes it again"
+				}
+				return ""
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// optIn gives the labels of a workload that was injected, unless it or its pods say
+// whether they are to be, and so for a SPIFFE identity that its sidecars did without.
+func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (labels []Annotation) {
+	says := func(labels ...string) bool {
+		return slices.ContainsFunc(labels, func(label string) bool {
+			_, set := pod.Label(label)
+			return set || o.Get("metadata", "labels", label).Exists()
+		})
+	}
+	if !says(prefix + "/inject") {
+		labels = append(labels, Annotation{prefix + "/inject", "enabled", "the workload was injected, and is to be again"})
+	}
+	if c.noSPIFFE() && !says(prefix+"/spiffe", prefix+"/spire") {
+		labels = append(labels, Annotation{prefix + "/spiffe", "disabled", "the injected containers did without SPIRE"})
+	}
+	return labels
+}
+
+// Owner gives the controller that made an object.
+func Owner(o *krm.Object) (owner krm.Ref, owned bool) {
+	for n := range o.Get("metadata", "ownerReferences").Items() {
+		return krm.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(), Namespace: o.Namespace, Name: n.Get("name").Text()}, true
+	}
+	return krm.Ref{}, false
+}

@@ -1,0 +1,51 @@
+package identity
+
+import (
+	"strconv"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// agentPorts reads the TCP ports that the containers of a pod declare, and the port
+// that the author gives the agent with the variable PORT.
+func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
+	for c := range pod.Spec().Get("containers").Items() {
+		for p := range c.Get("ports").Items() {
+			if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
+				continue
+			}
+			if port, ok := p.Get("containerPort").Int(); ok {
+				ports = append(ports, port)
+			}
+		}
+	}
+	env, _ = strconv.Atoi(PortVariable(AgentContainer(pod)).Get("value").Text())
+	return ports, env
+}
+
+// PortVariable is the variable of a container that says where it listens: of several
+// the last, as for the kubelet.
+func PortVariable(container krm.Node) (port krm.Node) {
+	for v := range container.Get("env").Items() {
+		if v.Get("name").Is("PORT") {
+			port = v
+		}
+	}
+	return port
+}
+
+// AgentContainer is the one whose port AuthBridge takes: the first with a TCP port,
+// or the first at all.
+func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
+	for c := range pod.Spec().Get("containers").Items() {
+		if !agent.Exists() {
+			agent = c
+		}
+		for p := range c.Get("ports").Items() {
+			if protocol := p.Get("protocol"); !protocol.Is("UDP") && !protocol.Is("SCTP") {
+				return c
+			}
+		}
+	}
+	return agent
+}

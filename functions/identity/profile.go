@@ -1,0 +1,221 @@
+package identity
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+)
+
+// MaxSidecars is how many sidecars a profile has at most.
+const MaxSidecars = 6
+
+// Sidecar is a container that is put beside the agent.
+type Sidecar struct {
+	Name string
+	// Default is what it gets where nobody sets anything else.
+	Default Component
+	// Ends says that it ends before the other containers start, Guards that it refuses
+	// requests without a good token, the kubelet's included, and Registers that it
+	// registers the workload's client.
+	Ends, Guards, Registers bool
+
+	// Container appends the fields between its image and its mounts.
+	Container func(dst []byte, s *Settings) []byte
+	// Mounts are those of the container, nil for none. A volume that a sidecar mounts
+	// is one of the pod.
+	Mounts func(s *Settings) []Mount
+	// Ports appends what listens because of it, nil for none.
+	Ports func(dst []Listener, s *Settings) []Listener
+	// Files and Values append its part of the workload's ConfigMap, nil for none: the
+	// files of all sidecars come before the values of all.
+	Files, Values func(dst []byte, s *Settings) []byte
+}
+
+// Mount is a volume in a container.
+type Mount struct {
+	Volume, Path string
+	ReadOnly     bool
+}
+
+// Profile is a generation of the platform. Its functions may be nil.
+type Profile struct {
+	Name string
+	// Prefix is that of labels and annotations.
+	Prefix string
+	// Sidecars are in the order in which they start.
+	Sidecars []Sidecar
+	// Defaults are those that are not the table's, by the path of the setting.
+	Defaults map[string]any
+	// Lacks are the settings, or mappings of settings, that its programs do not read.
+	Lacks []string
+
+	// TokenDir is where the JWT SVID is.
+	TokenDir string
+	// SharedVolume is the volume with the client's ID and secret, "" for none.
+	SharedVolume string
+	// FollowsPorts says that the sidecars' ports follow from those of the agent, so
+	// that no two workloads have the same containers.
+	FollowsPorts bool
+	// AgentRuntimes says that AgentRuntimes configure its sidecars.
+	AgentRuntimes bool
+	// ConfigMap is the name of a workload's ConfigMap, <workload>-token-exchange for nil.
+	ConfigMap func(workload string) string
+
+	// Settle computes what follows from the given settings.
+	Settle func(*Settings)
+	// Given checks the fields of an input before they are merged, by their paths, and
+	// may change them.
+	Given func(c *Checker, s *Settings, set map[string]any)
+	// Unread reports a setting that is not read beside the others, and whether it did.
+	// field is where it is set, and key what it is called there.
+	Unread func(c *Checker, s *Settings, path, field, key string) bool
+	// Merged checks the settings with the given fields. field is the annotation that
+	// sets them, "" for other inputs.
+	Merged func(c *Checker, s *Settings, set map[string]any, field string)
+	// Contradictions finds settings that are right each for itself and wrong together.
+	// s has been settled.
+	Contradictions func(c *Checker, s *Settings)
+	// Incomplete reports whether a workload lacks what only its author can set, and
+	// Complete adds the finding.
+	Incomplete func(*Settings) bool
+	Complete   func(c *Checker, s *Settings)
+
+	all *Profiles
+}
+
+// Profiles are the generations of the platform, the default first.
+type Profiles struct {
+	all      []Profile
+	sidecars []string
+	table    []setting
+}
+
+// NewProfiles gives the profiles with the settings of all of them.
+func NewProfiles(all ...Profile) *Profiles {
+	p := &Profiles{all: all, table: slices.Clone(bridgeSettings)}
+	for i := range all {
+		all[i].all = p
+		for _, x := range all[i].Sidecars {
+			if !slices.Contains(p.sidecars, x.Name) {
+				p.sidecars = append(p.sidecars, x.Name)
+				p.table = append(p.table, componentSettings(x.Name)...)
+			}
+		}
+	}
+	p.table = slices.Concat(p.table, identitySettings, traceSettings)
+	return p
+}
+
+// Names gives the names of the profiles.
+func (p *Profiles) Names() (names []string) {
+	for i := range p.all {
+		names = append(names, p.all[i].Name)
+	}
+	return names
+}
+
+// Named gives the profile of a name, and the default one for another name.
+func (p *Profiles) Named(name string) *Profile {
+	i := slices.IndexFunc(p.all, func(x Profile) bool { return x.Name == name })
+	return &p.all[max(i, 0)]
+}
+
+// Configured gives the profile of a configuration, which may be nil.
+func (p *Profiles) Configured(config *api.RenderConfig) *Profile {
+	if config == nil || config.Spec.Profile == nil {
+		return &p.all[0]
+	}
+	return p.Named(*config.Spec.Profile)
+}
+
+// Sidecars gives the names of the sidecars of all profiles in the order in which they
+// start.
+func (p *Profiles) Sidecars() []string { return p.sidecars }
+
+// AnnotationNames are all annotations that Resolve reads, without the prefix.
+func (p *Profiles) AnnotationNames() (names []string) {
+	for _, x := range p.table {
+		if x.annotation != "" {
+			names = append(names, x.annotation)
+		}
+	}
+	return names
+}
+
+// HasSidecar reports whether the profile has a sidecar.
+func (p *Profile) HasSidecar(name string) bool {
+	return slices.ContainsFunc(p.Sidecars, func(x Sidecar) bool { return x.Name == name })
+}
+
+// Has reports whether the profile reads a setting.
+func (p *Profile) Has(path string) bool {
+	if name, found := strings.CutPrefix(path, components); found {
+		name, _, _ = strings.Cut(name, ".")
+		return p.HasSidecar(name)
+	}
+	for _, lacks := range p.Lacks {
+		if rest, found := strings.CutPrefix(path, lacks); found && (rest == "" || rest[0] == '.') {
+			return false
+		}
+	}
+	return true
+}
+
+// ConfigMapName is the ConfigMap that holds the files of a workload's sidecars.
+func (p *Profile) ConfigMapName(workload string) string {
+	if p.ConfigMap != nil {
+		return p.ConfigMap(workload)
+	}
+	return ShortName(workload, tokenExchangeSuffix)
+}
+
+// Component gives the component of a name, nil where the profile has no such sidecar.
+func (s *Settings) Component(name string) *Component {
+	for i := range s.Profile.Sidecars {
+		if s.Profile.Sidecars[i].Name == name {
+			return &s.Components[i]
+		}
+	}
+	return nil
+}
+
+// On reports whether the workload gets a sidecar.
+func (s *Settings) On(sidecar string) bool {
+	c := s.Component(sidecar)
+	return c != nil && c.Enabled
+}
+
+// AnyOn reports whether the workload gets one of the sidecars.
+func (s *Settings) AnyOn(sidecars ...string) bool { return slices.ContainsFunc(sidecars, s.On) }
+
+// defaults are those of 001, "Default Configuration", as the profile changes
+// them; what 001 leaves open is as published.
+func (p *Profile) defaults() Settings {
+	s := Settings{
+		Profile: p, Prefix: p.Prefix,
+		SPIFFE:  SPIFFE{TokenDir: p.TokenDir, HealthPort: 15125},
+		Derived: Derived{Issuer: true, JWKS: true, TokenURL: true},
+	}
+	for i := range p.Sidecars {
+		s.Components[i] = p.Sidecars[i].Default
+	}
+	for _, x := range p.all.table {
+		value := x.standard
+		if own, set := p.Defaults[x.path]; set {
+			value = own
+		}
+		if value != nil && p.Has(x.path) {
+			x.assign(&s, value)
+		}
+	}
+	return s
+}
+
+// Users of the injected containers: 001, "Security Contexts".
+const (
+	// HelperUID runs spiffe-helper and client-registration.
+	HelperUID = 1000
+	// DefaultProxyUID runs auth-proxy and envoy-proxy.
+	DefaultProxyUID = 1337
+)

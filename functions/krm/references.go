@@ -1,0 +1,64 @@
+package krm
+
+// Reference is where a pod names a ConfigMap or Secret.
+type Reference struct {
+	Kind     string // ConfigMap or Secret
+	Name     Node
+	Keys     []Node // that it takes; none where it takes all of them
+	Optional bool
+}
+
+// References are those of a pod template, in the order of its containers, its
+// volumes, and what images are pulled with.
+func (p PodTemplate) References() (found []Reference) {
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range p.Spec().Get(list).Items() {
+			found = append(found, EnvironmentReferences(c)...)
+		}
+	}
+	for v := range p.Spec().Get("volumes").Items() {
+		found = append(found, VolumeReferences(v)...)
+	}
+	for s := range p.Spec().Get("imagePullSecrets").Items() {
+		found = append(found, Reference{Kind: "Secret", Name: s.Get("name")})
+	}
+	return found
+}
+
+// EnvironmentReferences are those of a container's environment.
+func EnvironmentReferences(container Node) (found []Reference) {
+	for e := range container.Get("env").Items() {
+		found = appendReference(found, "ConfigMap", "name", e.Get("valueFrom", "configMapKeyRef"))
+		found = appendReference(found, "Secret", "name", e.Get("valueFrom", "secretKeyRef"))
+	}
+	for e := range container.Get("envFrom").Items() {
+		found = appendReference(found, "ConfigMap", "name", e.Get("configMapRef"))
+		found = appendReference(found, "Secret", "name", e.Get("secretRef"))
+	}
+	return found
+}
+
+// VolumeReferences are those of a volume.
+func VolumeReferences(volume Node) (found []Reference) {
+	found = appendReference(found, "ConfigMap", "name", volume.Get("configMap"))
+	found = appendReference(found, "Secret", "secretName", volume.Get("secret"))
+	for s := range volume.Get("projected", "sources").Items() {
+		found = appendReference(found, "ConfigMap", "name", s.Get("configMap"))
+		found = appendReference(found, "Secret", "name", s.Get("secret"))
+	}
+	return found
+}
+
+func appendReference(found []Reference, kind, nameField string, source Node) []Reference {
+	if !source.IsMap() {
+		return found
+	}
+	r := Reference{Kind: kind, Name: source.Get(nameField), Optional: source.Get("optional").Is("true")}
+	if key := source.Get("key"); key.Exists() {
+		r.Keys = append(r.Keys, key)
+	}
+	for item := range source.Get("items").Items() {
+		r.Keys = append(r.Keys, item.Get("key"))
+	}
+	return append(found, r)
+}

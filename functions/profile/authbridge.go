@@ -1,0 +1,245 @@
+package profile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+const (
+	cortex    = "ghcr.io/rossoctl/cortex/"
+	cortexTag = ":v0.7.0-alpha.2"
+)
+
+// authBridge is rossoctl/cortex da955ea and the operator beside it, of 2026-08.
+func authBridge() identity.Profile {
+	return identity.Profile{
+		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true, AgentRuntimes: true,
+		Sidecars: []identity.Sidecar{proxyInit(appendBridgeInit), bridgeEnvoy(), authBridgeProxy()},
+		Defaults: map[string]any{
+			"components.proxy-init.image":                   cortex + "proxy-init" + cortexTag,
+			"components.envoy-proxy.image":                  cortex + "authbridge-envoy" + cortexTag,
+			"spiffe.socketPath":                             "/spiffe-workload-api/spire-agent.sock",
+			"spiffe.audience":                               "", // the issuer
+			"clientRegistration.keycloak.url":               "http://keycloak-service.keycloak.svc:8080",
+			"clientRegistration.keycloak.realm":             "rossoctl",
+			"inbound.port":                                  0, // the agent's
+			"inbound.targetPort":                            0,
+			"inbound.validation.bypassPaths":                []string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics"},
+			"outbound.tokenExchange.defaultTarget.audience": "", // tokens are left alone
+		},
+		Lacks: []string{
+			"spiffe.outputFormat", "clientRegistration.enabled", "clientRegistration.aws", "clientRegistration.gcp",
+			"clientRegistration.keycloak.adminCredentialsSecret", "clientRegistration.keycloak.clientNameTemplate",
+			"clientRegistration.keycloak.tokenExchangeEnabled", "inbound.validation.requiredScopes",
+		},
+		ConfigMap: bridgeConfigMap,
+		Settle:    settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge, Contradictions: bridgeContradictions,
+		Incomplete: func(s *identity.Settings) bool { return s.AuthBridge.Secret == "" && needsClientSecret(s) },
+		Complete:   unnamedSecret,
+	}
+}
+
+// bridgeConfigMap is the name that Kagenti's operator gives the ConfigMap.
+func bridgeConfigMap(workload string) string {
+	const prefix = "authbridge-config-"
+	if len(prefix)+len(workload) <= identity.MaxName {
+		return prefix + workload
+	}
+	sum := sha256.Sum256([]byte(workload))
+	kept := strings.TrimRight(workload[:identity.MaxName-len(prefix)-11], "-.")
+	return prefix + kept + "-" + hex.EncodeToString(sum[:5])
+}
+
+// settleBridge turns off what has nothing to do in the mode, and computes ports and
+// the name of the Secret.
+func settleBridge(s *identity.Settings) {
+	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy), s.Component(EnvoyProxy)
+	inEnvoy := b.Mode == identity.ModeEnvoySidecar
+	some := s.Inbound.Enabled || s.Outbound.Enabled
+	bridge.Enabled = bridge.Enabled && some && !inEnvoy
+	envoy.Enabled = envoy.Enabled && some && inEnvoy
+	proxy := bridge.Enabled || envoy.Enabled
+	if b.Mode == identity.ModeLite && bridge.Image == fullImage {
+		bridge.Image = liteImage
+	}
+	// Envoy gets no traffic but from iptables; the other modes catch with them
+	// what does not leave by the forward proxy.
+	intercept := init.Enabled && proxy && s.Outbound.Intercept && (inEnvoy || s.Outbound.Enabled)
+	init.Enabled, s.Outbound.Intercept = intercept, intercept
+	s.Outbound.TokenExchange = s.Outbound.TokenExchange && s.Outbound.Enabled
+	if !s.SPIFFE.Enabled {
+		b.ClientAuth = identity.ClientSecret
+	}
+	if b.MTLS == "" {
+		b.MTLS = "disabled"
+		if s.SPIFFE.Enabled && !inEnvoy {
+			b.MTLS = "permissive"
+		}
+	}
+	s.SPIFFE.Enabled = s.SPIFFE.Enabled && proxy && (b.ClientAuth == identity.FederatedJWT || b.MTLS != "disabled")
+	if s.SPIFFE.Audience == "" {
+		s.SPIFFE.Audience = s.Inbound.Issuer // by which Keycloak knows itself
+	}
+	if b.Secret == "" && s.Namespace != "" && needsClientSecret(s) {
+		b.Secret = clientSecretOf(s.Namespace, s.Name)
+	}
+	b.ForwardPort = 0
+	if bridge.Enabled {
+		assignPorts(s)
+	}
+}
+
+// assignPorts gives the proxies of proxy-sidecar and lite the ports that nobody has
+// set: the reverse proxy takes the agent's, which goes to the next free one unless the
+// author has moved it already.
+func assignPorts(s *identity.Settings) {
+	b := &s.AuthBridge
+	if s.Inbound.Enabled {
+		agent := agentPort(b)
+		if s.Inbound.Port == 0 {
+			s.Inbound.Port = agent
+		}
+		switch {
+		case s.Inbound.TargetPort != 0:
+		case b.EnvPort != 0 && b.EnvPort != s.Inbound.Port:
+			s.Inbound.TargetPort = b.EnvPort
+		case agent != s.Inbound.Port:
+			s.Inbound.TargetPort = agent
+		default:
+			s.Inbound.TargetPort = s.FreePort(s.Inbound.Port, b.Ports)
+		}
+	}
+	if s.Outbound.Enabled {
+		b.ForwardPort = s.FreePort(forwardPort, b.Ports)
+	}
+}
+
+// agentPort is where others reach the agent: at its PORT, if a container declares that
+// or none declares any, or else at the first port that is declared.
+func agentPort(b *identity.AuthBridge) int {
+	switch {
+	case b.EnvPort != 0 && (len(b.Ports) == 0 || slices.Contains(b.Ports, b.EnvPort)):
+		return b.EnvPort
+	case len(b.Ports) > 0:
+		return b.Ports[0]
+	}
+	return agentDefault
+}
+
+// needsClientSecret reports whether the proxy reads the client's ID and secret from
+// a Secret.
+func needsClientSecret(s *identity.Settings) bool {
+	if s.AuthBridge.ClientAuth != identity.ClientSecret || !s.AnyOn(AuthBridgeProxy, EnvoyProxy) {
+		return false
+	}
+	return s.Outbound.TokenExchange || s.Inbound.Enabled && s.Inbound.Validate && s.SelfAudience()
+}
+
+// clientSecretOf is the name that Kagenti's operator gives the Secret of a
+// workload's client.
+func clientSecretOf(namespace, workload string) string {
+	const name = "kagenti-keycloak-client-credentials"
+	sum := sha256.Sum256([]byte(namespace + "\x00" + workload + "\x00" + name))
+	return name + "-" + hex.EncodeToString(sum[:8])
+}
+
+// unnamedSecret reports that the Secret of the workload's client has no name.
+func unnamedSecret(c *identity.Checker, s *identity.Settings) {
+	c.Error("identity/client-secret", "metadata.namespace", "the name of the Secret with the client's credentials follows from the namespace, and the workload has none",
+		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+identity.ClientSecretName)
+}
+
+// givenToBridge reports values that AuthBridge does not take, and turns the fields of
+// an AgentRuntime into settings.
+func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any) {
+	const provider, audience = "clientRegistration.provider", "inbound.validation.audience"
+	if c.By == identity.ByAgentRuntime {
+		givenByRuntime(c, s, set)
+	}
+	if set[provider] != nil && set[provider] != "keycloak" {
+		c.OtherProfile(s, provider, provider)
+	}
+	if set[audience] == "any" {
+		c.Error("identity/other-profile", audience, "AuthBridge takes no token without an audience that it knows", "write self, or an audience")
+	}
+}
+
+// givenByRuntime checks what an AgentRuntime sets, and turns it into settings of the table.
+func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]any) {
+	const mode, egress = "authBridgeMode", "egressEnforcement"
+	c.OneOf("type", set["type"].(string), "agent", "tool")
+	if set["targetRef.apiVersion"] == "" {
+		c.Error("identity/target-ref", "targetRef", "an AgentRuntime's targetRef needs an apiVersion", "write it as apps/v1")
+	}
+	if set[mode] == "waypoint" {
+		c.Error("identity/no-waypoint", mode, "a waypoint is a Deployment of its own, and nothing is put beside the agent", "remove the AgentRuntime, or take the mode "+identity.ModeProxySidecar)
+		delete(set, mode)
+	}
+	if e, found := set[egress].(string); found {
+		c.OneOf(egress, e, "enforce-redirect", "none")
+		// Envoy gets its traffic from iptables whatever this says.
+		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar || set[mode] == nil && s.AuthBridge.Mode == identity.ModeEnvoySidecar
+	}
+	for _, only := range [...]struct{ field, takes string }{{"tlsBridgeMode", "disabled"}, {"inboundInterception", "reverse-proxy"}} {
+		if value, found := set[only.field].(string); found && value != only.takes {
+			c.Error("identity/not-rendered", only.field, fmt.Sprintf("%q is not rendered: it needs objects that Kagenti's operator makes in the cluster", krm.Shown(value)),
+				"set it to "+only.takes+", or leave this workload to the operator")
+		}
+	}
+}
+
+// unreadByBridge reports what is read in the mode envoy-sidecar alone.
+func unreadByBridge(c *identity.Checker, s *identity.Settings, path, field, key string) bool {
+	switch strings.TrimPrefix(path, identity.Interception) {
+	case "proxyPort", "inboundProxyPort", "excludePorts", "excludeInboundPorts":
+		if s.AuthBridge.Mode != identity.ModeEnvoySidecar {
+			c.Error("identity/other-mode", field, fmt.Sprintf("AuthBridge has no %s in the mode %s", key, krm.Shown(s.AuthBridge.Mode)), "remove it, or take the mode "+identity.ModeEnvoySidecar)
+			return true
+		}
+	}
+	return false
+}
+
+// mergedForBridge finds mTLS where nothing does it, once for the input that decides it.
+func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]any, field string) {
+	_, section := set["authbridge"]
+	_, mode := set[identity.BridgeMode]
+	switch {
+	case c.By == identity.ByAgentRuntime:
+		field = "mtlsMode"
+	case section:
+		field = "authbridge.mtls"
+	case field == "" || !mode:
+		return
+	}
+	switch b := &s.AuthBridge; {
+	case b.MTLS == "" || b.MTLS == "disabled":
+	case b.Mode == identity.ModeEnvoySidecar:
+		c.Error("identity/no-mtls", field, "AuthBridge has no mTLS in the mode "+identity.ModeEnvoySidecar, "set it to disabled, or take another mode")
+	case !s.SPIFFE.Enabled:
+		c.Error("identity/no-mtls", field, "mTLS needs the workload's SPIFFE identity, and SPIFFE is off", "set it to disabled, or turn SPIFFE on")
+	}
+}
+
+// bridgeContradictions also warns where Keycloak is presented with a token for a name
+// that may not be its own.
+func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
+	checkIssuer(c, s, true)
+	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
+		c.Error("identity/proxy-unused", identity.Interception+"enabled", "nothing sends traffic to Envoy, so that nobody checks the tokens that arrive",
+			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
+	}
+	if s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer {
+		return
+	}
+	c.Warning("identity/internal-issuer", "inbound.validation.issuer",
+		fmt.Sprintf("the workload presents itself to Keycloak with a token for %s, the address by which pods reach it: Keycloak takes only its own issuer, which is its public URL", krm.Shown(s.SPIFFE.Audience)),
+		"set inbound.validation.issuer to what the tokens' iss says")
+}

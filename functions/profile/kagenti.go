@@ -1,0 +1,169 @@
+package profile
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// kagenti is source 001.
+func kagenti() identity.Profile {
+	return identity.Profile{
+		Name: Kagenti, Prefix: keys.LabelPrefix, TokenDir: "/shared", SharedVolume: ownSharedVolume,
+		Sidecars: []identity.Sidecar{
+			proxyInit(appendProxyInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
+		},
+		Lacks:  []string{"authbridge"},
+		Settle: settleKagenti, Contradictions: contradictions,
+	}
+}
+
+// rossoctl is the same with another prefix.
+func rossoctl() identity.Profile {
+	p := kagenti()
+	p.Name, p.Prefix = Rossoctl, "rossoctl.io"
+	return p
+}
+
+func settleKagenti(s *identity.Settings) { settle(s, false) }
+
+// settle turns off what has nothing to do. envoyStays says that Envoy has something to
+// do where the workload sends nothing.
+func settle(s *identity.Settings, envoyStays bool) {
+	init, helper, envoy := s.Component(ProxyInit), s.Component(SpiffeHelper), s.Component(EnvoyProxy)
+	registration, inbound := s.Component(ClientRegistration), s.Component(AuthProxy)
+	spiffe := s.SPIFFE.Enabled && helper.Enabled
+	s.SPIFFE.Enabled, helper.Enabled = spiffe, spiffe
+	registration.Enabled = registration.Enabled && s.Registration.Enabled
+	inbound.Enabled = inbound.Enabled && s.Inbound.Enabled
+	if !s.Outbound.Enabled {
+		s.Outbound.TokenExchange = false
+		envoy.Enabled = envoy.Enabled && envoyStays
+	}
+	// Traffic that is sent to a proxy which is not there goes nowhere.
+	intercept := init.Enabled && envoy.Enabled && s.Outbound.Intercept
+	init.Enabled, s.Outbound.Intercept = intercept, intercept
+}
+
+// contradictions finds settings that are right each for itself and wrong together.
+func contradictions(c *identity.Checker, s *identity.Settings) {
+	checkProvider(c, s)
+	checkIssuer(c, s, false)
+	if s.On(AuthProxy) && slices.Contains(s.Outbound.ExcludeInboundPorts, s.Inbound.TargetPort) {
+		c.Warning("identity/inbound-bypass", identity.Interception+"excludeInboundPorts",
+			fmt.Sprintf("port %d, the agent's own, can be reached without a token", s.Inbound.TargetPort),
+			"leave it out of the list; auth-proxy reaches the agent through loopback")
+	}
+	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 && !s.Outbound.Intercept {
+		c.Warning("identity/scopes-unchecked", "inbound.validation.requiredScopes",
+			"Envoy checks the scopes, and inbound traffic does not pass it",
+			"let envoy-proxy and proxy-init in, or use an auth-proxy that reads REQUIRED_SCOPES")
+	}
+	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
+		c.Warning("identity/proxy-unused", identity.Interception+"enabled",
+			"envoy-proxy gets no traffic, because nothing sends any to it",
+			"turn envoy-proxy off too, or let proxy-init intercept traffic")
+	}
+	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && (!s.On(ClientRegistration) || s.Registration.Provider != "keycloak") {
+		c.Warning("identity/no-client", "outbound.tokenExchange",
+			"tokens are to be exchanged, but nothing registers the client that exchanges them",
+			"let client-registration register with Keycloak, turn token exchange off, or give envoy-proxy CLIENT_ID and CLIENT_SECRET yourself")
+	}
+	if s.On(EnvoyProxy) && s.Outbound.TokenExchange && s.Outbound.Default.Audience == "" {
+		c.Error("identity/target-missing", "outbound.tokenExchange.defaultTarget.audience",
+			"token exchange needs an audience for destinations that no rule matches", "set defaultTarget.audience")
+	}
+	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
+		!slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
+		severity, why := krm.Info, ""
+		if strings.HasPrefix(s.Registration.URL, "http://") {
+			severity, why = krm.Warning, "; tokens of other plain HTTP traffic to it are not exchanged"
+		}
+		c.Add(severity, "identity/idp-port-excluded", identity.Interception+"excludePorts",
+			fmt.Sprintf("port %d leaves the pod directly, because client-registration reaches Keycloak there before Envoy is up%s", s.Registration.Port, why),
+			fmt.Sprintf("list %d in excludePorts to say that you know", s.Registration.Port))
+	}
+}
+
+// provider checks that the identity provider has all that it needs.
+func checkProvider(c *identity.Checker, s *identity.Settings) {
+	if !s.On(ClientRegistration) {
+		return
+	}
+	missing := func(value, field, what string) {
+		if value == "" {
+			c.Error("identity/provider-incomplete", "clientRegistration."+field,
+				"provider "+s.Registration.Provider+" needs "+what, "set clientRegistration."+field)
+		}
+	}
+	switch s.Registration.Provider {
+	case "aws":
+		missing(s.Registration.AWS.RoleARN, "aws.roleArn", "the IAM role to act as")
+		missing(s.Registration.AWS.Region, "aws.region", "a region")
+	case "gcp":
+		missing(s.Registration.GCP.ProviderResource, "gcp.workloadIdentityProvider", "a workload identity provider")
+	}
+	if s.Registration.Provider != "keycloak" && !s.SPIFFE.Enabled {
+		c.Error("identity/provider-needs-spiffe", "clientRegistration.provider",
+			"provider "+s.Registration.Provider+" federates the workload's SPIFFE identity, and SPIFFE is off",
+			"turn SPIFFE on, or use keycloak")
+	}
+}
+
+// issuer finds an issuer without its keys, or keys without their issuer: the one
+// that nobody set stays the cluster's Keycloak's. public says that an issuer alone is
+// its public name.
+func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
+	sound := func(raw string) bool {
+		u, err := url.Parse(raw)
+		return err == nil && u.Host != "" && u.User == nil
+	}
+	if !s.AnyOn(AuthProxy, EnvoyProxy, AuthBridgeProxy) || !s.Inbound.Enabled || !s.Inbound.Validate ||
+		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // which is a finding of its own
+		return
+	}
+	const validation = "inbound.validation."
+	switch {
+	case s.Derived.JWKS && !s.Derived.Issuer && !public:
+		field := validation + "issuer"
+		if at := "tokenExchange.issuer"; !c.Has(field) && c.Has(at) {
+			field = at
+		}
+		c.Warning("identity/jwks-of-keycloak", field,
+			fmt.Sprintf("tokens of %s are checked with the keys of the cluster's Keycloak, %s", krm.Shown(s.Inbound.Issuer), krm.Shown(s.Inbound.JWKSURL)),
+			"set "+validation+"jwksUrl, as the pod reaches it; to the same URL where the issuer is another name of this Keycloak")
+	case s.Derived.Issuer && !s.Derived.JWKS:
+		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
+			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, %s, are accepted", krm.Shown(s.Inbound.JWKSURL), krm.Shown(s.Inbound.Issuer)),
+			"set "+validation+"issuer to what the tokens' iss says")
+	}
+	const tokenURL = "outbound.tokenExchange.tokenUrl"
+	if beside := keysBeside(s.Outbound.TokenURL); s.On(EnvoyProxy) && strings.Contains(s.Component(EnvoyProxy).Image, processorImage) &&
+		strings.HasPrefix(beside, "http") && sound(beside) && authority(beside) != authority(s.Inbound.JWKSURL) {
+		field := validation + "jwksUrl"
+		if s.Derived.JWKS {
+			field = tokenURL
+		}
+		c.Warning("identity/keys-beside-token-url", field,
+			fmt.Sprintf("the token processor beside Envoy checks tokens with the keys at %s, which it derives from tokenUrl: it does not read jwksUrl, %s", krm.Shown(beside), krm.Shown(s.Inbound.JWKSURL)),
+			"set "+tokenURL+" to the token endpoint of the server that jwksUrl is of; a destination rule may have a tokenUrl of its own")
+	}
+}
+
+// keysBeside is where the published token processor finds the keys of a token
+// endpoint's issuer.
+func keysBeside(tokenURL string) string { return strings.TrimSuffix(tokenURL, "/token") + "/certs" }
+
+// authority gives the host and port of a URL.
+func authority(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}

@@ -1,0 +1,36 @@
+// Package profile has the generations of the platform and their sidecars. A profile is
+// a value in a file of its own. So is a sidecar, with its container, mounts, ports and
+// what it reads of the workload's ConfigMap.
+package profile
+
+import (
+	"sync"
+
+	"github.com/armature-dev/armature/functions/identity"
+)
+
+// All gives the profiles, the default first. It is the only list of them.
+var All = sync.OnceValue(func() *identity.Profiles {
+	return identity.NewProfiles(kagenti(), rossoctl(), published(), authBridge())
+})
+
+// Names of the profiles. A profile picks the defaults that everything else changes.
+const (
+	// Kagenti is source 001.
+	Kagenti = "kagenti"
+	// Rossoctl is the same under the name the project took in 2026.
+	Rossoctl = "rossoctl"
+	// Published is the generation whose sidecars were published: no auth-proxy,
+	// inbound tokens validated by Envoy's external processor.
+	Published = "kagenti-published"
+	// AuthBridge is the generation of 2026-08: one proxy, which holds the workload's
+	// SPIFFE identity itself.
+	AuthBridge = "authbridge"
+)
+
+const (
+	repository = "ghcr.io/kagenti/kagenti-extensions/"
+	// imageTag is the newest generation for which spiffe-helper,
+	// client-registration and envoy-with-processor are separate images.
+	imageTag = ":v0.4.0-alpha.10"
+)

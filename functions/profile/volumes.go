@@ -1,0 +1,116 @@
+package profile
+
+import (
+	"path"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/scalar"
+)
+
+// Names of injected volumes. They have a prefix of their own, because an author may
+// well call a volume "spire-agent-socket" or "envoy-config".
+const (
+	// SocketVolume is the volume of a pod that has a SPIFFE ID, and ConfigVolume the
+	// one with the files of its sidecars.
+	SocketVolume = "armature-spire-socket"
+	ConfigVolume = "armature-identity"
+	// TraceVolume has the tracing settings.
+	TraceVolume = "armature-trace"
+
+	// In the published generation the shared volume has its published name, so
+	// that an application that mounts it keeps working, and the token a volume
+	// of its own.
+	ownSharedVolume = "armature-shared"
+	routesVolume    = "armature-routes"
+	clientVolume    = "armature-client"
+)
+
+// ReservedVolumes are the names that no volume of the author may have. Those that
+// were published are shared with the author instead.
+func ReservedVolumes() []string {
+	return []string{ConfigVolume, ownSharedVolume, SocketVolume, TraceVolume, routesVolume, clientVolume}
+}
+
+// AppendVolumes appends the volumes that the sidecars mount and the author did not
+// declare, and the tracing settings, as items of the pod's volumes. It gives their
+// names.
+func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []string) {
+	var few [12]string
+	mounted := few[:0]
+	for i := range s.Profile.Sidecars {
+		if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled && x.Mounts != nil {
+			for _, m := range x.Mounts(s) {
+				mounted = append(mounted, m.Volume)
+			}
+		}
+	}
+	add := func(name, source string) {
+		dst, names = append(dst, "- name: "+name+"\n"+source...), append(names, name)
+	}
+	configMap := func(of identity.Object) string {
+		return "  configMap:\n    name: " + string(s.AppendName(nil, of)) + "\n"
+	}
+	if slices.Contains(mounted, ConfigVolume) {
+		add(ConfigVolume, configMap(identity.TokenExchangeConfigMap))
+	}
+	if slices.Contains(mounted, routesVolume) { // routes of the namespace, where its owners have some
+		add(routesVolume, "  configMap:\n    name: authproxy-routes\n    optional: true\n")
+	}
+	if slices.Contains(mounted, clientVolume) {
+		add(clientVolume, "  secret:\n    secretName: "+string(scalar.AppendPlain(nil, s.AuthBridge.Secret))+"\n")
+	}
+	const memory = "  emptyDir:\n    medium: Memory\n    sizeLimit: 4Mi\n" // credentials go with the pod
+	if needsShared(s) && !s.Volumes.Shared {
+		add(sharedName(s), memory)
+	}
+	if ownSVIDVolume(s) && !s.Volumes.SVID {
+		add(identity.SVIDVolume, memory)
+	}
+	switch {
+	case !s.SPIFFE.Enabled:
+	case s.SPIFFE.SocketVolume == "hostPath":
+		add(SocketVolume, "  hostPath:\n    path: "+string(scalar.AppendYAML(nil, path.Dir(s.SPIFFE.SocketPath)))+"\n    type: Directory\n")
+	default:
+		add(SocketVolume, "  csi:\n    driver: csi.spiffe.io\n    readOnly: true\n")
+	}
+	add(TraceVolume, configMap(identity.TraceConfigMap))
+	return dst, names
+}
+
+func readOnly(volume, path string) identity.Mount {
+	return identity.Mount{Volume: volume, Path: path, ReadOnly: true}
+}
+
+func writable(volume, path string) identity.Mount {
+	return identity.Mount{Volume: volume, Path: path}
+}
+
+// Shares reports whether the sidecars write to the author's volume of a name.
+func Shares(s *identity.Settings, volume string) bool {
+	return needsShared(s) && volume == sharedName(s) || ownSVIDVolume(s) && volume == identity.SVIDVolume
+}
+
+func needsShared(s *identity.Settings) bool {
+	return s.Profile.SharedVolume != "" && s.AnyOn(SpiffeHelper, ClientRegistration, EnvoyProxy)
+}
+
+func sharedName(s *identity.Settings) string {
+	if s.Volumes.Shared {
+		return identity.SharedVolume
+	}
+	return s.Profile.SharedVolume
+}
+
+// ownSVIDVolume reports whether the token has a volume of its own.
+func ownSVIDVolume(s *identity.Settings) bool {
+	return s.SPIFFE.Enabled && s.SPIFFE.TokenDir != "/shared"
+}
+
+// SVIDVolume is the volume with the workload's SVIDs.
+func SVIDVolume(s *identity.Settings) string {
+	if ownSVIDVolume(s) {
+		return identity.SVIDVolume
+	}
+	return sharedName(s)
+}

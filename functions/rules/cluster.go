@@ -1,0 +1,66 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+)
+
+// clusterWide are the kinds that others name without a namespace; one that their
+// author wrote does not count.
+var clusterWide = map[string]bool{"ClusterRole": true}
+
+// home makes one of a namespace that is left out and the one that kubectl takes then.
+func home(namespace string) string {
+	if namespace == "default" {
+		return ""
+	}
+	return namespace
+}
+
+// key is the id under which an object is kept and asked for.
+func key(kind, namespace, name string) id {
+	if clusterWide[kind] {
+		namespace = ""
+	}
+	return id{kind, home(namespace), name}
+}
+
+// clusterRoles are those of every cluster beside system:*.
+var clusterRoles = []string{"admin", "cluster-admin", "edit", "view"}
+
+// clusterAccounts are the ServiceAccounts of Kubernetes' own controllers, which
+// every cluster has in kube-system (bootstrappolicy of Kubernetes 1.36; the
+// cloud-* ones are those of the cloud controller manager).
+var clusterAccounts = []string{
+	"attachdetach-controller", "bootstrap-signer", "certificate-controller", "cloud-node-controller", "cloud-node-lifecycle-controller", "cloud-provider",
+	"clusterrole-aggregation-controller", "cronjob-controller", "daemon-set-controller", "deployment-controller", "disruption-controller",
+	"endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller", "ephemeral-volume-controller", "expand-controller",
+	"generic-garbage-collector", "horizontal-pod-autoscaler", "job-controller", "legacy-service-account-token-cleaner", "namespace-controller",
+	"node-controller", "persistent-volume-binder", "pod-garbage-collector", "pv-protection-controller", "pvc-protection-controller",
+	"replicaset-controller", "replication-controller", "resource-claim-controller", "resourcequota-controller", "root-ca-cert-publisher",
+	"route-controller", "service-account-controller", "service-cidrs-controller", "service-controller", "statefulset-controller", "token-cleaner",
+	"ttl-after-finished-controller", "ttl-controller", "validatingadmissionpolicy-status-controller",
+}
+
+// builtIn reports whether every cluster has an object.
+func builtIn(kind, namespace, name string) bool {
+	switch kind {
+	case "ClusterRole":
+		return strings.HasPrefix(name, "system:") || slices.Contains(clusterRoles, name)
+	case "Role":
+		system := strings.HasPrefix(name, "system:controller:") || name == "system::leader-locking-kube-controller-manager" || name == "system::leader-locking-kube-scheduler"
+		return namespace == "kube-system" && (system || name == "extension-apiserver-authentication-reader") ||
+			namespace == "kube-public" && name == "system:controller:bootstrap-signer"
+	case "ServiceAccount":
+		return name == "default" || namespace == "kube-system" && slices.Contains(clusterAccounts, name)
+	case "ConfigMap":
+		return name == "kube-root-ca.crt" || namespace == "kube-system" && name == "extension-apiserver-authentication"
+	}
+	return false
+}
+
+// builtInPods reports whether every cluster has pods that a selector selects:
+// those of its DNS.
+func builtInPods(namespace string, want map[string]string) bool {
+	return namespace == "kube-system" && len(want) == 1 && want["k8s-app"] == "kube-dns"
+}

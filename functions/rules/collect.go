@@ -1,0 +1,322 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/inject"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
+)
+
+// makers are kinds that make a Secret or ConfigMap in the cluster, under the
+// name at the first path that is there.
+var makers = map[string]struct {
+	makes string
+	names [][]string
+}{
+	"ExternalSecret":    {"Secret", [][]string{{"spec", "target", "name"}, {"metadata", "name"}}},
+	"SealedSecret":      {"Secret", [][]string{{"spec", "template", "metadata", "name"}, {"metadata", "name"}}},
+	"Certificate":       {"Secret", [][]string{{"spec", "secretName"}}},
+	"VaultStaticSecret": {"Secret", [][]string{{"spec", "destination", "name"}}},
+	"Bundle":            {"ConfigMap", [][]string{{"metadata", "name"}}},
+}
+
+// claimTemplate is the kind under which the claims of a StatefulSet are kept, by
+// the part of their names before the ordinal.
+const claimTemplate = "volumeClaimTemplates"
+
+// Collect notes what other objects may ask of o.
+func (p *Package) Collect(o *krm.Object) {
+	facts := p.enter(key(o.Kind, o.Namespace, o.Name))
+	facts.anywhere = facts.anywhere || o.Namespace == ""
+	switch o.Kind {
+	case "ConfigMap":
+		facts.add(o.Get("data"), o.Get("binaryData"))
+	case "Secret":
+		facts.add(o.Get("data"), o.Get("stringData"))
+	case "Namespace":
+		p.namespaces[o.Name] = readNamespace(o)
+	case "HorizontalPodAutoscaler", "ScaledObject":
+		target := scaled(o)
+		p.scalers[target] = append(p.scalers[target], o.Ref)
+	case "StatefulSet":
+		for v := range o.Get("spec", "volumeClaimTemplates").Items() {
+			p.enter(key(claimTemplate, o.Namespace, v.Get("metadata", "name").Text()+"-"+o.Name))
+		}
+	case "Service":
+		for port := range o.Get("spec", "ports").Items() {
+			if n := port.Get("nodePort"); n.IsScalar() && !n.Is("0") {
+				key := number(n) + "/" + protocol(port)
+				p.nodePorts[key] = append(p.nodePorts[key], o.Ref)
+			}
+		}
+	}
+	if m, ok := makers[o.Kind]; ok {
+		for _, path := range m.names {
+			if name := o.Get(path...).Text(); name != "" {
+				p.enter(key(m.makes, o.Namespace, name)).open = true
+				break
+			}
+		}
+	}
+	template, ok := o.PodTemplate()
+	if !ok {
+		return
+	}
+	facts.open = true
+	pod := newPod(o, template)
+	p.pods = append(p.pods, pod)
+	for key, value := range pod.labels {
+		l := label{home(o.Namespace), key, value}
+		p.byLabel[l] = append(p.byLabel[l], pod)
+	}
+	for _, r := range template.References() {
+		p.unresolved[key(r.Kind, o.Namespace, r.Name.Text())]++
+	}
+}
+
+// Link ends the first pass: it finds what depends on all objects.
+func (p *Package) Link() {
+	for _, pod := range p.pods {
+		for i := range pod.containers {
+			p.images[pod.containers[i].image]++
+			pod.containers[i].node = krm.Node{} // the object's memory is used again
+		}
+	}
+}
+
+func (p *Package) enter(key id) *object {
+	facts := p.objects[key]
+	if facts == nil {
+		facts = &object{keys: make(map[string]bool)}
+		p.objects[key] = facts
+	}
+	return facts
+}
+
+func (facts *object) add(data ...krm.Node) {
+	for _, d := range data {
+		for key := range d.Fields() {
+			facts.keys[key] = true
+		}
+	}
+}
+
+// has reports whether the package has an object.
+func (p *Package) has(kind, namespace, name string) bool {
+	return p.objects[key(kind, namespace, name)] != nil
+}
+
+func readNamespace(o *krm.Object) (ns namespace) {
+	labels := o.Get("metadata", "labels")
+	ns.enforce = labels.Get("pod-security.kubernetes.io/enforce").Text()
+	switch {
+	case labels.Get("istio-injection").Is("enabled"):
+		ns.mesh = "istio-injection: enabled"
+	case labels.Get("istio.io/rev").Text() != "":
+		ns.mesh = "istio.io/rev: " + labels.Get("istio.io/rev").Text()
+	case o.Get("metadata", "annotations", "linkerd.io/inject").Is("enabled"):
+		ns.mesh = "linkerd.io/inject: enabled"
+	}
+	return ns
+}
+
+// scaled is the workload that an autoscaler is for.
+func scaled(o *krm.Object) id {
+	ref := o.Get("spec", "scaleTargetRef")
+	return id{cmp.Or(ref.Get("kind").Text(), "Deployment"), o.Namespace, ref.Get("name").Text()} // a ScaledObject's default
+}
+
+// pod is what a pod template contains.
+type pod struct {
+	ref        krm.Ref
+	labels     map[string]string
+	containers []container
+	injected   bool
+	// account is the ServiceAccount of an injected pod that has a SPIFFE ID.
+	account string
+	// authProxy is the port of auth-proxy, inbound that of Envoy for what comes
+	// in; 0 where there is none. proxyUID is Envoy's user, "" without Envoy.
+	authProxy, inbound int
+	proxyUID           string
+}
+
+// container is one of a pod's.
+type container struct {
+	name  string
+	image string
+	node  krm.Node // while the object is at hand
+	ports []port
+	// runs says that it runs beside the others; an init container that ends
+	// does not.
+	runs bool
+}
+
+type port struct {
+	name, protocol string
+	number         int
+}
+
+func newPod(o *krm.Object, template krm.PodTemplate) *pod {
+	p := &pod{ref: o.Ref, labels: make(map[string]string), injected: inject.Injected(o)}
+	for key, value := range template.Template.Get("metadata", "labels").Fields() {
+		p.labels[key] = value.Text()
+	}
+	if p.injected && template.Spec().Get("volumes").Named("name", profile.SocketVolume).Exists() {
+		p.account = cmp.Or(template.Spec().Get("serviceAccountName").Text(), template.Spec().Get("serviceAccount").Text(), defaultAccount)
+	}
+	switch o.Kind { // and those that a controller sets
+	case "StatefulSet":
+		p.labels[podName], p.labels[podIndex] = anyOrdinal(o.Name+"-0"), "*"
+	case "Job":
+		p.labels["job-name"], p.labels["batch.kubernetes.io/job-name"] = o.Name, o.Name
+	}
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for n := range template.Spec().Get(list).Items() {
+			c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n, runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
+			for x := range n.Get("ports").Items() {
+				number, _ := x.Get("containerPort").Int()
+				c.ports = append(c.ports, port{x.Get("name").Text(), protocol(x), number})
+			}
+			p.containers = append(p.containers, c)
+			if p.injected {
+				p.proxies(&c)
+			}
+		}
+	}
+	return p
+}
+
+func (p *pod) proxies(c *container) {
+	switch c.name {
+	case profile.AuthProxy:
+		p.authProxy = c.port("auth-proxy")
+	case profile.EnvoyProxy:
+		p.inbound = c.port("envoy-inbound")
+		p.proxyUID = c.node.Get("securityContext", "runAsUser").Text()
+	}
+}
+
+func (c *container) port(name string) int {
+	for _, p := range c.ports {
+		if p.name == name {
+			return p.number
+		}
+	}
+	return 0
+}
+
+func protocol(port krm.Node) string {
+	return cmp.Or(port.Get("protocol").Text(), "TCP")
+}
+
+// Labels that the controller of StatefulSets gives each pod.
+const (
+	podName  = "statefulset.kubernetes.io/pod-name"
+	podIndex = "apps.kubernetes.io/pod-index"
+)
+
+// anyOrdinal puts * in the place of the number at the end of the name of a
+// StatefulSet's pod or claim; other names stay.
+func anyOrdinal(name string) string {
+	if front := strings.TrimRight(name, "0123456789"); len(front) < len(name) && strings.HasSuffix(front, "-") {
+		return front + "*"
+	}
+	return name
+}
+
+// wanted reads a selector; those of pods by their number select each of the StatefulSet's.
+func wanted(selector krm.Node) map[string]string {
+	want := make(map[string]string)
+	for key, value := range selector.Fields() {
+		switch key {
+		case podName:
+			want[key] = anyOrdinal(value.Text())
+		case podIndex:
+			want[key] = "*"
+		default:
+			want[key] = value.Text()
+		}
+	}
+	return want
+}
+
+func (p *pod) matches(want map[string]string) bool {
+	for key, value := range want {
+		if p.labels[key] != value {
+			return false
+		}
+	}
+	return len(want) > 0
+}
+
+// selected gives the pods of a namespace that have all labels of a selector. An
+// empty selector selects none.
+func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
+	want := wanted(selector)
+	for key, value := range want {
+		for _, candidate := range p.byLabel[label{home(namespace), key, value}] {
+			if candidate.matches(want) {
+				found = append(found, candidate)
+			}
+		}
+		return found
+	}
+	return nil
+}
+
+// selectsNone reports whether a selector selects no pod: of the package and those
+// beside it, of each cluster, or of files that cannot be read.
+func (c *checker) selectsNone(selector krm.Node) bool {
+	for _, p := range append(c.beside, c.Package) {
+		if len(p.selected(c.Namespace, selector)) > 0 {
+			return false
+		}
+	}
+	want := wanted(selector)
+	return !c.open && !builtInPods(c.Namespace, want) && !c.mayHold(want)
+}
+
+// Unread notes the text of a file that cannot be read as manifests: objects that
+// others ask for may be in it, and its own finding comes first.
+func (p *Package) Unread(text []byte) { p.unread = append(p.unread, string(text)) }
+
+// mayHold reports whether text that could not be read has lines with each of the fields.
+func (p *Package) mayHold(fields map[string]string) bool {
+	for _, text := range p.unread {
+		left := len(fields)
+		for key, value := range fields {
+			for line := range strings.Lines(text) {
+				k, v, _ := strings.Cut(strings.TrimLeft(strings.TrimSpace(line), "- {"), ":")
+				if unquoted(k) == key && unquoted(v) == value {
+					left--
+					break
+				}
+			}
+		}
+		if left == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func unquoted(s string) string {
+	s, _, _ = strings.Cut(s, " #")
+	return strings.Trim(strings.TrimRight(strings.TrimSpace(s), ",}"), `"'`)
+}
+
+// component reports whether a container is one of those that are injected.
+func component(name string) bool {
+	return slices.Contains(profile.All().Sidecars(), name)
+}
+
+// more says how many more places there are: "" or " (and 3 more)".
+func more(n int, what string) string {
+	if n <= 1 {
+		return ""
+	}
+	return " (and " + krm.Count(n-1, "more "+what) + ")"
+}

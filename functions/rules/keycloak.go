@@ -1,0 +1,72 @@
+package rules
+
+import (
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
+)
+
+// keycloakAdminRule finds credentials with which a pod could take over a realm.
+const keycloakAdminRule = "keycloak-admin"
+
+// adminPassword is the key and the variable that client-registration reads.
+const adminPassword = "KEYCLOAK_ADMIN_PASSWORD"
+
+// needsKeycloakAdmin reports whether the profile has a client-registration, which
+// cannot work without those credentials.
+func needsKeycloakAdmin(config *api.RenderConfig) bool {
+	return profile.All().Configured(config).HasSidecar(profile.ClientRegistration)
+}
+
+// keycloakAdmin reports a Secret once for the namespace that holds it, whether the
+// package has it or a pod refers to it.
+func keycloakAdmin(c *checker) {
+	report := func(at krm.Node, secret string) {
+		c.once(home(c.Namespace)+"/"+secret, at,
+			"the Secret gives whoever reads it, in a namespace of agents, the rights of Keycloak's administrator",
+			"let SPIFFE identify the client (spec.profile: "+profile.AuthBridge+"), or keep the credentials in the namespace of a program that registers clients for others")
+	}
+	if c.Kind == "Secret" || c.Kind == "SealedSecret" {
+		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"), c.Get("spec", "encryptedData")} {
+			if key := data.Get(adminPassword); key.Exists() && c.hasAgent(c.Namespace) {
+				report(key, c.Name)
+			}
+		}
+	}
+	if !c.isPod || !c.isAgent(c.facts) {
+		return
+	}
+	for _, x := range c.facts.containers {
+		for v := range x.node.Get("env").Items() {
+			if ref := v.Get("valueFrom", "secretKeyRef"); ref.Get("key").Is(adminPassword) || v.Get("name").Is(adminPassword) && ref.Exists() {
+				report(ref.Get("name"), ref.Get("name").Text())
+			}
+		}
+	}
+}
+
+// hasAgent reports whether the package has an agent in a namespace.
+func (p *Package) hasAgent(namespace string) bool {
+	for _, pod := range p.pods {
+		if home(pod.ref.Namespace) == home(namespace) && p.isAgent(pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAgent reports whether a pod is an agent's: one that was injected, or that Kagenti's
+// operator would inject.
+func (p *Package) isAgent(pod *pod) bool {
+	if pod.injected || strings.EqualFold(pod.labels[p.prefix+"/type"], "agent") {
+		return true
+	}
+	for _, x := range pod.containers {
+		if x.name == profile.AuthBridgeProxy || x.name == profile.ClientRegistration {
+			return true
+		}
+	}
+	return false
+}

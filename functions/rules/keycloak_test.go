@@ -1,0 +1,36 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// TestKeycloakAdminSeverity: what is an error where SPIFFE identifies clients is a
+// warning where client-registration needs it, unless the configuration says more.
+func TestKeycloakAdminSeverity(t *testing.T) {
+	config := func(profile string, severity ...string) *api.RenderConfig {
+		c := &api.RenderConfig{}
+		c.Spec.Profile = &profile
+		for _, s := range severity {
+			c.Spec.Lint = map[string]string{keycloakAdminRule: s}
+		}
+		return c
+	}
+	for _, test := range []struct {
+		config *api.RenderConfig
+		want   krm.Severity
+	}{
+		{nil, krm.Warning},
+		{config("kagenti"), krm.Warning},
+		{config("kagenti-published"), krm.Warning},
+		{config("authbridge"), krm.Error},
+		{config("kagenti", "error"), krm.Error},
+		{config("authbridge", "info"), krm.Info},
+	} {
+		if got := New(test.config, "kagenti.io").Severity(keycloakAdminRule); got != test.want {
+			t.Errorf("%+v: %s, want %s", test.config, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,318 @@
+// Package rules finds mistakes in a rendered package that a cluster would show
+// only later: clashing ports, references that lead nowhere, pods that their
+// namespace will refuse. It reads the whole package once and judges one object
+// after the other; it never changes anything.
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Rule is one check.
+type Rule struct {
+	// Name is the key in spec.lint of the RenderConfig and, behind "lint/", the rule of findings.
+	Name string
+	// Severity is the default's; Off switches a rule off.
+	Severity krm.Severity
+	// Summary says in a line what it finds. docs/lint.md has a section for each.
+	Summary string
+
+	check func(*checker)
+}
+
+// Off is the severity of a rule that is switched off.
+const Off krm.Severity = "off"
+
+// ContestedField is the rule that Check does not judge: it needs the package as
+// it is between two functions, which the engine has.
+const ContestedField = "contested-field"
+
+// KustomizeBuild is the rule on kustomizations that Check does not judge either.
+const KustomizeBuild = "kustomize-build"
+
+// Rules are all checks, in the order of docs/lint.md.
+func Rules() []Rule {
+	return []Rule{
+		{"port-clash", krm.Error, "two containers of a pod listen on one port, or two ports of a Service are the same", portClash},
+		{"reserved-name", krm.Warning, "a container or volume has a name that injected ones need", reservedName},
+		{"double-injection", krm.Error, "an injected workload that another injector would inject too", doubleInjection},
+		{"proxy-user", krm.Error, "an application that runs as the proxy's user, whose traffic is not intercepted", proxyUser},
+		{"shared-identity", krm.Warning, "two agents with the ServiceAccount default, and so with one SPIFFE ID", sharedIdentity},
+		{"pod-security", krm.Error, "a pod that the Pod Security level of its namespace refuses", podSecurity},
+		{"job-sidecar", krm.Warning, "a sidecar as an ordinary container, which keeps a Job from finishing", jobSidecar},
+		{"missing-key", krm.Error, "a key that a ConfigMap or Secret of the package does not have", missingKey},
+		{"missing-configmap", krm.Warning, "a ConfigMap that the package does not have", missingConfigMap},
+		{"missing-secret", krm.Info, "a Secret that the package does not have", missingSecret},
+		{"bypass-auth-proxy", krm.Warning, "a Service that leads to the application past auth-proxy", bypassAuthProxy},
+		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
+		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
+		{"unpublished-image", krm.Warning, "the default image of auth-proxy, which was never published", unpublishedImage},
+		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
+		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that nothing is known of what it would apply", nil},
+		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
+		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
+		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
+	}
+}
+
+// Lookup gives the rule of a name.
+func Lookup(name string) (Rule, bool) {
+	rules := Rules()
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Name == name })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// CheckConfig finds rules and severities in spec.lint that do not exist.
+func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
+	if config == nil {
+		return nil
+	}
+	report := func(name, message, hint string) {
+		f := krm.Finding{
+			Rule: "config/lint", Severity: krm.Error, Message: message, Hint: hint,
+			Place: krm.Place{File: config.Origin.File, Line: config.Origin.LineOf("spec.lint." + name), Field: "spec.lint." + name,
+				Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}},
+		}
+		findings = append(findings, f)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Spec.Lint)) {
+		severity := config.Spec.Lint[name]
+		if _, ok := Lookup(name); !ok {
+			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
+		} else if !slices.Contains([]krm.Severity{Off, krm.Info, krm.Warning, krm.Error}, krm.Severity(severity)) {
+			report(name, fmt.Sprintf("%q is not a severity", severity), "write off, info, warning or error")
+		}
+	}
+	return findings
+}
+
+// Package is what the rules know of all objects. Every object has to be
+// collected before the first is checked.
+type Package struct {
+	rules  []Rule // that are on
+	prefix string
+
+	objects    map[id]*object
+	namespaces map[string]namespace
+	pods       []*pod
+	byLabel    map[label][]*pod
+	scalers    map[id][]krm.Ref
+	guards     map[*pod]krm.Ref // the first PodDisruptionBudget
+	nodePorts  map[string][]krm.Ref
+	images     map[string]int
+	unresolved map[id]int // references to what the package does not have
+
+	unread   []string        // texts of files
+	beside   []*Package      // what else is applied to the cluster
+	open     bool            // objects that nobody knows belong to it too
+	reported map[string]bool // what is reported once for all packages of a source
+
+	// Evaluate holds a pod template against a level of Pod Security. Without it
+	// the rule pod-security finds nothing.
+	Evaluate func(level string, o *krm.Object, template krm.PodTemplate) []Violation
+}
+
+// id names an object; the group does not count.
+type id struct{ kind, namespace, name string }
+
+// object is what references ask of an object.
+type object struct {
+	keys map[string]bool
+	open bool // other keys may come from elsewhere
+	// anywhere says that the author left the namespace to kubectl -n.
+	anywhere bool
+}
+
+type label struct{ namespace, key, value string }
+
+// namespace is what a Namespace says of its pods.
+type namespace struct {
+	enforce string // Pod Security level
+	mesh    string // label that makes a mesh inject every pod
+}
+
+// New prepares a package. config may be nil; CheckConfig has found what is
+// wrong with it. prefix is that of labels and annotations.
+func New(config *api.RenderConfig, prefix string) *Package {
+	p := (&Package{prefix: prefix, reported: make(map[string]bool)}).Next()
+	for _, r := range Rules() {
+		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
+			r.Severity = krm.Warning
+		}
+		if config != nil {
+			if severity, ok := config.Spec.Lint[r.Name]; ok {
+				r.Severity = krm.Severity(severity)
+			}
+		}
+		if r.Severity != Off {
+			p.rules = append(p.rules, r)
+		}
+	}
+	return p
+}
+
+// Next prepares another package of the same source, such as what one of its
+// kustomizations builds. What is reported once is reported once for all of them.
+func (p *Package) Next() *Package {
+	return &Package{
+		rules: p.rules, prefix: p.prefix, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate,
+		objects: make(map[id]*object), namespaces: make(map[string]namespace),
+		byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
+		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int),
+	}
+}
+
+// Beside makes the objects of other packages count as present.
+func (p *Package) Beside(others ...*Package) { p.beside = append(p.beside, others...) }
+
+// Open says that the package has objects that nobody knows here, so that no
+// reference can be held to lead nowhere.
+func (p *Package) Open() { p.open = true }
+
+// Severity gives the severity of a rule as configured: Off where it is.
+func (p *Package) Severity(name string) krm.Severity {
+	for _, r := range p.rules {
+		if r.Name == name {
+			return r.Severity
+		}
+	}
+	return Off
+}
+
+// checker judges one object.
+type checker struct {
+	*Package
+	*krm.Object
+	pod     krm.PodTemplate
+	isPod   bool
+	facts   *pod // of the pod template
+	author  Author
+	ignored []string
+
+	rule     Rule
+	findings []krm.Finding
+}
+
+// Author gives what the author wrote of a value of an object that is checked. It is
+// called where there is something to report.
+type Author func(at krm.Node) Authored
+
+// Authored is where a value comes from.
+type Authored struct {
+	// Object is the author's, or a patch that sets the value; nil where there is none.
+	Object *krm.Object
+	// Generated says that the checked object was generated for Object.
+	Generated bool
+	// Place is where a patch of another form sets the value, in the place of Object.
+	Place *krm.Place
+}
+
+// report adds a finding of the rule at hand, at its place in the author's file.
+func (c *checker) report(at krm.Node, message, hint string) {
+	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, message, hint)
+	from := c.author(at)
+	switch o := from.Object; {
+	case from.Place != nil:
+		f.File, f.Line = from.Place.File, from.Place.Line
+	case o == nil:
+	case !from.Generated:
+		n, exact := at.In(o)
+		f.File, f.Line = o.Origin.File, o.Finding(f.Severity, f.Rule, n, "", "").Line
+		if exact {
+			f.Field = n.Path()
+		}
+	default:
+		f.File, f.Line = o.Origin.File, o.Origin.Line
+		f.Hint = c.ledBy(&f, o, at)
+	}
+	c.findings = append(c.findings, f)
+}
+
+// ledBy adds to the hint of a finding on a generated object what it was made
+// for, and the author's field that leads to it where one has its value.
+func (c *checker) ledBy(f *krm.Finding, author *krm.Object, at krm.Node) string {
+	why := "the object is generated for " + author.Ref.String()
+	if n, ok := sole(author.Get("spec"), at); ok {
+		f.Line = author.Finding(f.Severity, f.Rule, n, "", "").Line
+		why = n.Path() + " of " + author.Ref.String() + " leads to it"
+	}
+	if f.Hint == "" {
+		return why
+	}
+	return f.Hint + "; " + why
+}
+
+// sole finds the value of a scalar in what an author wrote: the only one under
+// the same key, or else the only one, unless that is a number.
+func sole(root, scalar krm.Node) (krm.Node, bool) {
+	if !scalar.IsScalar() {
+		return krm.Node{}, false
+	}
+	key, text := scalar.Key(), scalar.Text()
+	_, number := scalar.Int()
+	var all, keyed []krm.Node
+	var walk func(n krm.Node)
+	walk = func(n krm.Node) {
+		for _, child := range n.Fields() {
+			walk(child)
+		}
+		for item := range n.Items() {
+			walk(item)
+		}
+		if n.IsScalar() && n.Is(text) {
+			all = append(all, n)
+			if key != "" && n.Key() == key {
+				keyed = append(keyed, n)
+			}
+		}
+	}
+	walk(root)
+	switch {
+	case len(keyed) == 1:
+		return keyed[0], true
+	case len(all) == 1 && !number:
+		return all[0], true
+	}
+	return krm.Node{}, false
+}
+
+// once reports a finding one time for the package, however many objects have it.
+func (c *checker) once(key string, at krm.Node, message, hint string) {
+	if key = c.rule.Name + " " + key; !c.reported[key] {
+		c.reported[key] = true
+		c.report(at, message, hint)
+	}
+}
+
+// Check judges an object as it was rendered.
+func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
+	c := checker{Package: p, Object: o, author: author}
+	if c.pod, c.isPod = o.PodTemplate(); c.isPod {
+		c.facts = newPod(o, c.pod)
+	}
+	if ignore := o.Get("metadata", "annotations", keys.LintIgnore); ignore.Exists() {
+		for name := range strings.SplitSeq(ignore.Text(), ",") {
+			name = strings.TrimSpace(name)
+			if _, ok := Lookup(name); !ok {
+				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
+			}
+			c.ignored = append(c.ignored, name)
+		}
+	}
+	for _, c.rule = range p.rules {
+		if c.rule.check != nil && !slices.Contains(c.ignored, c.rule.Name) {
+			c.rule.check(&c)
+		}
+	}
+	return c.findings
+}

@@ -1,0 +1,255 @@
+package rules
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
+)
+
+// number is a port as the API server reads it; what is not a number stays a text.
+func number(n krm.Node) string {
+	if i, ok := n.Int(); ok {
+		return strconv.Itoa(i)
+	}
+	return n.Text()
+}
+
+func portClash(c *checker) {
+	type use struct{ number, protocol string }
+	owner := make(map[use]string)
+	host := make(map[use]string)
+	if c.isPod {
+		for _, x := range c.facts.containers {
+			for p := range x.node.Get("ports").Items() {
+				key := use{number(p.Get("containerPort")), protocol(p)}
+				if other, taken := owner[key]; taken && x.runs {
+					c.report(p.Get("containerPort"), fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name, key.number, other), "give one of the two another port: the containers of a pod share its network")
+				} else if x.runs {
+					owner[key] = x.name
+				}
+				if h := p.Get("hostPort"); h.IsScalar() && !h.Is("0") {
+					key := use{number(h), protocol(p)}
+					if other, taken := host[key]; taken {
+						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s", x.name, key.number, other), "give one of the two another hostPort")
+					}
+					host[key] = x.name
+				}
+			}
+		}
+	}
+	if c.Kind != "Service" {
+		return
+	}
+	for p := range c.Get("spec", "ports").Items() {
+		key := use{number(p.Get("port")), protocol(p)}
+		if _, taken := owner[key]; taken {
+			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number, key.protocol), "remove one of the two")
+		}
+		owner[key] = c.Name
+		if n := p.Get("nodePort"); n.IsScalar() {
+			for _, other := range c.nodePorts[number(n)+"/"+protocol(p)] {
+				if other != c.Ref {
+					c.report(n, fmt.Sprintf("%s has this nodePort too", other), "give one of the two another nodePort, or leave it to the cluster")
+				}
+			}
+		}
+	}
+}
+
+func reservedName(c *checker) {
+	if !c.isPod || c.facts.injected {
+		return // a render refuses it where the workload is injected
+	}
+	for _, x := range c.facts.containers {
+		if component(x.name) {
+			c.report(x.node.Get("name"), fmt.Sprintf("%q is the name of an injected container, but nothing was injected by a render", x.name),
+				"rename it; if a webhook injected it, `armature migrate` takes it out")
+		}
+	}
+	for v := range c.pod.Spec().Get("volumes").Items() {
+		// The published names are too common to be reported.
+		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") && slices.Contains(profile.ReservedVolumes(), name.Text()) {
+			c.report(name, fmt.Sprintf("%q is the name of an injected volume, but nothing was injected by a render", name.Text()), "rename it")
+		}
+	}
+}
+
+// meshProxies are the containers of other injectors that redirect a pod's traffic.
+var meshProxies = []string{"istio-proxy", "linkerd-proxy", "consul-dataplane", "kuma-sidecar"}
+
+func doubleInjection(c *checker) {
+	if !c.isPod || c.facts.inbound == 0 {
+		return
+	}
+	const hint = "leave traffic to one of them: switch the mesh off for this pod (sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled), or annotate <prefix>/proxy-init: disabled"
+	remedy := strings.ReplaceAll(hint, "<prefix>", c.prefix)
+	for _, x := range c.facts.containers {
+		if slices.Contains(meshProxies, x.name) {
+			c.report(x.node.Get("name"), fmt.Sprintf("%s redirects the pod's traffic, and so does envoy-proxy", x.name), remedy)
+			return
+		}
+	}
+	off := false
+	for _, at := range [...]krm.Node{c.pod.Template.Get("metadata", "labels"), c.pod.Template.Get("metadata", "annotations")} {
+		istio, linkerd := at.Get("sidecar.istio.io/inject"), at.Get("linkerd.io/inject")
+		if istio.Is("true") || linkerd.Is("enabled") || linkerd.Is("ingress") {
+			n := istio
+			if !n.Exists() {
+				n = linkerd
+			}
+			c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text()), remedy)
+			return
+		}
+		off = off || istio.Is("false") || linkerd.Is("disabled")
+	}
+	if ns := c.namespaces[c.Namespace]; ns.mesh != "" && !off {
+		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", c.Namespace, ns.mesh), remedy)
+	}
+}
+
+func proxyUser(c *checker) {
+	if !c.isPod || c.facts.proxyUID == "" {
+		return
+	}
+	ofPod := c.pod.Spec().Get("securityContext", "runAsUser")
+	for _, x := range c.facts.containers {
+		if component(x.name) {
+			continue
+		}
+		uid := x.node.Get("securityContext", "runAsUser")
+		if !uid.Exists() {
+			uid = ofPod
+		}
+		if uid.Is(c.facts.proxyUID) {
+			c.report(uid, fmt.Sprintf("%s runs as user %s, the proxy's, so that none of its traffic is intercepted", x.name, c.facts.proxyUID),
+				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one", c.prefix))
+		}
+	}
+}
+
+// sidecars are programs that run until they are stopped, by the name of
+// their container or image.
+var sidecars = []string{
+	"asya-sidecar", "auth-proxy", "aws-otel-collector", "client-registration", "cloud-sql-proxy", "cloudsql-proxy", "consul-dataplane", "daprd",
+	"datadog-agent", "envoy", "envoy-proxy", "filebeat", "fluent-bit", "fluentd", "istio-proxy", "kuma-sidecar", "linkerd-proxy", "oauth2-proxy",
+	"opentelemetry-collector", "opentelemetry-collector-contrib", "otel-agent", "otel-collector", "otelcol", "promtail", "spiffe-helper", "vault-agent",
+}
+
+func jobSidecar(c *checker) {
+	if c.Kind != "Job" && c.Kind != "CronJob" {
+		return
+	}
+	list := c.pod.Spec().Get("containers")
+	if list.Len() < 2 {
+		return
+	}
+	for n := range list.Items() {
+		name, image := n.Get("name").Text(), repository(n.Get("image").Text())
+		if slices.Contains(sidecars, name) || slices.Contains(sidecars, path.Base(image)) {
+			c.report(n.Get("name"), fmt.Sprintf("%s keeps running after the others, so that the %s never finishes", name, c.Kind),
+				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
+		}
+	}
+}
+
+// Violation is what a level of Pod Security refuses of a pod.
+type Violation struct {
+	// Container is "" for the pod itself.
+	Container string
+	At        krm.Node
+	Message   string
+}
+
+// podSecurity holds a pod against the level that its namespace enforces.
+func podSecurity(c *checker) {
+	level := c.namespaces[c.Namespace].enforce
+	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
+		return
+	}
+	for _, v := range c.Evaluate(level, c.Object, c.pod) {
+		hint := fmt.Sprintf("change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s", c.Namespace)
+		if v.Container == "proxy-init" && c.facts.injected {
+			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: enforce privileged in the Namespace %s, or annotate the workload %s/proxy-init: disabled", c.Namespace, c.prefix)
+		}
+		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", c.Namespace, level, v.Message), hint)
+	}
+}
+
+// repository is an image's name without tag and digest.
+func repository(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		image = image[:i]
+	}
+	return image
+}
+
+// koImage begins the images that ko builds, and then writes with their digests.
+const koImage = "ko://"
+
+// eachImage calls visit for each image that runs, but for those whose tag something else
+// writes.
+func (c *checker) eachImage(visit func(at krm.Node, image string)) {
+	for _, at := range c.Images() {
+		image := at.Text()
+		if image != "" && !strings.HasPrefix(image, koImage) && !placeholder(path.Base(image)) {
+			visit(at.Node, image)
+		}
+	}
+}
+
+// defaultAccount is the ServiceAccount that every namespace has.
+const defaultAccount = "default"
+
+func sharedIdentity(c *checker) {
+	if !c.isPod || c.facts.account != defaultAccount {
+		return
+	}
+	for _, other := range c.pods {
+		if other.account == defaultAccount && home(other.ref.Namespace) == home(c.Namespace) && other.ref != c.Ref {
+			at := c.pod.Spec().Get("serviceAccountName")
+			if !at.Exists() {
+				at = c.pod.Spec().Get("serviceAccount")
+			}
+			hint := "leave the field out, so that a render gives it a ServiceAccount of its own, or name one"
+			if c.Kind == "Pod" {
+				hint = "name a ServiceAccount that no other agent has"
+			}
+			c.report(at, fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: others cannot tell the two apart", other.ref, defaultAccount), hint)
+			return
+		}
+	}
+}
+
+func floating(image string) bool {
+	return !strings.Contains(image, "@") && (repository(image) == image || strings.HasSuffix(image, ":latest"))
+}
+
+func latestImage(c *checker) {
+	c.eachImage(func(at krm.Node, image string) {
+		if floating(image) {
+			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", krm.Shown(image), more(c.images[image], "container")), "name a version, and run `armature pin` for its digest")
+		}
+	})
+}
+
+func unpublishedImage(c *checker) {
+	c.eachImage(func(at krm.Node, image string) {
+		if profile.Unpublished(image) {
+			c.once(image, at, fmt.Sprintf("%q was never published%s", krm.Shown(image), more(c.images[image], "container")), profile.UnpublishedRemedy)
+		}
+	})
+}
+
+func unpinnedImage(c *checker) {
+	c.eachImage(func(at krm.Node, image string) {
+		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.images[image], "container")), "run `armature pin` to write digests into armature.lock")
+		}
+	})
+}

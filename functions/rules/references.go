@@ -1,0 +1,225 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+func missingKey(c *checker) {
+	if !c.isPod {
+		return
+	}
+	for _, r := range c.pod.References() {
+		facts := c.objects[key(r.Kind, c.Namespace, r.Name.Text())]
+		if facts == nil || facts.open || r.Optional {
+			continue
+		}
+		for _, at := range r.Keys {
+			if !facts.keys[at.Text()] {
+				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(), at.Text()), hintKeys(facts))
+			}
+		}
+	}
+}
+
+func hintKeys(facts *object) string {
+	if len(facts.keys) == 0 {
+		return "add the key; the object has none"
+	}
+	return "add the key, or name one that it has: " + strings.Join(slices.Sorted(maps.Keys(facts.keys)), ", ")
+}
+
+func missingConfigMap(c *checker) {
+	c.missing("ConfigMap", "add it to the package; if something in the cluster makes it, say so with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
+}
+
+func missingSecret(c *checker) {
+	c.missing("Secret", "nothing to do if it is made in the cluster, which is where Secrets belong; pods wait until it is there")
+}
+
+func (c *checker) missing(kind, hint string) {
+	if !c.isPod {
+		return
+	}
+	for _, r := range c.pod.References() {
+		name := r.Name.Text()
+		if r.Kind != kind || name == "" || r.Optional || c.found(kind, c.Namespace, name) {
+			continue
+		}
+		called := name
+		if !identity.ValidName(name) { // and perhaps what is in one
+			called = "of this name"
+		}
+		c.once(c.Namespace+"/"+name, r.Name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
+	}
+}
+
+func danglingReference(c *checker) {
+	if c.isPod {
+		c.podReferences()
+	}
+	switch c.Kind {
+	case "Service":
+		c.service()
+	case "RoleBinding", "ClusterRoleBinding":
+		c.binding()
+	case "HorizontalPodAutoscaler", "ScaledObject":
+		if target := scaled(c.Object); target.name != "" && !c.found(target.kind, target.namespace, target.name) {
+			c.dangling(c.Get("spec", "scaleTargetRef", "name"), target.kind, c.Namespace, target.name)
+		}
+		for t := range c.Get("spec", "triggers").Items() {
+			if ref := t.Get("authenticationRef"); ref.Get("kind").Text() != "ClusterTriggerAuthentication" {
+				c.named(ref.Get("name"), "TriggerAuthentication")
+			}
+		}
+	case "PodDisruptionBudget":
+		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 && c.selectsNone(labels) {
+			c.report(labels, "selects no pod of the package", "correct the labels: they are those of the pod template")
+		}
+	case "Ingress":
+		c.ingress()
+	}
+}
+
+func (c *checker) dangling(at krm.Node, kind, namespace, name string) {
+	message := fmt.Sprintf("the package has no %s %s", kind, name)
+	if namespace != "" {
+		message += " in namespace " + namespace
+	}
+	c.report(at, message, "correct the name, or add the object to the package")
+}
+
+// found reports whether an object that the one at hand names is there: in the
+// package or one beside it, in every cluster, or perhaps in a file that cannot be
+// read. So is one whose name another tool writes.
+func (c *checker) found(kind, namespace, name string) bool {
+	if c.open || builtIn(kind, namespace, name) || placeholder(name) {
+		return true
+	}
+	claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*")
+	for _, p := range append(c.beside, c.Package) {
+		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" && ordinal && p.has(claimTemplate, namespace, claim) {
+			return true
+		}
+	}
+	return c.mayHold(map[string]string{"kind": kind, "name": name})
+}
+
+// placeholder reports whether a text has a variable of kustomize, envsubst or a
+// template, which something else replaces before it is applied.
+func placeholder(text string) bool {
+	return strings.Contains(text, "$(") || strings.Contains(text, "${") || strings.Contains(text, "{{")
+}
+
+// named reports a name of an object of a kind that is not there.
+func (c *checker) named(at krm.Node, kind string) {
+	if name := at.Text(); name != "" && !c.found(kind, c.Namespace, name) {
+		c.dangling(at, kind, c.Namespace, name)
+	}
+}
+
+func (c *checker) podReferences() {
+	spec := c.pod.Spec()
+	c.named(spec.Get("serviceAccountName"), "ServiceAccount")
+	declared := make(map[string]bool)
+	for v := range c.Get("spec", "volumeClaimTemplates").Items() {
+		declared[v.Get("metadata", "name").Text()] = true
+	}
+	for v := range spec.Get("volumes").Items() {
+		if name := v.Get("name").Text(); !declared[name] { // a claim template takes the place of its volume
+			c.named(v.Get("persistentVolumeClaim", "claimName"), "PersistentVolumeClaim")
+		}
+	}
+	for v := range spec.Get("volumes").Items() {
+		declared[v.Get("name").Text()] = true
+	}
+	for _, x := range c.facts.containers {
+		for m := range x.node.Get("volumeMounts").Items() {
+			if name := m.Get("name"); !declared[name.Text()] {
+				c.report(name, fmt.Sprintf("the pod has no volume %s", name.Text()), "declare it among the pod's volumes, or correct the name")
+			}
+		}
+	}
+	if c.Kind == "StatefulSet" {
+		c.named(c.Get("spec", "serviceName"), "Service")
+	}
+}
+
+func (c *checker) service() {
+	selector := c.Get("spec", "selector")
+	if selector.Len() == 0 || c.Get("spec", "type").Is("ExternalName") {
+		return
+	}
+	if c.selectsNone(selector) {
+		c.report(selector, "selects no pod of the package", "correct the labels: they are those of the pod template")
+		return
+	}
+	for p := range c.Get("spec", "ports").Items() {
+		target := p.Get("targetPort")
+		if _, number := target.Int(); !target.IsScalar() || number {
+			continue
+		}
+		for _, pod := range c.selected(c.Namespace, selector) {
+			if _, _, ok := pod.target(target.Text()); !ok {
+				c.report(target, fmt.Sprintf("%s has no container port named %s", pod.ref, target.Text()), "name a port of a container, or write its number")
+				break
+			}
+		}
+	}
+}
+
+// target resolves a Service's target port to a number and its container.
+func (p *pod) target(name string) (number int, owner string, ok bool) {
+	for _, c := range p.containers {
+		for _, port := range c.ports {
+			if c.runs && (port.name == name || strconv.Itoa(port.number) == name) {
+				return port.number, c.name, true
+			}
+		}
+	}
+	return 0, "", false
+}
+
+func (c *checker) binding() {
+	ref := c.Get("roleRef")
+	switch name := ref.Get("name").Text(); {
+	case ref.Get("kind").Is("Role"):
+		c.named(ref.Get("name"), "Role")
+	case ref.Get("kind").Is("ClusterRole") && !c.found("ClusterRole", "", name):
+		c.dangling(ref.Get("name"), "ClusterRole", "", name)
+	}
+	for s := range c.Get("subjects").Items() {
+		if !s.Get("kind").Is("ServiceAccount") {
+			continue
+		}
+		namespace, name := s.Get("namespace").Text(), s.Get("name").Text()
+		if namespace == "" {
+			namespace = c.Namespace // which kustomize fills in
+		}
+		// A binding has to name a namespace; a ServiceAccount may leave it to
+		// kubectl -n.
+		anywhere := slices.ContainsFunc(append(c.beside, c.Package), func(p *Package) bool {
+			account := p.objects[key("ServiceAccount", "", name)]
+			return account != nil && account.anywhere
+		})
+		if !anywhere && !c.found("ServiceAccount", namespace, name) {
+			c.dangling(s.Get("name"), "ServiceAccount", namespace, name)
+		}
+	}
+}
+
+func (c *checker) ingress() {
+	c.named(c.Get("spec", "defaultBackend", "service", "name"), "Service")
+	for rule := range c.Get("spec", "rules").Items() {
+		for p := range rule.Get("http", "paths").Items() {
+			c.named(p.Get("backend", "service", "name"), "Service")
+		}
+	}
+}

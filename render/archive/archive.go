@@ -1,0 +1,204 @@
+// Package archive reads and writes the archives of rendered packages and of Flux's
+// artifacts: gzipped tar archives of files and folders. Reading trusts nothing: digest,
+// sizes, number of files, names and types are checked before a byte is used. Writing
+// gives the same bytes for the same files.
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	_ "crypto/sha256" // for digests
+	_ "crypto/sha512"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Limits of what is read.
+type Limits struct {
+	// Archive is the size of the archive in bytes; whoever fetches it keeps to it.
+	Archive int64
+	// Unpacked is the size of all files together, File that of one, in bytes.
+	Unpacked, File int64
+	// Files is the number of files and folders.
+	Files int
+}
+
+// DefaultLimits allow the Git repository of a large fleet.
+var DefaultLimits = Limits{Archive: 32 << 20, Unpacked: 128 << 20, File: 64 << 20, Files: 50_000}
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrDigest is an archive that is not the one its source declares.
+	ErrDigest = errors.New("the archive does not have the digest that its source declares")
+	// ErrLimit is an archive beyond the limits.
+	ErrLimit = errors.New("larger than the limit")
+	// ErrInvalid is an archive with an entry that is refused, or not an archive.
+	ErrInvalid = errors.New("the archive is refused")
+)
+
+// Digest of data, as sha256:….
+func Digest(data []byte) string { return digest.FromBytes(data).String() }
+
+// Check that data has a digest, which is sha256:…, sha384:… or sha512:… in hex.
+func Check(data []byte, text string) error {
+	want, err := digest.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: digest %q is of an unknown algorithm: let the source-controller use sha256", ErrDigest, text)
+	case want.Algorithm().FromBytes(data) != want: // an error with the digest would give the archive away
+		return fmt.Errorf("%w: %s", ErrDigest, text)
+	}
+	return nil
+}
+
+// Open verifies an archive and unpacks it into memory: paths with slashes,
+// relative to its root, and contents.
+func Open(data []byte, digest string, l Limits) (map[string][]byte, error) {
+	if int64(len(data)) > l.Archive {
+		return nil, fmt.Errorf("the archive has %d bytes: %w of %d", len(data), ErrLimit, l.Archive)
+	}
+	if err := Check(data, digest); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	err := Each(bytes.NewReader(data), l, func(name string, size int64, from io.Reader) error {
+		content := make([]byte, size)
+		if _, err := io.ReadFull(from, content); err != nil {
+			return fmt.Errorf("%w: reading %q: %w", ErrInvalid, name, err)
+		}
+		files[name] = content
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return files, nil
+}
+
+// Each unpacks an archive: visit gets each file, by its path with slashes relative to the
+// root, and may read its content until it returns. Everything but files and folders, and
+// every name that is not plainly below the root, is an error. No more is read than the
+// limits allow, whatever the archive would grow to.
+func Each(packed io.Reader, l Limits, visit func(name string, size int64, content io.Reader) error) error {
+	unzipped, err := gzip.NewReader(packed)
+	if err != nil {
+		return fmt.Errorf("%w: it is not gzipped: %w", ErrInvalid, err)
+	}
+	// Headers count as well: an archive may consist of them.
+	budget := &io.LimitedReader{R: unzipped, N: l.Unpacked + 1024*int64(l.Files)}
+	entries, left, seen := 0, l.Unpacked, map[string]bool{} // whether it is a folder, by name
+	for r := tar.NewReader(budget); ; {
+		header, err := r.Next()
+		ended := err == io.EOF
+		if ended {
+			_, err = io.Copy(io.Discard, budget) // the checksum comes last
+		}
+		switch {
+		case budget.N <= 0:
+			return fmt.Errorf("the archive unpacks to more than %d bytes: %w", l.Unpacked, ErrLimit)
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		case ended:
+			return nil
+		}
+		if header.Typeflag != tar.TypeXGlobalHeader {
+			err = check(header, seen)
+		}
+		if err != nil {
+			return err
+		}
+		if entries++; max(entries, len(seen)) > l.Files {
+			return fmt.Errorf("the archive has more than %d files and folders: %w", l.Files, ErrLimit)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		name := path.Clean(header.Name)
+		if header.Size > l.File || header.Size > left {
+			return fmt.Errorf("%q has %d bytes: %w (%d a file, %d together)", name, header.Size, ErrLimit, l.File, l.Unpacked)
+		}
+		left -= header.Size
+		if err := visit(name, header.Size, r); err != nil {
+			return err
+		}
+	}
+}
+
+// maxPath is how long the name of an entry may be, in bytes.
+const maxPath = 1024
+
+// check that an entry is a file or a folder inside the root, after those that were seen.
+func check(h *tar.Header, seen map[string]bool) error {
+	name, folder := path.Clean(h.Name), h.Typeflag == tar.TypeDir
+	_, sparse := h.PAXRecords["GNU.sparse.major"]
+	was, twice := seen[name]
+	switch {
+	case h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink:
+		return fmt.Errorf("%w: %q is a link: put the file itself there", ErrInvalid, h.Name)
+	case sparse || h.Typeflag != tar.TypeReg && !folder:
+		return fmt.Errorf("%w: %q is neither file nor folder", ErrInvalid, h.Name)
+	case name == "." && !folder:
+		return fmt.Errorf("%w: a file has no name", ErrInvalid)
+	case path.IsAbs(name) || slices.Contains(strings.Split(h.Name, "/"), ".."):
+		return fmt.Errorf("%w: %q leads out of it", ErrInvalid, h.Name)
+	case !utf8.ValidString(name) || strings.ContainsAny(name, "\\\x00"):
+		return fmt.Errorf("%w: %q has characters that a path may not have", ErrInvalid, h.Name)
+	case len(h.Name) > maxPath:
+		return fmt.Errorf("%w: the name %.80q… has more than %d bytes", ErrInvalid, h.Name, maxPath)
+	case twice && !(was && folder):
+		return fmt.Errorf("%w: it has %q twice", ErrInvalid, h.Name)
+	}
+	seen[name] = folder
+	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
+		if folder, known := seen[parent]; known && !folder {
+			return fmt.Errorf("%w: %q is below %q, which is a file", ErrInvalid, h.Name, parent)
+		}
+		seen[parent] = true
+	}
+	return nil
+}
+
+// Write packs files: folders and files in lexical order, without owner, time or
+// anything else of the machine.
+func Write(files map[string][]byte) ([]byte, error) {
+	folders := map[string]bool{}
+	for name := range files {
+		for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
+			folders[dir+"/"] = true
+		}
+	}
+	var out bytes.Buffer
+	zipped, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(zipped)
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o750, Format: tar.FormatPAX}); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(files[name])), Format: tar.FormatPAX}); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", name, err)
+		}
+		if _, err := w.Write(files[name]); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", name, err)
+		}
+	}
+	if err := multi.Errors(w.Close(), zipped.Close()); err != nil {
+		return nil, fmt.Errorf("packing: %w", err)
+	}
+	return out.Bytes(), nil
+}

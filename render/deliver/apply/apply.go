@@ -1,0 +1,295 @@
+// Package apply brings the objects of a rendered package into a cluster, and
+// takes out what the package no longer contains, by server-side apply of
+// fluxcd/pkg/ssa. Its recipe is propose, exclusively and carryOut:
+//
+//	read     the package: kinds, hooks, order
+//	compare  load the inventory; one LIST for each kind; a dry run for each object
+//	         that may have changed. Any conflict or refusal ends it here, with nothing written
+//	confirm  what is deleted
+//	acquire  the lease: nobody else applies the package until the second save
+//	save     the inventory, as the union of what was and what is to be
+//	perform  the steps of each rank at once: namespaces and CRDs, hooks that run before, the other
+//	         stages, what is pruned in the reverse order, and, once all is healthy, hooks that run after
+//	save     the inventory, shrunk to what is there
+//	nudge    pods that mount a changed ConfigMap
+//	wait     until all is healthy
+//
+// A process that dies at any point leaves an inventory that names at least all
+// that it made, so that the next apply, or a delete, finishes the work.
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Options say how to apply. The zero value takes nothing from anybody.
+type Options struct {
+	// ForceConflicts names the field managers whose fields may be taken over.
+	ForceConflicts []string
+	// Adopt names the packages whose objects may be taken over.
+	Adopt []Package
+	// Recreate deletes and creates objects whose change an immutable field forbids.
+	Recreate bool
+	// Replace allows a plan that prunes all that the package had, which is most
+	// likely another package under the same name.
+	Replace bool
+	// PruneShared allows to prune namespaces and CRDs in which other packages have
+	// objects, which go with them.
+	PruneShared bool
+	// Wait until all objects are healthy, and pruned ones gone.
+	Wait bool
+	// Timeout of each wait; 0 is five minutes.
+	Timeout time.Duration
+	// HealthChecks decide in place of kstatus how objects of their kinds fare.
+	HealthChecks HealthChecks
+	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
+	Nudge bool
+	// Confirm is called before the first write of a plan that deletes something; nil
+	// agrees. Its error ends the apply.
+	Confirm func(*Plan) error
+	// Tell receives progress messages, from several goroutines; it may be nil. Those to
+	// be kept begin with "warning: " or "nudged ".
+	Tell func(string)
+}
+
+func (o Options) tell(format string, args ...any) {
+	if o.Tell != nil {
+		o.Tell(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o Options) timeout() time.Duration { return cmp.Or(o.Timeout, 5*time.Minute) }
+
+// ErrRefused says that a plan cannot be carried out; its steps say why. Nothing
+// was written.
+var ErrRefused = errors.New("nothing was applied")
+
+// Plan reports what Apply would do. It sends a dry run of every object that would
+// be created or changed to the API server.
+func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+	c, err := c.session(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return propose(ctx, c, p, objects, opt)
+}
+
+// Apply a package. The plan comes back with what was done, or with what was
+// meant to be done where the error is ErrRefused.
+func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object, opt Options) (*Plan, error) {
+	c, err := c.session(ctx, opt.Tell)
+	if err != nil {
+		return nil, err
+	}
+	plan, began, err := exclusively(ctx, c, opt, func() (*Plan, error) { return propose(ctx, c, p, objects, opt) })
+	if err == nil && opt.Wait {
+		began = true
+		err = wait(ctx, c, p, plan.applied(), false, opt)
+	}
+	if began && err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: the next apply finishes the work (%v)", ctx.Err())
+	}
+	return plan, err
+}
+
+func propose(ctx context.Context, c *Cluster, p Package, objects []Object, opt Options) (*Plan, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%w\n  hint: choose another with --name", err)
+	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("there are no objects to apply\n  hint: to remove the package, run `armature delete %s`", p.Name)
+	}
+	steps, err := read(ctx, c, p, objects)
+	if err != nil {
+		return nil, err
+	}
+	return compare(ctx, c, &Plan{Package: p, Steps: steps, opt: opt})
+}
+
+// exclusively carries out what propose plans, with the lease of the package. Where
+// somebody else wrote between the plan and the lease, the plan is made again with
+// it. A plan that writes nothing needs none.
+func exclusively(ctx context.Context, c *Cluster, opt Options, propose func() (*Plan, error)) (plan *Plan, began bool, err error) {
+	agreed := make(map[ID]bool)
+	agrees := func(p *Plan) bool {
+		return !slices.ContainsFunc(p.Destructive(), func(s *Step) bool { return !agreed[s.ID] })
+	}
+	checked := func() (*Plan, error) {
+		plan, err := propose()
+		if err == nil {
+			err = plan.check()
+		}
+		return plan, err
+	}
+	for {
+		if plan, err = checked(); err != nil || plan.idle() {
+			return plan, false, err
+		}
+		if opt.Confirm != nil && !agrees(plan) {
+			if err := opt.Confirm(plan); err != nil {
+				return plan, false, err
+			}
+		}
+		for _, s := range plan.Destructive() {
+			agreed[s.ID] = true
+		}
+		// The only write before the lease: the namespace that it and the inventory are in.
+		if s := plan.wanted[plan.Package.ownNamespace()]; s != nil && s.Action == Create {
+			if err := do(ctx, c, plan, s); err != nil {
+				return plan, false, err
+			}
+		}
+		l, err := acquire(ctx, c, plan.Package, opt)
+		if err != nil {
+			return plan, false, err
+		}
+		now, err := c.Inventory(ctx, plan.Package)
+		if err == nil && (!now.Complete || now.version() != plan.old.version()) {
+			if plan, err = checked(); err == nil && !agrees(plan) {
+				l.release(false) // others do not have to wait for the user
+				continue
+			}
+		}
+		if began = err == nil && !plan.idle(); began {
+			err = carryOut(ctx, c.under(l), plan)
+		}
+		l.release(plan != nil && plan.gone)
+		return plan, began, err
+	}
+}
+
+// carryOut does what a plan says, but for the wait. A delete leaves the namespace of the
+// inventory, and the inventory with it, to the end; it keeps the inventory while
+// finalizers keep others.
+func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
+	p.old.Entries, p.old.Complete, p.old.Deleting = p.union(), false, p.deletes
+	if err := save(ctx, c, p.old); err != nil {
+		return err
+	}
+	for _, group := range p.groups() {
+		if group[0].rank.stage == home && len(p.remaining()) > 1 {
+			break
+		}
+		if err := perform(ctx, c, p, group); err != nil {
+			return err
+		}
+	}
+	p.old.Entries, p.old.Hooks, p.old.Complete = p.remaining(), p.hooksDone(), !p.deletes
+	if last := len(p.Steps) - 1; p.deletes && (len(p.old.Entries) == 0 || p.Steps[last].rank.stage == home && p.Steps[last].Done) {
+		p.gone = true
+		return removeInventory(ctx, c, p.old)
+	}
+	if err := save(ctx, c, p.old); err != nil {
+		return err
+	}
+	if p.opt.Nudge && !p.deletes {
+		nudge(ctx, c, p)
+	}
+	return nil
+}
+
+// perform carries out the steps of one rank at once, when what they depend on is ready.
+// New CRDs are served after it, and hooks have run.
+func perform(ctx context.Context, c *Cluster, p *Plan, group []*Step) error {
+	work := slices.DeleteFunc(having(group, Create, Change, Recreate, Run, Prune), func(s *Step) bool { return s.Done })
+	if err := awaitNeeded(ctx, c, p, work); err != nil {
+		return err
+	}
+	var done atomic.Int32
+	err := inParallel(ctx, work, func(ctx context.Context, s *Step) error {
+		if s.Action == Prune {
+			return prune(ctx, c, p.opt, s)
+		}
+		if err := do(ctx, c, p, s); err != nil {
+			return err
+		}
+		p.opt.tell("applying %s: %d of %d", s.rank.name(), done.Add(1), len(work))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var crds []*Step
+	for _, s := range having(work, Create, Change) {
+		if s.GroupKind == crdKind {
+			crds = append(crds, s)
+		}
+	}
+	if err := wait(ctx, c, p.Package, crds, false, p.opt); err != nil {
+		return err
+	}
+	return complete(ctx, c, p, having(work, Run))
+}
+
+// awaitNeeded waits until all that some steps depend on is ready; hooks that run after
+// the other objects depend on the health of all.
+func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
+	var needed []*Step
+	var waiting []string
+	for _, s := range having(work, Create, Change, Recreate, Run) {
+		if s.rank.stage == postHooks {
+			return wait(ctx, c, p.Package, p.applied(), false, p.opt)
+		}
+		for _, id := range s.depends {
+			needed = append(needed, p.wanted[id])
+		}
+		if len(s.depends) > 0 {
+			waiting = append(waiting, s.Place()+": "+s.Title()+": not applied, because it depends on what is not ready")
+		}
+	}
+	slices.SortFunc(needed, func(x, y *Step) int { return compareIDs(x.ID, y.ID) })
+	err := wait(ctx, c, p.Package, slices.Compact(needed), true, p.opt)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return multi.Errors(err, each("", waiting))
+}
+
+// union is what an inventory has before the first write: all that was and all that is to
+// be. What is recreated loses its UID: it will have another one.
+func (p *Plan) union() map[ID]Entry {
+	entries := maps.Clone(p.old.Entries)
+	for _, s := range having(p.Steps, Create, Change, Recreate, Run, Unchanged) {
+		if s.Action == Unchanged && s.hook != nil {
+			continue
+		}
+		e := Entry{ID: s.ID, Version: s.Version}
+		if s.live != nil && (s.Action == Change || s.Action == Unchanged) {
+			e.UID = s.live.GetUID()
+		}
+		entries[s.ID] = e
+	}
+	return entries
+}
+
+// remaining is what the inventory has after what was done.
+func (p *Plan) remaining() map[ID]Entry {
+	entries := make(map[ID]Entry)
+	for _, s := range p.Steps {
+		e, had := p.old.Entries[s.ID]
+		switch {
+		case s.local != "", s.gone, s.author == nil && s.Action == Skip && !s.ours:
+			continue
+		case s.hook != nil && s.written != nil:
+			e = Entry{ID: s.ID, Version: s.Version, UID: s.written.GetUID()}
+		case s.author != nil && s.Action != Skip && s.hook == nil && s.now() != nil:
+			e = Entry{ID: s.ID, Version: s.Version, UID: s.now().GetUID(), Seal: s.seal}
+			if s.written != nil {
+				e.Seal = seal(s.digest, s.written)
+			}
+		case !had:
+			continue
+		}
+		entries[s.ID] = e
+	}
+	return entries
+}

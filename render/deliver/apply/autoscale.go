@@ -1,0 +1,92 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+type scaler struct {
+	schema.GroupKind
+	version     string
+	defaultKind string
+}
+
+// scalers are the kinds that own the replicas of what they point to.
+var scalers = [...]scaler{
+	{schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, "v2", ""},
+	{schema.GroupKind{Group: "keda.sh", Kind: "ScaledObject"}, "v1alpha1", "Deployment"},
+}
+
+// findScaled notes whose replicas belong to an autoscaler of the package, or to
+// one in the cluster. One that is about to be pruned, and what it made for itself,
+// does not count: the replicas are the package's again.
+func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
+	dropped := make(map[types.UID]bool)
+	var namespaces []string
+	for _, s := range p.Steps {
+		if s.author == nil {
+			dropped[s.live.GetUID()] = true
+		} else if s.local == "" && (replicas(s.author) || replicas(s.live)) && !slices.Contains(namespaces, s.Namespace) {
+			namespaces = append(namespaces, s.Namespace)
+		}
+	}
+	for _, kind := range scalers {
+		for id, s := range p.wanted {
+			if id.GroupKind == kind.GroupKind {
+				if target := p.wanted[kind.target(s.author)]; target != nil {
+					target.scaled = true
+				}
+			}
+		}
+		if len(namespaces) == 0 {
+			continue
+		}
+		var live []unstructured.Unstructured
+		m, err := c.served(ctx, kind.WithVersion(kind.version))
+		if err == nil {
+			live, err = c.list(ctx, m.GroupVersionKind, namespaces)
+		}
+		if errors.Is(err, errNotServed) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			continue // what they scaled shows as a conflict; a CRD may just have gone
+		}
+		if err != nil {
+			return fmt.Errorf("looking for autoscalers: %w", err)
+		}
+		for i := range live {
+			goes := dropped[live[i].GetUID()] || slices.ContainsFunc(live[i].GetOwnerReferences(), func(r metav1.OwnerReference) bool { return dropped[r.UID] })
+			if target := p.wanted[kind.target(&live[i])]; target != nil {
+				target.scaled, target.unscaled = target.scaled || !goes, target.unscaled || goes
+			}
+		}
+	}
+	return nil
+}
+
+// target is what an autoscaler scales. What it has wrong, the API server says.
+func (s scaler) target(u *unstructured.Unstructured) ID {
+	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "scaleTargetRef")
+	id := ID{Namespace: u.GetNamespace(), Name: ref["name"], GroupKind: schema.GroupKind{Group: "apps", Kind: ref["kind"]}}
+	if ref["kind"] == "" {
+		id.GroupKind.Kind = s.defaultKind
+	}
+	if ref["apiVersion"] != "" {
+		id.GroupKind.Group = schema.FromAPIVersionAndKind(ref["apiVersion"], "").Group
+	}
+	return id
+}
+
+func replicas(u *unstructured.Unstructured) bool {
+	if u == nil {
+		return false
+	}
+	spec, _ := u.Object["spec"].(map[string]any)
+	return spec["replicas"] != nil
+}

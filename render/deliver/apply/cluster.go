@@ -1,0 +1,166 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+type liveObject = *unstructured.Unstructured
+
+// Cluster is where packages are applied.
+type Cluster struct {
+	config        *rest.Config
+	http          *http.Client
+	discovery     *discovery.DiscoveryClient
+	client        *connection
+	leaseDuration time.Duration
+}
+
+// parallel is how many requests are sent at once. More do not make an API server
+// faster.
+const parallel = 24
+
+// Connect to a cluster. Nothing is sent before the first call.
+func Connect(config *rest.Config) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS = -1 // the API server's own fairness is enough
+	}
+	config.Wrap(limitAnswers)
+	c := &Cluster{config: config, leaseDuration: leaseDuration, client: &connection{reached: &atomic.Bool{}}}
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err == nil {
+		c, err = c.session(context.Background(), nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
+}
+
+// session is the same cluster for one command: it asks again which kinds are served,
+// and reports outages to tell. Questions about kinds end with ctx, the command's.
+func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, error) {
+	// The mapper has no context: its requests end with the command's.
+	asking := &http.Client{Timeout: discoveryTimeout, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		both, cancel := context.WithCancel(r.Context())
+		context.AfterFunc(ctx, cancel)
+		return c.http.Transport.RoundTrip(r.WithContext(both))
+	})}
+	mapper, err := apiutil.NewDynamicRESTMapper(c.config, asking)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, asking)
+	if err != nil {
+		return nil, err
+	}
+	direct, err := client.New(c.config, client.Options{HTTPClient: c.http, Mapper: mapper, Log: logr.FromSlogHandler(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	s := *c
+	s.discovery = kinds
+	s.client = &connection{Client: client.WithFieldValidation(client.WithFieldOwner(direct, FieldManager), metav1.FieldValidationStrict), reached: c.client.reached, tell: tell}
+	return &s, nil
+}
+
+// under is the same session, which writes only while a lease is good.
+func (c *Cluster) under(l *lease) *Cluster {
+	s, connection := *c, *c.client
+	s.client, connection.lease = &connection, l
+	return &s
+}
+
+// errNotServed says that the cluster has no such kind.
+var errNotServed = errors.New("the cluster does not serve this kind")
+
+// served gives the mapping of a kind, in the given version, or in another one where that
+// is not served. The error is errNotServed only where the API server says so, and says so
+// now: aggregated discovery leaves out a group whose server is down, and to take that for
+// "gone" would lose objects.
+func (c *Cluster) served(ctx context.Context, gvk schema.GroupVersionKind) (m *meta.RESTMapping, err error) {
+	err = c.client.call(ctx, false, func(context.Context) (err error) {
+		m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if !meta.IsNoMatchError(err) {
+			return err
+		}
+		if _, err := c.discovery.ServerResourcesForGroupVersion(gvk.GroupVersion().String()); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind())
+		return err
+	})
+	if meta.IsNoMatchError(err) {
+		return nil, errNotServed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(), err)
+	}
+	return m, nil
+}
+
+// get reads an object; nil where there is none.
+func (c *Cluster) get(ctx context.Context, gvk schema.GroupVersionKind, id ID) (liveObject, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	err := c.client.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, u)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", title(id), err)
+	}
+	return u, nil
+}
+
+// list gives objects of a kind in some namespaces: with one request where that is allowed,
+// else with one for each.
+func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespaces []string, options ...client.ListOption) (items []unstructured.Unstructured, err error) {
+	in := func(namespace string) error {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk)
+		if err := c.client.List(ctx, list, append(options[:len(options):len(options)], client.InNamespace(namespace))...); err != nil {
+			return fmt.Errorf("listing %s: %w", strings.TrimSuffix(gvk.Kind+" in "+namespace, " in "), err)
+		}
+		items = append(items, list.Items...)
+		return nil
+	}
+	if len(namespaces) != 1 {
+		if err := in(metav1.NamespaceAll); !apierrors.IsForbidden(err) {
+			return items, err
+		}
+	}
+	for _, n := range namespaces {
+		if err := in(n); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+// title names an object for people.
+func title(id ID) string {
+	if id.Namespace == "" {
+		return id.GroupKind.Kind + " " + id.Name
+	}
+	return id.GroupKind.Kind + " " + id.Namespace + "/" + id.Name
+}

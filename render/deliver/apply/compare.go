@@ -1,0 +1,332 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fluxcd/cli-utils/pkg/object"
+	"golang.org/x/sync/errgroup"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// compare completes a plan that has the objects of the package: it asks the cluster what
+// an apply would change. It writes nothing: the API server says by a dry run without
+// force what would be a conflict, since ssa takes fields from everybody.
+func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
+	var err error
+	if p.old, err = c.Inventory(ctx, p.Package); err != nil { // first: whoever writes after this changes it
+		return nil, err
+	}
+	p.wanted = make(map[ID]*Step)
+	for _, s := range p.Steps {
+		if s.local == "" {
+			p.wanted[s.ID] = s
+		}
+	}
+	former, err := stepsOf(ctx, c, p.old.Entries)
+	if err != nil {
+		return nil, err
+	}
+	p.Steps = append(p.Steps, slices.DeleteFunc(former, func(s *Step) bool { return p.wanted[s.ID] != nil })...)
+	found, err := look(ctx, c, p.Package, p.Steps)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range p.Steps {
+		s.live = found[s.ID]
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, func(s *Step) bool { return s.author == nil && s.live == nil })
+	if err := findHeld(ctx, c, p); err != nil {
+		return nil, err
+	}
+	if err := findScaled(ctx, c, p); err != nil {
+		return nil, err
+	}
+	if err := tryAll(ctx, c, p); err != nil {
+		return nil, err
+	}
+	p.decideAll()
+	return p, nil
+}
+
+// stepsOf gives the objects of an inventory, without those whose CRD is gone, and they
+// with it.
+func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*Step, err error) {
+	for _, e := range inOrder(entries) {
+		m, err := c.served(ctx, e.GroupKind.WithVersion(e.Version))
+		if err == nil {
+			steps = append(steps, &Step{ID: e.ID, Version: e.Version, reads: m.GroupVersionKind})
+		} else if !errors.Is(err, errNotServed) {
+			return nil, fmt.Errorf("looking for %s: %w", title(e.ID), err)
+		}
+	}
+	return steps, nil
+}
+
+// look finds the live objects of some steps: those that carry the package's labels by one
+// LIST for each kind. Of the others a LIST of metadata says which exist; these are read one
+// by one.
+func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liveObject, error) {
+	kinds := make(map[schema.GroupVersionKind][]string) // their namespaces
+	for _, s := range steps {
+		if in := kinds[s.reads]; s.reads.Kind != "" && !slices.Contains(in, s.Namespace) {
+			kinds[s.reads] = append(in, s.Namespace)
+		}
+	}
+	found, unlabelled := make(map[ID]liveObject), make(map[ID]bool)
+	var lock sync.Mutex
+	group, listing := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for gvk, namespaces := range kinds {
+		group.Go(func() error {
+			labelled, err := c.list(listing, gvk, namespaces, client.MatchingLabels(p.Labels()))
+			if err != nil {
+				return err
+			}
+			lock.Lock()
+			for i := range labelled {
+				found[object.UnstructuredToObjMetadata(&labelled[i])] = &labelled[i]
+			}
+			searched := slices.DeleteFunc(namespaces, func(namespace string) bool {
+				return !slices.ContainsFunc(steps, func(s *Step) bool { return s.reads == gvk && s.Namespace == namespace && found[s.ID] == nil })
+			})
+			lock.Unlock()
+			for _, namespace := range searched {
+				names := &metav1.PartialObjectMetadataList{}
+				names.SetGroupVersionKind(gvk)
+				if err := c.client.List(listing, names, client.InNamespace(namespace)); err != nil {
+					return fmt.Errorf("listing %s: %w", gvk.Kind, err)
+				}
+				lock.Lock()
+				for _, o := range names.Items {
+					unlabelled[ID{Namespace: o.Namespace, Name: o.Name, GroupKind: gvk.GroupKind()}] = true
+				}
+				lock.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return found[s.ID] != nil || !unlabelled[s.ID] })
+	return found, inParallel(ctx, missing, func(ctx context.Context, s *Step) error {
+		u, err := c.get(ctx, s.reads, s.ID)
+		if u != nil {
+			lock.Lock()
+			defer lock.Unlock()
+			found[s.ID] = u
+		}
+		return err
+	})
+}
+
+// inParallel does something to each of some steps. All that fails is reported, but
+// nothing more is sent to an API server that does not answer.
+func inParallel(ctx context.Context, steps []*Step, do func(context.Context, *Step) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var failed []error
+	var lock sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for _, s := range steps {
+		group.Go(func() error {
+			err := do(ctx, s)
+			lock.Lock()
+			defer lock.Unlock()
+			if err != nil && (ctx.Err() == nil || len(failed) == 0) {
+				failed = append(failed, err)
+			}
+			if err != nil && !answered(err) {
+				stop() // the others would fare no better
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // failed has all
+	return multi.Errors(failed...)
+}
+
+// prepare settles what is sent, now that the live object is known. The digest is
+// of the author's object without what is left to others, so that it does not move
+// with an autoscaler.
+func (s *Step) prepare() error {
+	var ignored [][]string
+	if s.policy, s.bad = policyOf(s.author); s.bad == nil {
+		ignored, s.bad = ignoredFields(s.author)
+	}
+	if s.scaled {
+		ignored = append(ignored, []string{"spec", "replicas"})
+	}
+	s.former = clientSide(s.live)
+	without := s.author
+	if len(ignored) > 0 {
+		without = s.author.DeepCopy()
+		leaveFields(without, nil, nil, ignored)
+		if s.live != nil {
+			s.body = s.author.DeepCopy()
+			leaveFields(s.body, s.live, func(manager, operation string) bool {
+				return ours(manager, operation) || s.former.Has(manager) && operation == update
+			}, ignored)
+		}
+	}
+	var err error
+	s.digest, err = digestOf(without)
+	s.seal = seal(s.digest, s.live)
+	return err
+}
+
+// tryAll asks the API server, by a dry run, for each object that may change.
+func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
+	var some []*Step
+	for _, s := range p.wanted {
+		if err := s.prepare(); err != nil {
+			return err
+		}
+		if s.later {
+			s.untried = "once its CRD is there"
+		} else if p.mayChange(s) {
+			some = append(some, s)
+		}
+	}
+	err := inParallel(ctx, some, func(ctx context.Context, s *Step) error {
+		try(ctx, c, p, s)
+		if s.refusal != nil && !answered(s.refusal) {
+			return fmt.Errorf("asking about %s: %w", s.Title(), brief{s.refusal})
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range some {
+		if s.refusal != nil {
+			if s.untried = p.needs(s); s.untried != "" {
+				s.refusal = nil
+			}
+		}
+	}
+	return nil
+}
+
+// mayChange reports whether to ask about an object. Where neither it nor who owns its
+// fields changed since the last apply, a write would change nothing.
+func (p *Plan) mayChange(s *Step) bool {
+	switch {
+	case s.policy.ignore, s.bad != nil:
+		return false
+	case s.live == nil, s.hook != nil:
+		return true
+	case s.policy.ifNotPresent, p.foreign(s.live), s.live.GetDeletionTimestamp() != nil:
+		return false
+	}
+	e := p.old.Entries[s.ID]
+	return len(s.former) > 0 || e.Seal == "" || e.Seal != s.seal || e.UID != s.live.GetUID()
+}
+
+// foreign reports whether an object belongs to another package that we may not
+// take it from.
+func (p *Plan) foreign(live liveObject) bool {
+	o := owner(live)
+	return o != (Package{}) && o != p.Package && !slices.Contains(p.opt.Adopt, o)
+}
+
+// try is a dry run of an object, with force where the user allows it. Where a field of
+// it is immutable, it also finds out whether the object could be created again, before
+// anybody deletes it. An object whose namespace comes with the package is tried in
+// another one, where it can only be wrong by itself: what is forbidden or missing there
+// does not count.
+func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
+	home := p.wanted[ID{Name: s.Namespace, GroupKind: namespaceKind}]
+	switch {
+	case home != nil && home.live == nil:
+		s.refusal = tryUnder(ctx, c, s, metav1.NamespaceDefault)
+		if answered(s.refusal) && !apierrors.IsInvalid(s.refusal) && !apierrors.IsBadRequest(s.refusal) && !strings.Contains(s.refusal.Error(), badPatch) {
+			s.refusal = nil
+		}
+		return
+	case s.hook != nil:
+		s.refusal = tryUnder(ctx, c, s, s.Namespace)
+		return
+	}
+	s.force, s.taken = false, nil
+	s.trial, s.refusal = dryRun(ctx, c, s.body, false)
+	if p.mayForce(s) {
+		s.force, s.taken = true, conflictsOf(s.refusal)
+		s.trial, s.refusal = dryRun(ctx, c, s.body, true)
+	}
+	if immutable(s.refusal) && !precious(s.ID) {
+		s.fits = tryUnder(ctx, c, s, s.Namespace) == nil
+	}
+	conflicts := conflictsOf(s.refusal)
+	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts, func(f FieldConflict) bool { return !s.former.Has(f.Manager) }) {
+		// These fields are about to be ours, so that only another value is a conflict:
+		// the API server calls 1000m and 1 one as well.
+		if trial, err := dryRun(ctx, c, s.body, true); err == nil && equalButLabels(s.live, trial) {
+			s.trial, s.refusal = trial, nil
+		}
+	}
+}
+
+// equalButLabels compares objects, but not who owns which field, nor labels.
+func equalButLabels(live, trial liveObject) bool {
+	x, y := bare(live).DeepCopy(), bare(trial).DeepCopy()
+	x.SetLabels(nil)
+	y.SetLabels(nil)
+	return apiequality.Semantic.DeepEqual(x.Object, y.Object)
+}
+
+func dryRun(ctx context.Context, c *Cluster, body *unstructured.Unstructured, force bool) (liveObject, error) {
+	u := body.DeepCopy()
+	if err := c.client.Patch(ctx, u, client.Apply, client.DryRunAll, &client.PatchOptions{Force: &force}); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// tryUnder creates the object under another name, in a dry run.
+func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error {
+	const suffix = "-armature-try"
+	probe := s.author.DeepCopy()
+	probe.SetName(s.Name[:min(len(s.Name), 63-len(suffix))] + suffix)
+	probe.SetNamespace(namespace)
+	_, err := dryRun(ctx, c, probe, false)
+	return err
+}
+
+// needs says why a refusal does not count: because the package itself brings what
+// the object needs, or because the API server cannot try it. "" where it counts.
+func (p *Plan) needs(s *Step) string {
+	if apierrors.IsBadRequest(s.refusal) && strings.Contains(s.refusal.Error(), "does not support dry run") {
+		return "not tried before: a webhook does not support dry runs"
+	}
+	for _, other := range p.wanted {
+		defines := other.GroupKind == crdKind && kindOf(other.body) == s.GroupKind
+		switch {
+		case other.later, other.hook != nil:
+		case defines && (other.live == nil || other.trial != nil && !equal(other.live, other.trial)),
+			other.live == nil && other.rank.compare(s.rank) < 0 && missing(s.refusal) && strings.Contains(s.refusal.Error(), other.Name):
+			return "not tried before: " + other.Title() + " comes with it"
+		}
+	}
+	return ""
+}
+
+// missing reports whether a refusal is of the kind that names something that is not
+// there: admission plugins call that forbidden.
+func missing(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+}

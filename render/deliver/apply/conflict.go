@@ -1,0 +1,136 @@
+package apply
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// FieldConflict is a field that somebody else set to another value.
+type FieldConflict struct {
+	Manager string `json:"manager"`
+	Field   string `json:"field"`
+}
+
+// conflictsOf reads the conflicts out of the API server's answer; nil where the
+// answer is another one.
+func conflictsOf(err error) []FieldConflict {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || !apierrors.IsConflict(err) {
+		return nil
+	}
+	var out []FieldConflict
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type != metav1.CauseTypeFieldManagerConflict {
+			continue
+		}
+		f := FieldConflict{Manager: "somebody else", Field: strings.TrimPrefix(cause.Field, ".")}
+		_, _ = fmt.Sscanf(cause.Message, "conflict with %q", &f.Manager) // the API server says it nowhere else
+		out = append(out, f)
+	}
+	return out
+}
+
+// explain names the managers in conflict with their fields, and the remedy.
+func explain(conflicts []FieldConflict) string {
+	fields := make(map[string][]string)
+	for _, c := range conflicts {
+		fields[c.Manager] = append(fields[c.Manager], c.Field)
+	}
+	managers := slices.Sorted(maps.Keys(fields))
+	var parts []string
+	for _, m := range managers {
+		parts = append(parts, fmt.Sprintf("%s has set %s", m, strings.Join(fields[m], ", ")))
+	}
+	return fmt.Sprintf("%s; take the fields over with --force-conflicts %s, or leave them out of the package", strings.Join(parts, "; "), strings.Join(managers, ","))
+}
+
+// taking names the fields that are taken over; "" for none.
+func taking(conflicts []FieldConflict) string {
+	var parts []string
+	for _, c := range conflicts {
+		parts = append(parts, c.Field+" from "+c.Manager)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "takes " + strings.Join(parts, ", ")
+}
+
+// mayForce reports whether an object's conflicts are all with managers that the
+// user named, or about the replicas that a pruned autoscaler leaves. One more and nothing
+// is taken from anybody.
+func (p *Plan) mayForce(s *Step) bool {
+	conflicts := conflictsOf(s.refusal)
+	for _, c := range conflicts {
+		if !s.policy.override && !slices.Contains(p.opt.ForceConflicts, c.Manager) &&
+			!(c.Field == "spec.replicas" && s.unscaled && !s.scaled) {
+			return false
+		}
+	}
+	return len(conflicts) > 0
+}
+
+// unchangeable are the API server's words for a field that cannot change. Only
+// some of them come with a reason of their own.
+var unchangeable = krm.Pattern(`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
+
+// immutable reports whether the API server refused to change a field. No other
+// invalid object counts: to recreate that would delete it for nothing.
+func immutable(err error) bool {
+	return err != nil && !apierrors.IsConflict(err) && unchangeable().MatchString(err.Error())
+}
+
+// precious objects take data or other objects with them, so that they are never
+// recreated.
+func precious(id ID) bool {
+	switch id.GroupKind {
+	case namespaceKind, crdKind, schema.GroupKind{Kind: "PersistentVolume"}, schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+		return true
+	}
+	return false
+}
+
+func immutableReason(s *Step) string {
+	hint := "recreate it with --recreate, which deletes it first"
+	switch {
+	case precious(s.ID):
+		hint = "to recreate it would lose what it holds: do that by hand"
+	case !s.fits:
+		hint = "and it could not be created again either"
+	}
+	return refusal(s.refusal) + "; " + hint
+}
+
+// refusal is the API server's reason, without the words around it.
+func refusal(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return short(err)
+	}
+	if conflicts := conflictsOf(err); len(conflicts) > 0 {
+		return explain(conflicts)
+	}
+	var parts []string
+	if d := status.Status().Details; d != nil && status.Status().Reason == metav1.StatusReasonInvalid {
+		for _, c := range d.Causes {
+			parts = append(parts, strings.TrimPrefix(strings.TrimPrefix(c.Field, "<nil>")+": "+c.Message, ": "))
+		}
+	}
+	return oneLine(cmp.Or(strings.Join(parts, "; "), status.Status().Message))
+}
+
+// brief shows an error as the one line that people need.
+type brief struct{ error }
+
+func (b brief) Error() string { return refusal(b.error) }
+func (b brief) Unwrap() error { return b.error }

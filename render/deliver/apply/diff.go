@@ -1,0 +1,75 @@
+package apply
+
+import (
+	"github.com/fluxcd/pkg/ssa"
+	"github.com/rogpeppe/go-internal/diff"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// Diff shows what a step of Cluster.Plan changes, as a unified diff of YAML; ""
+// where it changes nothing. The values of Secrets are masked: one that changes
+// shows as *** (before) and *** (after).
+func (s *Step) Diff() (string, error) {
+	before, after := s.live, s.body
+	switch s.Action {
+	case Run:
+		before = nil
+	case Create, Change, Recreate, Prune:
+	default:
+		return "", nil
+	}
+	if s.trial != nil {
+		after = s.trial
+	}
+	before, after = shown(before), shown(after)
+	if s.GroupKind == secretKind {
+		if err := mask(before, after); err != nil {
+			return "", err
+		}
+	}
+	old, err := text(before)
+	if err != nil {
+		return "", err
+	}
+	changed, err := text(after)
+	if err != nil {
+		return "", err
+	}
+	return string(diff.Diff("live "+s.Title(), old, "wanted "+s.Title(), changed)), nil
+}
+
+// mask hides the values of a Secret on both sides of a diff, as ssa does. Either side
+// may be nil. What no API server takes, data that is not of texts, is hidden as a whole.
+func mask(before, after *unstructured.Unstructured) error {
+	for _, u := range []*unstructured.Unstructured{before, after} {
+		if u == nil {
+			continue
+		}
+		if _, _, err := unstructured.NestedStringMap(u.Object, "data"); err != nil {
+			u.Object["data"] = map[string]any{"": ""}
+		}
+		delete(u.Object, "stringData") // package.go has made data of it
+	}
+	return ssa.SanitizeUnstructuredData(before, after)
+}
+
+func text(u *unstructured.Unstructured) ([]byte, error) {
+	if u == nil {
+		return nil, nil
+	}
+	return yaml.Marshal(u.Object)
+}
+
+// shown is a copy of an object as people want to see it.
+func shown(u *unstructured.Unstructured) *unstructured.Unstructured {
+	if u == nil {
+		return nil
+	}
+	out := bare(u).DeepCopy()
+	unstructured.RemoveNestedField(out.Object, "metadata", "annotations", lastApplied)
+	if len(out.GetAnnotations()) == 0 {
+		unstructured.RemoveNestedField(out.Object, "metadata", "annotations")
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package apply
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Argo CD's annotations of hooks ("Sync Phases and Waves"), and that of Helm's.
+const (
+	argoHook   = "argocd.argoproj.io/hook"
+	argoDelete = "argocd.argoproj.io/hook-delete-policy"
+	argoWave   = "argocd.argoproj.io/sync-wave"
+	helmHook   = "helm.sh/hook"
+
+	preSync  = "PreSync"
+	postSync = "PostSync"
+)
+
+// hook is a Job that runs in each apply that changes something.
+type hook struct {
+	phase   string // preSync or postSync
+	deleted bool   // its Job goes once it has succeeded
+}
+
+// hookOf reads the annotations; nil where an object is not a hook. What a hook needs may
+// have them too, such as a ConfigMap: it is not run, but applied early.
+func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
+	annotations := u.GetAnnotations()
+	bad := func(key, format string, args ...any) (*hook, bool, error) {
+		return nil, false, fmt.Errorf("annotation "+key+": "+format, args...)
+	}
+	if value, ok := annotations[helmHook]; ok && value != "crd-install" {
+		return bad(helmHook, "%q is run by Helm only\n  hint: leave hooks out with `helm template --no-hooks`, or annotate Jobs with %s: %s or %s instead", value, argoHook, preSync, postSync)
+	}
+	phase, ok := annotations[argoHook]
+	if !ok {
+		return nil, false, nil
+	}
+	h = &hook{phase: phase}
+	kind := u.GroupVersionKind().GroupKind()
+	switch stage := stageOf(kind); {
+	case phase != preSync && phase != postSync:
+		return bad(argoHook, "%q is not supported\n  hint: use %s or %s", phase, preSync, postSync)
+	case kind != jobKind && (stage == 0 || stage >= workloads):
+		return bad(argoHook, "%s cannot be a hook\n  hint: use a Job; what it needs, such as a ServiceAccount or ConfigMap, may have the annotation too", kind.Kind)
+	case annotations[dependsOn] != "":
+		return nil, false, fmt.Errorf("annotations %s and %s exclude each other\n  hint: remove one: without the first it is applied once, in that order", argoHook, dependsOn)
+	case annotations[keys.IgnoreFields] != "" && kind == jobKind:
+		return bad(keys.IgnoreFields, "a hook's Job is created each time\n  hint: remove it")
+	case annotations[argoWave] != "" && annotations[argoWave] != "0":
+		return bad(argoWave, "hooks of a phase run at once\n  hint: remove it, and make one Job of what has an order")
+	}
+	for _, policy := range strings.Split(annotations[argoDelete], ",") {
+		switch strings.TrimSpace(policy) {
+		case "", "BeforeHookCreation": // always, since a Job cannot run twice
+		case "HookSucceeded":
+			h.deleted = true
+		default:
+			return bad(argoDelete, "%q is not supported\n  hint: use BeforeHookCreation, which is the default, or HookSucceeded", policy)
+		}
+	}
+	if kind != jobKind {
+		return nil, phase == preSync, nil
+	}
+	return h, false, nil
+}
+
+// record is how the inventory remembers the hook that has run.
+func (s *Step) record() string { return base64.RawURLEncoding.EncodeToString(s.digest[:15]) }
+
+// hooksDone are the hooks that have run to their end when a plan was carried out.
+func (p *Plan) hooksDone() map[ID]Entry {
+	done := make(map[ID]Entry)
+	for id, s := range p.wanted {
+		if e, ok := p.old.Hooks[id]; ok && s.hook != nil {
+			done[id] = e
+		}
+		if s.ended {
+			done[id] = Entry{ID: id, Version: s.Version, Seal: s.record()}
+		}
+	}
+	return done
+}
+
+// complete waits until the Jobs of hooks that were applied are complete, and deletes
+// those that go once they have succeeded.
+func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
+	if err := wait(ctx, c, p.Package, hooks, true, p.opt); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return explainHooks(ctx, c, err, hooks, p.opt.HealthChecks)
+	}
+	for _, s := range hooks {
+		s.ended = true
+		if s.hook.deleted {
+			s.gone = true
+			succeeded := Step{Action: Prune, ID: s.ID, live: s.written}
+			if _, err := remove(ctx, c, &succeeded); err != nil {
+				return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
+			}
+		}
+	}
+	return nil
+}
+
+// explainHooks adds to the error of a wait why Jobs failed, and what their pods wrote
+// last.
+func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step, checks HealthChecks) error {
+	all := []error{err}
+	for _, s := range hooks {
+		if s.health(true, checks).good() {
+			continue
+		}
+		if why, failed := condition(s.latest, "Failed"); failed {
+			all = append(all, fmt.Errorf("%s: %s", s.Title(), why))
+		}
+		if pod, lines := lastLines(ctx, c, s.latest); lines != "" {
+			all = append(all, fmt.Errorf("%s: the last lines of pod %s:%s", s.Title(), pod, lines))
+		}
+	}
+	phase, what := hooks[0].hook.phase, "nothing else was applied"
+	if phase == postSync {
+		what = "the other objects are applied"
+	}
+	return multi.Errors(append(all, fmt.Errorf("a %s hook did not succeed, %s; the next apply deletes its Job and runs it again", phase, what))...)
+}
+
+// The last lines of a pod that an error shows.
+const (
+	mostLines = 10
+	mostBytes = 4 << 10
+	logWait   = 10 * time.Second
+)
+
+// lastLines reads what the newest pod of a Job wrote last, in the container that
+// failed, else in its first, without what does something to a terminal. Where that
+// cannot be read there is nothing.
+func lastLines(ctx context.Context, c *Cluster, job liveObject) (name, lines string) {
+	ctx, cancel := context.WithTimeout(ctx, logWait)
+	defer cancel()
+	pods := podsOf(ctx, c, job)
+	if len(pods) == 0 {
+		return "", ""
+	}
+	pod := pods[0]
+	container := pod.Spec.Containers[0].Name
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if now := s.State.Terminated; now != nil && now.ExitCode != 0 {
+			container = s.Name
+			break
+		}
+	}
+	text, err := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "log").
+		Param("container", container).Param("tailLines", fmt.Sprint(mostLines)).Param("limitBytes", fmt.Sprint(mostBytes)).DoRaw(ctx)
+	if err != nil {
+		return "", ""
+	}
+	for line := range strings.Lines(strings.ToValidUTF8(string(text[:min(len(text), mostBytes)]), "\uFFFD")) {
+		lines += "\n    " + strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return unicode.ReplacementChar
+			}
+			return r
+		}, strings.TrimRight(strings.ReplaceAll(line, "\t", " "), " \r\n"))
+	}
+	return pod.Name, lines
+}

@@ -1,0 +1,315 @@
+package apply
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/fluxcd/cli-utils/pkg/object"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Package names what is applied together and pruned together. Its inventory is
+// the ConfigMap armature-<Name> in Namespace.
+type Package struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (p Package) String() string { return p.Namespace + "/" + p.Name }
+
+// Labels that every object of the package carries.
+func (p Package) Labels() map[string]string {
+	return map[string]string{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}
+}
+
+// owner says whose an object is by its labels; the zero Package says nobody's. One
+// label without the other names no package.
+func owner(u *unstructured.Unstructured) Package {
+	labels := u.GetLabels()
+	p := Package{Namespace: labels[keys.LabelNamespace], Name: labels[keys.LabelName]}
+	if p.Namespace == "" || p.Name == "" {
+		return Package{}
+	}
+	return p
+}
+
+func (p Package) configMap() string { return "armature-" + p.Name }
+
+// inventory is the ConfigMap, or the Lease of its name.
+func (p Package) inventory(kind schema.GroupKind) ID {
+	return ID{Namespace: p.Namespace, Name: p.configMap(), GroupKind: kind}
+}
+
+// ownNamespace is the namespace that the inventory is in.
+func (p Package) ownNamespace() ID { return ID{Name: p.Namespace, GroupKind: namespaceKind} }
+
+func (p Package) check() error {
+	if wrong := validation.IsDNS1123Label(p.Name); len(wrong) > 0 {
+		return fmt.Errorf("%q cannot be the name of a package: %s", p.Name, wrong[0])
+	}
+	return nil
+}
+
+// ID names an object, whichever version it is written in.
+type ID = object.ObjMetadata
+
+// Entry is what the inventory knows of one object.
+type Entry struct {
+	ID
+	// Version of the API that it was last applied in.
+	Version string
+	// UID of the live object; "" where it has not been applied yet.
+	UID types.UID
+	// Seal is a digest of what was applied and of what the fields of ours were
+	// after it; "" where that is unknown, and always for a Secret, because
+	// somebody may read this ConfigMap who may not read Secrets.
+	Seal string
+}
+
+// Inventory is the memory of a package: what it has in the cluster, or may have
+// if the last apply was interrupted.
+type Inventory struct {
+	Package
+	Entries map[ID]Entry
+	// Hooks that have run to their end, with a digest of what ran as the seal. Their
+	// Jobs are entries, too, but for those that were deleted when they succeeded.
+	Hooks map[ID]Entry
+	// Complete says that the last apply ended as it was meant to.
+	Complete bool
+	// Deleting says that a delete has begun.
+	Deleting bool
+
+	stored *corev1.ConfigMap // nil where there is none yet
+}
+
+// Exists says whether it is stored in the cluster.
+func (v *Inventory) Exists() bool { return v.stored != nil }
+
+// version changes with each write of the inventory; "" where it is not stored.
+func (v *Inventory) version() string {
+	if v.stored == nil {
+		return ""
+	}
+	return v.stored.ResourceVersion
+}
+
+// The format of the ConfigMap (docs/apply.md). Large inventories are gzipped, since a
+// ConfigMap holds 1 MiB.
+const (
+	formatKey       = "format"
+	format          = "1"
+	stateKey        = "state"
+	stateApplying   = "applying"
+	stateApplied    = "applied"
+	stateDeleting   = "deleting"
+	objectsKey      = "objects"
+	objectsGzipKey  = "objects.gz"
+	hooksKey        = "hooks"
+	plainLimit      = 256 << 10
+	inventoryLimit  = 64 << 20 // unpacked
+	inventoryFields = 6
+)
+
+// Inventory reads the inventory of a package; it is empty where there is none.
+func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) {
+	cm := &corev1.ConfigMap{}
+	err := c.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.configMap()}, cm)
+	if apierrors.IsNotFound(err) {
+		return &Inventory{Package: p, Entries: map[ID]Entry{}, Complete: true}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the inventory of %s: %w", p, err)
+	}
+	return parseInventory(cm)
+}
+
+// Inventories reads those of a namespace, or of all where it is "". One that cannot be
+// read has no entries; it is the error, but not in place of the others.
+func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inventory, err error) {
+	list := &corev1.ConfigMapList{}
+	if err := c.client.List(ctx, list, client.InNamespace(namespace), client.HasLabels{keys.LabelInventory}); err != nil {
+		return nil, fmt.Errorf("listing inventories: %w", err)
+	}
+	for i := range list.Items {
+		v, unreadable := parseInventory(&list.Items[i])
+		all, err = append(all, v), cmp.Or(err, unreadable)
+	}
+	return all, err
+}
+
+func parseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
+	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
+	broken := func(err error) (*Inventory, error) {
+		return v, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",
+			cm.Namespace, cm.Name, err)
+	}
+	if cm.Data[formatKey] != format || v.configMap() != cm.Name {
+		return broken(fmt.Errorf("format %q, label %s=%s", cm.Data[formatKey], keys.LabelInventory, v.Name))
+	}
+	text := []byte(cm.Data[objectsKey])
+	if packed, ok := cm.BinaryData[objectsGzipKey]; ok {
+		z, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return broken(err)
+		}
+		if text, err = io.ReadAll(io.LimitReader(z, inventoryLimit)); err != nil {
+			return broken(err)
+		}
+	}
+	var err error
+	if v.Entries, err = parseEntries(text); err != nil {
+		return broken(err)
+	}
+	if v.Hooks, err = parseEntries([]byte(cm.Data[hooksKey])); err != nil {
+		return broken(err)
+	}
+	return v, nil
+}
+
+// parseEntries reads one line for each object:
+//
+//	apiVersion kind namespace name uid seal
+//
+// with "-" for what is empty, and the name escaped as in a URL.
+func parseEntries(text []byte) (map[ID]Entry, error) {
+	entries := make(map[ID]Entry)
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		words := strings.Split(lines.Text(), " ")
+		if len(words) != inventoryFields {
+			return nil, fmt.Errorf("line %q", lines.Text())
+		}
+		for i, w := range words {
+			if w == "-" {
+				words[i] = ""
+			}
+		}
+		gv, err := schema.ParseGroupVersion(words[0])
+		name, escape := url.PathUnescape(words[3])
+		if err := cmp.Or(err, escape); err != nil {
+			return nil, fmt.Errorf("line %q: %w", lines.Text(), err)
+		}
+		id := ID{Namespace: words[2], Name: name, GroupKind: schema.GroupKind{Group: gv.Group, Kind: words[1]}}
+		entries[id] = Entry{ID: id, Version: gv.Version, UID: types.UID(words[4]), Seal: words[5]}
+	}
+	return entries, lines.Err()
+}
+
+func formatEntries(entries map[ID]Entry) []byte {
+	var out bytes.Buffer
+	for _, e := range inOrder(entries) {
+		fmt.Fprintln(&out, e.GroupKind.WithVersion(e.Version).GroupVersion(), e.GroupKind.Kind, cmp.Or(e.Namespace, "-"),
+			url.PathEscape(e.Name), cmp.Or(e.UID, "-"), cmp.Or(e.Seal, "-"))
+	}
+	return out.Bytes()
+}
+
+// Sorted gives the entries in the order in which they are applied.
+func (v *Inventory) Sorted() []Entry { return inOrder(v.Entries) }
+
+// inOrder gives what belongs to some objects in the order of their kinds and names.
+func inOrder[T any](all map[ID]T) (out []T) {
+	for _, id := range slices.SortedFunc(maps.Keys(all), compareIDs) {
+		out = append(out, all[id])
+	}
+	return out
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(stageOf(a.GroupKind), stageOf(b.GroupKind)), cmp.Compare(a.GroupKind.Group, b.GroupKind.Group),
+		cmp.Compare(a.GroupKind.Kind, b.GroupKind.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// toConfigMap is the inventory as it is stored.
+func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
+			Labels: map[string]string{keys.LabelInventory: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
+		Data: map[string]string{formatKey: format, stateKey: stateApplying},
+	}
+	switch {
+	case v.Deleting:
+		cm.Data[stateKey] = stateDeleting
+	case v.Complete:
+		cm.Data[stateKey] = stateApplied
+	}
+	if len(v.Hooks) > 0 {
+		cm.Data[hooksKey] = string(formatEntries(v.Hooks))
+	}
+	text := formatEntries(v.Entries)
+	if len(text) <= plainLimit {
+		cm.Data[objectsKey] = string(text)
+		return cm, nil
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(text); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	cm.BinaryData = map[string][]byte{objectsGzipKey: packed.Bytes()}
+	return cm, nil
+}
+
+// save stores the inventory where it differs from what is stored. The lease keeps
+// others from writing it at the same time; the resource version makes sure of it.
+func save(ctx context.Context, c *Cluster, v *Inventory) error {
+	cm, err := v.toConfigMap()
+	if err != nil {
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+	}
+	same := func(stored *corev1.ConfigMap) bool {
+		return stored != nil && maps.Equal(stored.Data, cm.Data) && maps.EqualFunc(stored.BinaryData, cm.BinaryData, bytes.Equal)
+	}
+	switch {
+	case same(v.stored):
+		return nil
+	case v.stored == nil:
+		err = c.client.Create(ctx, cm)
+	default:
+		cm.ResourceVersion, cm.UID = v.stored.ResourceVersion, v.stored.UID
+		err = c.client.Update(ctx, cm)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		now, failed := c.Inventory(ctx, v.Package)
+		if failed == nil && same(now.stored) {
+			v.stored = now.stored // the answer to our own request got lost
+			return nil
+		}
+		err = fmt.Errorf("somebody else changed it: apply again: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the inventory of %s: %w", v.Package, err)
+	}
+	v.stored = cm
+	return nil
+}
+
+// removeInventory deletes the inventory of a package that is gone.
+func removeInventory(ctx context.Context, c *Cluster, v *Inventory) error {
+	err := c.client.Delete(ctx, v.stored, client.Preconditions{UID: &v.stored.UID})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the inventory of %s: %w", v.Package, brief{err})
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// dependsOn is the annotation of kpt and cli-utils that names the objects which have
+// to be ready before an object is applied ("depends-on", cli-utils).
+const dependsOn = "config.kubernetes.io/depends-on"
+
+// parseDependencies reads the value of the annotation: references with commas
+// between them, GROUP/namespaces/NAMESPACE/KIND/NAME or, to an object without
+// namespace, GROUP/KIND/NAME. GROUP is empty for Kubernetes's core kinds.
+func parseDependencies(value string) ([]ID, error) {
+	var out []ID
+	for _, text := range strings.Split(value, ",") {
+		text = strings.TrimSpace(text)
+		parts := strings.Split(text, "/")
+		var id ID
+		switch {
+		case len(parts) == 3:
+			id = ID{GroupKind: schema.GroupKind{Group: parts[0], Kind: parts[1]}, Name: parts[2]}
+		case len(parts) == 5 && parts[1] == "namespaces" && parts[2] != "":
+			id = ID{GroupKind: schema.GroupKind{Group: parts[0], Kind: parts[3]}, Namespace: parts[2], Name: parts[4]}
+		}
+		if id.GroupKind.Kind == "" || id.Name == "" {
+			return nil, fmt.Errorf("%q is not a reference\n  hint: write GROUP/namespaces/NAMESPACE/KIND/NAME, or GROUP/KIND/NAME of an object without namespace; GROUP is empty for core kinds, and commas separate references", text)
+		}
+		if slices.Contains(out, id) {
+			return nil, fmt.Errorf("%q is in it twice\n  hint: remove one", text)
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+// reference is how the annotation names an object.
+func reference(id ID) string {
+	if id.Namespace == "" {
+		return id.GroupKind.Group + "/" + id.GroupKind.Kind + "/" + id.Name
+	}
+	return id.GroupKind.Group + "/namespaces/" + id.Namespace + "/" + id.GroupKind.Kind + "/" + id.Name
+}
+
+// arrange reads the dependencies of the desired objects and decides their order.
+// What depends on something outside of the package, or on itself, is an error.
+func arrange(wanted map[ID]*Step) error {
+	var failed []error
+	for _, s := range inOrder(wanted) {
+		value, ok := s.body.GetAnnotations()[dependsOn]
+		if !ok {
+			continue
+		}
+		var err error
+		s.depends, err = parseDependencies(value)
+		for _, id := range s.depends {
+			switch other := wanted[id]; {
+			case other == nil || other.hook != nil:
+				err = outside(id, wanted)
+			case stageOf(s.GroupKind) == 0 && stageOf(id.GroupKind) > 0:
+				err = fmt.Errorf("%s come before everything else, %s too\n  hint: remove the reference", stages[0].name, title(id))
+			}
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %s: annotation %s: %w", s.Place(), s.Title(), dependsOn, err))
+		}
+	}
+	if err := multi.Errors(failed...); err != nil {
+		return err
+	}
+	if cycle := rankAll(wanted); cycle != nil {
+		var links []string
+		for _, next := range append(cycle[1:], cycle[0]) {
+			links = append(links, "depends on "+next.Title()+" ("+next.Place()+")")
+		}
+		return fmt.Errorf("%s: %s depends on itself: it %s\n  hint: remove one of the annotations %s that say so", cycle[0].Place(), cycle[0].Title(), strings.Join(links, ", which "), dependsOn)
+	}
+	return nil
+}
+
+// outside says what is wrong with a reference to an object that is not applied.
+func outside(id ID, wanted map[ID]*Step) error {
+	if s := wanted[id]; s != nil {
+		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n  hint: remove the reference", title(id), s.Place())
+	}
+	hint := "add the object to the package, or remove the reference and see to it that the object is there before"
+	for other := range wanted {
+		if other.GroupKind.Kind == id.GroupKind.Kind && other.Name == id.Name {
+			hint = fmt.Sprintf("write %q", reference(other))
+		}
+	}
+	return fmt.Errorf("the package applies no %q\n  hint: %s", reference(id), hint)
+}
+
+// rankAll decides when objects come: in the stage of their kind or hook, but never before
+// what they depend on. Where objects depend on themselves, one such cycle is given,
+// and one of its dependencies does not count.
+func rankAll(steps map[ID]*Step) (cycle []*Step) {
+	ranked := make(map[*Step]bool, len(steps))
+	var path []*Step
+	var visit func(*Step)
+	visit = func(s *Step) {
+		if ranked[s] {
+			return
+		}
+		path = append(path, s)
+		s.rank = s.ownRank()
+		for _, id := range s.depends {
+			other := steps[id]
+			if at := slices.Index(path, other); at >= 0 {
+				if cycle == nil {
+					cycle = slices.Clone(path[at:])
+				}
+				continue
+			}
+			if visit(other); other.rank.compare(s.rank) >= 0 {
+				s.rank = rank{other.rank.stage, other.rank.wave + 1}
+			}
+		}
+		path = path[:len(path)-1]
+		ranked[s] = true
+	}
+	for _, s := range inOrder(steps) {
+		visit(s)
+	}
+	return cycle
+}
+
+// ownRank is the rank of a step that depends on nothing.
+func (s *Step) ownRank() rank {
+	stage := stageOf(s.GroupKind)
+	switch {
+	case s.early:
+		return rank{needed, stage}
+	case s.hook == nil:
+		return rank{stage: stage}
+	case s.hook.phase == preSync:
+		return rank{stage: preHooks}
+	}
+	return rank{stage: postHooks}
+}
+
+// rankPruned orders what is pruned by the dependencies that the live objects have, in
+// reverse. Their authors cannot be asked, so that what cannot be read, and what closes a
+// cycle, does not count. A delete prunes the namespace of the inventory last.
+func (p *Plan) rankPruned() {
+	steps := make(map[ID]*Step)
+	for _, s := range p.Steps {
+		if s.author == nil {
+			steps[s.ID] = s
+		}
+	}
+	for _, s := range steps {
+		if all, err := parseDependencies(s.live.GetAnnotations()[dependsOn]); err == nil && s.Action == Prune && stageOf(s.GroupKind) > 0 {
+			s.depends = slices.DeleteFunc(all, func(id ID) bool { return id == s.ID || steps[id] == nil || steps[id].Action != Prune })
+		}
+	}
+	rankAll(steps)
+	for _, s := range steps {
+		s.rank = rank{pruned - s.rank.stage, -s.rank.wave}
+		if s.ID == p.Package.ownNamespace() && p.deletes {
+			s.rank = rank{stage: home}
+		}
+	}
+}

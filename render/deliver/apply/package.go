@@ -1,0 +1,189 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fluxcd/cli-utils/pkg/object"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// read gives a step for each object of a package, with its rank. All that is wrong with
+// the objects is reported at once.
+func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
+	coming := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by the CRDs of the package
+	for _, o := range objects {
+		if o.GroupVersionKind().GroupKind() == crdKind {
+			spec := definitionOf(o.Unstructured)
+			for _, v := range spec.Versions {
+				if v.Served {
+					coming[kindOf(o.Unstructured).WithVersion(v.Name)] = spec.Scope
+				}
+			}
+		}
+	}
+	var steps []*Step
+	wanted := make(map[ID]*Step)
+	var failed []error
+	for _, o := range objects {
+		gvk := o.GroupVersionKind()
+		s := &Step{ID: object.UnstructuredToObjMetadata(o.Unstructured), Version: gvk.Version, File: o.File, Line: o.Line, author: o.Unstructured, body: o.Unstructured, local: notForClusters(o.Unstructured)}
+		steps = append(steps, s)
+		if s.local != "" {
+			s.rank = rank{stage: stageOf(s.GroupKind)}
+			continue
+		}
+		m, err := c.served(ctx, gvk)
+		scope, comes := coming[gvk]
+		namespaced := scope == apiextensionsv1.NamespaceScoped
+		if err == nil {
+			s.reads, namespaced = m.GroupVersionKind, m.Scope.Name() == meta.RESTScopeNameNamespace
+		}
+		switch s.later = s.reads != gvk; {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(), context.Cause(ctx))
+		case err != nil && !errors.Is(err, errNotServed), s.later && !comes:
+			err = fmt.Errorf("%s %s of %s: %w, and no CRD of the package defines it", s.GroupKind.Kind, s.Name, o.GetAPIVersion(), cmp.Or(err, errNotServed))
+		default:
+			err = s.identify(p, namespaced, wanted)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", s.Place(), err))
+		}
+	}
+	if err := multi.Errors(failed...); err != nil {
+		return nil, err
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("all %d objects are annotated %s or are tests of a Helm chart: there is nothing to apply", len(objects), krm.LocalConfig)
+	}
+	return steps, arrange(wanted)
+}
+
+// identify adds the object of a step to those that are wanted, as what is sent.
+func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err error) {
+	if err := illegible(s.body); err != nil {
+		return fmt.Errorf("%s %s: %w", s.GroupKind.Kind, s.Name, err)
+	}
+	p.adjust(s.body, namespaced)
+	s.ID = object.UnstructuredToObjMetadata(s.body)
+	switch other := wanted[s.ID]; {
+	case other != nil:
+		return fmt.Errorf("%s is in the package twice, in %s too", s.Title(), other.Place())
+	case s.ID == p.inventory(configMapKind):
+		return fmt.Errorf("%s is the name of the package's inventory", s.Title())
+	case s.ID == p.inventory(leaseKind):
+		return fmt.Errorf("%s is the name of the package's lease", s.Title())
+	}
+	wanted[s.ID] = s
+	if s.hook, s.early, err = hookOf(s.body); err != nil {
+		return fmt.Errorf("%s: %w", s.Title(), err)
+	}
+	return nil
+}
+
+// notForClusters is why an object does not belong in a cluster; "" where it does.
+func notForClusters(u *unstructured.Unstructured) string {
+	annotations := u.GetAnnotations()
+	if value, ok := annotations[krm.LocalConfig]; ok && value != "false" {
+		return "its annotation says that it is for tools, not for a cluster"
+	}
+	if value, ok := annotations[helmHook]; ok && !slices.ContainsFunc(strings.Split(value, ","), func(event string) bool {
+		event = strings.TrimSpace(event)
+		return event != "test" && event != "test-success" && event != "test-failure"
+	}) {
+		return "its annotation says that it is for `helm test` alone"
+	}
+	return ""
+}
+
+// definitionOf is what a CRD says. What it has wrong, the API server says.
+func definitionOf(crd *unstructured.Unstructured) apiextensionsv1.CustomResourceDefinitionSpec {
+	var d apiextensionsv1.CustomResourceDefinition
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, &d)
+	return d.Spec
+}
+
+// kindOf is the kind that a CRD defines.
+func kindOf(crd *unstructured.Unstructured) (kind schema.GroupKind) {
+	kind.Group, _, _ = unstructured.NestedString(crd.Object, "spec", "group")
+	kind.Kind, _, _ = unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	return kind
+}
+
+// adjust makes an object what is sent: in its namespace, with the package's labels,
+// without what only the API server writes, and a Secret with data alone: of stringData
+// the API server would not remember who owns a key, so that it would never go away.
+func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
+	switch {
+	case !namespaced:
+		u.SetNamespace("")
+	case u.GetNamespace() == "":
+		u.SetNamespace(p.Namespace)
+	}
+	delete(u.Object, "status")
+	for _, field := range bookkeeping {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	labels := p.Labels()
+	for key, value := range u.GetLabels() {
+		if labels[key] == "" {
+			labels[key] = value
+		}
+	}
+	u.SetLabels(labels)
+	if u.GroupVersionKind().GroupKind() == secretKind {
+		if u.Object["data"] == nil {
+			delete(u.Object, "data")
+		}
+		text, _, _ := unstructured.NestedStringMap(u.Object, "stringData") // illegible found nothing
+		for key, value := range text {
+			_ = unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", key)
+		}
+		delete(u.Object, "stringData")
+	}
+}
+
+// illegible finds labels and annotations that are not strings: client-go gives none of
+// them then, so that all would be lost. A Secret's data is looked at, too: the API
+// server would quote what is wrong.
+func illegible(u *unstructured.Unstructured) error {
+	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
+	if u.GroupVersionKind().GroupKind() == secretKind {
+		fields = append(fields, []string{"stringData"}, []string{"data"})
+	}
+	var wrong []string
+	for _, path := range fields {
+		field := strings.Join(path, ".")
+		value, _, err := unstructured.NestedFieldNoCopy(u.Object, path...)
+		entries, ok := value.(map[string]any)
+		if err != nil || value != nil && !ok {
+			wrong = append(wrong, field+" is not a map")
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			text, ok := entries[key].(string)
+			if !ok {
+				wrong = append(wrong, fmt.Sprintf("%s[%q] is not a string: write it in quotes", field, key))
+			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil && field == "data" {
+				wrong = append(wrong, fmt.Sprintf("data[%q] is not in base64: write plain text under stringData", key))
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(wrong, "; "))
+}

@@ -1,0 +1,73 @@
+package apply
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// FieldManager is the name under which the API server records our fields.
+const FieldManager = "armature"
+
+// seal is a digest of the desired state and of the names of the live fields that are
+// ours. While it and the UID stay the same, to apply again would change nothing, so that
+// no request is needed to find out: the API server takes a field from us as soon as
+// somebody else gives it another value, or removes it.
+//
+// It is "" where a digest must not be kept: that of a Secret could be guessed.
+func seal(want digest, live liveObject) string {
+	if live == nil || live.GroupVersionKind().GroupKind() == secretKind {
+		return ""
+	}
+	fields := fieldsOf(live, ours)
+	text, err := json.Marshal([]any{want, fields}) // with sorted keys
+	if err != nil || fields == nil {
+		return "" // it is asked about each time
+	}
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:15])
+}
+
+type digest [sha256.Size]byte
+
+func digestOf(u *unstructured.Unstructured) (digest, error) {
+	text, err := json.Marshal(u.Object) // with sorted keys
+	return sha256.Sum256(text), err
+}
+
+// ours is the manager of fields that server-side apply has recorded as ours.
+func ours(manager, operation string) bool {
+	return manager == FieldManager && operation == string(metav1.ManagedFieldsOperationApply)
+}
+
+// fieldsOf gives the fields of some managers, as FieldsV1 of each; nil where no such
+// manager has any.
+func fieldsOf(live liveObject, is func(manager, operation string) bool) (all []any) {
+	value, _, _ := unstructured.NestedFieldNoCopy(live.Object, "metadata", "managedFields")
+	entries, _ := value.([]any)
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		word := func(key string) string { s, _ := entry[key].(string); return s }
+		if fields := entry["fieldsV1"]; fields != nil && word("subresource") == "" && is(word("manager"), word("operation")) {
+			all = append(all, fields)
+		}
+	}
+	return all
+}
+
+// ownedBy is the union of the fields of some managers.
+func ownedBy(live liveObject, is func(manager, operation string) bool) *fieldpath.Set {
+	union := &fieldpath.Set{}
+	for _, fields := range fieldsOf(live, is) {
+		some := &fieldpath.Set{}
+		if text, err := json.Marshal(fields); err == nil && some.FromJSON(bytes.NewReader(text)) == nil {
+			union = union.Union(some)
+		}
+	}
+	return union
+}

@@ -1,0 +1,86 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// stages are applied one after the other, and pruned the other way round. What
+// is in the same stage goes at once. Kinds that are named nowhere, custom
+// resources among them, belong to the workloads.
+var stages = [...]struct {
+	name  string
+	kinds []string
+}{
+	{"namespaces and CRDs", []string{"Namespace", "CustomResourceDefinition"}},
+	{"what hooks need", nil},
+	{preSync + " hooks", nil},
+	{"foundations", []string{
+		"ClusterRole", "Role", "ServiceAccount", "ResourceQuota", "LimitRange", "RuntimeClass", "PriorityClass",
+		"StorageClass", "VolumeSnapshotClass", "IngressClass", "GatewayClass", "ClusterClass",
+	}},
+	{"configuration", []string{
+		"ClusterRoleBinding", "RoleBinding", "ConfigMap", "Secret", "PersistentVolume", "PersistentVolumeClaim",
+		"NetworkPolicy", "Service",
+	}},
+	{"workloads", nil},
+	// A webhook refuses what nobody serves yet, so that it comes after its server.
+	{"admission", []string{
+		"APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+	}},
+}
+
+// Stages by their index; those after pruned have no kinds.
+const (
+	needed    = 1
+	preHooks  = 2
+	workloads = 5
+	pruned    = 100 // less the stage of the kind
+	postHooks = 101
+	home      = 102 // the namespace of the inventory, in a delete
+)
+
+func stageOf(kind schema.GroupKind) int {
+	for i, s := range stages {
+		if slices.Contains(s.kinds, kind.Kind) && builtin(kind.Group) {
+			return i
+		}
+	}
+	return workloads
+}
+
+// builtin reports whether a group is Kubernetes's own: those have no dot, or end
+// in k8s.io.
+func builtin(group string) bool {
+	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || group == "cluster.x-k8s.io"
+}
+
+// rank is when a step is carried out: the waves of a stage come one after the other.
+// Without dependencies there is one wave.
+type rank struct{ stage, wave int }
+
+func (r rank) compare(other rank) int {
+	return cmp.Or(cmp.Compare(r.stage, other.stage), cmp.Compare(r.wave, other.wave))
+}
+
+// name of the stage, for people.
+func (r rank) name() string {
+	if r.stage < len(stages) {
+		return stages[r.stage].name
+	}
+	return postSync + " hooks"
+}
+
+var (
+	crdKind       = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+	namespaceKind = schema.GroupKind{Kind: "Namespace"}
+	secretKind    = schema.GroupKind{Kind: "Secret"}
+	configMapKind = schema.GroupKind{Kind: "ConfigMap"}
+	jobKind       = schema.GroupKind{Group: "batch", Kind: "Job"}
+	leaseKind     = schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}
+)

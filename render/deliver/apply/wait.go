@@ -1,0 +1,107 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// health of the object of a step. kstatus calls a Job current as soon as it has begun;
+// where it has to finish, it is when it is complete.
+func (s *Step) health(finish bool, checks HealthChecks) Health {
+	h := checks.healthOf(s.latest)
+	if finish && s.latest == nil && s.expires() {
+		return Health{Status: string(status.FailedStatus), Message: "it was gone before it was seen to be complete: raise its ttlSecondsAfterFinished"}
+	}
+	if _, complete := condition(s.latest, "Complete"); finish && s.GroupKind == jobKind && h.good() && !complete {
+		h.Status = string(status.InProgressStatus)
+	}
+	return h
+}
+
+// expires reports whether the object is a Job that deletes itself when it is done.
+func (s *Step) expires() bool {
+	_, ttl, _ := unstructured.NestedFieldNoCopy(s.body.Object, "spec", "ttlSecondsAfterFinished")
+	return ttl && s.GroupKind == jobKind
+}
+
+// mostWaiting is how many objects an error names.
+const mostWaiting = 20
+
+// wait until all objects are healthy, and Jobs complete where they have to finish. One that
+// has failed ends it at once. A pod in trouble does not, but is reported: an image may
+// still be pushed, and a node may still come.
+func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool, opt Options) error {
+	total, began, reported := len(steps), time.Now(), make(map[string]bool)
+	for _, s := range steps {
+		s.latest = s.now()
+	}
+	steps = slices.Clone(steps)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		var waiting, failed []string
+		var first string
+		steps = slices.DeleteFunc(steps, func(s *Step) bool {
+			h := s.health(finish, opt.HealthChecks)
+			if h.good() || s.latest == nil && s.expires() && !finish {
+				return true
+			}
+			line := s.Title() + ": " + strings.TrimSuffix(h.Status+", "+h.Message, ", ")
+			first = cmp.Or(first, s.Title()+": "+cmp.Or(h.Message, h.Status))
+			for _, trouble := range troubles(ctx, c, s.latest) {
+				line += "; " + trouble.String()
+				if key := s.Title() + " " + trouble.pod + " " + trouble.reason; !reported[key] {
+					reported[key] = true
+					opt.tell("warning: %s: %s", s.Title(), trouble)
+				}
+			}
+			waiting = append(waiting, line)
+			if h.bad() {
+				failed = append(failed, line)
+			}
+			return false
+		})
+		if len(steps) == 0 {
+			return nil
+		}
+		if len(failed) > 0 {
+			return each("applied, but failed: ", failed)
+		}
+		opt.tell("waiting: %d of %d healthy; %s", total-len(steps), total, first)
+		if time.Since(began) > opt.timeout() {
+			return each(fmt.Sprintf("applied, but not healthy after %s: ", opt.timeout()), waiting)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		found, err := look(ctx, c, p, steps)
+		if err != nil {
+			return err
+		}
+		for _, s := range steps {
+			s.latest = found[s.ID]
+		}
+	}
+}
+
+// each is an error of one line for each of some objects.
+func each(what string, objects []string) error {
+	var all []error
+	for _, o := range objects[:min(len(objects), mostWaiting)] {
+		all = append(all, errors.New(what+o))
+	}
+	if more := len(objects) - len(all); more > 0 {
+		all = append(all, fmt.Errorf("%sand %d more", what, more))
+	}
+	return multi.Errors(all...)
+}

@@ -1,0 +1,204 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/pkg/ssa"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	poll "k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// planned is the client that ssa writes one object through. What the plan knows is not
+// asked again; ssa's apply takes fields from others only where the plan does, of the
+// version that it saw; and a delete is of the object that it saw, and of no other one
+// with its name.
+type planned struct {
+	client.Client
+	live    liveObject // nil where there is none
+	force   bool
+	written liveObject
+}
+
+func (c *planned) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if c.live == nil {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	c.live.DeepCopyInto(into.(liveObject))
+	return nil
+}
+
+func (c *planned) Patch(ctx context.Context, u client.Object, patch client.Patch, options ...client.PatchOption) error {
+	o, body := (&client.PatchOptions{}).ApplyOptions(options), u.(liveObject)
+	switch {
+	case patch.Type() != types.ApplyPatchType: // the managers of kubectl become ours
+		operations, err := patch.Data(u)
+		if err != nil {
+			return err
+		}
+		same := fmt.Appendf(operations[:len(operations)-1], `,{"op":"replace","path":"/metadata/resourceVersion","value":%q}]`, body.GetResourceVersion())
+		if err := c.Client.Patch(ctx, u, client.RawPatch(patch.Type(), same), options...); err != nil {
+			return err
+		}
+		c.live = body.DeepCopy()
+		return nil
+	case len(o.DryRun) > 0:
+		return nil // ssa takes an answer without a version for one that differs
+	case c.force:
+		body.SetResourceVersion(c.live.GetResourceVersion())
+	}
+	o.Force = &c.force
+	if err := c.Client.Patch(ctx, u, patch, o); err != nil {
+		return err
+	}
+	c.written = body
+	return nil
+}
+
+func (c *planned) Delete(ctx context.Context, u client.Object, options ...client.DeleteOption) error {
+	uid := c.live.GetUID()
+	return c.Client.Delete(ctx, u, append(options, client.Preconditions{UID: &uid})...)
+}
+
+// manager is ssa's, for one object.
+func (c *planned) manager() *ssa.ResourceManager {
+	return ssa.NewResourceManager(c, nil, ssa.Owner{Field: FieldManager, Group: strings.TrimSuffix(keys.Own, "/")})
+}
+
+// do carries out one step that is not a prune.
+func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %s: %w", s.Place(), s.Title(), brief{err})
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.Action == Recreate || s.Action == Run && s.live != nil {
+		left, err := remove(ctx, c, s)
+		if err == nil && s.Action == Skip {
+			err = errors.New("somebody else deleted it and made it again: apply again")
+		}
+		if err == nil && left {
+			err = awaitGone(ctx, c, p.opt, s)
+		}
+		if err != nil {
+			return err
+		}
+		s.live, s.trial, s.force, s.former = nil, nil, false, nil
+		s.body = s.author // nobody has a field of the new one
+	}
+	s.reads = s.body.GroupVersionKind()
+	soon := poll.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
+	_ = poll.ExponentialBackoffWithContext(ctx, soon, func(ctx context.Context) (bool, error) {
+		err = send(ctx, c, p, s)
+		// The API server sees what the package has just brought a little later: an object
+		// that is needed, a kind, or a field of a changed CRD.
+		again := err != nil && s.untried != "" && (missing(err) || strings.Contains(err.Error(), badPatch))
+		return !again, nil
+	})
+	if conflicts := conflictsOf(err); len(conflicts) > 0 {
+		s.Action, s.Conflicts, s.Reason = Conflict, conflicts, explain(conflicts)
+	}
+	s.Done = err == nil
+	return err
+}
+
+// send applies one object by ssa. Where fields are taken from others, the version that
+// the dry run saw has to be the live one: nothing is taken from somebody who came in
+// between.
+func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
+	options := ssa.DefaultApplyOptions()
+	for manager := range s.former {
+		options.Cleanup.FieldManagers = append(options.Cleanup.FieldManagers,
+			ssa.FieldManager{Name: manager, ExactMatch: true, OperationType: metav1.ManagedFieldsOperationUpdate})
+	}
+	for range 10 {
+		through := &planned{Client: c.client, live: s.live, force: s.force}
+		_, err := through.manager().Apply(ctx, s.body, options)
+		s.written = through.written
+		if !apierrors.IsConflict(err) || !s.force && len(s.former) == 0 {
+			return err
+		}
+		if s.live, err = c.get(ctx, s.reads, s.ID); err != nil {
+			return err
+		}
+		if s.live == nil {
+			return errors.New("it was deleted just now: apply again")
+		}
+		if try(ctx, c, p, s); s.refusal != nil {
+			return s.refusal
+		}
+	}
+	return errors.New("somebody else changes it at the same time: apply again")
+}
+
+// prune deletes the object of a step. It is gone at once unless it has finalizers, for
+// which Options.Wait waits. What it depends on is deleted once it is gone, since that may
+// see to its end.
+func prune(ctx context.Context, c *Cluster, opt Options, s *Step) error {
+	left, err := remove(ctx, c, s)
+	if err != nil {
+		return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
+	}
+	if left && (len(s.depends) > 0 || opt.Wait) {
+		err = awaitGone(ctx, c, opt, s)
+		left = err != nil
+	}
+	s.gone = !left
+	return err
+}
+
+// remove deletes an object by ssa, if it is still the one that the plan saw. It says
+// whether the object is still there. (ssa's DeleteAll makes one text of all errors.)
+func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return true, err
+	}
+	options := ssa.DefaultDeleteOptions()
+	if s.Action == Run {
+		options.PropagationPolicy = metav1.DeletePropagationForeground // its pods end before it runs again
+	}
+	_, err = (&planned{Client: c.client, live: s.live}).manager().Delete(ctx, s.live, options)
+	switch {
+	case apierrors.IsConflict(err):
+		s.Action, s.Reason = Skip, "not pruned: somebody else deleted it and made it again"
+		return false, nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return true, err
+	}
+	s.Done = s.Action == Prune
+	if err != nil {
+		return false, nil
+	}
+	now, err := c.get(ctx, s.live.GroupVersionKind(), s.ID)
+	return now != nil && now.GetUID() == s.live.GetUID(), err
+}
+
+// awaitGone waits until an object that was deleted is gone.
+func awaitGone(ctx context.Context, c *Cluster, opt Options, s *Step) error {
+	opt.tell("waiting until %s is gone", s.Title())
+	var finalizers []string
+	err := poll.PollUntilContextTimeout(ctx, 200*time.Millisecond, opt.timeout(), true, func(ctx context.Context) (bool, error) {
+		now, err := c.get(ctx, s.live.GroupVersionKind(), s.ID)
+		if now == nil || err != nil || now.GetUID() != s.live.GetUID() {
+			return err == nil, err
+		}
+		finalizers = now.GetFinalizers()
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s is gone (its finalizers are %v): %w", s.Title(), finalizers, err)
+	}
+	return nil
+}

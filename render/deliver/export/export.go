@@ -1,0 +1,104 @@
+// Package export reads from a cluster what armature migrate can migrate.
+package export
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/foreign"
+)
+
+// platformGroups are those of the resources that armature migrate knows.
+var platformGroups = []string{"agent.kagenti.dev", "agent.rossoctl.dev", "kagenti.io", "kagent.dev", "asya.sh"}
+
+// exported are the resources that are read: the platforms' own, and what their
+// controllers and webhooks make. Secrets are never read.
+var exported = []schema.GroupVersionResource{
+	{Group: "agent.kagenti.dev", Version: "v1alpha1", Resource: "agents"}, {Group: "agent.rossoctl.dev", Version: "v1alpha1", Resource: "agents"},
+	{Group: "kagenti.io", Version: "v1alpha1", Resource: "agents"},
+	{Group: "kagent.dev", Version: "v1alpha2", Resource: "agents"}, {Group: "kagent.dev", Version: "v1alpha2", Resource: "modelconfigs"},
+	{Group: "kagent.dev", Version: "v1alpha2", Resource: "remotemcpservers"}, {Group: "kagent.dev", Version: "v1alpha1", Resource: "mcpservers"},
+	{Group: "asya.sh", Version: "v1alpha1", Resource: "asyncactors"},
+	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
+	{Version: "v1", Resource: "pods"},
+	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "configmaps"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, {Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
+}
+
+// Namespace gives what armature migrate can migrate from a namespace, as a List, and
+// nothing where there is nothing.
+func Namespace(ctx context.Context, c dynamic.Interface, namespace string) ([]byte, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("v1")
+	list.SetKind("List")
+	for _, resource := range exported {
+		found, err := c.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue // the cluster does not have the platform
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s in %s: %w", resource.Resource, namespace, err)
+		}
+		for _, o := range found.Items {
+			if slices.Contains(platformGroups, resource.Group) || ownedByPlatform(o) || mutated(o) {
+				list.Items = append(list.Items, o)
+			}
+		}
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	return yaml.Marshal(list.UnstructuredContent())
+}
+
+// ownedByPlatform reports whether a platform's controller made an object.
+func ownedByPlatform(o unstructured.Unstructured) bool {
+	for _, owner := range o.GetOwnerReferences() {
+		group, err := schema.ParseGroupVersion(owner.APIVersion)
+		if err == nil && slices.Contains(platformGroups, group.Group) {
+			return true
+		}
+	}
+	return false
+}
+
+// mutated reports whether a platform's webhook changed a workload, or a Pod
+// that nobody else makes.
+func mutated(o unstructured.Unstructured) bool {
+	if _, ours := o.GetAnnotations()[keys.Injected]; ours {
+		return false
+	}
+	spec := []string{"spec", "template", "spec"}
+	if o.GetKind() == "Pod" {
+		if len(o.GetOwnerReferences()) > 0 {
+			return false
+		}
+		if _, computed := o.GetAnnotations()[foreign.OvercommitApplied]; computed {
+			return true
+		}
+		spec = spec[:1]
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		// Where there is no such list, there is nothing of a webhook's.
+		containers, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(spec), list)...)
+		for _, item := range containers {
+			container, _ := item.(map[string]any)
+			name, _ := container["name"].(string)
+			image, _ := container["image"].(string)
+			if foreign.Injected(name, image) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,260 @@
+// Package build renders a folder of a source into the files of an artifact. It is
+// pure: files go in, and files or findings come out. It is neither part of the
+// engine, which kustomize's library would make slow to start, nor of the
+// controller, so that it can be tested without one.
+package build
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/api/konfig"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+	"github.com/armature-dev/armature/render/verify"
+)
+
+// Options say what to render.
+type Options struct {
+	// Path is the folder to render, relative to the source's root; "" is the root.
+	Path string
+	// Config is the file of the RenderConfig, relative to the source's root. "" is
+	// armature.yaml in Path, or the defaults where that file does not exist.
+	Config string
+	// Images asks for those of the result, for which every object is read as a whole.
+	Images bool
+}
+
+// Result is a rendered folder.
+type Result struct {
+	// Files of the artifact, by path; nil where a finding is an error.
+	Files map[string][]byte
+	// Findings name files relative to the source's root.
+	Findings []krm.Finding
+	// Objects is the number of Kubernetes objects in Files.
+	Objects int
+	// Images are what the objects in Files name of them, where they are asked for.
+	Images []Image
+	Stats  render.Stats
+}
+
+// Image is an image, and a place where the source names it or an object that runs it.
+type Image struct {
+	krm.Image
+	Place krm.Place
+}
+
+// Run renders a folder of a source. files are those of the source, by their path
+// relative to its root. What is wrong is among the findings; an error among them
+// leaves no files.
+func Run(files map[string][]byte, o Options) (r Result) {
+	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config, withImages: o.Images}
+	r = b.run()
+	if krm.Failed(r.Findings) {
+		r.Files, r.Images, r.Objects = nil, nil, 0
+	}
+	return r
+}
+
+// builder is one run.
+type builder struct {
+	files      map[string][]byte // of the source
+	folder     string            // "." is the root
+	config     string
+	opt        render.Options
+	withImages bool
+
+	origins map[string]origin // of the files of a built kustomization
+}
+
+// problem is a finding about a file of the source.
+func problem(rule, file, message, hint string) krm.Finding {
+	return krm.Finding{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file}}
+}
+
+func (b *builder) run() (r Result) {
+	if strings.HasPrefix(b.folder, "../") || b.folder == ".." {
+		r.Findings = append(r.Findings, problem("source/path", "", fmt.Sprintf("the path %q leads out of the source", b.folder), "name a folder inside the source"))
+		return r
+	}
+	var inputs []render.File
+	if kustomization := b.kustomization(b.folder); kustomization != "" {
+		inputs, r.Findings = b.kustomize(kustomization)
+	} else {
+		inputs, r.Findings = b.plain()
+	}
+	if krm.Failed(r.Findings) {
+		return r
+	}
+	if r.Findings = append(r.Findings, b.settings()...); krm.Failed(r.Findings) {
+		return r
+	}
+	rendered, err := render.Run(render.Source{Files: inputs}, b.opt)
+	r.Stats = rendered.Stats
+	r.Findings = append(r.Findings, b.locate(inputs, rendered.Findings)...)
+	if err != nil {
+		r.Findings = append(r.Findings, problem("source/render", "", err.Error(), ""))
+	}
+	if krm.Failed(r.Findings) {
+		return r
+	}
+	r.Files = make(map[string][]byte, len(rendered.Files))
+	for _, f := range rendered.Files {
+		text, objects, err := host.ForCluster(f)
+		if err != nil {
+			r.Findings = append(r.Findings, problem("source/render", f.Path, err.Error(), ""))
+			continue
+		}
+		if objects == 0 {
+			continue
+		}
+		name := f.Path
+		if path.Ext(name) == ".json" { // Flux looks for YAML, which JSON is
+			name += ".yaml"
+		}
+		r.Files[name] = text
+		r.Objects += objects
+		if b.withImages {
+			r.Findings = append(r.Findings, b.images(&r, render.File{Path: f.Path, Data: text})...)
+		}
+	}
+	b.locateImages(inputs, r.Images)
+	if r.Objects == 0 {
+		r.Findings = append(r.Findings, problem("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
+			"an empty artifact would delete everything that the last one applied: correct spec.path, or delete the RenderedSource"))
+		return r
+	}
+	found, _, err := verify.Run(render.Source{Files: rendered.Files}, b.opt)
+	found = slices.DeleteFunc(found, func(f krm.Finding) bool { return f.Severity != krm.Error })
+	if r.Findings = append(r.Findings, b.locate(inputs, found)...); err != nil {
+		r.Findings = append(r.Findings, problem("source/render", "", err.Error(), ""))
+	}
+	return r
+}
+
+// images adds those of a file to the result. What cannot be read is an error: it might run one.
+func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
+	render.Objects(f, func(o *krm.Object) {
+		value, err := o.Value()
+		if err != nil {
+			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
+			return
+		}
+		for _, image := range krm.Images(value) {
+			r.Images = append(r.Images, Image{image, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
+		}
+	})
+	return findings
+}
+
+// locateImages names the files of the source, and the line of an image that it names. An
+// image that the render has added has no line.
+func (b *builder) locateImages(inputs []render.File, images []Image) {
+	for i := range images {
+		at := &images[i].Place
+		at.Line = 0
+		*at = b.locate(inputs, []krm.Finding{{Place: *at}})[0].Place
+		at.Line = 0
+		if before, _, ok := bytes.Cut(b.files[at.File], []byte(images[i].Ref)); ok && images[i].Ref != "" {
+			at.Line = 1 + bytes.Count(before, []byte("\n"))
+		}
+	}
+}
+
+// plain lists the manifests of a folder without a kustomization.
+func (b *builder) plain() (inputs []render.File, findings []krm.Finding) {
+	exists := false
+	for _, file := range slices.Sorted(maps.Keys(b.files)) {
+		relative, inside := b.relative(file)
+		if !inside {
+			continue
+		}
+		exists = true
+		switch base := path.Base(file); {
+		case hidden(relative):
+		case slices.Contains(konfig.RecognizedKustomizationFileNames(), base):
+			findings = append(findings, problem("source/kustomization", file, "the folder above it has no kustomization, so this one is not built",
+				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
+		case base == "Chart.yaml":
+			findings = append(findings, problem("source/helm-chart", file, "a Helm chart is not rendered here", "use a HelmRelease, or commit the output of helm template"))
+		case relative == render.ConfigFile || relative == render.LockFile:
+		case render.IsManifest(file):
+			_, beyond := limit(file, b.files[file])
+			findings = append(findings, beyond...)
+			inputs = append(inputs, render.File{Path: relative, Data: b.files[file]})
+		}
+	}
+	if !exists {
+		findings = append(findings, problem("source/path", "", fmt.Sprintf("the source has no folder %s", b.folder), "correct spec.path"))
+	}
+	return inputs, findings
+}
+
+// relative gives the path of a file below the folder.
+func (b *builder) relative(file string) (string, bool) {
+	if b.folder == "." {
+		return file, true
+	}
+	return strings.CutPrefix(file, b.folder+"/")
+}
+
+// hidden reports whether a file is in a folder whose name starts with a dot, as
+// those of Git and of forges do.
+func hidden(file string) bool {
+	return strings.HasPrefix(file, ".") && strings.Contains(file, "/") || strings.Contains(path.Dir(file), "/.")
+}
+
+// kustomization names the kustomization of a folder, "" for none.
+func (b *builder) kustomization(folder string) string {
+	for _, name := range konfig.RecognizedKustomizationFileNames() {
+		if _, ok := b.files[path.Join(folder, name)]; ok {
+			return path.Join(folder, name)
+		}
+	}
+	return ""
+}
+
+// settings reads the configuration and the lock.
+func (b *builder) settings() (findings []krm.Finding) {
+	b.opt.ObjectsOnly = true
+	file := b.config
+	if file == "" {
+		file = path.Join(b.folder, render.ConfigFile)
+	}
+	file = path.Clean(file)
+	data, ok := b.files[file]
+	if !ok && b.config != "" {
+		return []krm.Finding{problem("config/invalid", file, "the source does not have this file", "correct spec.config")}
+	}
+	lock := path.Join(b.folder, render.LockFile)
+	for _, name := range []string{file, lock} {
+		_, beyond := limit(name, b.files[name])
+		findings = append(findings, beyond...)
+	}
+	if len(findings) > 0 {
+		return findings
+	}
+	if ok {
+		b.opt.Config, findings = render.ReadConfig(data, file)
+	}
+	if data, ok := b.files[lock]; ok {
+		var found []krm.Finding
+		b.opt.Lock, found = render.ReadLock(data, lock)
+		findings = append(findings, found...)
+	}
+	return findings
+}
+
+// locate names files in findings as the source does.
+func (b *builder) locate(inputs []render.File, findings []krm.Finding) []krm.Finding {
+	if b.origins != nil {
+		return b.trace(findings)
+	}
+	return host.From(b.folder, inputs, findings)
+}

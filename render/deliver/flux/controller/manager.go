@@ -1,0 +1,319 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/archive"
+	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/version"
+)
+
+// Options of a process that publishes RenderedSources.
+type Options struct {
+	process.Options
+	// Concurrency is how many packages are rendered at once; zero means 2.
+	Concurrency int
+	// Dir is where archives are stored.
+	Dir string
+	// Address is where archives are served, such as :9090.
+	Address string
+	// AdvertisedAddress is the host and port at which consumers reach Address;
+	// empty is the one that was listened on.
+	AdvertisedAddress string
+	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
+	CrossNamespace bool
+	// Hosts that archives of sources may be fetched from, with or without a port.
+	Hosts []string
+	// Dial opens connections to the registries that manifests name; nil dials any address.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// VerifyTimeout of all signatures of one package; zero means one minute.
+	VerifyTimeout time.Duration
+}
+
+// waiting is how many packages for each that is rendered may wait for registries.
+const waiting = 8
+
+// Scheme knows RenderedSource; Flux's kinds are read without Go types.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	return scheme, nil
+}
+
+// Run the controller until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
+	if o.Concurrency == 0 {
+		o.Concurrency = 2
+	}
+	if o.VerifyTimeout == 0 {
+		o.VerifyTimeout = time.Minute
+	}
+	cfg = o.Client(cfg, program, 200)
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	fingerprint, err := version.Fingerprint()()
+	if err != nil {
+		return fmt.Errorf("identifying the running program: %w", err)
+	}
+	store, err := OpenStore(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = multi.Errors(err, store.Close()) }()
+	measured, err := newMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	base := Reconciler{
+		Store: store, Limits: archive.DefaultLimits, Build: fingerprint, VerifyTimeout: o.VerifyTimeout, fetcher: newFetcher(o.Hosts), metrics: measured, CrossNamespace: o.CrossNamespace,
+	}
+	if o.Dial != nil {
+		base.Registries = oci.TransportTo(o.Dial)
+	}
+	for {
+		allowed, denied, err := divide(ctx, direct, o.Namespaces)
+		if err != nil {
+			return err
+		}
+		r, o := base, o
+		o.Namespaces = allowed
+		if err := r.run(ctx, cfg, o, scheme, direct, denied); !errors.Is(err, errGranted) {
+			return err
+		}
+		o.Log.Info("starting again, with the namespaces that were granted")
+	}
+}
+
+// run until ctx ends, or the controller has got the rights in a namespace that was denied.
+func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, o Options, scheme *runtime.Scheme, direct client.Client, denied []string) error {
+	options := o.Manager(scheme, "armature-sources")
+	options.Cache.DefaultTransform = slim
+	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
+	mgr, err := ctrl.NewManager(cfg, options)
+	if err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	r.Client, r.Live, r.Events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(program)
+	r.slots = make(chan struct{}, o.Concurrency)
+	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	var serving atomic.Bool
+	if err := multi.Errors(
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) })),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied, o.Log) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("archives", func(*http.Request) error {
+			if !serving.Load() {
+				return errors.New("another replica leads, and serves the archives")
+			}
+			return nil
+		}),
+	); err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// lead serves and reconciles, which only the leader does.
+func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options, serving *atomic.Bool) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("serving archives: %w", err)
+	}
+	host := o.AdvertisedAddress
+	if host == "" {
+		host = l.Addr().String()
+	}
+	r.Base = "http://" + host
+	o.Log.Info("serving archives", "address", l.Addr().String(), "advertised", host)
+	done := make(chan error, 1)
+	go func() { done <- r.Store.server(l).Start(ctx) }()
+	serving.Store(true)
+	if err := r.follow(ctx, mgr, o); err != nil && ctx.Err() == nil {
+		return err
+	}
+	if err := <-done; err != nil {
+		return fmt.Errorf("serving archives: %w", err)
+	}
+	return nil
+}
+
+// crdPeriod is how often a kind that the cluster lacks is looked for.
+const crdPeriod = 5 * time.Second
+
+// follow RenderedSources as soon as the kinds that they need exist, and each kind
+// of source as soon as that exists. It returns when all are followed.
+func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	for _, kind := range []schema.GroupVersionKind{api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)} {
+		if err := await(ctx, mgr, kind); err != nil {
+			return err
+		}
+	}
+	if err := sweep(ctx, mgr.GetAPIReader(), r.Store, o.Namespaces); err != nil {
+		return err
+	}
+	c, err := r.setup(mgr, waiting*o.Concurrency)
+	if err != nil {
+		return err
+	}
+	for _, kind := range sourceKinds {
+		if kind == externalArtifact {
+			continue // setup watches it
+		}
+		go func() {
+			err := await(ctx, mgr, FluxSources.WithKind(kind))
+			if err == nil {
+				err = c.Watch(source.Kind[client.Object](mgr.GetCache(), newSource(kind), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), predicate.Funcs{UpdateFunc: artifactChanged}))
+			}
+			if err != nil && ctx.Err() == nil {
+				o.Log.Error(err, "this kind of source is not watched: its changes are seen at each interval", "kind", kind)
+			}
+		}()
+	}
+	return nil
+}
+
+// await a kind.
+func await(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind) error {
+	reported := false
+	return wait.PollUntilContextCancel(ctx, crdPeriod, true, func(context.Context) (bool, error) {
+		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil && !reported {
+			mgr.GetLogger().Info("waiting for a kind that the cluster lacks", "kind", kind.GroupKind().String(), "why", err.Error())
+			reported = true
+		}
+		return err == nil, nil
+	})
+}
+
+// sweep archives of RenderedSources that went while nobody looked.
+func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []string) error {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	exists := map[types.NamespacedName]bool{}
+	for _, n := range namespaces {
+		var all api.RenderedSourceList
+		if err := live.List(ctx, &all, client.InNamespace(n)); err != nil {
+			return fmt.Errorf("listing RenderedSources: %w", err)
+		}
+		for i := range all.Items {
+			exists[client.ObjectKeyFromObject(&all.Items[i])] = true
+		}
+	}
+	return s.Sweep(func(namespace, name string) bool {
+		return exists[types.NamespacedName{Namespace: namespace, Name: name}]
+	})
+}
+
+// setup says what wakes a reconcile: the object itself, what it publishes and what
+// it renders.
+func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("renderedsource").
+		For(&api.RenderedSource{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: asked})).
+		Owns(newSource(externalArtifact)).
+		Watches(newSource(externalArtifact), handler.EnqueueRequestsFromMapFunc(r.renderedFrom), builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: concurrency,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			SkipNameValidation:      ptr.To(true),
+		}).
+		Build(r)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the controller: %w", err)
+	}
+	return c, nil
+}
+
+// asked reports whether a RenderedSource has changed in what its author sets.
+func asked(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		e.ObjectOld.GetAnnotations()[requestedAt] != e.ObjectNew.GetAnnotations()[requestedAt] ||
+		e.ObjectNew.GetDeletionTimestamp() != nil
+}
+
+// artifactChanged reports whether a source has another artifact.
+func artifactChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*unstructured.Unstructured)
+	after, ok2 := e.ObjectNew.(*unstructured.Unstructured)
+	if !ok1 || !ok2 {
+		return true
+	}
+	a, _, _ := unstructured.NestedFieldNoCopy(before.Object, "status", "artifact")
+	b, _, _ := unstructured.NestedFieldNoCopy(after.Object, "status", "artifact")
+	return !equality.Semantic.DeepEqual(a, b)
+}
+
+// renderedFrom names the RenderedSources of a source.
+func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	namespace := o.GetNamespace()
+	if r.CrossNamespace {
+		namespace = metav1.NamespaceAll
+	}
+	var all api.RenderedSourceList
+	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the RenderedSources of a source", "source", client.ObjectKeyFromObject(o))
+		return nil
+	}
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	for i := range all.Items {
+		if all.Items[i].Spec.SourceRef.Kind == kind && originKey(&all.Items[i]) == client.ObjectKeyFromObject(o) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+	}
+	return out
+}
+
+// slim keeps of a source its artifact.
+func slim(in any) (any, error) {
+	if u, ok := in.(*unstructured.Unstructured); ok && u.GetKind() != externalArtifact {
+		artifact, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "artifact")
+		delete(u.Object, "spec")
+		delete(u.Object, "status")
+		if artifact != nil {
+			u.Object["status"] = map[string]any{"artifact": artifact}
+		}
+	}
+	return process.Slim(in)
+}

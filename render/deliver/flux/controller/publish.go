@@ -1,0 +1,152 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/render/deliver/flux/api"
+)
+
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	// originRevision in an artifact's metadata is what Flux reports as the revision
+	// of the origin, to forges for one.
+	originRevision = "org.opencontainers.image.revision"
+)
+
+// publish points the ExternalArtifact of the RenderedSource's name to an archive
+// that is stored. It writes only what differs.
+func (r *Reconciler) publish(ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *fluxArtifact) *failure {
+	fail := func(err error) *failure {
+		return &failure{reasonPublish, false, fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err)}
+	}
+	published, err := publishedOf(ctx, r.Live, source)
+	if errors.Is(err, errForeign) {
+		return &failure{reasonConflict, true, err}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	want := newExternalArtifact(source)
+	switch {
+	case published == nil:
+		published = want.DeepCopy()
+		if err := r.Client.Create(ctx, published, client.FieldOwner(program)); err != nil {
+			return fail(err)
+		}
+	case !containsObject(published, want):
+		want.SetUID(published.GetUID()) // of the one that was looked at, and no other
+		published = want.DeepCopy()
+		if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(published), client.FieldOwner(program), client.ForceOwnership); err != nil {
+			return fail(err)
+		}
+	}
+	if err := publishStatus(ctx, r.Client, source, published, a, origin); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func publishStatus(ctx context.Context, c client.Client, source *api.RenderedSource, published *unstructured.Unstructured, a *api.Artifact, origin *fluxArtifact) error {
+	have, err := artifactOf(published)
+	if err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest && !have.LastUpdateTime.IsZero() {
+		a.LastUpdateTime = have.LastUpdateTime // written before a crash
+	}
+	metadata := maps.Clone(origin.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	if metadata[originRevision] == "" {
+		metadata[originRevision] = origin.Revision
+	}
+	artifact := fluxArtifact{
+		Digest: a.Digest, Path: archivePath(source.Namespace, source.Name, a.Digest), URL: a.URL, Revision: a.Revision,
+		LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size), Metadata: metadata,
+	}
+	condition := metav1.Condition{
+		Type: readyCondition, Status: metav1.ConditionTrue, Reason: reasonSucceeded, ObservedGeneration: published.GetGeneration(),
+		Message: "stored artifact of revision " + a.Revision, LastTransitionTime: a.LastUpdateTime,
+	}
+	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&struct {
+		Artifact   fluxArtifact       `json:"artifact"`
+		Conditions []metav1.Condition `json:"conditions"`
+	}{artifact, []metav1.Condition{condition}})
+	if err != nil {
+		return err
+	}
+	if before, _, _ := unstructured.NestedMap(published.Object, "status"); equality.Semantic.DeepEqual(before, value) {
+		return nil
+	}
+	status := newSource(externalArtifact)
+	status.SetNamespace(source.Namespace)
+	status.SetName(source.Name)
+	status.SetUID(published.GetUID())
+	status.Object["status"] = value
+	return c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner(program), client.ForceOwnership)
+}
+
+// errForeign is an ExternalArtifact with another owner.
+var errForeign = errors.New("belongs to somebody else")
+
+// publishedOf is the ExternalArtifact of a RenderedSource, nil where it does not exist.
+func publishedOf(ctx context.Context, live client.Reader, source *api.RenderedSource) (*unstructured.Unstructured, error) {
+	o := newSource(externalArtifact)
+	err := live.Get(ctx, client.ObjectKeyFromObject(source), o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !metav1.IsControlledBy(o, source):
+		return nil, fmt.Errorf("the ExternalArtifact %s %w: rename the RenderedSource, or delete that object", source.Name, errForeign)
+	}
+	return o, nil
+}
+
+// newExternalArtifact is the object without its status.
+func newExternalArtifact(source *api.RenderedSource) *unstructured.Unstructured {
+	o := newSource(externalArtifact)
+	o.SetNamespace(source.Namespace)
+	o.SetName(source.Name)
+	o.SetLabels(map[string]string{labelManagedBy: program})
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(source, api.GroupVersion.WithKind(api.Kind))})
+	o.Object["spec"] = map[string]any{"sourceRef": map[string]any{
+		"apiVersion": api.GroupVersion.String(), "kind": api.Kind, "name": source.Name, "namespace": source.Namespace,
+	}}
+	return o
+}
+
+// containsObject reports whether an object has all that is applied to it.
+func containsObject(have, want *unstructured.Unstructured) bool {
+	return have.GetLabels()[labelManagedBy] == program &&
+		slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			return equality.Semantic.DeepEqual(o, want.GetOwnerReferences()[0])
+		}) && equality.Semantic.DeepEqual(have.Object["spec"], want.Object["spec"])
+}
+
+// withdraw deletes the ExternalArtifact, unless it has another owner.
+func (r *Reconciler) withdraw(ctx context.Context, source *api.RenderedSource) error {
+	o, err := publishedOf(ctx, r.Live, source)
+	if errors.Is(err, errForeign) || meta.IsNoMatchError(err) || err == nil && o == nil {
+		return nil
+	}
+	if err == nil {
+		err = r.Client.Delete(ctx, o, client.Preconditions{UID: ptr.To(o.GetUID())})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting ExternalArtifact %s: %w", source.Name, err)
+	}
+	return nil
+}

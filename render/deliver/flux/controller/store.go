@@ -1,0 +1,147 @@
+package controller
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/archive"
+)
+
+// Store keeps archives as files: externalartifact/NAMESPACE/NAME/HASH.tar.gz. It
+// never leads out of its folder, and a file with its final name is whole.
+type Store struct{ root *os.Root }
+
+// OpenStore opens the store in a folder, which it makes if it is missing.
+func OpenStore(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("opening the store of archives: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the store of archives: %w", err)
+	}
+	return &Store{root}, nil
+}
+
+// Close the store.
+func (s *Store) Close() error { return s.root.Close() }
+
+// objectFolder is the folder of one object's archives.
+func objectFolder(namespace, name string) string {
+	return path.Join("externalartifact", namespace, name)
+}
+
+// archivePath is the path of an archive with a digest sha256:….
+func archivePath(namespace, name, digest string) string {
+	return path.Join(objectFolder(namespace, name), strings.TrimPrefix(digest, "sha256:")+".tar.gz")
+}
+
+const unfinished = ".part"
+
+// Put stores an archive. A crash leaves it there or not there, never half of it.
+func (s *Store) Put(namespace, name, digest string, data []byte) (err error) {
+	file, folder := archivePath(namespace, name, digest), objectFolder(namespace, name)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("storing an archive: %w", err)
+		}
+	}()
+	if err := s.root.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	f, err := s.root.OpenFile(file+unfinished, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = multi.Errors(err, f.Sync(), f.Close()); err != nil {
+		return multi.Errors(err, s.root.Remove(file+unfinished))
+	}
+	if err := s.root.Rename(file+unfinished, file); err != nil {
+		return err
+	}
+	d, err := s.root.Open(folder)
+	if err != nil {
+		return err
+	}
+	return multi.Errors(d.Sync(), d.Close())
+}
+
+// Holds reports whether the store has an archive with exactly the bytes of its
+// digest.
+func (s *Store) Holds(namespace, name, digest string, size int64) bool {
+	f, err := s.root.Open(archivePath(namespace, name, digest))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, size+1))
+	return err == nil && archive.Check(data, digest) == nil
+}
+
+// Collect removes archives of an object that are not needed: all but the one that
+// is published and the one before it, which a consumer may be fetching. That one
+// goes when the published one is older than ttl.
+func (s *Store) Collect(namespace, name, published string, now time.Time, ttl time.Duration) error {
+	folder := objectFolder(namespace, name)
+	entries, err := fs.ReadDir(s.root.FS(), folder)
+	if err != nil {
+		return fmt.Errorf("listing archives: %w", err)
+	}
+	var old, parts []fs.FileInfo
+	kept := path.Base(archivePath(namespace, name, published))
+	settled := false
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return fmt.Errorf("listing archives: %w", err)
+		}
+		switch {
+		case e.Name() == kept:
+			settled = now.Sub(info.ModTime()) > ttl
+		case strings.HasSuffix(e.Name(), unfinished):
+			parts = append(parts, info)
+		default:
+			old = append(old, info)
+		}
+	}
+	slices.SortFunc(old, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	if len(old) > 0 && !settled {
+		old = old[1:]
+	}
+	var errs []error
+	for _, info := range append(old, parts...) {
+		errs = append(errs, s.root.Remove(path.Join(folder, info.Name())))
+	}
+	return multi.Errors(errs...)
+}
+
+// Remove all archives of an object.
+func (s *Store) Remove(namespace, name string) error {
+	if err := s.root.RemoveAll(objectFolder(namespace, name)); err != nil {
+		return fmt.Errorf("removing archives: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes the archives of objects that no longer exist.
+func (s *Store) Sweep(exists func(namespace, name string) bool) error {
+	folders, err := fs.Glob(s.root.FS(), "externalartifact/*/*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range folders {
+		if namespace, name := path.Base(path.Dir(f)), path.Base(f); !exists(namespace, name) {
+			errs = append(errs, s.Remove(namespace, name))
+		}
+	}
+	return multi.Errors(errs...)
+}

@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/deliver/flux/build"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// policyKey of a ConfigMap has the VerifyPolicy.
+const policyKey = "policy.yaml"
+
+// demands are the policies of a RenderedSource; nil demands nothing.
+type demands struct {
+	origin, images *sign.Policy
+	// digest is that of the policies and their files, "" without one.
+	digest string
+}
+
+// demands reads the policies. They are in ConfigMaps, so that this needs no right on
+// Secrets: whatever they name is public.
+func (r *Reconciler) demands(ctx context.Context, source *api.RenderedSource) (d demands, failed *failure) {
+	v := source.Spec.Verify
+	if v == nil {
+		return d, nil
+	}
+	var of [2]string
+	if v.Origin != nil {
+		if source.Spec.SourceRef.Kind != ociRepository { // the CRD says so, too
+			return d, &failure{reasonPolicy, true, fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", source.Spec.SourceRef.Kind)}
+		}
+		if d.origin, of[0], failed = r.policy(ctx, source, v.Origin); failed != nil {
+			return d, failed
+		}
+		*d.origin = d.origin.OfPackages()
+	}
+	if v.Images != nil {
+		if d.images, of[1], failed = r.policy(ctx, source, v.Images); failed != nil {
+			return d, failed
+		}
+	}
+	d.digest = strings.Join(of[:], " ")
+	return d, nil
+}
+
+// policy reads one, and gives a digest of all that it depends on.
+func (r *Reconciler) policy(ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference) (*sign.Policy, string, *failure) {
+	if ref.Namespace != "" && ref.Namespace != source.Namespace {
+		return nil, "", &failure{reasonAccessDenied, true, fmt.Errorf("ConfigMap %s/%s is in another namespace: a RenderedSource may only refer to its own", ref.Namespace, ref.Name)}
+	}
+	// It is not watched, so that a failure is tried again.
+	fail := func(err error) (*sign.Policy, string, *failure) {
+		return nil, "", &failure{reasonPolicy, false, fmt.Errorf("ConfigMap %s: %w", ref.Name, err)}
+	}
+	var from corev1.ConfigMap
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}, &from)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fail(errors.New("it does not exist"))
+	case err != nil:
+		return fail(err)
+	}
+	files := make(map[string][]byte, len(from.Data)+len(from.BinaryData))
+	for name, text := range from.Data {
+		files[name] = []byte(text)
+	}
+	for name, data := range from.BinaryData {
+		files[name] = data
+	}
+	text, ok := files[policyKey]
+	if !ok {
+		return fail(fmt.Errorf("it has no key %s with a VerifyPolicy", policyKey))
+	}
+	p, err := sign.ParsePolicy(text, files)
+	if err != nil {
+		return fail(err)
+	}
+	p.Transport = r.Registries
+	all, err := json.Marshal(files)
+	if err != nil {
+		panic(err) // bytes can be written as JSON
+	}
+	return &p, fmt.Sprintf("sha256:%x", sha256.Sum256(all)), nil
+}
+
+// verifyOrigin demands a signature of what an OCIRepository has fetched: of the digest in
+// its revision, in the repository of its URL. That its archive has the content of that
+// artifact is the word of the source-controller, which checks digests.
+func (r *Reconciler) verifyOrigin(ctx context.Context, source *api.RenderedSource, origin *fluxArtifact, d demands) *failure {
+	if d.origin == nil {
+		return nil
+	}
+	repository := newSource(ociRepository)
+	if err := r.Live.Get(ctx, originKey(source), repository); err != nil {
+		return &failure{reasonSource, false, fmt.Errorf("reading %s %s: %w", ociRepository, source.Spec.SourceRef.Name, err)}
+	}
+	url, _, err := unstructured.NestedString(repository.Object, "spec", "url")
+	p := *d.origin
+	if err == nil {
+		p.PlainHTTP, _, err = unstructured.NestedBool(repository.Object, "spec", "insecure")
+	}
+	digest := origin.Revision[strings.LastIndexByte(origin.Revision, '@')+1:]
+	var artifact name.Digest
+	if err == nil {
+		artifact, err = digestOf(url, digest, p.PlainHTTP)
+	}
+	if err != nil {
+		return &failure{reasonVerify, true, fmt.Errorf("the origin %s: %w", origin.Revision, err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
+	defer cancel()
+	if _, err := sign.Verify(ctx, artifact, p); err != nil {
+		return &failure{reasonVerify, false, errors.New(list(origin.Revision+" is not verified", []string{oneLine(err)}))}
+	}
+	return nil
+}
+
+// digestOf names an artifact of a repository oci://….
+func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
+	ref, err := oci.Options{PlainHTTP: plainHTTP}.Parse(url + "@" + digest)
+	if err != nil {
+		return name.Digest{}, err
+	}
+	artifact, ok := ref.(name.Digest)
+	if !ok {
+		return name.Digest{}, fmt.Errorf("%s has no digest", ref)
+	}
+	return artifact, nil
+}
+
+// verifyImages demands signatures of all images that are to run.
+func verifyImages(ctx context.Context, timeout time.Duration, origin *fluxArtifact, images []build.Image, d demands) *failure {
+	if d.images == nil {
+		return nil
+	}
+	var all []sign.Image
+	for _, i := range images {
+		all = append(all, sign.Image{Image: i.Image, Place: i.Place.String()})
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	refused := sign.VerifyImages(ctx, all, *d.images)
+	if len(refused) == 0 {
+		return nil
+	}
+	var texts []string
+	stalled := true
+	for _, err := range refused {
+		stalled = stalled && (errors.Is(err, sign.ErrNoDigest) || errors.Is(err, sign.ErrNotJudged)) // a signature may still come
+		texts = append(texts, oneLine(err))
+	}
+	return &failure{reasonVerify, stalled, errors.New(list(origin.Revision+" is not verified", texts))}
+}
+
+// oneLine gives an error, which may repeat what a registry answered, as one line.
+func oneLine(err error) string {
+	var parts []string
+	for line := range strings.Lines(err.Error()) {
+		parts = append(parts, krm.Printable(strings.TrimSpace(line)))
+	}
+	return strings.Join(parts, "; ")
+}

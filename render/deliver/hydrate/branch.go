@@ -1,0 +1,442 @@
+// Package hydrate writes rendered packages to a branch of a Git repository, in the layout of
+// Argo CD's source hydrator, which Argo CD and GitOps Promoter read: in the folder of each
+// package manifest.yaml, README.md and hydrator.metadata, at the root hydrator.metadata and
+// .gitattributes, and a note on the commit.
+//
+// All of it goes through the git program's objects and references: no working tree and no
+// index of the user changes, and identity, signing and credentials are Git's own settings.
+package hydrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Package is a rendered package.
+type Package struct {
+	// Path is that of its folder, in the source as on the branch: with slashes, not the root.
+	Path string
+	// Manifest is what manifest.yaml contains: see Manifest.
+	Manifest []byte
+}
+
+// Branch is where packages are written.
+type Branch struct {
+	// Folder is the root of a clone.
+	Folder string
+	// Name of the branch, without refs/heads/.
+	Name string
+	// URL of the repository that the packages are from. It is published with them.
+	URL string
+	// Commit is the full hash of the commit that was rendered. The clone has it.
+	Commit string
+	// Flags are those of armature hydrate that led to the result, for the README.
+	Flags []string
+	// Push reads and writes the branch of the remote origin. Without it the branch is the
+	// clone's.
+	Push bool
+}
+
+// Result is what Write did.
+type Result struct {
+	// Commit is the hash that the branch has now.
+	Commit string
+	// Written and Removed are the paths of the packages that changed.
+	Written, Removed []string
+}
+
+const (
+	origin      = "origin"
+	notesRef    = "refs/notes/hydrator.metadata"
+	manifest    = "manifest.yaml"
+	readme      = "README.md"
+	metadata    = "hydrator.metadata"
+	attributes  = ".gitattributes"
+	maxMetadata = 1 << 20 // bytes of a hydrator.metadata or note that is read
+	maxTries    = 10      // to publish, while others publish too
+	maxStuck    = 3       // of those, without a change by another writer
+)
+
+// Check reports what is wrong with the name, the URL or the path of a package, before anything
+// is rendered.
+func (b *Branch) Check(ctx context.Context, paths ...string) error {
+	var failed *multierror.Error
+	switch _, err := b.git().run(ctx, "", "check-ref-format", "refs/heads/"+b.Name); {
+	case ctx.Err() != nil:
+		return err
+	case strings.HasPrefix(b.Name, "refs/"), strings.HasPrefix(b.Name, "-"), b.Name == "HEAD", err != nil:
+		failed = multierror.Append(failed, fmt.Errorf("%q cannot be a branch: give a name such as environments/prod", b.Name))
+	}
+	if b.URL == "" || strings.HasPrefix(b.URL, "-") || strings.ContainsFunc(b.URL, isControl) {
+		failed = multierror.Append(failed, errors.New("the URL of the source is empty, starts with - or has control characters"))
+	}
+	for i, p := range paths {
+		switch {
+		case p == "" || p == ".":
+			failed = multierror.Append(failed, errors.New("a package at the root of the repository would mix with what describes the branch: put it into a folder"))
+		case strings.ContainsFunc(p, isControl):
+			failed = multierror.Append(failed, fmt.Errorf("the path %q has control characters", p))
+		}
+		for _, other := range paths[:i] {
+			if p == other || strings.HasPrefix(p, other+"/") || strings.HasPrefix(other, p+"/") {
+				failed = multierror.Append(failed, fmt.Errorf("%s and %s overlap: their objects would be on the branch twice", other, p))
+			}
+		}
+	}
+	return failed.ErrorOrNil()
+}
+
+func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
+
+// Write brings the branch up to date with packages by at most one commit, which replaces the
+// branch only if no other writer has changed it; otherwise Write starts again from what it is then.
+// Where no manifest changes there is no commit, but a note on the last one. Packages of the same
+// source that an earlier Write made, and whose folder the source no longer has, are removed.
+// Files that no Write made are never touched: where one is in the way, Write fails.
+func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) {
+	var paths []string
+	for _, p := range packages {
+		paths = append(paths, p.Path)
+		if len(p.Manifest) == 0 {
+			return Result{}, fmt.Errorf("%s renders no objects, and an empty branch would remove what runs", p.Path)
+		}
+	}
+	if len(packages) == 0 {
+		return Result{}, errors.New("there are no packages to write")
+	}
+	if err := b.Check(ctx, paths...); err != nil {
+		return Result{}, err
+	}
+	scratch, err := os.MkdirTemp("", "armature-hydrate-")
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(scratch)
+	w := &writing{Branch: b, git: b.git(), scratch: scratch, packages: packages}
+	if err := w.prepare(ctx); err != nil {
+		return Result{}, err
+	}
+	for try, stuck := 1, 0; ; try++ {
+		before, err := w.tips(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		next, result, err := w.plan(ctx, before)
+		if err != nil {
+			return Result{}, err
+		}
+		if err := ctx.Err(); err != nil {
+			return Result{}, err
+		}
+		if err = w.publish(ctx, before, next); err == nil {
+			return result, nil
+		}
+		if ctx.Err() != nil {
+			return Result{}, fmt.Errorf("interrupted while the branch %s was written: it has its old commit or the new one\n  hint: run the command again, which leaves alone what is up to date", b.Name)
+		}
+		now, tipsErr := w.tips(ctx)
+		if tipsErr != nil {
+			return Result{}, multi.Errors(err, tipsErr)
+		}
+		if stuck++; now != before {
+			stuck = 0
+		}
+		if try == maxTries || stuck == maxStuck {
+			return Result{}, fmt.Errorf("writing the branch %s: %w", b.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		case <-time.After(time.Duration(try) * (50 + rand.N[time.Duration](200)) * time.Millisecond):
+		}
+	}
+}
+
+// writing is one call of Write.
+type writing struct {
+	*Branch
+	git      git
+	scratch  string // a folder of its own
+	packages []Package
+
+	dry       dryCommit
+	manifests []string        // object IDs, by package
+	folders   map[string]bool // of the source
+	sign      bool
+}
+
+// prepare gathers what does not depend on the branch.
+func (w *writing) prepare(ctx context.Context) (err error) {
+	if !w.Push {
+		if err := w.notCheckedOut(ctx); err != nil {
+			return err
+		}
+	}
+	if w.dry, err = w.readCommit(ctx); err != nil {
+		return err
+	}
+	var contents [][]byte
+	for _, p := range w.packages {
+		contents = append(contents, p.Manifest)
+	}
+	if w.manifests, err = w.store(ctx, contents); err != nil {
+		return err
+	}
+	out, err := w.git.run(ctx, "", "ls-tree", "-r", "-d", "-z", "--name-only", "--full-tree", w.Commit)
+	if err != nil {
+		return err
+	}
+	w.folders = make(map[string]bool)
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		w.folders[name] = true
+	}
+	out, err = w.git.run(ctx, "", "config", "--type=bool", "--default=false", "--get", "commit.gpgsign")
+	w.sign = strings.TrimSpace(string(out)) == "true"
+	return err
+}
+
+// notCheckedOut fails where a working tree has the branch, which would no longer be as the
+// branch is.
+func (w *writing) notCheckedOut(ctx context.Context) error {
+	out, err := w.git.run(ctx, "", "worktree", "list", "--porcelain")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.TrimSuffix(line, "\n") == "branch refs/heads/"+w.Name {
+			return fmt.Errorf("the branch %s is checked out: name a branch that has rendered manifests only", w.Name)
+		}
+	}
+	return nil
+}
+
+// store writes blobs and gives their IDs.
+func (w *writing) store(ctx context.Context, contents [][]byte) ([]string, error) {
+	var names strings.Builder
+	for i, data := range contents {
+		name := filepath.Join(w.scratch, fmt.Sprintf("blob-%d", i))
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(&names, name)
+	}
+	out, err := w.git.run(ctx, names.String(), "hash-object", "-w", "--no-filters", "--stdin-paths")
+	if err != nil {
+		return nil, err
+	}
+	ids := strings.Fields(string(out))
+	if len(ids) != len(contents) {
+		return nil, fmt.Errorf("git hash-object answers %d IDs for %d files", len(ids), len(contents))
+	}
+	return ids, nil
+}
+
+// change is what is published; "" leaves a reference unchanged.
+type change struct{ branch, notes string }
+
+// plan makes the objects that bring the branch up to date.
+func (w *writing) plan(ctx context.Context, at tips) (next change, result Result, err error) {
+	branch, err := w.readTree(ctx, at.start)
+	if err != nil {
+		return next, result, err
+	}
+	notes, err := w.readTree(ctx, at.notes)
+	if err != nil {
+		return next, result, err
+	}
+	if err := w.newer(ctx, at, branch, notes); err != nil {
+		return next, result, err
+	}
+	var failed *multierror.Error
+	failed = multierror.Append(failed, w.ownedRoot(ctx, branch))
+	var changed []int
+	for i, p := range w.packages {
+		failed = multierror.Append(failed, w.owned(ctx, branch, p.Path))
+		if was := branch[path.Join(p.Path, manifest)]; was.id != w.manifests[i] {
+			changed, result.Written = append(changed, i), append(result.Written, p.Path)
+		}
+	}
+	if err := failed.ErrorOrNil(); err != nil {
+		return next, result, err
+	}
+	if result.Removed, err = w.gone(ctx, branch); err != nil {
+		return next, result, err
+	}
+	result.Commit = at.start
+	if len(result.Written)+len(result.Removed) > 0 {
+		tree, err := w.tree(ctx, at.start, branch, changed, result.Removed)
+		if err != nil {
+			return next, result, err
+		}
+		if result.Commit, err = w.commit(ctx, tree, at.start, w.dry.message(w.URL), w.sign); err != nil {
+			return next, result, err
+		}
+	}
+	if result.Commit != at.branch {
+		next.branch = result.Commit
+	}
+	next.notes, err = w.note(ctx, at.notes, notes, result.Commit)
+	return next, result, err
+}
+
+// newer fails where the branch was rendered from a commit that comes after this one, as where
+// an earlier job of CI ends last; and where the branch is one that people write.
+func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error {
+	if at.start == "" {
+		return nil
+	}
+	if is, err := w.git.yes(ctx, "merge-base", "--is-ancestor", w.Commit, at.start); err != nil {
+		return err
+	} else if is {
+		return fmt.Errorf("the branch %s contains the commit that is rendered: name a branch that has rendered manifests only", w.Name)
+	}
+	was, err := w.noted(ctx, notes, at.start)
+	if err != nil {
+		return err
+	}
+	if was == "" {
+		about, err := w.metadataOf(ctx, branch[metadata])
+		if err != nil {
+			return err
+		}
+		was = about.DrySHA
+	}
+	if !isHash(was) || was == w.Commit {
+		return nil
+	}
+	if here, err := w.git.yes(ctx, "cat-file", "-e", was+"^{commit}"); err != nil || !here {
+		return err // a shallow clone cannot know
+	}
+	if is, err := w.git.yes(ctx, "merge-base", "--is-ancestor", w.Commit, was); err != nil || !is {
+		return err
+	}
+	return fmt.Errorf("the branch %s was rendered from %.12s, which comes after %.12s\n  hint: render the newer commit; to go back, revert it in the source", w.Name, was, w.Commit)
+}
+
+// owned fails where Write would replace what it did not write.
+func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
+	for parent := folder; parent != "."; parent = path.Dir(parent) {
+		if _, ok := branch[parent]; ok {
+			return fmt.Errorf("%s is a file on the branch %s, and a folder in the source", parent, w.Name)
+		}
+	}
+	var found []string
+	for _, name := range [...]string{manifest, readme, metadata} {
+		file := path.Join(folder, name)
+		if branch.hasFolder(file) {
+			return fmt.Errorf("%s is a folder on the branch %s: remove it, or choose another branch", file, w.Name)
+		}
+		if _, ok := branch[file]; ok {
+			found = append(found, file)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	about, err := w.metadataOf(ctx, branch[path.Join(folder, metadata)])
+	switch {
+	case err != nil:
+		return err
+	case !about.ours():
+		return fmt.Errorf("%s on the branch %s was not written by armature hydrate, and stays as it is\n  hint: remove it from the branch, or choose another branch", strings.Join(found, ", "), w.Name)
+	case about.RepoURL != w.URL:
+		return fmt.Errorf("%s on the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", folder, w.Name, about.RepoURL, w.URL)
+	}
+	return nil
+}
+
+// ownedRoot is owned for the files at the root.
+func (w *writing) ownedRoot(ctx context.Context, branch tree) error {
+	if branch.hasFolder(metadata) || branch.hasFolder(attributes) {
+		return fmt.Errorf("the branch %s has a folder named %s or %s: choose another branch", w.Name, metadata, attributes)
+	}
+	file, ok := branch[metadata]
+	if !ok {
+		return nil
+	}
+	about, err := w.metadataOf(ctx, file)
+	switch {
+	case err != nil:
+		return err
+	case !isHash(about.DrySHA):
+		return fmt.Errorf("%s on the branch %s is not one of a hydrator, and stays as it is\n  hint: remove it from the branch, or choose another branch", metadata, w.Name)
+	case about.RepoURL != w.URL:
+		return fmt.Errorf("the branch %s is from %s, not from %s\n  hint: choose another branch; if that is the same repository, name it with --repo", w.Name, about.RepoURL, w.URL)
+	}
+	return nil
+}
+
+// gone gives the packages that an earlier Write made from this source, and that the source no
+// longer has.
+func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err error) {
+	for file, entry := range branch {
+		folder := path.Dir(file)
+		if path.Base(file) != metadata || folder == "." || w.folders[folder] {
+			continue
+		}
+		about, err := w.metadataOf(ctx, entry)
+		if err != nil {
+			return nil, err
+		}
+		if about.ours() && about.RepoURL == w.URL {
+			gone = append(gone, folder)
+		}
+	}
+	slices.Sort(gone)
+	return gone, nil
+}
+
+// tree writes the tree of the branch with changed packages, and without those that were removed.
+func (w *writing) tree(ctx context.Context, start string, branch tree, changed []int, gone []string) (string, error) {
+	files := []string{metadata}
+	contents := [][]byte{w.dry.root(w.URL).encode()}
+	if _, ok := branch[attributes]; !ok {
+		files, contents = append(files, attributes), append(contents, []byte(gitAttributes))
+	}
+	var edits bytes.Buffer
+	put := func(id, file string) { fmt.Fprintf(&edits, "100644 %s\t%s\x00", id, file) }
+	for _, i := range changed {
+		p := w.packages[i]
+		about := w.about(p.Path)
+		files = append(files, path.Join(p.Path, metadata), path.Join(p.Path, readme))
+		contents = append(contents, about.encode(), w.dry.readme(about))
+		put(w.manifests[i], path.Join(p.Path, manifest))
+	}
+	ids, err := w.store(ctx, contents)
+	if err != nil {
+		return "", err
+	}
+	for i, file := range files {
+		put(ids[i], file)
+	}
+	for _, folder := range gone {
+		for _, name := range [...]string{manifest, readme, metadata} {
+			if file := path.Join(folder, name); branch[file].regular() {
+				fmt.Fprintf(&edits, "0 %s\t%s\x00", zeros(w.Commit), file)
+			}
+		}
+	}
+	return w.edit(ctx, start, edits.String())
+}
+
+// about is the hydrator.metadata of a package.
+func (w *writing) about(folder string) hydratorMetadata {
+	words := []string{command, quote(folder), "--branch", quote(w.Name)}
+	for _, flag := range w.Flags {
+		words = append(words, quote(flag))
+	}
+	return hydratorMetadata{RepoURL: w.URL, DrySHA: w.Commit, Commands: []string{strings.Join(words, " ")}}
+}

@@ -1,0 +1,276 @@
+package hydrate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/mail"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/host"
+)
+
+// command begins the command in the hydrator.metadata of a package that Write made.
+const command = "armature hydrate"
+
+// gitAttributes hides in forges what only describes the rest. Argo CD ends it without a line feed.
+const gitAttributes = "**/README.md linguist-generated=true\n**/hydrator.metadata linguist-generated=true"
+
+// Manifest gives the content of manifest.yaml for rendered files: the objects in their order,
+// as Argo CD's hydrator encodes them, with sorted keys and without comments. Objects that stay
+// in their package (host.Local) are left out. It is empty where nothing is left.
+func Manifest(files []render.File) ([]byte, error) {
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	objects := 0
+	var failed error
+	for _, f := range files {
+		render.Objects(f, func(o *krm.Object) {
+			if host.Local(o) || failed != nil {
+				return
+			}
+			data, err := o.JSON()
+			var object map[string]any
+			if err == nil {
+				err = utiljson.Unmarshal(data, &object)
+			}
+			if err == nil {
+				err = enc.Encode(object)
+			}
+			if err != nil {
+				failed = fmt.Errorf("%s: encoding %s: %w", f.Path, o.Kind, err)
+			}
+			objects++
+		})
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	if objects == 0 {
+		return nil, nil
+	}
+	if err := enc.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// hydratorMetadata is a hydrator.metadata: the root's has no commands, and a package's has
+// nothing about the commit but its hash. Keys are those of Argo CD 3.5, util/hydrator.
+type hydratorMetadata struct {
+	RepoURL    string      `json:"repoURL,omitempty"`
+	DrySHA     string      `json:"drySha,omitempty"`
+	Commands   []string    `json:"commands,omitempty"`
+	Author     string      `json:"author,omitempty"`
+	Date       string      `json:"date,omitempty"` // RFC 3339
+	Subject    string      `json:"subject,omitempty"`
+	Body       string      `json:"body,omitempty"` // without the trailers that References are from
+	References []reference `json:"references,omitempty"`
+}
+
+// reference is RevisionReference of argoproj.io/v1alpha1, with its repoUrl.
+type reference struct {
+	Commit referenced `json:"commit"`
+}
+
+type referenced struct {
+	Author  string `json:"author,omitempty"` // RFC 5322
+	Date    string `json:"date,omitempty"`   // RFC 3339
+	Subject string `json:"subject,omitempty"`
+	Body    string `json:"body,omitempty"`
+	SHA     string `json:"sha,omitempty"`
+	RepoURL string `json:"repoUrl,omitempty"`
+}
+
+// noteContent is a note on a commit of the branch.
+type noteContent struct {
+	DrySHA string `json:"drySha"`
+}
+
+func (m hydratorMetadata) encode() []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
+		panic(err) // strings cannot fail
+	}
+	return out.Bytes()
+}
+
+// ours reports whether Write made the folder of a package.
+func (m hydratorMetadata) ours() bool {
+	return len(m.Commands) == 1 && strings.HasPrefix(m.Commands[0], command+" ")
+}
+
+var hash = krm.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+
+func isHash(s string) bool { return hash().MatchString(s) }
+
+// dryCommit is the commit that was rendered.
+type dryCommit struct {
+	hash          string
+	author        mail.Address
+	date          string // RFC 3339, UTC
+	subject, body string
+	references    []reference
+}
+
+func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
+	if !isHash(b.Commit) {
+		return d, fmt.Errorf("%q is not the hash of a commit", b.Commit)
+	}
+	out, err := b.git().run(ctx, "", "log", "-1", "--no-color", "--no-show-signature", "--no-notes", "--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
+	if err != nil {
+		return d, err
+	}
+	parts := strings.SplitN(strings.ToValidUTF8(string(out), "\uFFFD"), "\x00", 4)
+	if len(parts) != 4 {
+		return d, fmt.Errorf("git log answers %d fields about %s, not 4", len(parts), b.Commit)
+	}
+	at, err := time.Parse(time.RFC3339, parts[2])
+	if err != nil {
+		return d, fmt.Errorf("the date of %s: %w", b.Commit, err)
+	}
+	d = dryCommit{hash: b.Commit, author: mail.Address{Name: parts[0], Address: parts[1]}, date: at.UTC().Format(time.RFC3339)}
+	subject, body, _ := strings.Cut(strings.TrimRight(parts[3], "\n"), "\n\n")
+	d.subject = strings.ReplaceAll(subject, "\n", " ")
+	d.references, d.body = readTrailers(body)
+	return d, nil
+}
+
+// trailer begins a trailer by which CI names the commit that a commit of manifests is for.
+const trailer = "Argocd-reference-commit-"
+
+var shortHash = krm.Pattern(`^[0-9a-f]{5,40}$`)
+
+// readTrailers gives the commit that the trailers of a message name, and the message without
+// them. Invalid ones stay in it; of two the last counts.
+func readTrailers(body string) ([]reference, string) {
+	var rest strings.Builder
+	var c referenced
+	for line := range strings.Lines(body) {
+		line = strings.TrimSuffix(line, "\n")
+		if !c.take(line) {
+			rest.WriteString(line + "\n")
+		}
+	}
+	if c == (referenced{}) {
+		return nil, rest.String()
+	}
+	return []reference{{c}}, rest.String()
+}
+
+// take reads a line if it is a valid trailer.
+func (c *referenced) take(line string) bool {
+	key, value, ok := strings.Cut(line, ": ")
+	name, is := strings.CutPrefix(key, trailer)
+	if !ok || !is {
+		return false
+	}
+	var err error
+	var address *mail.Address
+	var at time.Time
+	switch name {
+	case "repourl":
+		if _, err = url.Parse(value); err == nil {
+			c.RepoURL = value
+		}
+	case "author":
+		if address, err = mail.ParseAddress(value); err == nil {
+			c.Author = address.String()
+		}
+	case "date":
+		if at, err = time.Parse(time.RFC3339, value); err == nil {
+			c.Date = at.Format(time.RFC3339)
+		}
+	case "subject":
+		c.Subject = value
+	case "body":
+		err = json.Unmarshal([]byte(value), &c.Body)
+	case "sha":
+		if ok = shortHash().MatchString(value); ok {
+			c.SHA = value
+		}
+	default:
+		return false
+	}
+	return ok && err == nil
+}
+
+// root is the hydrator.metadata of the branch.
+func (d dryCommit) root(source string) hydratorMetadata {
+	return hydratorMetadata{
+		RepoURL: source, DrySHA: d.hash, Author: d.author.Name + " <" + d.author.Address + ">", Date: d.date,
+		Subject: d.subject, Body: d.body, References: d.references,
+	}
+}
+
+// message is that of the commit on the branch. Its trailers name the commit that was rendered,
+// so that Argo CD shows it beside the revision.
+func (d dryCommit) message(source string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%.7s: %s\n\n", d.hash, d.subject)
+	if body := strings.TrimSpace(d.body); body != "" {
+		fmt.Fprintf(&out, "%s\n\n", body)
+	}
+	for _, r := range d.references {
+		if r.Commit.Author != "" {
+			fmt.Fprintf(&out, "Co-authored-by: %s\n", r.Commit.Author)
+		}
+	}
+	fmt.Fprintf(&out, "Co-authored-by: %s <%s>\n", d.author.Name, d.author.Address)
+	put := func(name, value string) { fmt.Fprintf(&out, "%s%s: %s\n", trailer, name, value) }
+	if author := d.author.String(); validAddress(author) {
+		put("author", author)
+	}
+	if shortHash().MatchString(d.hash) {
+		put("sha", d.hash)
+	}
+	put("subject", d.subject)
+	if d.body != "" {
+		text, err := json.Marshal(d.body)
+		if err != nil {
+			panic(err) // a string cannot fail
+		}
+		put("body", string(text))
+	}
+	put("repourl", source)
+	put("date", d.date)
+	return out.String()
+}
+
+func validAddress(s string) bool {
+	_, err := mail.ParseAddress(s)
+	return err == nil
+}
+
+// readme says for people how a manifest.yaml was made.
+func (d dryCommit) readme(about hydratorMetadata) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# Rendered manifests\n\n`manifest.yaml` is rendered: change its source, not this branch. These commands render it again:\n\n")
+	fmt.Fprintf(&out, "```shell\ngit clone %s source\ncd source\ngit checkout %s\n%s\n```\n", quote(about.RepoURL), about.DrySHA, about.Commands[0])
+	return out.Bytes()
+}
+
+var plain = krm.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// quote gives a word as a shell reads it. A path that begins like a flag gets ./ before it.
+func quote(word string) string {
+	if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") {
+		word = "./" + word
+	}
+	if plain().MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,127 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/deliver/flux/build"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// ImagesIn gives the images of files that leave a render of src: those of objects, wherever
+// they come from, and of what a kustomization among the files makes of them. name is that of a
+// file for people.
+func ImagesIn(src render.Source, files []render.File, name func(file string) string) []sign.Image {
+	j := judgement{name: name, src: src, all: make(map[string][]byte)}
+	for _, f := range files {
+		j.all[f.Path] = f.Data
+	}
+	for _, f := range files {
+		j.file(f)
+	}
+	return j.images
+}
+
+// judgement gathers the images of files.
+type judgement struct {
+	name   func(file string) string // of a file, for people
+	src    render.Source
+	all    map[string][]byte
+	images []sign.Image
+}
+
+func (j *judgement) file(f render.File) {
+	switch base := path.Base(f.Path); {
+	case base == "Chart.yaml":
+		j.problem(f.Path, "only Helm renders a chart")
+	case path.Ext(base) == ".jsonnet":
+		j.problem(f.Path, "it is a program")
+	case strings.EqualFold(strings.TrimSuffix(base, path.Ext(base)), "kustomization"):
+		j.kustomization(f)
+	case render.IsManifest(f.Path) && !j.template(f.Path):
+		objects, err := Every(f.Path, f.Data)
+		if err != nil {
+			j.problem(f.Path, err.Error())
+		}
+		if written, err := Original(j.src, f.Path); err == nil && !bytes.Equal(written, f.Data) {
+			authorLines(f.Path, written, objects)
+		}
+		j.add(f.Path, objects)
+	}
+}
+
+// template reports whether a file is a template of a chart, which is judged as a whole.
+func (j *judgement) template(file string) bool {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if _, chart := j.all[path.Join(path.Dir(dir), "Chart.yaml")]; chart && path.Base(dir) == "templates" {
+			return true
+		}
+	}
+	return false
+}
+
+// kustomization judges what one makes of the files. A component only takes effect in others.
+func (j *judgement) kustomization(f render.File) {
+	var k struct{ Kind string }
+	if err := yaml.Unmarshal(f.Data, &k); err == nil && k.Kind == "Component" {
+		return
+	}
+	built, findings := build.Kustomize(j.all, path.Dir(f.Path))
+	for _, found := range findings {
+		if found.Severity == krm.Error {
+			j.problem(f.Path, found.Place.String()+": "+found.Message)
+			return
+		}
+	}
+	for _, b := range built {
+		objects, err := Every(f.Path, b.Data)
+		if err != nil {
+			j.problem(f.Path, err.Error())
+		}
+		for i := range objects {
+			objects[i].Line = 0
+		}
+		j.add(f.Path, objects)
+	}
+}
+
+func (j *judgement) problem(file, why string) {
+	j.images = append(j.images, sign.Image{Image: krm.Image{Problem: why}, File: file, Place: j.name(file)})
+}
+
+func (j *judgement) add(file string, objects []apply.Object) {
+	for _, o := range objects {
+		o.File = j.name(file)
+		j.images = append(j.images, imagesOf(o, file)...)
+	}
+}
+
+// imagesOf gives what an object names of images. file is its path in the package.
+func imagesOf(o apply.Object, file string) (images []sign.Image) {
+	at := o.File
+	if o.Line > 0 {
+		at = fmt.Sprintf("%s:%d", o.File, o.Line)
+	}
+	for _, i := range krm.Images(o.Object) {
+		images = append(images, sign.Image{Image: i, File: file, Place: at})
+	}
+	return images
+}
+
+// Verify checks every image that objects run against a policy. It reports all failures.
+func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy) error {
+	var images []sign.Image
+	for _, o := range objects {
+		images = append(images, imagesOf(o, "")...)
+	}
+	return multierror.Append(nil, sign.VerifyImages(ctx, images, policy)...).ErrorOrNil()
+}

@@ -1,0 +1,160 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/hydrate"
+)
+
+// Commit says which Git commit a package is from, as Flux writes it:
+// main@sha1:…. Where a file is not as the commit has it, "-dirty" follows; more
+// are files of the render that may lie elsewhere, "" for none. A package outside
+// of Git is from nowhere.
+func Commit(root string, inputs []render.File, more ...string) (Metadata, error) {
+	full, err := filepath.Abs(root)
+	if err != nil {
+		return Metadata{}, err
+	}
+	if full, err = filepath.EvalSymlinks(full); err != nil {
+		return Metadata{}, err
+	}
+	repo, err := git.PlainOpenWithOptions(full, &git.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
+	if errors.Is(err, git.ErrRepositoryNotExists) {
+		return Metadata{}, nil
+	}
+	fail := func(err error) (Metadata, error) {
+		return Metadata{}, fmt.Errorf("reading the Git repository of %s (--source, --revision and --created do without): %w", root, err)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	head, err := repo.Head()
+	if errors.Is(err, plumbing.ErrReferenceNotFound) {
+		return Metadata{}, nil // no commit yet
+	} else if err != nil {
+		return fail(err)
+	}
+	at, err := repo.CommitObject(head.Hash())
+	if err != nil {
+		return fail(err)
+	}
+	dirty, err := changed(repo, at, full, inputs, more)
+	if err != nil {
+		return fail(err)
+	}
+	revision := "sha1:" + head.Hash().String()
+	if head.Name().IsBranch() {
+		revision = head.Name().Short() + "@" + revision
+	}
+	if dirty {
+		revision += "-dirty"
+	}
+	source, err := origin(repo)
+	if err != nil {
+		return fail(err)
+	}
+	return Metadata{Source: source, Revision: revision, Created: at.Committer.When.UTC()}, nil
+}
+
+// origin is the URL of the remote origin, without a login, "" for none.
+func origin(repo *git.Repository) (string, error) {
+	remote, err := repo.Remote("origin")
+	if err != nil || len(remote.Config().URLs) == 0 {
+		return "", nil
+	}
+	return hydrate.PublicURL(remote.Config().URLs[0])
+}
+
+// changed reports whether a file differs from the commit's, or is missing.
+func changed(repo *git.Repository, at *object.Commit, full string, inputs []render.File, more []string) (bool, error) {
+	tree, err := at.Tree()
+	if err != nil {
+		return false, err
+	}
+	work, err := repo.Worktree()
+	if err != nil {
+		return false, err
+	}
+	top, err := filepath.EvalSymlinks(work.Filesystem.Root())
+	if err != nil {
+		return false, err
+	}
+	below, err := filepath.Rel(top, full)
+	if err != nil || strings.HasPrefix(below, "..") {
+		return false, fmt.Errorf("%s is not in the working tree %s", full, top)
+	}
+	below = filepath.ToSlash(below)
+	if info, err := os.Stat(full); err == nil && !info.IsDir() {
+		below = path.Dir(below)
+	} else if gone, err := missing(tree, top, below); gone || err != nil {
+		return gone, err
+	}
+	var files []render.File // by their path in the working tree
+	for _, in := range inputs {
+		files = append(files, render.File{Path: path.Join(below, in.Path), Data: in.Data})
+	}
+	for _, name := range more {
+		if name == "" {
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return false, err
+		}
+		at, err := filepath.Abs(name)
+		if err != nil {
+			return false, err
+		}
+		if at, err = filepath.EvalSymlinks(at); err != nil {
+			return false, err
+		}
+		if at, err = filepath.Rel(top, at); err != nil || strings.HasPrefix(at, "..") {
+			return true, nil // no commit has it
+		}
+		files = append(files, render.File{Path: filepath.ToSlash(at), Data: data})
+	}
+	for _, f := range files {
+		entry, err := tree.FindEntry(f.Path)
+		switch {
+		case errors.Is(err, object.ErrEntryNotFound), errors.Is(err, object.ErrDirectoryNotFound):
+			return true, nil
+		case err != nil:
+			return false, err
+		case entry.Hash != plumbing.ComputeHash(plumbing.BlobObject, f.Data):
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// missing reports whether a file that the commit has in a folder was deleted.
+func missing(tree *object.Tree, top, below string) (gone bool, err error) {
+	if below != "." {
+		switch tree, err = tree.Tree(below); {
+		case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound):
+			return false, nil // the folder is new
+		case err != nil:
+			return false, err
+		}
+	}
+	err = tree.Files().ForEach(func(f *object.File) error {
+		_, err := os.Lstat(filepath.Join(top, filepath.FromSlash(below), filepath.FromSlash(f.Name)))
+		if errors.Is(err, os.ErrNotExist) {
+			gone = true
+			return storer.ErrStop
+		}
+		return err
+	})
+	return gone, err
+}

@@ -1,0 +1,122 @@
+// Package oci keeps rendered packages in registries, as the OCI artifacts that
+// Flux makes and takes: one layer with a gzipped tar archive of manifests.
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/armature-dev/armature/render/version"
+)
+
+// Media types of Flux's artifacts (fluxcd/pkg/oci, constants.go).
+const (
+	ConfigMediaType  types.MediaType = "application/vnd.cncf.flux.config.v1+json"
+	ContentMediaType types.MediaType = "application/vnd.cncf.flux.content.v1.tar+gzip"
+)
+
+// Annotations of the manifest, as the OCI image specification names them.
+const (
+	SourceAnnotation   = "org.opencontainers.image.source"
+	RevisionAnnotation = "org.opencontainers.image.revision"
+	CreatedAnnotation  = "org.opencontainers.image.created"
+)
+
+// Scheme starts a reference to an artifact: oci://registry/repository:tag.
+const Scheme = "oci://"
+
+// Options say how registries are reached. The zero value is what most want.
+type Options struct {
+	// Keychain finds credentials; nil is the docker configuration
+	// ($DOCKER_CONFIG, ~/.docker/config.json), with its credential helpers.
+	Keychain authn.Keychain
+	// PlainHTTP talks http to registries other than those on this machine.
+	PlainHTTP bool
+	// Verify judges an artifact by its digest before its content is fetched;
+	// an error refuses it. nil takes every artifact.
+	Verify func(ctx context.Context, artifact name.Digest) error
+	// Attach adds to what was pushed, signatures for one, before it gets its tag;
+	// an error leaves the tag as it was. nil adds nothing.
+	Attach func(ctx context.Context, artifact name.Digest) error
+	// Progress is called with the number of bytes done and of all bytes; it may be nil.
+	Progress func(done, total int64)
+}
+
+// Result is an artifact in a registry.
+type Result struct {
+	// Ref is with its digest: registry/repository@sha256:….
+	Ref    string `json:"ref"`
+	Digest string `json:"digest"`
+	// Source, Revision and Created are the annotations; "" if the artifact lacks one.
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Created  string `json:"created,omitempty"`
+	// Files and Bytes are those of the package, unpacked.
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Parse reads a reference that starts with oci://. Without a tag or digest it
+// means the tag latest.
+func (o Options) Parse(ref string) (name.Reference, error) {
+	plain, ok := strings.CutPrefix(ref, Scheme)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
+	}
+	r, err := name.ParseReference(plain, o.Names()...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY:TAG, in small letters", ref, err, Scheme)
+	}
+	return r, nil
+}
+
+// Names gives the options of go-containerregistry for references.
+func (o Options) Names() (options []name.Option) {
+	if o.PlainHTTP {
+		options = append(options, name.Insecure)
+	}
+	return options
+}
+
+// Remote gives the options of go-containerregistry's client. It tries again
+// where a registry is busy or a connection breaks, four times in seven seconds.
+func (o Options) Remote(ctx context.Context) []remote.Option {
+	keychain := o.Keychain
+	if keychain == nil {
+		keychain = authn.DefaultKeychain
+	}
+	return []remote.Option{
+		remote.WithContext(ctx),
+		remote.WithTransport(Transport()),
+		remote.WithAuthFromKeychain(keychain),
+		remote.WithUserAgent(version.UserAgent("armature")),
+		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1, Steps: 5}),
+		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+	}
+}
+
+// explain says what was tried on an artifact, and what to do about the usual
+// reasons for failure.
+func explain(doing string, ref name.Reference, err error) error {
+	hint := ""
+	if refused := (*transport.Error)(nil); errors.As(err, &refused) {
+		switch refused.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			hint = fmt.Sprintf(" (log in first: docker login %s)", ref.Context().RegistryStr())
+		case http.StatusNotFound:
+			hint = " (the artifact does not exist)"
+		}
+	}
+	return fmt.Errorf("%s %s: %w%s", doing, ref, err, hint)
+}

@@ -1,0 +1,206 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/archive"
+	"github.com/armature-dev/armature/render/source"
+)
+
+// Limits of what a pull unpacks. They are those of a render.
+const (
+	// MaxArchive is of the compressed archive, which is held in memory.
+	MaxArchive = 128 << 20
+	// MaxContent is of all files together.
+	MaxContent = source.MaxStream
+	MaxFiles   = 200_000
+)
+
+// Pull fetches an artifact into a folder that does not exist or is empty. The
+// manifest is judged before the content is fetched, and all of the content
+// before anything is written. The folder appears as a whole or not at all.
+func Pull(ctx context.Context, ref, folder string, opt Options) (Result, error) {
+	from, err := opt.Parse(ref)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := vacant(folder); err != nil {
+		return Result{}, err
+	}
+	packed, result, err := fetch(ctx, from, opt)
+	if err != nil {
+		return Result{}, err
+	}
+	if result.Files, result.Bytes, err = unpack(packed, nil); err != nil {
+		return Result{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return result, place(ctx, packed, folder)
+}
+
+// vacant reports whether a folder can be made.
+func vacant(folder string) error {
+	entries, err := os.ReadDir(folder)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("pulling into %s: %w", folder, err)
+	case len(entries) > 0:
+		return fmt.Errorf("pulling into %s: the folder is not empty: name a new one", folder)
+	}
+	to, err := os.Stat(folder)
+	here, err2 := os.Stat(".")
+	if err := multi.Errors(err, err2); err != nil {
+		return fmt.Errorf("pulling into %s: %w", folder, err)
+	}
+	if os.SameFile(to, here) {
+		return fmt.Errorf("pulling into %s: the folder that you are in cannot be replaced: name a new one", folder)
+	}
+	return nil
+}
+
+// fetch gives the archive of an artifact whose manifest is as it should be.
+func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Result, error) {
+	found, err := remote.Get(from, opt.Remote(ctx)...)
+	if err != nil {
+		return nil, Result{}, explain("pulling", from, err)
+	}
+	artifact := from.Context().Digest(found.Digest.String())
+	if opt.Verify != nil {
+		if err := opt.Verify(ctx, artifact); err != nil {
+			return nil, Result{}, err
+		}
+	}
+	refuse := func(format string, args ...any) ([]byte, Result, error) {
+		return nil, Result{}, fmt.Errorf("%s is refused: %w", from, fmt.Errorf(format, args...))
+	}
+	if found.MediaType != types.OCIManifestSchema1 {
+		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType, types.OCIManifestSchema1)
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
+	switch {
+	case err != nil:
+		return refuse("reading its manifest: %w", err)
+	case manifest.MediaType != "" && manifest.MediaType != found.MediaType:
+		return refuse("the registry says that it is %s, the manifest says %s", found.MediaType, manifest.MediaType)
+	case manifest.Config.MediaType != ConfigMediaType:
+		return refuse("its config is %s, not %s: it is not a rendered package", manifest.Config.MediaType, ConfigMediaType)
+	case len(manifest.Layers) != 1:
+		return refuse("it has %d layers where a rendered package has one", len(manifest.Layers))
+	case manifest.Layers[0].MediaType != ContentMediaType:
+		return refuse("its layer is %s, not %s", manifest.Layers[0].MediaType, ContentMediaType)
+	case manifest.Layers[0].Size > MaxArchive:
+		return refuse("its archive is %d MiB, more than %d MiB", manifest.Layers[0].Size>>20, MaxArchive>>20)
+	}
+	packed, err := layer(ctx, from.Context().Digest(manifest.Layers[0].Digest.String()), manifest.Layers[0].Size, opt)
+	if err != nil {
+		return refuse("reading its layer: %w", err)
+	}
+	return packed, Result{
+		Ref: artifact.String(), Digest: found.Digest.String(),
+		Source: manifest.Annotations[SourceAnnotation], Revision: manifest.Annotations[RevisionAnnotation], Created: manifest.Annotations[CreatedAnnotation],
+	}, nil
+}
+
+// layer reads a blob, which has to have its digest and the size that the
+// manifest says.
+func layer(ctx context.Context, blob name.Digest, size int64, opt Options) ([]byte, error) {
+	l, err := remote.Layer(blob, opt.Remote(ctx)...)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.Compressed() // compares what comes with the digest
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var b bytes.Buffer
+	for int64(b.Len()) <= size {
+		_, err := io.CopyN(&b, r, 1<<20)
+		if opt.Progress != nil {
+			opt.Progress(int64(b.Len()), size)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if int64(b.Len()) != size {
+		return nil, fmt.Errorf("it is not of the %d bytes that the manifest says", size)
+	}
+	return b.Bytes(), nil
+}
+
+// place writes a judged archive beside the folder, and moves it there at once.
+func place(ctx context.Context, packed []byte, folder string) error {
+	folder = filepath.Clean(folder)
+	parent := filepath.Dir(folder)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	stage, err := os.MkdirTemp(parent, "."+filepath.Base(folder)+".pulling-")
+	if err != nil {
+		return fmt.Errorf("preparing to write to %s: %w", folder, err)
+	}
+	if err = os.Chmod(stage, 0o755); err == nil {
+		_, _, err = unpack(packed, func(name string, content io.Reader) error {
+			return write(ctx, filepath.Join(stage, filepath.FromSlash(name)), content)
+		})
+	}
+	if err == nil {
+		if err = os.Remove(folder); err == nil || errors.Is(err, os.ErrNotExist) { // an empty one
+			err = os.Rename(stage, folder)
+		}
+	}
+	if err != nil {
+		return multi.Errors(fmt.Errorf("writing to %s: %w", folder, err), os.RemoveAll(stage))
+	}
+	return nil
+}
+
+// write a file whose name has been judged before.
+func write(ctx context.Context, to string, content io.Reader) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return multi.Errors(err, f.Close())
+}
+
+// unpack gives each file of an archive to visit, and says how many there are. With nil it
+// judges the archive alone.
+func unpack(packed []byte, visit func(name string, content io.Reader) error) (files int, size int64, err error) {
+	limits := archive.Limits{Archive: MaxArchive, Unpacked: MaxContent, File: source.MaxFile, Files: MaxFiles}
+	err = archive.Each(bytes.NewReader(packed), limits, func(name string, n int64, content io.Reader) error {
+		if strings.Contains(name, ":") || !filepath.IsLocal(name) { // of a drive or a device of Windows
+			return fmt.Errorf("%w: %q is not a plain name", archive.ErrInvalid, name)
+		}
+		files, size = files+1, size+n
+		if visit == nil {
+			return nil
+		}
+		return visit(name, content)
+	})
+	return files, size, err
+}

@@ -1,0 +1,158 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// maxResolve is how long an image may take to resolve, the judgement of it included.
+const maxResolve = 5 * time.Minute
+
+// Resolve gives the digest behind an image's tag. platform is os/arch[/variant],
+// for the digest of that platform's image; "" is for what the tag names, which
+// may be an index of many platforms. Verify judges what the tag names: that is
+// what people sign. It ends after maxResolve.
+func Resolve(ctx context.Context, image, platform string, opt Options) (digest string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxResolve)
+	defer cancel()
+	ref, err := name.ParseReference(image, opt.Names()...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", image, err)
+	}
+	found, err := remote.Get(ref, opt.Remote(ctx)...)
+	if err != nil {
+		return "", explain("resolving", ref, err)
+	}
+	named := ref.Context().Digest(found.Digest.String())
+	if opt.Verify != nil {
+		if err := opt.Verify(ctx, named); err != nil {
+			return "", err
+		}
+	}
+	if platform == "" {
+		return found.Digest.String(), nil
+	}
+	digest, err = ofPlatform(named, platform, opt.Remote(ctx))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", image, err)
+	}
+	return digest, nil
+}
+
+func ofPlatform(ref name.Reference, platform string, options []remote.Option) (string, error) {
+	want, err := v1.ParsePlatform(platform)
+	if err != nil {
+		return "", fmt.Errorf("platform %q: %w", platform, err)
+	}
+	found, err := remote.Image(ref, append(options, remote.WithPlatform(*want))...)
+	if err != nil {
+		return "", explain("resolving", ref, err)
+	}
+	config, err := found.ConfigFile()
+	if err != nil {
+		return "", explain("resolving", ref, err)
+	}
+	if have := config.Platform(); have == nil || !have.Satisfies(*want) {
+		return "", fmt.Errorf("%s is not for %s but for %s", ref, platform, have)
+	}
+	digest, err := found.Digest()
+	if err != nil {
+		return "", explain("resolving", ref, err)
+	}
+	return digest.String(), nil
+}
+
+// Tag gives an artifact a second tag, in the same repository.
+func Tag(ctx context.Context, ref, tag string, opt Options) (Result, error) {
+	from, err := opt.Parse(ref)
+	if err != nil {
+		return Result{}, err
+	}
+	to, err := name.NewTag(from.Context().Name()+":"+tag, opt.Names()...)
+	if err != nil {
+		return Result{}, fmt.Errorf("the tag %q: %w", tag, err)
+	}
+	found, err := remote.Get(from, opt.Remote(ctx)...)
+	if err != nil {
+		return Result{}, explain("tagging", from, err)
+	}
+	if err := remote.Tag(to, found, opt.Remote(ctx)...); err != nil {
+		return Result{}, explain("tagging", to, err)
+	}
+	return Result{Ref: from.Context().Digest(found.Digest.String()).String(), Digest: found.Digest.String()}, nil
+}
+
+// Tagged is an artifact under one of its tags.
+type Tagged struct {
+	Tag      string `json:"tag"`
+	Digest   string `json:"digest"`
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Created  string `json:"created,omitempty"`
+}
+
+// attached are the tags under which cosign keeps signatures and attestations.
+var attached = krm.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
+
+// List gives the rendered packages of a repository, by tag. Images of other
+// kinds, and what cosign keeps beside artifacts, are left out.
+func List(ctx context.Context, repository string, opt Options) ([]Tagged, error) {
+	plain, ok := strings.CutPrefix(repository, Scheme)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a repository of artifacts: write %sREGISTRY/REPOSITORY", repository, Scheme)
+	}
+	repo, err := name.NewRepository(plain, opt.Names()...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY, without a tag", repository, err, Scheme)
+	}
+	tags, err := remote.List(repo, opt.Remote(ctx)...)
+	if err != nil {
+		return nil, explain("listing", repo.Tag("*"), err)
+	}
+	tags = slices.DeleteFunc(tags, attached().MatchString)
+	found := make([]*Tagged, len(tags))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i, tag := range tags {
+		group.Go(func() (err error) {
+			found[i], err = describe(ctx, repo.Tag(tag), opt)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	list := make([]Tagged, 0, len(found))
+	for _, t := range found {
+		if t != nil {
+			list = append(list, *t)
+		}
+	}
+	slices.SortFunc(list, func(a, b Tagged) int { return strings.Compare(a.Tag, b.Tag) })
+	return list, nil
+}
+
+// describe gives nil for what is not a rendered package.
+func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
+	found, err := remote.Get(tag, opt.Remote(ctx)...)
+	if err != nil {
+		return nil, explain("listing", tag, err)
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
+	if err != nil || manifest.Config.MediaType != ConfigMediaType {
+		return nil, nil // an index, or an image of another kind
+	}
+	return &Tagged{Tag: tag.TagStr(), Digest: found.Digest.String(), Source: manifest.Annotations[SourceAnnotation],
+		Revision: manifest.Annotations[RevisionAnnotation], Created: manifest.Annotations[CreatedAnnotation]}, nil
+}

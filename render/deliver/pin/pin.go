@@ -1,0 +1,187 @@
+// Package pin makes the lock of a package: the digests of the images that run.
+package pin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/pinimages"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/oci"
+)
+
+// Images gives the images that run of what a render makes, and those of build
+// steps on request. Those that have a digest come apart.
+func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (open, digested []string, findings []krm.Finding, err error) {
+	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
+	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
+	opt.ObjectsOnly = true
+	result, err := render.Run(src, opt)
+	if err != nil || krm.Failed(result.Findings) {
+		return nil, nil, result.Findings, err
+	}
+	found := make(map[string]bool)
+	for _, f := range result.Files {
+		render.Objects(f, func(o *krm.Object) {
+			for _, image := range o.Images() {
+				found[image.Text()] = true
+			}
+			if task := o.Get("data", "task-spec.yaml"); steps && o.Kind == "ConfigMap" && task.Exists() {
+				err = multi.Errors(err, stepImages(task.Text(), found))
+			}
+		})
+	}
+	delete(found, "")
+	for _, image := range slices.Sorted(maps.Keys(found)) {
+		if strings.Contains(image, "@") {
+			digested = append(digested, image)
+		} else {
+			open = append(open, image)
+		}
+	}
+	return open, digested, nil, err
+}
+
+// stepImages reads a Tekton TaskSpec. Images that are parameters are left out.
+func stepImages(text string, found map[string]bool) error {
+	type container struct {
+		Image string `json:"image"`
+	}
+	var task struct {
+		Steps, Sidecars []container
+		StepTemplate    container
+	}
+	if err := yaml.Unmarshal([]byte(text), &task); err != nil {
+		return fmt.Errorf("reading a task-spec.yaml: %w", err)
+	}
+	for _, c := range append(append(task.Steps, task.Sidecars...), task.StepTemplate) {
+		if !strings.Contains(c.Image, "$") {
+			found[c.Image] = true
+		}
+	}
+	return nil
+}
+
+// Resolve asks the registries, for eight images at once, and calls resolved after each. All
+// failures are reported. Images with a digest are looked up only if they have to be signed.
+// platform is that of all images; "" is that of before, or all platforms.
+func Resolve(ctx context.Context, images, digested []string, before []api.LockedImage, platform string, opt oci.Options, resolved func()) ([]api.LockedImage, error) {
+	platforms := make(map[string]string)
+	for _, image := range before {
+		platforms[image.Image] = image.Platform
+	}
+	locked := make([]api.LockedImage, len(images))
+	failed := make([]error, len(images)+len(digested))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, image := range images {
+		platform := cmp.Or(platform, platforms[image])
+		group.Go(func() error {
+			digest, err := oci.Resolve(ctx, image, platform, opt)
+			locked[i], failed[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
+			resolved()
+			return nil
+		})
+	}
+	for i, image := range digested {
+		if opt.Verify == nil {
+			break
+		}
+		group.Go(func() error {
+			_, failed[len(images)+i] = oci.Resolve(ctx, image, "", opt)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return locked, multierror.Append(nil, failed...).ErrorOrNil()
+}
+
+// Change is one line of the difference between two locks.
+type Change struct {
+	// Image is as written; Build is namespace/name. One of the two is set.
+	Image string `json:"image,omitempty"`
+	Build string `json:"build,omitempty"`
+	// Was and Is are digests, or images of builds; "" is not in the lock.
+	Was string `json:"was,omitempty"`
+	Is  string `json:"is,omitempty"`
+}
+
+// Changes between two locks.
+func Changes(before, after api.ImageLockSpec) (changes []Change) {
+	was, is := entries(before), entries(after)
+	both := maps.Clone(was)
+	maps.Copy(both, is)
+	for _, key := range slices.SortedFunc(maps.Keys(both), func(a, b Change) int { return strings.Compare(a.Image+a.Build, b.Image+b.Build) }) {
+		if was[key] != is[key] {
+			changes = append(changes, Change{key.Image, key.Build, was[key], is[key]})
+		}
+	}
+	return changes
+}
+
+// entries gives the values of a lock by what they are of.
+func entries(spec api.ImageLockSpec) map[Change]string {
+	all := make(map[Change]string)
+	for _, image := range spec.Images {
+		all[Change{Image: image.Image}] = strings.TrimSpace(image.Digest + " " + image.Platform)
+	}
+	for _, b := range spec.Builds {
+		all[Change{Build: b.Namespace + "/" + b.Name}] = b.Image
+	}
+	return all
+}
+
+// Write replaces the file of a lock at once.
+func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
+	title := "images"
+	if before != nil && before.Name != "" {
+		title = before.Name
+	}
+	text, err := yaml.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	head := fmt.Sprintf(`# Written by armature pin, applied by every render. Keep it in Git.
+apiVersion: %s
+kind: ImageLock
+metadata:
+  name: %s
+  annotations:
+    config.kubernetes.io/local-config: "true"
+spec:
+`, api.RenderV1alpha1, title)
+	var lines strings.Builder
+	lines.WriteString(head)
+	for line := range strings.Lines(string(text)) {
+		lines.WriteString("  " + line)
+	}
+	next, err := os.CreateTemp(filepath.Dir(file), ".armature.lock-")
+	if err != nil {
+		return err
+	}
+	_, err = next.WriteString(lines.String())
+	err = multi.Errors(err, next.Chmod(0o644), next.Close())
+	if err == nil {
+		err = os.Rename(next.Name(), file)
+	}
+	if err != nil {
+		return multi.Errors(err, os.Remove(next.Name()))
+	}
+	return nil
+}

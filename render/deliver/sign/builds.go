@@ -1,0 +1,314 @@
+package sign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/gitrepo"
+)
+
+// Builds says how an image must have been built. All of it is judged by
+// attestations of one of the policy's keys or identities: what a policy names and an
+// attestation does not say is refused.
+type Builds struct {
+	// Builders are those whose provenance counts. At least one is required.
+	Builders []TrustedBuilder `json:"builders"`
+	// MinimumLevel is the SLSA build level that the builder must have, 1 to 3.
+	// Omitted, any of Builders will do.
+	MinimumLevel int `json:"minimumLevel,omitempty"`
+	// Sources are those that may be built. Omitted, any source.
+	Sources []Source `json:"sources,omitempty"`
+	// Templates are the digests of the pipeline templates that may be used, each
+	// "sha256:" and 64 hexadecimal digits. Only the provenance of AgentBuilds names one.
+	// A template names its steps, whose digests are not compared. Omitted, any template.
+	Templates []string `json:"templates,omitempty"`
+	// MaxAge is how long ago the build may have finished, such as 720h. Omitted,
+	// any time.
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+	// SBOM demands an attested bill of materials, SPDX or CycloneDX.
+	SBOM bool `json:"sbom,omitempty"`
+	// MaxSeverity is the worst vulnerability that an attested scan may have found:
+	// none, low, medium or high. Omitted, no scan is demanded.
+	MaxSeverity string `json:"maxSeverity,omitempty"`
+}
+
+// TrustedBuilder is a builder, and what the policy's author thinks of it: a
+// provenance does not say its level.
+type TrustedBuilder struct {
+	// ID is what the provenance says in runDetails.builder.id, exactly.
+	ID string `json:"id"`
+	// Level is the builder's SLSA build level, 0 to 3. Omitted, 0.
+	Level int `json:"level,omitempty"`
+}
+
+// Types of the attestations that Builds reads. SPDXType and CycloneDXType are of bills
+// of materials.
+const (
+	SPDXType      = "https://spdx.dev/Document"
+	CycloneDXType = "https://cyclonedx.org/bom"
+	scanType      = "https://in-toto.io/attestation/vulns/v0.2"
+)
+
+// severities are in order; a score of CVSS 3 counts as its word.
+var severities = []string{"none", "low", "medium", "high", "critical"}
+
+// Check finds what is wrong with it.
+func (b *Builds) Check() error {
+	if len(b.Builders) == 0 {
+		return errors.New("builds names no builder, so that any signer's word about a build would do: name builders")
+	}
+	for i, builder := range b.Builders {
+		if strings.TrimSpace(builder.ID) == "" {
+			return fmt.Errorf("builds.builders[%d] needs an id", i)
+		}
+		if builder.Level < 0 || builder.Level > 3 {
+			return fmt.Errorf("builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i, builder.Level)
+		}
+	}
+	if b.MinimumLevel < 0 || b.MinimumLevel > 3 {
+		return fmt.Errorf("builds.minimumLevel %d is not a build level of SLSA: write 1 to 3", b.MinimumLevel)
+	}
+	if !slices.ContainsFunc(b.Builders, func(t TrustedBuilder) bool { return t.Level >= b.MinimumLevel }) {
+		return fmt.Errorf("builds.minimumLevel is %d, and none of the builders has that level: write the level beside the builder's id", b.MinimumLevel)
+	}
+	for i, s := range b.Sources {
+		if s.Repository == "" {
+			return fmt.Errorf("builds.sources[%d] needs a repository", i)
+		}
+		if _, err := gitrepo.Parse(s.Repository); err != nil {
+			return fmt.Errorf("builds.sources[%d].repository %w: %s", i, err, gitrepo.Hint)
+		}
+		if slices.Contains(s.Branches, "") {
+			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
+		}
+		if s.Verified != "" && s.Verified != VerifiedReachable && s.Verified != VerifiedSigned {
+			return fmt.Errorf("builds.sources[%d].verified %q: use %s or %s", i, s.Verified, VerifiedReachable, VerifiedSigned)
+		}
+	}
+	for i, digest := range b.Templates {
+		if !digestForm().MatchString(digest) {
+			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 hexadecimal digits in small letters", i, digest)
+		}
+	}
+	if b.MaxAge != nil && b.MaxAge.Duration <= 0 {
+		return fmt.Errorf("builds.maxAge %s: use a positive duration, such as 720h", b.MaxAge.Duration)
+	}
+	if b.MaxSeverity != "" && !slices.Contains(severities[:4], b.MaxSeverity) {
+		return fmt.Errorf("builds.maxSeverity %q: use one of %s", b.MaxSeverity, strings.Join(severities[:4], ", "))
+	}
+	return nil
+}
+
+// built judges the attestations of one signer. It sets the level of the builder, its
+// provenance, and the attestations that the verdict is based on.
+func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time, v *Verified) error {
+	statements, err := t.attested(ctx, e, PredicateType)
+	if err != nil {
+		return fmt.Errorf("provenance: %w", err)
+	}
+	var reasons []error
+	for _, s := range statements {
+		level, made, err := b.judge(s.Predicate, now)
+		if err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		v.Level, v.Provenance = &level, made
+		v.basedOn(s)
+		return t.contents(ctx, e, b, v)
+	}
+	return fmt.Errorf("provenance: %w", multi.Errors(reasons...))
+}
+
+// judge compares a provenance with what is demanded.
+func (b *Builds) judge(predicate json.RawMessage, now time.Time) (level int, _ *Provenance, _ error) {
+	var made Provenance
+	if err := json.Unmarshal(predicate, &made); err != nil {
+		return 0, nil, err
+	}
+	id := made.RunDetails.Builder.ID
+	i := slices.IndexFunc(b.Builders, func(t TrustedBuilder) bool { return t.ID == id })
+	if i < 0 {
+		return 0, nil, fmt.Errorf("the builder %q is none of the policy's", id)
+	}
+	if level = b.Builders[i].Level; level < b.MinimumLevel {
+		return 0, nil, fmt.Errorf("the builder %q has level %d, and the policy demands %d", id, level, b.MinimumLevel)
+	}
+	if len(b.Sources) > 0 {
+		if err := b.judgeSource(made.BuildDefinition); err != nil {
+			return 0, nil, err
+		}
+	}
+	if len(b.Templates) > 0 {
+		if err := b.judgeTemplate(made.BuildDefinition); err != nil {
+			return 0, nil, err
+		}
+	}
+	if b.MaxAge != nil {
+		if err := judgeAge(made.RunDetails.Metadata, b.MaxAge.Duration, now); err != nil {
+			return 0, nil, err
+		}
+	}
+	return level, &made, nil
+}
+
+// skew is how far the builder's clock may be ahead of ours.
+const skew = 5 * time.Minute
+
+func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
+	if run == nil || run.FinishedOn == nil {
+		return errors.New("the provenance does not say when the build finished, and the policy has a maxAge")
+	}
+	age := now.Sub(*run.FinishedOn)
+	switch {
+	case age > most:
+		return fmt.Errorf("the build finished on %s, and the policy's maxAge is %s", run.FinishedOn.Format(time.RFC3339), most)
+	case age < -skew:
+		return fmt.Errorf("the build finished on %s, which is in the future", run.FinishedOn.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// digestForm is a digest as templates and images have it.
+var digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
+
+// judgeTemplate compares the template that an AgentBuild's provenance names.
+func (b *Builds) judgeTemplate(made BuildDefinition) error {
+	var platform struct {
+		Template struct {
+			ConfigMap string `json:"configMap"`
+			Digest    string `json:"digest"`
+		} `json:"template"`
+	}
+	text, err := json.Marshal(made.InternalParameters)
+	if err != nil {
+		return err
+	}
+	if made.BuildType != keys.AgentBuildType || json.Unmarshal(text, &platform) != nil || platform.Template.Digest == "" {
+		return errors.New("the provenance does not say which template was used, and the policy names templates")
+	}
+	if t := platform.Template; !slices.Contains(b.Templates, t.Digest) {
+		return fmt.Errorf("the template %s of digest %s was used, which is none of the policy's", t.ConfigMap, t.Digest)
+	}
+	return nil
+}
+
+// contents judges what an image is made of.
+func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified) error {
+	if b.SBOM {
+		if err := t.bills(ctx, e, v); err != nil {
+			return fmt.Errorf("bill of materials: %w", err)
+		}
+	}
+	if b.MaxSeverity == "" {
+		return nil
+	}
+	scans, err := t.attested(ctx, e, scanType)
+	if err != nil {
+		return fmt.Errorf("vulnerabilities: %w", err)
+	}
+	for _, s := range scans { // a later scan may know more: each has to be good enough
+		if err := judgeScan(s.Predicate, b.MaxSeverity); err != nil {
+			return fmt.Errorf("vulnerabilities: %w", err)
+		}
+		v.basedOn(s)
+	}
+	return nil
+}
+
+// bills looks for a bill of materials. Where an index has none, each image that it lists
+// has to have one.
+func (t trust) bills(ctx context.Context, e *evidence, v *Verified) error {
+	missing := t.bill(ctx, e, v)
+	if missing == nil {
+		return nil
+	}
+	images, err := e.images()
+	if err != nil || len(images) == 0 {
+		return multi.Errors(missing, err)
+	}
+	for _, image := range images {
+		if err := t.bill(ctx, image, v); err != nil {
+			return fmt.Errorf("%s: %w", image.artifact, err)
+		}
+	}
+	return nil
+}
+
+// bill looks for a bill of materials of one image, in one of the two formats.
+func (t trust) bill(ctx context.Context, e *evidence, v *Verified) error {
+	found, err := t.attested(ctx, e, SPDXType)
+	if err != nil {
+		var other error
+		if found, other = t.attested(ctx, e, CycloneDXType); other != nil {
+			return multi.Errors(err, other)
+		}
+	}
+	v.basedOn(found[0])
+	return nil
+}
+
+// judgeScan compares a scan's results with the worst that is accepted.
+func judgeScan(predicate json.RawMessage, most string) error {
+	var scan struct {
+		Scanner *struct {
+			Result []struct {
+				ID       string `json:"id"`
+				Severity []struct {
+					Score string `json:"score"`
+				} `json:"severity"`
+			} `json:"result"`
+		} `json:"scanner"`
+	}
+	if err := json.Unmarshal(predicate, &scan); err != nil {
+		return err
+	}
+	if scan.Scanner == nil {
+		return errors.New("the scan does not name its scanner")
+	}
+	for _, found := range scan.Scanner.Result {
+		worst := -1
+		for _, s := range found.Severity {
+			worst = max(worst, severity(s.Score))
+		}
+		if worst < 0 {
+			worst = len(severities) - 1 // one without a rating may be anything
+		}
+		if worst > slices.Index(severities, most) {
+			return fmt.Errorf("%s is rated %s, and the policy accepts %s", found.ID, severities[worst], most)
+		}
+	}
+	return nil
+}
+
+// severity gives the place among severities of a word or of a score of CVSS 3. What
+// is neither is critical.
+func severity(score string) int {
+	word := strings.ToLower(strings.TrimSpace(score))
+	if i := slices.Index(severities, word); i >= 0 {
+		return i
+	}
+	n, err := strconv.ParseFloat(word, 64)
+	switch {
+	case err != nil || !(n >= 0 && n < 9):
+		return 4
+	case n >= 7:
+		return 3
+	case n >= 4:
+		return 2
+	case n > 0:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,126 @@
+package sign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/oci"
+)
+
+// ErrNoDigest is an image without a digest: its tag may name another one by the time
+// it runs.
+var ErrNoDigest = errors.New("it has no digest, so that nobody can say what runs\n  hint: run `armature pin`")
+
+// ErrNotJudged is what decides over images and is not an image itself.
+var ErrNotJudged = errors.New("what it runs cannot be judged")
+
+// Image is what an object or a file names of images.
+type Image struct {
+	krm.Image
+	// File is the path in the package, "" if it is unknown.
+	File string
+	// Place is that of the object, for errors.
+	Place string
+}
+
+// exempt reports whether a policy lets an image pass.
+func (p Policy) exempt(i Image) bool {
+	return slices.ContainsFunc(p.Exemptions, func(e Exemption) bool {
+		if e.File != "" {
+			for file := i.File; file != "" && file != "."; file = path.Dir(file) {
+				if ok, _ := path.Match(path.Clean(e.File), file); ok || file == "/" {
+					return ok
+				}
+			}
+			return false
+		}
+		below, ok := strings.CutPrefix(indices.ReplaceAllString(i.Field, ""), e.Field)
+		return e.Kind == i.Kind && e.Group == i.Group && (e.Field == "" || ok && (below == "" || below[0] == '.'))
+	})
+}
+
+var indices = regexp.MustCompile(`\[[0-9]+\]`)
+
+// VerifyImages checks images against a policy, eight at once. It gives an error for
+// each that is refused and for what nobody can judge, in their order, which names the
+// image and its place. An image in several places is refused once.
+func VerifyImages(ctx context.Context, images []Image, p Policy) (refused []error) {
+	type key struct{ ref, problem, kind string }
+	seen := make(map[key]bool)
+	images = slices.DeleteFunc(slices.Clone(images), func(i Image) bool {
+		k := key{ref: i.Ref}
+		if i.Problem != "" {
+			k = key{i.Ref, i.Problem, i.Group + " " + i.Kind + " " + i.File}
+		}
+		if p.exempt(i) || seen[k] {
+			return true
+		}
+		seen[k] = true
+		return false
+	})
+	failed := make([]error, len(images))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, image := range images {
+		group.Go(func() error {
+			failed[i] = image.verify(ctx, p)
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are in failed
+	for _, err := range failed {
+		if err != nil {
+			refused = append(refused, err)
+		}
+	}
+	return refused
+}
+
+// verify judges one image.
+func (i Image) verify(ctx context.Context, p Policy) error {
+	var err error
+	if i.Problem != "" {
+		err = fmt.Errorf("%w: %s", ErrNotJudged, i.Problem)
+	} else if err = verifyImage(ctx, i.Ref, p); err == nil {
+		return nil
+	}
+	what := i.Place
+	if i.Ref == "" && i.Kind != "" {
+		what += ": " + strings.TrimSpace(i.Kind+" "+i.Field)
+	} else if i.Ref != "" {
+		what += fmt.Sprintf(": image %q", i.Ref)
+	}
+	if i.Problem == "" && !i.Guessed {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	exemption := fmt.Sprintf("{group: %q, kind: %s}", i.Group, i.Kind)
+	switch {
+	case i.Kind == "":
+		exemption = fmt.Sprintf("{file: %q}", i.File)
+	case i.Field != "":
+		exemption = fmt.Sprintf("{group: %q, kind: %s, field: %s}", i.Group, i.Kind, indices.ReplaceAllString(i.Field, ""))
+	}
+	return fmt.Errorf("%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s", what, err, exemption)
+}
+
+func verifyImage(ctx context.Context, image string, p Policy) error {
+	ref, err := oci.Options{PlainHTTP: p.PlainHTTP}.Parse(oci.Scheme + image)
+	if err != nil {
+		return err
+	}
+	digest, ok := ref.(name.Digest)
+	if !ok {
+		return ErrNoDigest
+	}
+	_, err = Verify(ctx, digest, p)
+	return err
+}

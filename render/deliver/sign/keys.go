@@ -1,0 +1,135 @@
+package sign
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sigstore/cosign/v2/pkg/blob"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/armature-dev/armature/render/version"
+)
+
+// A key is named as for cosign: a file, a URL, env://VARIABLE, k8s://namespace/secret
+// or the URI of a KMS. This is not cosign's pkg/signature, because that brings the
+// clients of Kubernetes, GitLab and GitHub with all their kinds into the program.
+
+// inSecret begins the name of a key pair that `cosign generate-key-pair k8s://…` made.
+const inSecret = "k8s://"
+
+// privateKey loads a key to sign with.
+func privateKey(ctx context.Context, name string, password func() ([]byte, error)) (signature.SignerVerifier, error) {
+	if strings.HasPrefix(name, inSecret) {
+		pair, err := keySecret(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return readKey(pair["cosign.key"], func() ([]byte, error) { return pair["cosign.password"], nil })
+	}
+	if KMSProgram(name) != "" {
+		return OpenKMS(ctx, name)
+	}
+	text, err := blob.LoadFileOrURL(name)
+	if err != nil {
+		return nil, err
+	}
+	return readKey(text, password)
+}
+
+// readKey reads a private key in PEM, as `cosign generate-key-pair` makes it. password may
+// be nil for one that has none.
+func readKey(text []byte, password func() ([]byte, error)) (signature.SignerVerifier, error) {
+	key, err := cryptoutils.UnmarshalPEMToPrivateKey(text, func(bool) ([]byte, error) {
+		if password == nil {
+			return nil, nil
+		}
+		return password()
+	})
+	if err != nil {
+		return nil, err
+	}
+	signer, err := signature.LoadSignerVerifier(key, crypto.SHA256)
+	if p, ok := key.(*ecdsa.PrivateKey); ok && err == nil {
+		return repeatable{signer, p}, nil
+	}
+	return signer, err
+}
+
+// repeatable signs by RFC 6979: a message has one signature.
+type repeatable struct {
+	signature.SignerVerifier
+	key *ecdsa.PrivateKey
+}
+
+func (r repeatable) SignMessage(message io.Reader, _ ...signature.SignOption) ([]byte, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, message); err != nil {
+		return nil, err
+	}
+	return r.key.Sign(nil, sum.Sum(nil), crypto.SHA256)
+}
+
+// publicKey loads a key to verify with.
+func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier, error) {
+	var text []byte
+	if p.Files != nil {
+		var err error
+		if text, err = p.file(name); err != nil {
+			return nil, err
+		}
+	} else if strings.HasPrefix(name, inSecret) {
+		pair, err := keySecret(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		text = pair["cosign.pub"]
+	} else if KMSProgram(name) != "" {
+		return OpenKMS(ctx, name)
+	} else {
+		var err error
+		if text, err = blob.LoadFileOrURL(name); err != nil {
+			return nil, err
+		}
+	}
+	key, err := cryptoutils.UnmarshalPEMToPublicKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("it is not a public key in PEM: %w", err)
+	}
+	return signature.LoadVerifier(key, crypto.SHA256)
+}
+
+// keySecret reads the key pair in a Secret of the cluster of the kubeconfig, or of the
+// one that this runs in.
+func keySecret(ctx context.Context, name string) (map[string][]byte, error) {
+	namespace, secret, ok := strings.Cut(strings.TrimPrefix(name, inSecret), "/")
+	if !ok || strings.Contains(secret, "/") {
+		return nil, errors.New("write it as k8s://namespace/secret")
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	config.UserAgent = version.UserAgent("armature")
+	client, err := corev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	pair, err := client.Secrets(namespace).Get(ctx, secret, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the Secret: %w", err)
+	}
+	if len(pair.Data) == 0 {
+		return nil, errors.New("the Secret is empty")
+	}
+	return pair.Data, nil
+}

@@ -1,0 +1,241 @@
+// Package sign signs artifacts, says where they come from, and verifies both,
+// as cosign does: what one of the two signs, the other verifies.
+package sign
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Policy says whose signature an artifact must carry. Any one of its keys and
+// identities will do. The zero Policy is refused.
+type Policy struct {
+	// Keys are public keys: a file, k8s://namespace/secret, the URI of a KMS, or
+	// a URL.
+	Keys []string `json:"keys,omitempty"`
+	// Identities are those that certificates were issued to.
+	Identities []Identity `json:"identities,omitempty"`
+	// Roots is a PEM file of the authorities that issue certificates. "" is
+	// sigstore's public instance, which takes the network.
+	Roots string `json:"roots,omitempty"`
+	// TrustedRoot is a file with a trusted root of Sigstore (JSON): certificate
+	// authorities, transparency logs and timestamp authorities. With it nothing but
+	// the registry is asked. It excludes Roots; "" is what Roots and sigstore's
+	// public instance say.
+	TrustedRoot string `json:"trustedRoot,omitempty"`
+	// Provenance demands an attestation by the same keys or identities of what
+	// the artifact was rendered from.
+	Provenance bool `json:"provenance,omitempty"`
+	// Builds says how an image must have been built. nil makes no demand.
+	Builds *Builds `json:"builds,omitempty"`
+	// Exemptions are what a judgement of images lets pass.
+	Exemptions []Exemption `json:"exemptions,omitempty"`
+	// IgnoreTlog does without the proof that a signature is in the
+	// transparency log; for certificates it means that they must be valid now.
+	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
+	// IgnoreSCT does without the proof that a certificate is in the
+	// certificate transparency log, which private authorities do not give.
+	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
+
+	// Name and Digest are those of the policy's file, for a summary: metadata.name
+	// and "sha256:…". "" where there is none.
+	Name   string `json:"-"`
+	Digest string `json:"-"`
+	// Keychain and PlainHTTP are those of oci.Options.
+	Keychain  authn.Keychain `json:"-"`
+	PlainHTTP bool           `json:"-"`
+	// Transport carries the requests to the registry; nil is oci.Transport().
+	Transport http.RoundTripper `json:"-"`
+	// Files has what Keys, Roots and TrustedRoot name, where the policy is not one of
+	// the file system's. nil means that they are files, URLs and so on.
+	Files map[string][]byte `json:"-"`
+}
+
+// Exemption lets images pass that are refused or cannot be judged. It names either
+// a kind of objects or files.
+type Exemption struct {
+	// Group and Kind are those of objects; the group of Kubernetes' core is "".
+	Group string `json:"group,omitempty"`
+	Kind  string `json:"kind,omitempty"`
+	// Field is a path such as spec.steps.image, without indices: of it and of all below it
+	// nothing is judged. "" is the whole object.
+	Field string `json:"field,omitempty"`
+	// File is a path in the package, or a pattern as in path.Match. A folder covers what
+	// is below it.
+	File string `json:"file,omitempty"`
+}
+
+// Identity is whom a certificate was issued to, and by whose word. Of each
+// pair one is given.
+type Identity struct {
+	// Subject is an email address or URI; SubjectRegExp has to match all of it.
+	Subject       string `json:"subject,omitempty"`
+	SubjectRegExp string `json:"subjectRegExp,omitempty"`
+	// Issuer is the OpenID provider; IssuerRegExp has to match all of it.
+	Issuer       string `json:"issuer,omitempty"`
+	IssuerRegExp string `json:"issuerRegExp,omitempty"`
+}
+
+// ErrEmptyPolicy is a policy that demands neither key nor identity.
+var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that anybody's signature would be accepted: name keys or identities")
+
+// Check finds what is wrong with a policy.
+func (p Policy) Check() error {
+	if len(p.Keys)+len(p.Identities) == 0 {
+		return ErrEmptyPolicy
+	}
+	for _, key := range p.Keys {
+		if strings.TrimSpace(key) == "" {
+			return fmt.Errorf("an empty key: %w", ErrEmptyPolicy)
+		}
+	}
+	if p.Builds != nil {
+		if err := p.Builds.Check(); err != nil {
+			return err
+		}
+	}
+	if p.Roots != "" && p.TrustedRoot != "" {
+		return errors.New("roots and trustedRoot both say whose certificates count: name one of them")
+	}
+	for i, e := range p.Exemptions {
+		if _, err := path.Match(e.File, ""); err != nil || (e.File == "") == (e.Kind == "") || e.File != "" && e.Group+e.Field != "" {
+			return fmt.Errorf("exemption %d needs a kind, with its group and perhaps a field, or a file", i+1)
+		}
+	}
+	for i, id := range p.Identities {
+		if (id.Subject == "") == (id.SubjectRegExp == "") || (id.Issuer == "") == (id.IssuerRegExp == "") {
+			return fmt.Errorf("identity %d needs a subject or subjectRegExp, and an issuer or issuerRegExp", i+1)
+		}
+		for _, pattern := range [...]string{id.SubjectRegExp, id.IssuerRegExp} {
+			if _, err := regexp.Compile(pattern); err != nil {
+				return fmt.Errorf("identity %d: %w", i+1, err)
+			}
+			if pattern != "" && matchesEverybody(pattern) {
+				return fmt.Errorf("identity %d: %q matches everybody: %w", i+1, pattern, ErrEmptyPolicy)
+			}
+		}
+	}
+	return nil
+}
+
+// matchesEverybody finds patterns that restrict nothing: they match identities
+// that have nothing in common.
+func matchesEverybody(pattern string) bool {
+	all := regexp.MustCompile(whole(pattern)) // it compiles without the anchors
+	for _, somebody := range [...]string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"} {
+		if !all.MatchString(somebody) {
+			return false
+		}
+	}
+	return true
+}
+
+// OfPackages is the policy for rendered packages: Builds and Exemptions are about images.
+func (p Policy) OfPackages() Policy {
+	p.Builds, p.Exemptions = nil, nil
+	return p
+}
+
+// policyFile is a policy in YAML.
+type policyFile struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata,omitempty"`
+	Spec       Policy         `json:"spec"`
+}
+
+// ReadPolicy reads a file with a VerifyPolicy (apiVersion armature.dev/v1alpha1),
+// whose spec is a Policy. Unknown fields are errors, and so is an empty policy.
+// Files that it names are relative to its folder.
+func ReadPolicy(file string) (Policy, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Policy{}, fmt.Errorf("reading the policy: %w", err)
+	}
+	p, err := parse(data, file)
+	if err != nil {
+		return Policy{}, err
+	}
+	beside := func(name string) string {
+		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(filepath.Dir(file), name)
+	}
+	for i, key := range p.Keys {
+		p.Keys[i] = beside(key)
+	}
+	p.Roots = beside(p.Roots)
+	p.TrustedRoot = beside(p.TrustedRoot)
+	return p, nil
+}
+
+// ParsePolicy reads a VerifyPolicy that a controller is given: keys, roots and trusted
+// root are among files, by their names there, and no server but the registry may be needed
+// to judge by it.
+func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
+	p, err := parse(data, "policy.yaml")
+	if err != nil {
+		return Policy{}, err
+	}
+	p.Files = maps.Clone(files)
+	if p.Files == nil {
+		p.Files = map[string][]byte{}
+	}
+	for _, name := range append(slices.Clone(p.Keys), p.Roots, p.TrustedRoot) {
+		if name == "" {
+			continue
+		}
+		if _, err := p.file(name); err != nil {
+			return Policy{}, err
+		}
+	}
+	offline := p.TrustedRoot != "" || p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT)
+	if !offline {
+		return Policy{}, errors.New("policy.yaml needs Sigstore's public instance: set trustedRoot, or insecureIgnoreTlog, and for identities roots and insecureIgnoreSCT")
+	}
+	return p, nil
+}
+
+// file gives what the policy names.
+func (p Policy) file(name string) ([]byte, error) {
+	if p.Files == nil {
+		return os.ReadFile(name)
+	}
+	data, ok := p.Files[name]
+	if !ok {
+		return nil, fmt.Errorf("%q is not beside the policy, which has %s", name, strings.Join(slices.Sorted(maps.Keys(p.Files)), ", "))
+	}
+	return data, nil
+}
+
+// parse reads a VerifyPolicy.
+func parse(data []byte, file string) (Policy, error) {
+	var p policyFile
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		return Policy{}, fmt.Errorf("reading the policy %s: %w", file, err)
+	}
+	if p.APIVersion != keys.V1alpha1 || p.Kind != "VerifyPolicy" {
+		return Policy{}, fmt.Errorf("%s: %q %q is not a policy: write apiVersion: %s and kind: VerifyPolicy", file, p.APIVersion, p.Kind, keys.V1alpha1)
+	}
+	if err := p.Spec.Check(); err != nil {
+		return Policy{}, fmt.Errorf("%s: %w", file, err)
+	}
+	p.Spec.Name, _ = p.Metadata["name"].(string)
+	p.Spec.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	return p.Spec, nil
+}

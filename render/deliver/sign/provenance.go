@@ -1,0 +1,129 @@
+package sign
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// PredicateType is that of SLSA provenance v1.
+const PredicateType = "https://slsa.dev/provenance/v1"
+
+// Render says what a package was rendered from, and by what.
+type Render struct {
+	// Source and Revision are those of oci.Metadata.
+	Source, Revision string
+	// Config and Lock are the RenderConfig's and the ImageLock's specs, nil
+	// if the render had none.
+	Config, Lock any
+	// Functions are those that ran, in order; Version is theirs and Armature's.
+	Functions []string
+	Version   string
+	// Inputs are the SHA-256 digests of the files, in hexadecimal, by their path.
+	Inputs map[string]string
+}
+
+// Provenance is a predicate of SLSA v1 (slsa.dev/provenance/v1).
+type Provenance struct {
+	BuildDefinition BuildDefinition `json:"buildDefinition"`
+	RunDetails      RunDetails      `json:"runDetails"`
+}
+
+// BuildDefinition says how to render the same again.
+type BuildDefinition struct {
+	BuildType string `json:"buildType"`
+	// ExternalParameters and InternalParameters are what the build type says.
+	ExternalParameters   any                  `json:"externalParameters"`
+	InternalParameters   any                  `json:"internalParameters,omitempty"`
+	ResolvedDependencies []ResourceDescriptor `json:"resolvedDependencies"`
+}
+
+type externalParameters struct {
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Config   any    `json:"config,omitempty"`
+	Lock     any    `json:"lock,omitempty"`
+}
+
+type internalParameters struct {
+	Functions []function `json:"functions"`
+}
+
+type function struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// ResourceDescriptor is an input: a file of a package by its name, or what a URI
+// names.
+type ResourceDescriptor struct {
+	Name   string            `json:"name,omitempty"`
+	URI    string            `json:"uri,omitempty"`
+	Digest map[string]string `json:"digest,omitempty"`
+	// Annotations are what the builder says of it: SourceAnnotations of the source of an
+	// AgentBuild.
+	Annotations any `json:"annotations,omitempty"`
+}
+
+// SourceAnnotations say of the source of an AgentBuild which repository and ref it is, each by
+// itself, and, from SourceRefs on, that a policy of the builder's platform accepts the commit.
+// SourceRefs has the name that SLSA gives it in summaries about sources.
+type SourceAnnotations struct {
+	// Repository that was cloned, as String of gitrepo.Repository gives it.
+	Repository string `json:"armature_repository"`
+	// Ref is the branch that the revision named, in full. Omitted, a commit or a tag was
+	// ordered.
+	Ref string `json:"armature_ref,omitempty"`
+	// SourceRefs are the branches and tags, in full, that the commit was reachable from.
+	SourceRefs []string `json:"sourceRefs,omitempty"`
+	// Policy is where the platform has it, and PolicyDigest of all that it consists of.
+	// Omitted, no policy was demanded.
+	Policy       string `json:"armature_policy,omitempty"`
+	PolicyDigest string `json:"armature_policyDigest,omitempty"`
+	// Signer of the commit. Omitted, the policy demands no signature.
+	Signer string `json:"armature_signer,omitempty"`
+}
+
+// RunDetails says who built, and when. The provenance of a render has no time: a
+// render does not know the time.
+type RunDetails struct {
+	Builder  Builder   `json:"builder"`
+	Metadata *Metadata `json:"metadata,omitempty"`
+}
+
+// Builder is who built: Armature, for a render.
+type Builder struct {
+	ID      string            `json:"id"`
+	Version map[string]string `json:"version,omitempty"`
+}
+
+// Metadata is about one run of a builder. Times are in RFC 3339, nil where the
+// builder does not say.
+type Metadata struct {
+	InvocationID string     `json:"invocationId,omitempty"`
+	StartedOn    *time.Time `json:"startedOn,omitempty"`
+	FinishedOn   *time.Time `json:"finishedOn,omitempty"`
+}
+
+// NewProvenance writes down a render. The same render has the same provenance.
+func NewProvenance(r Render) Provenance {
+	p := Provenance{
+		BuildDefinition: BuildDefinition{
+			BuildType:          keys.RenderBuildType,
+			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision, Config: r.Config, Lock: r.Lock},
+		},
+		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder, Version: map[string]string{"armature": r.Version}}},
+	}
+	var ran internalParameters
+	for _, name := range r.Functions {
+		ran.Functions = append(ran.Functions, function{name, r.Version})
+	}
+	p.BuildDefinition.InternalParameters = ran
+	for _, name := range slices.Sorted(maps.Keys(r.Inputs)) {
+		p.BuildDefinition.ResolvedDependencies = append(p.BuildDefinition.ResolvedDependencies,
+			ResourceDescriptor{Name: name, Digest: map[string]string{"sha256": r.Inputs[name]}})
+	}
+	return p
+}

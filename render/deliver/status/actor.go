@@ -1,0 +1,353 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/asyncactor"
+)
+
+// The values of 004, "Status Values".
+const (
+	Running          = "Running"
+	Napping          = "Napping"
+	Degraded         = "Degraded"
+	Creating         = "Creating"
+	ScalingUp        = "ScalingUp"
+	ScalingDown      = "ScalingDown"
+	Updating         = "Updating"
+	Terminating      = "Terminating"
+	TransportError   = "TransportError"
+	ScalingError     = "ScalingError"
+	WorkloadError    = "WorkloadError"
+	PendingResources = "PendingResources"
+	ImagePullError   = "ImagePullError"
+	RuntimeError     = "RuntimeError"
+	SidecarError     = "SidecarError"
+	VolumeError      = "VolumeError"
+	ConfigError      = "ConfigError"
+)
+
+// Actor is an AsyncActor's workload in the words and columns of 004, "AsyncActor Status".
+type Actor struct {
+	Name `json:",inline"`
+	// Status is one of the constants, and Message says why unless the actor is running.
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+	// Running counts ready pods, Failing those that cannot become ready, Total all that
+	// have not ended, and Desired is how many there should be.
+	Running int `json:"running"`
+	Failing int `json:"failing"`
+	Total   int `json:"total"`
+	Desired int `json:"desired"`
+	// Min and Max are KEDA's bounds, nil where it does not scale.
+	Min *int `json:"min,omitempty"`
+	Max *int `json:"max,omitempty"`
+	// LastScale is "5m ago (up)", "" if no event and no HPA has it.
+	LastScale string `json:"lastScale,omitempty"`
+	// Workload is the kind; Transport is Ready or NotReady; Scaling is KEDA or Manual.
+	Workload   string          `json:"workload"`
+	Transport  string          `json:"transport"`
+	Scaling    string          `json:"scaling"`
+	Conditions []api.Condition `json:"conditions"`
+}
+
+// columns are the headings of an actor's row.
+func columns(wide bool) []string {
+	columns := []string{"STATUS", "RUNNING", "FAILING", "TOTAL", "DESIRED", "MIN", "MAX", "LAST-SCALE"}
+	if wide {
+		columns = append(columns, "WORKLOAD", "TRANSPORT", "SCALING", "QUEUED", "PROCESSING")
+	}
+	return columns
+}
+
+// row is an actor as a line of a table. Unknown values are "-", such as the
+// number of messages, which only the broker has.
+func (a *Actor) row(wide bool) []string {
+	bound := func(n *int) string {
+		if n == nil {
+			return "-"
+		}
+		return fmt.Sprint(*n)
+	}
+	row := []string{a.Status, fmt.Sprint(a.Running), fmt.Sprint(a.Failing), fmt.Sprint(a.Total), fmt.Sprint(a.Desired), bound(a.Min), bound(a.Max), cmp.Or(a.LastScale, "-")}
+	if wide {
+		row = append(row, a.Workload, a.Transport, a.Scaling, "-", "-")
+	}
+	return row
+}
+
+// actorLive is what a cluster has of one actor; nil is what is not there.
+type actorLive struct {
+	workload *unstructured.Unstructured
+	// scaledObject is KEDA's, and hpa the one that KEDA made for it (keda-hpa-<actor>).
+	scaledObject, hpa *unstructured.Unstructured
+	// queue is the declared queue; nil if the package does not declare one.
+	queue *unstructured.Unstructured
+	// pods are those that the workload's selector picks.
+	pods []*corev1.Pod
+	// events are of the workload, its HPA and ScaledObject, and its pods, in any order.
+	// Without them, failed mounts and the direction of scaling are not seen.
+	events []*corev1.Event
+	now    time.Time
+}
+
+// actor is the state of an actor. An earlier one in this list wins: Terminating, Creating,
+// TransportError, the errors of pods where none is ready, ScalingError, Degraded, Napping,
+// Updating, ScalingUp, ScalingDown, Running.
+func (l *actorLive) actor() (a Actor) {
+	a.Workload, a.Transport, a.Scaling, a.LastScale = l.workload.GetKind(), "Ready", "Manual", l.lastScale()
+	scalingError := ""
+	if l.scaledObject != nil {
+		a.Scaling = "KEDA"
+		a.Min, a.Max = new(number(l.scaledObject, ".spec.minReplicaCount", 0)), new(number(l.scaledObject, ".spec.maxReplicaCount", 0))
+		if c := condition(l.scaledObject, "Ready"); c.Status == corev1.ConditionFalse {
+			scalingError = cmp.Or(c.Message, "KEDA does not accept the ScaledObject")
+		}
+	}
+	// The HPA's number counts while KEDA has not scaled to zero.
+	if a.Desired = number(l.workload, ".spec.replicas", 1); a.Desired > 0 && l.hpa != nil {
+		a.Desired = cmp.Or(number(l.hpa, ".status.desiredReplicas", 0), a.Desired)
+	}
+	queueError, queueReady := l.transport()
+	if !queueReady {
+		a.Transport = "NotReady"
+	}
+	workloadError := l.workloadError(a.count(l))
+
+	switch {
+	case queueError != "":
+		a.condition("TransportReady", false, "QueueFailed", queueError)
+	case !queueReady:
+		a.condition("TransportReady", false, "QueuePending", "the queue has not been made yet")
+	default:
+		a.condition("TransportReady", true, "QueueReady", "")
+	}
+	a.condition("WorkloadReady", workloadError.status == "", cmp.Or(workloadError.status, "PodsHealthy"), workloadError.message)
+	switch {
+	case scalingError != "":
+		a.condition("ScalingReady", false, "ScaledObjectFailed", scalingError)
+	case l.scaledObject != nil:
+		a.condition("ScalingReady", true, "ScaledObjectReady", "")
+	}
+
+	switch {
+	case l.workload.GetDeletionTimestamp() != nil:
+		a.Status = Terminating
+	case number(l.workload, ".status.observedGeneration", 0) == 0:
+		a.Status, a.Message = Creating, "the workload has not been looked at yet"
+	case queueError != "":
+		a.Status, a.Message = TransportError, queueError
+	case !queueReady:
+		a.Status, a.Message = Creating, "the queue has not been made yet"
+	case workloadError.status != "" && a.Running == 0:
+		a.Status, a.Message = workloadError.status, workloadError.message
+	case scalingError != "":
+		a.Status, a.Message = ScalingError, scalingError
+	case workloadError.status != "":
+		a.Status, a.Message = Degraded, workloadError.status+": "+workloadError.message
+	case l.scaledObject != nil && a.Desired == 0 && a.Total == 0:
+		a.Status = Napping
+	case updating(l.workload):
+		a.Status = Updating
+	case a.Total > a.Desired:
+		a.Status = ScalingDown
+	case a.Running < a.Desired:
+		a.Status = ScalingUp
+	default:
+		a.Status = Running
+	}
+	return a
+}
+
+// condition adds one of the three that the operator kept.
+func (a *Actor) condition(kind string, ok bool, reason, message string) {
+	a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok), Reason: reason, Message: message})
+}
+
+func truth(ok bool) string {
+	if ok {
+		return "True"
+	}
+	return "False"
+}
+
+// updating reports whether pods of an older revision are being replaced.
+func updating(w *unstructured.Unstructured) bool {
+	if w.GetGeneration() > int64(number(w, ".status.observedGeneration", 0)) {
+		return true
+	}
+	current, update := kstatus.GetStringField(w.Object, ".status.currentRevision", ""), kstatus.GetStringField(w.Object, ".status.updateRevision", "")
+	if update != "" && current != update {
+		return true
+	}
+	return w.GetKind() == "Deployment" && number(w, ".status.updatedReplicas", 0) < number(w, ".status.replicas", 0)
+}
+
+// transport reads the conditions of RabbitMQ's topology operator (Ready) and of AWS'
+// controllers (ACK.…). A queue that the package does not declare counts as ready.
+func (l *actorLive) transport() (problem string, ready bool) {
+	if l.queue == nil {
+		return "", true
+	}
+	for _, kind := range []string{"ACK.Terminal", "ACK.Recoverable"} {
+		if c := condition(l.queue, kind); c.Status == corev1.ConditionTrue {
+			return cmp.Or(c.Message, "AWS does not make the queue"), false
+		}
+	}
+	rabbit, aws := condition(l.queue, "Ready"), condition(l.queue, "ACK.ResourceSynced")
+	if rabbit.Status == corev1.ConditionFalse {
+		return cmp.Or(rabbit.Message, "RabbitMQ does not make the queue"), false
+	}
+	return "", rabbit.Status == corev1.ConditionTrue || aws.Status == corev1.ConditionTrue
+}
+
+// cause is why pods cannot become ready.
+type cause struct{ status, message string }
+
+// severity is the order of causes; the first one is reported for all.
+var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError, ConfigError, WorkloadError}
+
+// count counts the pods and gives what keeps the failing ones.
+func (a *Actor) count(l *actorLive) (causes []cause) {
+	for _, pod := range running(l.pods) {
+		a.Total++
+		if has(pod, corev1.PodReady) {
+			a.Running++
+		} else if c := podCause(pod, l.events); c.status != "" {
+			a.Failing++
+			causes = append(causes, c)
+		}
+	}
+	return causes
+}
+
+// workloadError is the gravest cause, or that the workload has given up.
+func (l *actorLive) workloadError(causes []cause) cause {
+	if len(causes) > 0 {
+		return slices.MinFunc(causes, func(a, b cause) int { return slices.Index(severity, a.status) - slices.Index(severity, b.status) })
+	}
+	if c := condition(l.workload, "Progressing"); c.Status == corev1.ConditionFalse {
+		return cause{WorkloadError, c.Message}
+	}
+	if c := condition(l.workload, "ReplicaFailure"); c.Status == corev1.ConditionTrue {
+		return cause{WorkloadError, c.Message}
+	}
+	return cause{}
+}
+
+// podCause says what keeps a pod that is not ready, with no status where it only
+// needs time.
+func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
+	at := func(status, message string) cause { return cause{status, "pod " + pod.Name + ": " + message} }
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			if strings.Contains(strings.ToLower(c.Message), "persistentvolumeclaim") {
+				return at(VolumeError, c.Message)
+			}
+			return at(PendingResources, c.Message)
+		}
+	}
+	if c, why := failing(pod); why != "" {
+		of := map[string]string{asyncactor.Runtime: RuntimeError, asyncactor.Sidecar: SidecarError}[c.Name]
+		return cause{cmp.Or(stuck[c.State.Waiting.Reason], of, WorkloadError), why}
+	}
+	for _, e := range events {
+		if e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod.Name && (e.Reason == "FailedMount" || e.Reason == "FailedAttachVolume") {
+			return at(mountCause(e.Message), e.Message)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "MountVolume") {
+			return at(mountCause(c.Message), c.Message)
+		}
+	}
+	return cause{}
+}
+
+// mountCause distinguishes a missing ConfigMap or Secret from a volume that cannot be
+// mounted.
+func mountCause(message string) string {
+	lower := strings.ToLower(message)
+	if strings.Contains(lower, "not found") && (strings.Contains(lower, "configmap") || strings.Contains(lower, "secret")) {
+		return ConfigError
+	}
+	return VolumeError
+}
+
+// lastScale is when the workload was last scaled, and which way.
+func (l *actorLive) lastScale() string {
+	var last time.Time
+	direction := ""
+	for _, e := range l.events {
+		when := e.LastTimestamp.Time
+		for _, other := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time} {
+			if when.IsZero() {
+				when = other
+			}
+		}
+		if way := scaleDirection(e.Reason, e.Message); way != "" && when.After(last) {
+			last, direction = when, " ("+way+")"
+		}
+	}
+	if l.hpa != nil {
+		scaled, _ := time.Parse(time.RFC3339, kstatus.GetStringField(l.hpa.Object, ".status.lastScaleTime", ""))
+		if scaled.After(last.Add(time.Minute)) {
+			last, direction = scaled, "" // its event has expired
+		}
+	}
+	if last.IsZero() || l.now.Before(last) {
+		return ""
+	}
+	return age(l.now.Sub(last)) + " ago" + direction
+}
+
+func scaleDirection(reason, message string) string {
+	switch {
+	case reason == "KEDAScaleTargetActivated", reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled up"):
+		return "up"
+	case reason == "KEDAScaleTargetDeactivated", reason == "ScalingReplicaSet" && strings.HasPrefix(message, "Scaled down"):
+		return "down"
+	}
+	return ""
+}
+
+// age writes a time span in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// number reads a field by its path, such as ".spec.replicas".
+func number(o *unstructured.Unstructured, field string, missing int) int {
+	return kstatus.GetIntField(o.Object, field, missing)
+}
+
+// condition gives one of an object; it is empty where the object does not have it.
+func condition(o *unstructured.Unstructured, kind string) kstatus.BasicCondition {
+	conditions, err := kstatus.GetObjectWithConditions(o.Object)
+	if err == nil {
+		for _, c := range conditions.Status.Conditions {
+			if c.Type == kind {
+				return c
+			}
+		}
+	}
+	return kstatus.BasicCondition{}
+}

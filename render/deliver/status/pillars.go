@@ -1,0 +1,211 @@
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/profile"
+)
+
+// configMap finds the generated ConfigMap of a workload, and the name of the
+// custom resource that it was made from: the workload's if there is none.
+func (l *Live) configMap(w *unstructured.Unstructured, name string) (cm *corev1.ConfigMap, resource string) {
+	resource = w.GetName()
+	for _, c := range l.ConfigMaps {
+		if c.GetNamespace() != w.GetNamespace() || c.GetName() != name {
+			continue
+		}
+		var source struct {
+			Metadata struct{ Name string }
+		}
+		text := []byte(c.GetAnnotations()[keys.Source])
+		var several []json.RawMessage // the TokenExchange, and the AgentRuntime beside it
+		if json.Unmarshal(text, &several) == nil && len(several) > 0 {
+			text = several[0]
+		}
+		if err := json.Unmarshal(text, &source); err == nil && source.Metadata.Name != "" {
+			resource = source.Metadata.Name
+		}
+		return c, resource
+	}
+	return nil, resource
+}
+
+// component is one of the identity infrastructure, over all pods of a workload.
+type component struct{ there, ready bool }
+
+// components looks at the pods that have the configuration. One is ready where
+// it is in each of them.
+func components(pods []*corev1.Pod) map[string]component {
+	found := make(map[string]component)
+	for _, name := range profile.All().Sidecars() {
+		x := component{ready: len(pods) > 0}
+		for _, p := range pods {
+			x.there = x.there || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
+			// Ready, or, for an init container that ends, done.
+			x.ready = x.ready && slices.ContainsFunc(containers(p), func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
+		}
+		x.ready = x.there && x.ready
+		found[name] = x
+	}
+	return found
+}
+
+// identified reports whether a workload has any of the identity infrastructure, whose
+// configuration its pods then have. A RenderConfig may turn all of it off.
+func identified(w *unstructured.Unstructured) bool {
+	return profileOf(w) != nil
+}
+
+// templateMounts reports whether the pods of a workload have a volume from a ConfigMap.
+func templateMounts(w *unstructured.Unstructured, configMap string) bool {
+	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}} {
+		var spec corev1.PodSpec
+		fields, found, _ := unstructured.NestedMap(w.Object, path...)
+		if found && runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec) == nil && mounts(&spec, configMap) {
+			return true
+		}
+	}
+	return false
+}
+
+// tokenExchange is 001's status of a TokenExchange, for the workload it targets.
+func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) TokenExchange {
+	p := cmp.Or(profileOf(w), profile.All().Named(profile.Kagenti))
+	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
+	t.ConfigMapName = p.ConfigMapName(w.GetName())
+	cm, resource := l.configMap(w, t.ConfigMapName)
+	t.Name = Name{w.GetNamespace(), resource}
+	configured := slices.DeleteFunc(running(pods), func(p *corev1.Pod) bool { return !mounts(&p.Spec, t.ConfigMapName) })
+	t.ConfiguredPods = len(configured)
+	c := components(configured)
+	inbound := c[profile.AuthProxy]
+	if !inbound.there {
+		inbound = c[profile.EnvoyProxy] // the published generation
+	}
+	if !inbound.there {
+		inbound = c[profile.AuthBridgeProxy]
+	}
+	t.IdentityStatus = &api.IdentityStatus{
+		SPIFFEEnabled: c[profile.SpiffeHelper].there, IDPRegistered: c[profile.ClientRegistration].ready,
+		InboundProxyReady: inbound.ready, OutboundProxyReady: c[profile.EnvoyProxy].ready,
+	}
+	if !p.HasSidecar(profile.SpiffeHelper) { // one proxy both ways, which holds the identity; nothing in the pod registers
+		t.IdentityStatus = &api.IdentityStatus{
+			SPIFFEEnabled: inbound.there && slices.ContainsFunc(configured, hasSVIDs), InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
+		}
+	}
+	switch why := trouble(configured, profile.All().Sidecars()); {
+	case cm == nil:
+		t.Phase, t.Message = Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
+	case why != "":
+		t.Phase, t.Message = Failed, why
+	case len(configured) == 0:
+		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
+	case waiting(c) != "":
+		t.Phase, t.Message = Pending, "not ready in all pods: "+waiting(c)
+	default:
+		t.Phase, t.Message = Active, "Identity infrastructure configured"
+	}
+	return t
+}
+
+// profileOf gives the first profile whose ConfigMap the pods of a workload have, nil for
+// none.
+func profileOf(w *unstructured.Unstructured) *identity.Profile {
+	for _, name := range profile.All().Names() {
+		if p := profile.All().Named(name); templateMounts(w, p.ConfigMapName(w.GetName())) {
+			return p
+		}
+	}
+	return nil
+}
+
+// hasSVIDs reports whether a pod of AuthBridge has a place for its SVIDs.
+func hasSVIDs(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
+}
+
+// phaseWithoutPods is Active where there should be none: scaled to zero, or
+// between two runs.
+func phaseWithoutPods(w *unstructured.Unstructured) string {
+	if number(w, ".spec.replicas", 1) == 0 || w.GetKind() == "Job" || w.GetKind() == "CronJob" {
+		return Active
+	}
+	return Pending
+}
+
+// trouble says why a component of the identity infrastructure fails.
+func trouble(pods []*corev1.Pod, names []string) string {
+	for _, p := range pods {
+		if _, why := failing(p, names...); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func waiting(c map[string]component) string {
+	var names []string
+	for _, name := range profile.All().Sidecars() {
+		if x := c[name]; x.there && !x.ready {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// agentTrace is 001's status of an AgentTrace.
+func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) AgentTrace {
+	settings := identity.Settings{Name: w.GetName()}
+	t := AgentTrace{Target: w.GetKind() + "/" + w.GetName()}
+	cm, resource := l.configMap(w, settings.TraceName())
+	t.Name = Name{w.GetNamespace(), resource}
+	t.AgentTraceStatus.ConfigMapName = settings.TraceName()
+	for _, p := range running(pods) {
+		if mounts(&p.Spec, settings.TraceName()) {
+			t.ConfiguredPods++
+		}
+	}
+	switch {
+	case cm == nil:
+		t.Phase, t.Message = Failed, "the ConfigMap "+settings.TraceName()+" is missing: apply the package again"
+	case t.ConfiguredPods == 0:
+		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
+	default:
+		t.Phase = Active
+	}
+	return t
+}
+
+// agentCard reports what discovery is based on. The cards themselves are in the
+// catalog.
+func (l *Live) agentCard(cm *corev1.ConfigMap, name string) AgentCard {
+	c := AgentCard{Name: Name{cm.GetNamespace(), name}, Phase: Active, ConfigMapName: cm.GetName()}
+	selector, found := cm.Data["selector"]
+	if !found {
+		return c
+	}
+	s, err := labels.Parse(selector)
+	if err != nil {
+		c.Phase, c.Message = Failed, fmt.Sprintf("the selector %q cannot be read: %v", selector, err)
+		return c
+	}
+	for _, p := range l.Pods {
+		if p.GetNamespace() == cm.GetNamespace() && !ended(p) && s.Matches(labels.Set(p.GetLabels())) {
+			c.Pods++
+		}
+	}
+	return c
+}

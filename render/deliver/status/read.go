@@ -1,0 +1,92 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Read lists what a report needs in a namespace, "" for all of them. Secrets are never
+// read. Events are read only where there are actors, because they are part of the status
+// of actors.
+func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, error) {
+	l := Live{Now: time.Now()}
+	var pods, configMaps, events []*unstructured.Unstructured
+	for _, w := range []struct {
+		group, version, resource string
+		into                     *[]*unstructured.Unstructured
+		labels                   string
+		optional                 bool // a cluster need not have it
+	}{
+		{"apps", "v1", "deployments", &l.Workloads, "", false},
+		{"apps", "v1", "statefulsets", &l.Workloads, "", false},
+		{"apps", "v1", "daemonsets", &l.Workloads, "", false},
+		{"batch", "v1", "jobs", &l.Workloads, "", false},
+		{"batch", "v1", "cronjobs", &l.Workloads, "", false},
+		{"", "v1", "pods", &pods, "", false},
+		{"", "v1", "configmaps", &configMaps, identity.ManagedBy + "=armature", false},
+		{"autoscaling", "v2", "horizontalpodautoscalers", &l.Scalers, "", false},
+		{"keda.sh", "v1alpha1", "scaledobjects", &l.Scalers, "", true},
+		{"rabbitmq.com", "v1beta1", "queues", &l.Queues, "", true},
+		{"sqs.services.k8s.aws", "v1alpha1", "queues", &l.Queues, "", true},
+		{"", "v1", "events", &events, "", false},
+	} {
+		if w.into == &events && !slices.ContainsFunc(l.Workloads, isActor) {
+			continue
+		}
+		resource := schema.GroupVersionResource{Group: w.group, Version: w.version, Resource: w.resource}
+		list, _, err := pager.New(pager.SimplePageFunc(func(opt metav1.ListOptions) (runtime.Object, error) {
+			return c.Resource(resource).Namespace(namespace).List(ctx, opt)
+		})).List(ctx, metav1.ListOptions{LabelSelector: w.labels})
+		if w.optional && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) {
+			continue
+		}
+		if err == nil {
+			err = meta.EachListItem(list, func(o runtime.Object) error {
+				*w.into = append(*w.into, o.(*unstructured.Unstructured))
+				return nil
+			})
+		}
+		if err != nil {
+			return Live{}, fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
+		}
+	}
+	var err1, err2, err3 error
+	l.Pods, err1 = typed[corev1.Pod](pods)
+	l.ConfigMaps, err2 = typed[corev1.ConfigMap](configMaps)
+	l.Events, err3 = typed[corev1.Event](events)
+	return l, multi.Errors(err1, err2, err3)
+}
+
+// typed converts objects to their type.
+func typed[T any](objects []*unstructured.Unstructured) ([]*T, error) {
+	all := make([]*T, len(objects))
+	for i, o := range objects {
+		all[i] = new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, all[i]); err != nil {
+			return nil, fmt.Errorf("reading %s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
+		}
+	}
+	return all, nil
+}
+
+// isActor reports whether a workload was rendered for an AsyncActor.
+func isActor(w *unstructured.Unstructured) bool {
+	return strings.HasPrefix(w.GetAnnotations()[keys.RenderedFor], "AsyncActor/")
+}

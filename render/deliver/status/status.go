@@ -1,0 +1,367 @@
+// Package status reports the state of rendered objects in a cluster: actors in
+// the words of source 004, agents by the conditions of 000, and for the pillars
+// what their status sections held in 001. The controllers that wrote those are
+// gone; all of it is read from live objects, and nothing is written.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// Live is what a cluster has, of any number of namespaces.
+type Live struct {
+	// Workloads are Deployments, StatefulSets, DaemonSets, Jobs and CronJobs.
+	Workloads []*unstructured.Unstructured
+	// Pods, ConfigMaps and Events may hold more than those that matter.
+	Pods       []*corev1.Pod
+	ConfigMaps []*corev1.ConfigMap
+	Events     []*corev1.Event
+	// Scalers are HorizontalPodAutoscalers and ScaledObjects, Queues those of
+	// RabbitMQ's topology operator and of ACK.
+	Scalers, Queues []*unstructured.Unstructured
+	Now             time.Time
+}
+
+// Report is the state of all of them.
+type Report struct {
+	Actors         []Actor         `json:"actors"`
+	Agents         []Agent         `json:"agents"`
+	Workloads      []Workload      `json:"workloads"`
+	TokenExchanges []TokenExchange `json:"tokenExchanges"`
+	AgentTraces    []AgentTrace    `json:"agentTraces"`
+	AgentCards     []AgentCard     `json:"agentCards"`
+}
+
+// Name is whose status it is.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Agent is an Agent's workload with the conditions of 000, "Status Conditions".
+type Agent struct {
+	Name `json:",inline"`
+	// Kind is Agent; Workload is the kind that it became.
+	Kind     string `json:"kind"`
+	Workload string `json:"workload"`
+	// Ready counts pods that serve, Desired how many there should be.
+	Ready      int             `json:"ready"`
+	Desired    int             `json:"desired"`
+	Conditions []api.Condition `json:"conditions"`
+}
+
+// Workload is any other one that a render injected.
+type Workload struct {
+	Name `json:",inline"`
+	Kind string `json:"kind"`
+	// Status is kstatus': Current, InProgress, Failed, Terminating, NotFound or
+	// Unknown.
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+	Ready   int    `json:"ready"`
+	Pods    int    `json:"pods"`
+}
+
+// Phases of a pillar.
+const (
+	Active  = "Active"
+	Pending = "Pending"
+	Failed  = "Failed"
+)
+
+// TokenExchange is the identity of one workload, by a custom resource or by the
+// defaults.
+type TokenExchange struct {
+	Name                    `json:",inline"`
+	Target                  string `json:"target"`
+	api.TokenExchangeStatus `json:",inline"`
+}
+
+// AgentTrace is the tracing of one workload.
+type AgentTrace struct {
+	Name                 `json:",inline"`
+	Target               string `json:"target"`
+	api.AgentTraceStatus `json:",inline"`
+	ConfiguredPods       int `json:"configuredPods"`
+}
+
+// AgentCard is what is published of agents for discovery.
+type AgentCard struct {
+	Name          `json:",inline"`
+	Phase         string `json:"phase"`
+	Message       string `json:"message,omitempty"`
+	ConfigMapName string `json:"configMapName"`
+	// Pods are those whose cards are requested, according to their labels.
+	Pods int `json:"pods"`
+}
+
+// Of works out the report.
+func Of(l Live) Report {
+	r := Report{
+		Actors: []Actor{}, Agents: []Agent{}, Workloads: []Workload{},
+		TokenExchanges: []TokenExchange{}, AgentTraces: []AgentTrace{}, AgentCards: []AgentCard{},
+	}
+	for _, w := range l.Workloads {
+		made, _, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
+		_, injected := w.GetAnnotations()[keys.Injected]
+		pods := l.podsOf(w)
+		switch {
+		case isActor(w):
+			r.Actors = append(r.Actors, l.actor(w, pods))
+		case made == "Agent":
+			r.Agents = append(r.Agents, agent(w, pods))
+		case injected:
+			r.Workloads = append(r.Workloads, workload(w, pods))
+		}
+		if injected {
+			if identified(w) {
+				r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
+			}
+			r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
+		}
+	}
+	for _, cm := range l.ConfigMaps {
+		if card, ok := strings.CutPrefix(cm.GetAnnotations()[keys.RenderedFor], "AgentCard/"); ok {
+			r.AgentCards = append(r.AgentCards, l.agentCard(cm, card))
+		}
+	}
+	sortByName(r.Actors, func(a Actor) Name { return a.Name })
+	sortByName(r.Agents, func(a Agent) Name { return a.Name })
+	sortByName(r.Workloads, func(w Workload) Name { return w.Name })
+	sortByName(r.TokenExchanges, func(t TokenExchange) Name { return t.Name })
+	sortByName(r.AgentTraces, func(t AgentTrace) Name { return t.Name })
+	sortByName(r.AgentCards, func(c AgentCard) Name { return c.Name })
+	return r
+}
+
+func sortByName[T any](all []T, name func(T) Name) {
+	slices.SortStableFunc(all, func(a, b T) int {
+		return cmp.Or(cmp.Compare(name(a).Namespace, name(b).Namespace), cmp.Compare(name(a).Name, name(b).Name))
+	})
+}
+
+// Health sums a report up.
+type Health int
+
+// Well is everything as it should be; Busy is on its way there; Ill is not.
+const (
+	Well Health = iota
+	Busy
+	Ill
+)
+
+// Health is the worst one in the report.
+func (r *Report) Health() (worst Health) {
+	note := func(h Health) { worst = max(worst, h) }
+	for _, a := range r.Actors {
+		note(actorHealth(a.Status))
+	}
+	for _, a := range r.Agents {
+		note(agentHealth(a))
+	}
+	for _, w := range r.Workloads {
+		switch kstatus.Status(w.Status) {
+		case kstatus.CurrentStatus:
+		case kstatus.FailedStatus:
+			note(Ill)
+		default:
+			note(Busy)
+		}
+	}
+	for _, t := range r.TokenExchanges {
+		note(phaseHealth(t.Phase))
+	}
+	for _, t := range r.AgentTraces {
+		note(phaseHealth(t.Phase))
+	}
+	for _, c := range r.AgentCards {
+		note(phaseHealth(c.Phase))
+	}
+	return worst
+}
+
+func actorHealth(status string) Health {
+	switch status {
+	case Running, Napping:
+		return Well
+	case Creating, ScalingUp, ScalingDown, Updating, Terminating:
+		return Busy
+	}
+	return Ill
+}
+
+func agentHealth(a Agent) Health {
+	for _, c := range a.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			if c.Reason == podsFailing {
+				return Ill
+			}
+			return Busy
+		}
+	}
+	return Well
+}
+
+func phaseHealth(phase string) Health {
+	switch phase {
+	case Active:
+		return Well
+	case Pending:
+		return Busy
+	}
+	return Ill
+}
+
+// Only keeps what has one of the names; found says which of them there are.
+func (r *Report) Only(names []string) (found []string) {
+	seen := make(map[string]bool)
+	keep := func(n Name) bool {
+		seen[n.Name] = seen[n.Name] || slices.Contains(names, n.Name)
+		return seen[n.Name]
+	}
+	r.Actors = filter(r.Actors, func(a Actor) bool { return keep(a.Name) })
+	r.Agents = filter(r.Agents, func(a Agent) bool { return keep(a.Name) })
+	r.Workloads = filter(r.Workloads, func(w Workload) bool { return keep(w.Name) })
+	r.TokenExchanges = filter(r.TokenExchanges, func(t TokenExchange) bool { return keep(t.Name) })
+	r.AgentTraces = filter(r.AgentTraces, func(t AgentTrace) bool { return keep(t.Name) })
+	r.AgentCards = filter(r.AgentCards, func(c AgentCard) bool { return keep(c.Name) })
+	for _, n := range names {
+		if seen[n] {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// Names of all that a report has, each with its kind.
+func (r *Report) Names() (names []string) {
+	add := func(kind string, n Name) { names = append(names, strings.ToLower(kind)+"/"+n.Name) }
+	for _, a := range r.Actors {
+		add("AsyncActor", a.Name)
+	}
+	for _, a := range r.Agents {
+		add(a.Kind, a.Name)
+	}
+	for _, w := range r.Workloads {
+		add(w.Kind, w.Name)
+	}
+	for _, t := range r.TokenExchanges {
+		add("TokenExchange", t.Name)
+	}
+	for _, t := range r.AgentTraces {
+		add("AgentTrace", t.Name)
+	}
+	for _, c := range r.AgentCards {
+		add("AgentCard", c.Name)
+	}
+	return names
+}
+
+func filter[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(all, func(x T) bool { return !keep(x) })
+}
+
+// Empty reports whether a report has no row.
+func (r *Report) Empty() bool {
+	return len(r.Actors)+len(r.Agents)+len(r.Workloads)+len(r.AgentCards) == 0
+}
+
+// podsOf gives the pods of a workload: those that its selector picks, or that a
+// Job of a CronJob owns.
+func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
+	if w.GetKind() == "CronJob" {
+		for _, job := range l.Workloads {
+			if job.GetNamespace() == w.GetNamespace() && metav1.IsControlledBy(job, w) {
+				pods = append(pods, l.podsOf(job)...)
+			}
+		}
+		return pods
+	}
+	selector := labels.Nothing() // for one that cannot be read as well
+	if m, found, _ := unstructured.NestedMap(w.Object, "spec", "selector"); found && len(m) > 0 {
+		var s metav1.LabelSelector
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &s); err == nil {
+			if read, err := metav1.LabelSelectorAsSelector(&s); err == nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+				selector = read
+			}
+		}
+	}
+	for _, p := range l.Pods {
+		if p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+func (l *Live) actor(w *unstructured.Unstructured, pods []*corev1.Pod) Actor {
+	live := actorLive{workload: w, pods: pods, now: l.Now}
+	_, name, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
+	about := map[string]bool{w.GetName(): true}
+	for _, s := range l.Scalers {
+		target, _, _ := unstructured.NestedString(s.Object, "spec", "scaleTargetRef", "name")
+		if s.GetNamespace() != w.GetNamespace() || target != w.GetName() {
+			continue
+		}
+		about[s.GetName()] = true
+		if s.GetKind() == "ScaledObject" {
+			live.scaledObject = s
+		} else {
+			live.hpa = s
+		}
+	}
+	for _, q := range l.Queues {
+		if q.GetNamespace() == w.GetNamespace() && q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name &&
+			q.GetLabels()["app.kubernetes.io/component"] == "queue" { // and not the one of its dead letters
+			live.queue = q
+		}
+	}
+	for _, p := range pods {
+		about[p.Name] = true
+	}
+	for _, e := range l.Events {
+		if e.Namespace == w.GetNamespace() && about[e.InvolvedObject.Name] {
+			live.events = append(live.events, e)
+		}
+	}
+	a := live.actor()
+	a.Name = Name{w.GetNamespace(), name}
+	return a
+}
+
+func workload(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
+	x := Workload{Name: Name{w.GetNamespace(), w.GetName()}, Kind: w.GetKind()}
+	result, err := kstatus.Compute(w)
+	if err != nil {
+		x.Status, x.Message = string(kstatus.UnknownStatus), err.Error()
+	} else {
+		x.Status, x.Message = string(result.Status), result.Message
+	}
+	if x.Status == string(kstatus.CurrentStatus) {
+		x.Message = ""
+	}
+	for _, p := range running(pods) {
+		x.Pods++
+		if has(p, corev1.PodReady) {
+			x.Ready++
+		}
+		if _, why := failing(p); why != "" && (x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") { // kstatus never looks at a CronJob's Jobs
+			x.Status, x.Message = string(kstatus.FailedStatus), why
+		}
+	}
+	return x
+}

@@ -1,0 +1,191 @@
+package lint
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/render"
+)
+
+// unit is what is applied together: what a kustomization builds, or plain manifests.
+type unit struct {
+	rules *rules.Package
+	files []render.File // plain manifests
+
+	root    string        // the kustomization's file
+	objects []render.File // that a kustomization builds, each with the file that it comes from
+	*builder
+}
+
+// each reads all objects of a unit.
+func (u *unit) each(visit func(*krm.Object)) {
+	each(u.files, visit)
+	each(u.objects, visit)
+}
+
+// units divides what was rendered. Files that a kustomization names are judged as it
+// builds them, and all others as they are. What does not build is not judged, but
+// may be referred to.
+func (l *linter) units(files []render.File) (units []*unit, findings []krm.Finding, err error) {
+	all, err := kustomizations(l.src, l.opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, named := roots(all)
+	rendered := make(map[string][]byte)
+	for _, f := range files {
+		rendered[f.Path] = f.Data
+	}
+	read := make(map[string]bool)
+	for _, k := range found {
+		u, skipped := l.build(k, rendered)
+		findings = append(findings, skipped...)
+		if u != nil {
+			units = append(units, u)
+			maps.Copy(read, u.read)
+		}
+	}
+	var unbuilt, built []render.File
+	for _, f := range files {
+		if read[f.Path] {
+			built = append(built, f)
+		} else {
+			unbuilt = append(unbuilt, f)
+		}
+	}
+	each(built, l.overwritten)
+	holders, several := make(map[krm.Ref]string), make(map[krm.Ref][]string)
+	each(unbuilt, func(o *krm.Object) {
+		l.overwritten(o)
+		l.rules.Collect(o)
+		file := o.Origin.File
+		if named[file] || o.Kind == "Namespace" || o.Name == "" {
+			return
+		}
+		if first, known := holders[o.Ref]; !known {
+			holders[o.Ref] = file
+		} else if first != file {
+			several[o.Ref] = append(several[o.Ref], first, file)
+		}
+	})
+	loose := &unit{rules: l.rules, files: slices.DeleteFunc(unbuilt, func(f render.File) bool { return named[f.Path] })}
+	plain := append(l.variants(loose, several), loose)
+	l.relate(units, plain)
+	return append(units, plain...), findings, nil
+}
+
+// build gives what a kustomization builds, or a finding that says why it does not.
+func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []krm.Finding) {
+	severity := l.rules.Severity(rules.KustomizeBuild)
+	failed := func(message, hint string) (*unit, []krm.Finding) {
+		if severity == rules.Off {
+			return nil, nil
+		}
+		return nil, []krm.Finding{{Rule: "lint/" + rules.KustomizeBuild, Severity: severity, Place: krm.Place{File: k.file, Line: 1}, Message: message, Hint: hint}}
+	}
+	if k.component {
+		return failed("no kustomization of the package uses the component: its files are not judged", "lint a folder that has a kustomization with it")
+	}
+	u := &unit{rules: l.rules.Next(), root: k.file, builder: &builder{root: l.src.Folder, manifests: rendered}}
+	var err error
+	if u.objects, err = u.build(k); err != nil {
+		message := strings.NewReplacer(l.src.Folder+"/", "", l.src.Folder, ".").Replace(err.Error())
+		if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
+			message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
+		}
+		return failed("kustomize does not build it, so that its files are not judged: "+krm.Shown(message), "correct it, or lint what `kustomize build` prints with the flags that it needs")
+	}
+	if len(u.skipped) > 0 {
+		u.rules.Open()
+	}
+	u.each(u.rules.Collect)
+	for i := range u.skipped {
+		u.skipped[i].Severity = severity
+	}
+	if severity == rules.Off {
+		u.skipped = nil
+	}
+	return u, u.skipped
+}
+
+// relate lets units refer to what is applied beside them. Roots that build one file
+// are variants of each other: they are applied one in the place of the other.
+func (l *linter) relate(built, plain []*unit) {
+	for _, u := range built {
+		u.rules.Beside(l.rules)
+		for _, other := range built {
+			if u != other && !u.overlaps(other) {
+				u.rules.Beside(other.rules)
+			}
+		}
+		for _, p := range plain {
+			p.rules.Beside(u.rules)
+		}
+		u.rules.Link()
+	}
+	for _, p := range plain {
+		p.rules.Link()
+	}
+}
+
+func (u *unit) overlaps(other *unit) bool {
+	for file := range u.read {
+		if other.read[file] {
+			return true
+		}
+	}
+	return false
+}
+
+// variants takes files out of a unit that cannot be applied with the others: those in
+// folders, or files of one folder, that have the same object as one beside them, such
+// as the releases of a program. Each is judged alone, and may refer to all.
+func (l *linter) variants(of *unit, holders map[krm.Ref][]string) (units []*unit) {
+	members := make(map[string]*unit)
+	for _, files := range holders {
+		slices.Sort(files)
+		divide("", slices.Compact(files), func(member string) { members[member] = nil })
+	}
+	of.files = slices.DeleteFunc(of.files, func(f render.File) bool {
+		for member := f.Path; member != "."; member = path.Dir(member) {
+			u, ok := members[member]
+			if !ok {
+				continue
+			}
+			if u == nil {
+				u = &unit{rules: l.rules.Next()}
+				u.rules.Beside(l.rules)
+				members[member], units = u, append(units, u)
+			}
+			u.files = append(u.files, f)
+			return true
+		}
+		return false
+	})
+	for _, u := range units {
+		u.each(u.rules.Collect)
+	}
+	return units
+}
+
+// divide calls visit for what is directly in a folder and has one of the files,
+// where there is more than one.
+func divide(folder string, files []string, visit func(member string)) {
+	below := make(map[string][]string)
+	for _, file := range files {
+		member, _, _ := strings.Cut(file[len(folder):], "/")
+		below[folder+member] = append(below[folder+member], file)
+	}
+	for member, inside := range below {
+		if len(below) > 1 {
+			visit(member)
+		}
+		if len(inside) > 1 {
+			divide(member+"/", inside, visit)
+		}
+	}
+}

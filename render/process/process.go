@@ -1,0 +1,92 @@
+// Package process is what the processes of all controllers share: their options, their
+// client and manager, and what their caches leave out.
+package process
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/armature-dev/armature/render/version"
+)
+
+// Options of a controller's process.
+type Options struct {
+	// Namespace of the controller, for the leader's lease.
+	Namespace string
+	// Namespaces to look after; empty means all, which needs cluster-wide rights.
+	Namespaces []string
+	// LeaderElection lets one replica of several work.
+	LeaderElection bool
+	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
+	MetricsAddress, HealthAddress string
+	// QPS of requests to the API server, which guards itself by priority and fairness; zero
+	// means the default of the controller.
+	QPS float32
+	Log logr.Logger
+}
+
+// Client is cfg for the requests of a program, with a default of QPS.
+func (o Options) Client(cfg *rest.Config, program string, qps float32) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = cmp.Or(o.QPS, qps)
+	cfg.Burst = int(2 * cfg.QPS)
+	cfg.UserAgent = version.UserAgent(program)
+	return cfg
+}
+
+// Manager gives the options of a manager whose leader holds a lease.
+func (o Options) Manager(scheme *runtime.Scheme, lease string) ctrl.Options {
+	out := ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        o.Log,
+		Cache:                         cache.Options{DefaultTransform: Slim},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	}
+	if len(o.Namespaces) > 0 {
+		out.Cache.DefaultNamespaces = map[string]cache.Config{}
+		for _, n := range o.Namespaces {
+			out.Cache.DefaultNamespaces[n] = cache.Config{}
+		}
+	}
+	return out
+}
+
+// Slim drops what no controller reads from an object that enters a cache.
+func Slim(in any) (any, error) {
+	if o, ok := in.(client.Object); ok {
+		o.SetManagedFields(nil)
+		if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
+			delete(a, corev1.LastAppliedConfigAnnotation)
+			o.SetAnnotations(a)
+		}
+	}
+	return in, nil
+}
+
+// Register metrics beside those of controller-runtime. Where a controller was started before
+// in this process, its metrics stay.
+func Register(collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := metrics.Registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return nil
+}

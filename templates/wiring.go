@@ -1,9 +1,0 @@
-package templates
-
-import "embed"
-
-// Wiring holds what `armature init` writes: armature.yaml, and a folder for
-// each host.
-//
-//go:embed wiring
-var Wiring embed.FS
