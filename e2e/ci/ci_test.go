@@ -52,7 +52,11 @@ func shell(t *testing.T, dir string, env map[string]string, name string, args ..
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_CONFIG_NOSYSTEM=1"}
+	home := t.TempDir()
+	// Without it, a go command leaves a child that still writes counters into HOME
+	// while the test removes it.
+	write(t, filepath.Join(home, ".config/go/telemetry/mode"), "off")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1"}
 	for key, value := range env { // the last of two that are the same wins
 		cmd.Env = append(cmd.Env, key+"="+value)
 	}
