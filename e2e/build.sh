@@ -29,4 +29,5 @@ else
 	echo "$inputs" >"$bin/.$name"
 	echo "$name: built in $SECONDS s"
 fi
-for alias in "$@"; do ln -sf "$name" "$bin/$alias"; done
+# A link that is made again would be a file that changed, and Go would run the tests again.
+for alias in "$@"; do [ "$(readlink "$bin/$alias")" = "$name" ] || ln -sf "$name" "$bin/$alias"; done
