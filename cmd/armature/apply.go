@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // applyCommand is `armature apply`: render, and bring it into a cluster.
@@ -71,7 +72,7 @@ its images only if the policy says how they must be built.`,
 				if err != nil {
 					return fmt.Errorf("reading --health-checks: %w", err)
 				}
-				if opt.HealthChecks, err = apply.ReadHealthChecks(healthChecks, text); err != nil {
+				if opt.HealthChecks, err = health.ReadChecks(healthChecks, text); err != nil {
 					return err
 				}
 			}

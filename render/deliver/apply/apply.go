@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // Options say how to apply. The zero value takes nothing from anybody.
@@ -49,8 +51,8 @@ type Options struct {
 	Wait bool
 	// Timeout of each wait; 0 is five minutes.
 	Timeout time.Duration
-	// HealthChecks decide in place of kstatus how objects of their kinds fare.
-	HealthChecks HealthChecks
+	// HealthChecks decide in place of kstatus whether objects of their kinds are healthy.
+	HealthChecks health.Checks
 	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
 	Nudge bool
 	// Confirm is called before the first write of a plan that deletes something; nil
@@ -239,10 +241,10 @@ func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 		if s.rank.stage == postHooks {
 			return wait(ctx, c, p.Package, p.applied(), false, p.opt)
 		}
-		for _, id := range s.depends {
+		for _, id := range s.want.depends {
 			needed = append(needed, p.wanted[id])
 		}
-		if len(s.depends) > 0 {
+		if len(s.want.depends) > 0 {
 			waiting = append(waiting, s.Place()+": "+s.Title()+": not applied, because it depends on what is not ready")
 		}
 	}
@@ -259,12 +261,12 @@ func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 func (p *Plan) union() map[ID]Entry {
 	entries := maps.Clone(p.old.Entries)
 	for _, s := range having(p.Steps, Create, Change, Recreate, Run, Unchanged) {
-		if s.Action == Unchanged && s.hook != nil {
+		if s.Action == Unchanged && s.want.hook != nil {
 			continue
 		}
 		e := Entry{ID: s.ID, Version: s.Version}
-		if s.live != nil && (s.Action == Change || s.Action == Unchanged) {
-			e.UID = s.live.GetUID()
+		if s.seen.live != nil && (s.Action == Change || s.Action == Unchanged) {
+			e.UID = s.seen.live.GetUID()
 		}
 		entries[s.ID] = e
 	}
@@ -277,14 +279,14 @@ func (p *Plan) remaining() map[ID]Entry {
 	for _, s := range p.Steps {
 		e, had := p.old.Entries[s.ID]
 		switch {
-		case s.local != "", s.gone, s.author == nil && s.Action == Skip && !s.ours:
+		case s.want.local != "", s.after.gone, s.want.author == nil && s.Action == Skip && !s.after.ours:
 			continue
-		case s.hook != nil && s.written != nil:
-			e = Entry{ID: s.ID, Version: s.Version, UID: s.written.GetUID()}
-		case s.author != nil && s.Action != Skip && s.hook == nil && s.now() != nil:
-			e = Entry{ID: s.ID, Version: s.Version, UID: s.now().GetUID(), Seal: s.seal}
-			if s.written != nil {
-				e.Seal = seal(s.digest, s.written)
+		case s.want.hook != nil && s.after.written != nil:
+			e = Entry{ID: s.ID, Version: s.Version, UID: s.after.written.GetUID()}
+		case s.want.author != nil && s.Action != Skip && s.want.hook == nil && s.now() != nil:
+			e = Entry{ID: s.ID, Version: s.Version, UID: s.now().GetUID(), Seal: s.seen.seal}
+			if s.after.written != nil {
+				e.Seal = fields.Seal(s.want.digest, s.after.written)
 			}
 		case !had:
 			continue

@@ -32,17 +32,17 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 	dropped := make(map[types.UID]bool)
 	var namespaces []string
 	for _, s := range p.Steps {
-		if s.author == nil {
-			dropped[s.live.GetUID()] = true
-		} else if s.local == "" && (replicas(s.author) || replicas(s.live)) && !slices.Contains(namespaces, s.Namespace) {
+		if s.want.author == nil {
+			dropped[s.seen.live.GetUID()] = true
+		} else if s.want.local == "" && (replicas(s.want.author) || replicas(s.seen.live)) && !slices.Contains(namespaces, s.Namespace) {
 			namespaces = append(namespaces, s.Namespace)
 		}
 	}
 	for _, kind := range scalers {
 		for id, s := range p.wanted {
 			if id.GroupKind == kind.GroupKind {
-				if target := p.wanted[kind.target(s.author)]; target != nil {
-					target.scaled = true
+				if target := p.wanted[kind.target(s.want.author)]; target != nil {
+					target.seen.scaled = true
 				}
 			}
 		}
@@ -63,7 +63,7 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 		for i := range live {
 			goes := dropped[live[i].GetUID()] || slices.ContainsFunc(live[i].GetOwnerReferences(), func(r metav1.OwnerReference) bool { return dropped[r.UID] })
 			if target := p.wanted[kind.target(&live[i])]; target != nil {
-				target.scaled, target.unscaled = target.scaled || !goes, target.unscaled || goes
+				target.seen.scaled, target.seen.unscaled = target.seen.scaled || !goes, target.seen.unscaled || goes
 			}
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 type liveObject = *unstructured.Unstructured
@@ -79,7 +81,7 @@ func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, err
 	}
 	s := *c
 	s.discovery = kinds
-	s.client = &connection{Client: client.WithFieldValidation(client.WithFieldOwner(direct, FieldManager), metav1.FieldValidationStrict), reached: c.client.reached, tell: tell}
+	s.client = &connection{Client: client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager), metav1.FieldValidationStrict), reached: c.client.reached, tell: tell}
 	return &s, nil
 }
 

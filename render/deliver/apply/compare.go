@@ -10,7 +10,6 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/object"
 	"golang.org/x/sync/errgroup"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // compare completes a plan that has the objects of the package: it asks the cluster what
@@ -31,7 +31,7 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	}
 	p.wanted = make(map[ID]*Step)
 	for _, s := range p.Steps {
-		if s.local == "" {
+		if s.want.local == "" {
 			p.wanted[s.ID] = s
 		}
 	}
@@ -45,9 +45,9 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 		return nil, err
 	}
 	for _, s := range p.Steps {
-		s.live = found[s.ID]
+		s.seen.live = found[s.ID]
 	}
-	p.Steps = slices.DeleteFunc(p.Steps, func(s *Step) bool { return s.author == nil && s.live == nil })
+	p.Steps = slices.DeleteFunc(p.Steps, func(s *Step) bool { return s.want.author == nil && s.seen.live == nil })
 	if err := findHeld(ctx, c, p); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*St
 	for _, e := range inOrder(entries) {
 		m, err := c.served(ctx, e.GroupKind.WithVersion(e.Version))
 		if err == nil {
-			steps = append(steps, &Step{ID: e.ID, Version: e.Version, reads: m.GroupVersionKind})
+			steps = append(steps, &Step{ID: e.ID, Version: e.Version, seen: observed{reads: m.GroupVersionKind}})
 		} else if !errors.Is(err, errNotServed) {
 			return nil, fmt.Errorf("looking for %s: %w", title(e.ID), err)
 		}
@@ -81,8 +81,8 @@ func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*St
 func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liveObject, error) {
 	kinds := make(map[schema.GroupVersionKind][]string) // their namespaces
 	for _, s := range steps {
-		if in := kinds[s.reads]; s.reads.Kind != "" && !slices.Contains(in, s.Namespace) {
-			kinds[s.reads] = append(in, s.Namespace)
+		if in := kinds[s.seen.reads]; s.seen.reads.Kind != "" && !slices.Contains(in, s.Namespace) {
+			kinds[s.seen.reads] = append(in, s.Namespace)
 		}
 	}
 	found, unlabelled := make(map[ID]liveObject), make(map[ID]bool)
@@ -100,7 +100,7 @@ func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liv
 				found[object.UnstructuredToObjMetadata(&labelled[i])] = &labelled[i]
 			}
 			searched := slices.DeleteFunc(namespaces, func(namespace string) bool {
-				return !slices.ContainsFunc(steps, func(s *Step) bool { return s.reads == gvk && s.Namespace == namespace && found[s.ID] == nil })
+				return !slices.ContainsFunc(steps, func(s *Step) bool { return s.seen.reads == gvk && s.Namespace == namespace && found[s.ID] == nil })
 			})
 			lock.Unlock()
 			for _, namespace := range searched {
@@ -123,7 +123,7 @@ func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liv
 	}
 	missing := slices.DeleteFunc(slices.Clone(steps), func(s *Step) bool { return found[s.ID] != nil || !unlabelled[s.ID] })
 	return found, inParallel(ctx, missing, func(ctx context.Context, s *Step) error {
-		u, err := c.get(ctx, s.reads, s.ID)
+		u, err := c.get(ctx, s.seen.reads, s.ID)
 		if u != nil {
 			lock.Lock()
 			defer lock.Unlock()
@@ -165,27 +165,27 @@ func inParallel(ctx context.Context, steps []*Step, do func(context.Context, *St
 // with an autoscaler.
 func (s *Step) prepare() error {
 	var ignored [][]string
-	if s.policy, s.bad = policyOf(s.author); s.bad == nil {
-		ignored, s.bad = ignoredFields(s.author)
+	if s.want.policy, s.want.bad = policyOf(s.want.author); s.want.bad == nil {
+		ignored, s.want.bad = fields.Ignored(s.want.author)
 	}
-	if s.scaled {
+	if s.seen.scaled {
 		ignored = append(ignored, []string{"spec", "replicas"})
 	}
-	s.former = clientSide(s.live)
-	without := s.author
+	s.seen.former = fields.ClientSide(s.seen.live)
+	without := s.want.author
 	if len(ignored) > 0 {
-		without = s.author.DeepCopy()
-		leaveFields(without, nil, nil, ignored)
-		if s.live != nil {
-			s.body = s.author.DeepCopy()
-			leaveFields(s.body, s.live, func(manager, operation string) bool {
-				return ours(manager, operation) || s.former.Has(manager) && operation == update
+		without = s.want.author.DeepCopy()
+		fields.Leave(without, nil, nil, ignored)
+		if s.seen.live != nil {
+			s.want.body = s.want.author.DeepCopy()
+			fields.Leave(s.want.body, s.seen.live, func(manager, operation string) bool {
+				return fields.Ours(manager, operation) || s.seen.former.Has(manager) && operation == fields.Update
 			}, ignored)
 		}
 	}
 	var err error
-	s.digest, err = digestOf(without)
-	s.seal = seal(s.digest, s.live)
+	s.want.digest, err = fields.DigestOf(without)
+	s.seen.seal = fields.Seal(s.want.digest, s.seen.live)
 	return err
 }
 
@@ -196,16 +196,16 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 		if err := s.prepare(); err != nil {
 			return err
 		}
-		if s.later {
-			s.untried = "once its CRD is there"
+		if s.want.later {
+			s.dry.untried = "once its CRD is there"
 		} else if p.mayChange(s) {
 			some = append(some, s)
 		}
 	}
 	err := inParallel(ctx, some, func(ctx context.Context, s *Step) error {
 		try(ctx, c, p, s)
-		if s.refusal != nil && !answered(s.refusal) {
-			return fmt.Errorf("asking about %s: %w", s.Title(), brief{s.refusal})
+		if s.dry.refusal != nil && !answered(s.dry.refusal) {
+			return fmt.Errorf("asking about %s: %w", s.Title(), brief{s.dry.refusal})
 		}
 		return ctx.Err()
 	})
@@ -213,9 +213,9 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 		return err
 	}
 	for _, s := range some {
-		if s.refusal != nil {
-			if s.untried = p.needs(s); s.untried != "" {
-				s.refusal = nil
+		if s.dry.refusal != nil {
+			if s.dry.untried = p.needs(s); s.dry.untried != "" {
+				s.dry.refusal = nil
 			}
 		}
 	}
@@ -226,15 +226,15 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 // fields changed since the last apply, a write would change nothing.
 func (p *Plan) mayChange(s *Step) bool {
 	switch {
-	case s.policy.ignore, s.bad != nil:
+	case s.want.policy.ignore, s.want.bad != nil:
 		return false
-	case s.live == nil, s.hook != nil:
+	case s.seen.live == nil, s.want.hook != nil:
 		return true
-	case s.policy.ifNotPresent, p.foreign(s.live), s.live.GetDeletionTimestamp() != nil:
+	case s.want.policy.ifNotPresent, p.foreign(s.seen.live), s.seen.live.GetDeletionTimestamp() != nil:
 		return false
 	}
 	e := p.old.Entries[s.ID]
-	return len(s.former) > 0 || e.Seal == "" || e.Seal != s.seal || e.UID != s.live.GetUID()
+	return len(s.seen.former) > 0 || e.Seal == "" || e.Seal != s.seen.seal || e.UID != s.seen.live.GetUID()
 }
 
 // foreign reports whether an object belongs to another package that we may not
@@ -252,41 +252,33 @@ func (p *Plan) foreign(live liveObject) bool {
 func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 	home := p.wanted[ID{Name: s.Namespace, GroupKind: namespaceKind}]
 	switch {
-	case home != nil && home.live == nil:
-		s.refusal = tryUnder(ctx, c, s, metav1.NamespaceDefault)
-		if answered(s.refusal) && !apierrors.IsInvalid(s.refusal) && !apierrors.IsBadRequest(s.refusal) && !strings.Contains(s.refusal.Error(), badPatch) {
-			s.refusal = nil
+	case home != nil && home.seen.live == nil:
+		s.dry.refusal = tryUnder(ctx, c, s, metav1.NamespaceDefault)
+		if answered(s.dry.refusal) && !apierrors.IsInvalid(s.dry.refusal) && !apierrors.IsBadRequest(s.dry.refusal) && !strings.Contains(s.dry.refusal.Error(), badPatch) {
+			s.dry.refusal = nil
 		}
 		return
-	case s.hook != nil:
-		s.refusal = tryUnder(ctx, c, s, s.Namespace)
+	case s.want.hook != nil:
+		s.dry.refusal = tryUnder(ctx, c, s, s.Namespace)
 		return
 	}
-	s.force, s.taken = false, nil
-	s.trial, s.refusal = dryRun(ctx, c, s.body, false)
+	s.dry.force, s.dry.taken = false, nil
+	s.dry.object, s.dry.refusal = dryRun(ctx, c, s.want.body, false)
 	if p.mayForce(s) {
-		s.force, s.taken = true, conflictsOf(s.refusal)
-		s.trial, s.refusal = dryRun(ctx, c, s.body, true)
+		s.dry.force, s.dry.taken = true, conflictsOf(s.dry.refusal)
+		s.dry.object, s.dry.refusal = dryRun(ctx, c, s.want.body, true)
 	}
-	if immutable(s.refusal) && !precious(s.ID) {
-		s.fits = tryUnder(ctx, c, s, s.Namespace) == nil
+	if immutable(s.dry.refusal) && !precious(s.ID) {
+		s.dry.fits = tryUnder(ctx, c, s, s.Namespace) == nil
 	}
-	conflicts := conflictsOf(s.refusal)
-	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts, func(f FieldConflict) bool { return !s.former.Has(f.Manager) }) {
+	conflicts := conflictsOf(s.dry.refusal)
+	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts, func(f FieldConflict) bool { return !s.seen.former.Has(f.Manager) }) {
 		// These fields are about to be ours, so that only another value is a conflict:
 		// the API server calls 1000m and 1 one as well.
-		if trial, err := dryRun(ctx, c, s.body, true); err == nil && equalButLabels(s.live, trial) {
-			s.trial, s.refusal = trial, nil
+		if trial, err := dryRun(ctx, c, s.want.body, true); err == nil && fields.EqualButLabels(s.seen.live, trial) {
+			s.dry.object, s.dry.refusal = trial, nil
 		}
 	}
-}
-
-// equalButLabels compares objects, but not who owns which field, nor labels.
-func equalButLabels(live, trial liveObject) bool {
-	x, y := bare(live).DeepCopy(), bare(trial).DeepCopy()
-	x.SetLabels(nil)
-	y.SetLabels(nil)
-	return apiequality.Semantic.DeepEqual(x.Object, y.Object)
 }
 
 func dryRun(ctx context.Context, c *Cluster, body *unstructured.Unstructured, force bool) (liveObject, error) {
@@ -300,7 +292,7 @@ func dryRun(ctx context.Context, c *Cluster, body *unstructured.Unstructured, fo
 // tryUnder creates the object under another name, in a dry run.
 func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error {
 	const suffix = "-armature-try"
-	probe := s.author.DeepCopy()
+	probe := s.want.author.DeepCopy()
 	probe.SetName(s.Name[:min(len(s.Name), 63-len(suffix))] + suffix)
 	probe.SetNamespace(namespace)
 	_, err := dryRun(ctx, c, probe, false)
@@ -310,15 +302,15 @@ func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error 
 // needs says why a refusal does not count: because the package itself brings what
 // the object needs, or because the API server cannot try it. "" where it counts.
 func (p *Plan) needs(s *Step) string {
-	if apierrors.IsBadRequest(s.refusal) && strings.Contains(s.refusal.Error(), "does not support dry run") {
+	if apierrors.IsBadRequest(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), "does not support dry run") {
 		return "not tried before: a webhook does not support dry runs"
 	}
 	for _, other := range p.wanted {
-		defines := other.GroupKind == crdKind && kindOf(other.body) == s.GroupKind
+		defines := other.GroupKind == crdKind && kindOf(other.want.body) == s.GroupKind
 		switch {
-		case other.later, other.hook != nil:
-		case defines && (other.live == nil || other.trial != nil && !equal(other.live, other.trial)),
-			other.live == nil && other.rank.compare(s.rank) < 0 && missing(s.refusal) && strings.Contains(s.refusal.Error(), other.Name):
+		case other.want.later, other.want.hook != nil:
+		case defines && (other.seen.live == nil || other.dry.object != nil && !fields.Equal(other.seen.live, other.dry.object)),
+			other.seen.live == nil && other.rank.compare(s.rank) < 0 && missing(s.dry.refusal) && strings.Contains(s.dry.refusal.Error(), other.Name):
 			return "not tried before: " + other.Title() + " comes with it"
 		}
 	}

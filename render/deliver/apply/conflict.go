@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // FieldConflict is a field that somebody else set to another value.
@@ -70,10 +71,10 @@ func taking(conflicts []FieldConflict) string {
 // user named, or about the replicas that a pruned autoscaler leaves. One more and nothing
 // is taken from anybody.
 func (p *Plan) mayForce(s *Step) bool {
-	conflicts := conflictsOf(s.refusal)
+	conflicts := conflictsOf(s.dry.refusal)
 	for _, c := range conflicts {
-		if !s.policy.override && !slices.Contains(p.opt.ForceConflicts, c.Manager) &&
-			!(c.Field == "spec.replicas" && s.unscaled && !s.scaled) {
+		if !s.want.policy.override && !slices.Contains(p.opt.ForceConflicts, c.Manager) &&
+			!(c.Field == "spec.replicas" && s.seen.unscaled && !s.seen.scaled) {
 			return false
 		}
 	}
@@ -105,10 +106,10 @@ func immutableReason(s *Step) string {
 	switch {
 	case precious(s.ID):
 		hint = "to recreate it would lose what it holds: do that by hand"
-	case !s.fits:
+	case !s.dry.fits:
 		hint = "and it could not be created again either"
 	}
-	return refusal(s.refusal) + "; " + hint
+	return refusal(s.dry.refusal) + "; " + hint
 }
 
 // refusal is the API server's reason, without the words around it.
@@ -126,7 +127,7 @@ func refusal(err error) string {
 			parts = append(parts, strings.TrimPrefix(strings.TrimPrefix(c.Field, "<nil>")+": "+c.Message, ": "))
 		}
 	}
-	return oneLine(cmp.Or(strings.Join(parts, "; "), status.Status().Message))
+	return health.OneLine(cmp.Or(strings.Join(parts, "; "), status.Status().Message))
 }
 
 // brief shows an error as the one line that people need.

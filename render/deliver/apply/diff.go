@@ -5,13 +5,15 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // Diff shows what a step of Cluster.Plan changes, as a unified diff of YAML; ""
 // where it changes nothing. The values of Secrets are masked: one that changes
 // shows as *** (before) and *** (after).
 func (s *Step) Diff() (string, error) {
-	before, after := s.live, s.body
+	before, after := s.seen.live, s.want.body
 	switch s.Action {
 	case Run:
 		before = nil
@@ -19,8 +21,8 @@ func (s *Step) Diff() (string, error) {
 	default:
 		return "", nil
 	}
-	if s.trial != nil {
-		after = s.trial
+	if s.dry.object != nil {
+		after = s.dry.object
 	}
 	before, after = shown(before), shown(after)
 	if s.GroupKind == secretKind {
@@ -66,8 +68,8 @@ func shown(u *unstructured.Unstructured) *unstructured.Unstructured {
 	if u == nil {
 		return nil
 	}
-	out := bare(u).DeepCopy()
-	unstructured.RemoveNestedField(out.Object, "metadata", "annotations", lastApplied)
+	out := fields.Bare(u).DeepCopy()
+	unstructured.RemoveNestedField(out.Object, "metadata", "annotations", fields.LastApplied)
 	if len(out.GetAnnotations()) == 0 {
 		unstructured.RemoveNestedField(out.Object, "metadata", "annotations")
 	}

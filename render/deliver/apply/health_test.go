@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 const healthChecks = `healthCheckExprs:
@@ -21,7 +22,7 @@ const healthChecks = `healthCheckExprs:
 // where kstatus finds nothing to wait for; one that has failed ends the wait.
 func TestHealthChecks(t *testing.T) {
 	w := newWorld(t)
-	checks, err := apply.ReadHealthChecks("health.yaml", []byte(healthChecks))
+	checks, err := health.ReadChecks("health.yaml", []byte(healthChecks))
 	w.must(err)
 	widget := "{apiVersion: health.example.com/v1, kind: Widget, metadata: {name: one}}"
 	late := strings.Replace(configMap("late", "a"), "name: late", "name: late"+dependsOn("health.example.com/namespaces/NS/Widget/one"), 1)
@@ -55,23 +56,4 @@ func asJSON(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-// What is wrong with a file of health checks is an error with its place in it.
-func TestHealthChecksRefused(t *testing.T) {
-	for words, change := range map[string][2]string{
-		"healthCheckExprs[0]: failed to parse the expression Current: ": {"all(n, n.ready)", "all(n, n.ready"},
-		"healthCheckExprs[0]: failed to parse the expression Failed: ":  {"'Broken'", "'Broken"},
-		"healthCheckExprs[0]: expression Current not specified":         {healthChecks[strings.Index(healthChecks, "    current:"):], ""},
-		"healthCheckExprs[0].kind: it is missing":                       {"kind: Widget", "kind: ''"},
-		`healthCheckExprs[0].apiVersion: "a/b/c" is not`:                {"health.example.com/v1", "a/b/c"},
-		"healthCheckExprs is missing or empty":                          {healthChecks, "healthCheckExprs: []"},
-		"healthCheckExprs[1].kind: Widget.health.example.com has":       {healthChecks, healthChecks + strings.TrimPrefix(healthChecks, "healthCheckExprs:\n")},
-		`unknown field "degraded"`:                                      {"    failed:", "    degraded:"},
-	} {
-		_, err := apply.ReadHealthChecks("health.yaml", []byte(strings.Replace(healthChecks, change[0], change[1], 1)))
-		if err == nil || !strings.Contains(err.Error(), "health.yaml: ") || !strings.Contains(err.Error(), words) {
-			t.Errorf("error %v, want %q", err, words)
-		}
-	}
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // Argo CD's annotations of hooks ("Sync Phases and Waves"), and that of Helm's.
@@ -76,16 +77,16 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 }
 
 // record is how the inventory remembers the hook that has run.
-func (s *Step) record() string { return base64.RawURLEncoding.EncodeToString(s.digest[:15]) }
+func (s *Step) record() string { return base64.RawURLEncoding.EncodeToString(s.want.digest[:15]) }
 
 // hooksDone are the hooks that have run to their end when a plan was carried out.
 func (p *Plan) hooksDone() map[ID]Entry {
 	done := make(map[ID]Entry)
 	for id, s := range p.wanted {
-		if e, ok := p.old.Hooks[id]; ok && s.hook != nil {
+		if e, ok := p.old.Hooks[id]; ok && s.want.hook != nil {
 			done[id] = e
 		}
-		if s.ended {
+		if s.after.ended {
 			done[id] = Entry{ID: id, Version: s.Version, Seal: s.record()}
 		}
 	}
@@ -102,10 +103,10 @@ func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 		return explainHooks(ctx, c, err, hooks, p.opt.HealthChecks)
 	}
 	for _, s := range hooks {
-		s.ended = true
-		if s.hook.deleted {
-			s.gone = true
-			succeeded := Step{Action: Prune, ID: s.ID, live: s.written}
+		s.after.ended = true
+		if s.want.hook.deleted {
+			s.after.gone = true
+			succeeded := Step{Action: Prune, ID: s.ID, seen: observed{live: s.after.written}}
 			if _, err := remove(ctx, c, &succeeded); err != nil {
 				return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
 			}
@@ -116,20 +117,20 @@ func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 
 // explainHooks adds to the error of a wait why Jobs failed, and what their pods wrote
 // last.
-func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step, checks HealthChecks) error {
+func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step, checks health.Checks) error {
 	all := []error{err}
 	for _, s := range hooks {
-		if s.health(true, checks).good() {
+		if s.health(true, checks).Good() {
 			continue
 		}
-		if why, failed := condition(s.latest, "Failed"); failed {
-			all = append(all, fmt.Errorf("%s: %s", s.Title(), why))
+		if failed := health.Condition(s.after.latest, "Failed"); failed.Status == corev1.ConditionTrue {
+			all = append(all, fmt.Errorf("%s: %s: %s", s.Title(), failed.Reason, health.OneLine(failed.Message)))
 		}
-		if pod, lines := lastLines(ctx, c, s.latest); lines != "" {
+		if pod, lines := lastLines(ctx, c, s.after.latest); lines != "" {
 			all = append(all, fmt.Errorf("%s: the last lines of pod %s:%s", s.Title(), pod, lines))
 		}
 	}
-	phase, what := hooks[0].hook.phase, "nothing else was applied"
+	phase, what := hooks[0].want.hook.phase, "nothing else was applied"
 	if phase == postSync {
 		what = "the other objects are applied"
 	}
@@ -155,7 +156,7 @@ func lastLines(ctx context.Context, c *Cluster, job liveObject) (name, lines str
 	}
 	pod := pods[0]
 	container := pod.Spec.Containers[0].Name
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	for _, s := range health.Containers(&pod) {
 		if now := s.State.Terminated; now != nil && now.ExitCode != 0 {
 			container = s.Name
 			break

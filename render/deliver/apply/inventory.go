@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // Package names what is applied together and pruned together. Its inventory is
@@ -242,7 +243,7 @@ func compareIDs(a, b ID) int {
 func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
-			Labels: map[string]string{keys.LabelInventory: v.Name, "app.kubernetes.io/managed-by": FieldManager}},
+			Labels: map[string]string{keys.LabelInventory: v.Name, "app.kubernetes.io/managed-by": fields.Manager}},
 		Data: map[string]string{formatKey: format, stateKey: stateApplying},
 	}
 	switch {

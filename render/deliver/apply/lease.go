@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // leaseDuration is how long a lease lasts after its holder was last heard of. A
@@ -24,6 +26,8 @@ const leaseDuration = 15 * time.Second
 
 // errLost says that somebody else may be applying the package now.
 var errLost = errors.New("the lease is lost")
+
+const leaseRights = "whoever applies needs to get, create, update and delete leases.coordination.k8s.io in the namespace of the inventory, so that no two apply a package at once"
 
 // lease is the right to write the objects of a package, for one apply or delete
 // at a time: a Lease beside the inventory, with the same name. It stays without a holder
@@ -41,6 +45,7 @@ type lease struct {
 	until   time.Time // no write may take longer; zero until it is taken
 	silence time.Time // when a write last got no answer
 	lost    bool      // somebody else took it, or it was deleted
+	failed  error     // of the last attempt to renew it
 }
 
 // acquire waits until nobody else applies or deletes the package, opt.Timeout at most.
@@ -54,7 +59,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.configMap()}, Client: leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%s", host, os.Getpid(), uuid.NewUUID())},
-			Labels:     map[string]string{"app.kubernetes.io/managed-by": FieldManager},
+			Labels:     map[string]string{"app.kubernetes.io/managed-by": fields.Manager},
 		},
 		duration: c.leaseDuration, stopped: make(chan struct{}),
 	}
@@ -68,7 +73,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 			go l.renew(background)
 			return l, nil
 		case apierrors.IsForbidden(err):
-			return nil, fmt.Errorf("%w\n  hint: whoever applies needs to get, create, update and delete leases.coordination.k8s.io in the namespace of the inventory, so that no two apply a package at once", err)
+			return nil, fmt.Errorf("%w\n  hint: %s", err, leaseRights)
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("namespace %s for the inventory does not exist\n  hint: create it, add it to the package, or choose another with --namespace", p.Namespace)
 		case holder != "" && holder != other:
@@ -136,10 +141,11 @@ func (l *lease) renew(ctx context.Context) {
 			return
 		case <-time.After(l.duration / 15):
 		}
-		if holder, err := l.attempt(); apierrors.IsNotFound(err) || holder != "" && holder != l.Identity() {
-			l.lock.Lock()
-			defer l.lock.Unlock()
-			l.lost = true
+		holder, err := l.attempt()
+		l.lock.Lock()
+		l.failed, l.lost = err, apierrors.IsNotFound(err) || holder != "" && holder != l.Identity()
+		l.lock.Unlock()
+		if l.lost {
 			return
 		}
 	}
@@ -147,11 +153,12 @@ func (l *lease) renew(ctx context.Context) {
 
 // good waits until the lease is good for a write, and says when that has to end. The
 // monotonic clock counts, and the time of day too, because the first stops while a
-// machine sleeps. The error is errLost where the lease is not ours any more.
+// machine sleeps. The error is errLost where the lease is not ours any more. It waits for
+// outagePatience at most, and not at all where the right to renew the lease was withdrawn.
 func (l *lease) good(ctx context.Context) (time.Time, error) {
 	for {
 		l.lock.Lock()
-		until, lost := l.until, l.lost
+		until, lost, failed := l.until, l.lost, l.failed
 		l.lock.Unlock()
 		switch left := min(time.Until(until), until.Round(0).Sub(time.Now().Round(0))); {
 		case ctx.Err() != nil:
@@ -160,6 +167,10 @@ func (l *lease) good(ctx context.Context) (time.Time, error) {
 			return until, fmt.Errorf("%w: somebody else may be applying what %s is for", errLost, l.Describe())
 		case left > l.duration/10:
 			return until, nil
+		case apierrors.IsForbidden(failed):
+			return until, fmt.Errorf("%w: %v: %s", errLost, failed, leaseRights)
+		case left < -outagePatience:
+			return until, fmt.Errorf("renewing the lease %s for %s: %w", l.Describe(), outagePatience, cmp.Or(failed, errLost))
 		}
 		time.Sleep(l.duration / 100)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -331,6 +332,35 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
+// A holder that may not renew the lease any more ends with the right that it lacks, once
+// the lease has run out.
+func TestLeaseWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	w.apply(apply.Options{}, version("a")...)
+	config := rest.CopyConfig(shared.Get(t).Admin.Config)
+	var withdrawn atomic.Bool
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case strings.Contains(r.URL.Path, "/leases") && withdrawn.Load():
+				return forbidden(r), nil
+			case r.Method != http.MethodPatch || r.URL.Query().Get("dryRun") != "":
+				return next.RoundTrip(r)
+			}
+			withdrawn.Store(true)
+			<-r.Context().Done() // until the lease has run out
+			return nil, r.Context().Err()
+		})
+	})
+	c, err := apply.Connect(config)
+	w.must(err)
+	c.LeaseFor(3 * time.Second)
+	_, err = c.Apply(t.Context(), w.Package, w.read(version("b")...), apply.Options{})
+	if err == nil || !strings.Contains(err.Error(), "update and delete leases.coordination.k8s.io") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A holder that is interrupted gives the lease back.
 func TestInterruptReleases(t *testing.T) {
 	w := newWorld(t)
@@ -357,8 +387,7 @@ func TestLeaseForbidden(t *testing.T) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if strings.Contains(r.URL.Path, "/leases") {
-				return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-					Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}`))}, nil
+				return forbidden(r), nil
 			}
 			return next.RoundTrip(r)
 		})
@@ -368,4 +397,9 @@ func TestLeaseForbidden(t *testing.T) {
 	w.Cluster, err = apply.Connect(config)
 	w.must(err)
 	w.refused(apply.Options{}, "leases.coordination.k8s.io", configMap("one", "a"))
+}
+
+func forbidden(r *http.Request) *http.Response {
+	return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}`))}
 }

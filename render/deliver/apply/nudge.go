@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // nudge annotates the pods that mount a changed ConfigMap. A failure is a warning,
@@ -54,7 +55,7 @@ func nudgePods(ctx context.Context, c *Cluster, namespace string, versions map[s
 		n++
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.GetUID(), keys.Nudged, version)
 		group.Go(func() error {
-			return c.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(FieldManager+"-nudge"))
+			return c.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fields.Manager+"-nudge"))
 		})
 	}
 	return n, group.Wait()

@@ -53,15 +53,15 @@ func reference(id ID) string {
 func arrange(wanted map[ID]*Step) error {
 	var failed []error
 	for _, s := range inOrder(wanted) {
-		value, ok := s.body.GetAnnotations()[dependsOn]
+		value, ok := s.want.body.GetAnnotations()[dependsOn]
 		if !ok {
 			continue
 		}
 		var err error
-		s.depends, err = parseDependencies(value)
-		for _, id := range s.depends {
+		s.want.depends, err = parseDependencies(value)
+		for _, id := range s.want.depends {
 			switch other := wanted[id]; {
-			case other == nil || other.hook != nil:
+			case other == nil || other.want.hook != nil:
 				err = outside(id, wanted)
 			case stageOf(s.GroupKind) == 0 && stageOf(id.GroupKind) > 0:
 				err = fmt.Errorf("%s come before everything else, %s too\n  hint: remove the reference", stages[0].name, title(id))
@@ -111,7 +111,7 @@ func rankAll(steps map[ID]*Step) (cycle []*Step) {
 		}
 		path = append(path, s)
 		s.rank = s.ownRank()
-		for _, id := range s.depends {
+		for _, id := range s.want.depends {
 			other := steps[id]
 			if at := slices.Index(path, other); at >= 0 {
 				if cycle == nil {
@@ -136,11 +136,11 @@ func rankAll(steps map[ID]*Step) (cycle []*Step) {
 func (s *Step) ownRank() rank {
 	stage := stageOf(s.GroupKind)
 	switch {
-	case s.early:
+	case s.want.early:
 		return rank{needed, stage}
-	case s.hook == nil:
+	case s.want.hook == nil:
 		return rank{stage: stage}
-	case s.hook.phase == preSync:
+	case s.want.hook.phase == preSync:
 		return rank{stage: preHooks}
 	}
 	return rank{stage: postHooks}
@@ -152,13 +152,13 @@ func (s *Step) ownRank() rank {
 func (p *Plan) rankPruned() {
 	steps := make(map[ID]*Step)
 	for _, s := range p.Steps {
-		if s.author == nil {
+		if s.want.author == nil {
 			steps[s.ID] = s
 		}
 	}
 	for _, s := range steps {
-		if all, err := parseDependencies(s.live.GetAnnotations()[dependsOn]); err == nil && s.Action == Prune && stageOf(s.GroupKind) > 0 {
-			s.depends = slices.DeleteFunc(all, func(id ID) bool { return id == s.ID || steps[id] == nil || steps[id].Action != Prune })
+		if all, err := parseDependencies(s.seen.live.GetAnnotations()[dependsOn]); err == nil && s.Action == Prune && stageOf(s.GroupKind) > 0 {
+			s.want.depends = slices.DeleteFunc(all, func(id ID) bool { return id == s.ID || steps[id] == nil || steps[id].Action != Prune })
 		}
 	}
 	rankAll(steps)

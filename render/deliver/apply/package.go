@@ -19,6 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // read gives a step for each object of a package, with its rank. All that is wrong with
@@ -40,9 +41,10 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 	var failed []error
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
-		s := &Step{ID: object.UnstructuredToObjMetadata(o.Unstructured), Version: gvk.Version, File: o.File, Line: o.Line, author: o.Unstructured, body: o.Unstructured, local: notForClusters(o.Unstructured)}
+		s := &Step{ID: object.UnstructuredToObjMetadata(o.Unstructured), Version: gvk.Version, File: o.File, Line: o.Line,
+			want: desired{author: o.Unstructured, body: o.Unstructured, local: notForClusters(o.Unstructured)}}
 		steps = append(steps, s)
-		if s.local != "" {
+		if s.want.local != "" {
 			s.rank = rank{stage: stageOf(s.GroupKind)}
 			continue
 		}
@@ -50,12 +52,12 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 		scope, comes := coming[gvk]
 		namespaced := scope == apiextensionsv1.NamespaceScoped
 		if err == nil {
-			s.reads, namespaced = m.GroupVersionKind, m.Scope.Name() == meta.RESTScopeNameNamespace
+			s.seen.reads, namespaced = m.GroupVersionKind, m.Scope.Name() == meta.RESTScopeNameNamespace
 		}
-		switch s.later = s.reads != gvk; {
+		switch s.want.later = s.seen.reads != gvk; {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(), context.Cause(ctx))
-		case err != nil && !errors.Is(err, errNotServed), s.later && !comes:
+		case err != nil && !errors.Is(err, errNotServed), s.want.later && !comes:
 			err = fmt.Errorf("%s %s of %s: %w, and no CRD of the package defines it", s.GroupKind.Kind, s.Name, o.GetAPIVersion(), cmp.Or(err, errNotServed))
 		default:
 			err = s.identify(p, namespaced, wanted)
@@ -75,11 +77,11 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 
 // identify adds the object of a step to those that are wanted, as what is sent.
 func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err error) {
-	if err := illegible(s.body); err != nil {
+	if err := illegible(s.want.body); err != nil {
 		return fmt.Errorf("%s %s: %w", s.GroupKind.Kind, s.Name, err)
 	}
-	p.adjust(s.body, namespaced)
-	s.ID = object.UnstructuredToObjMetadata(s.body)
+	p.adjust(s.want.body, namespaced)
+	s.ID = object.UnstructuredToObjMetadata(s.want.body)
 	switch other := wanted[s.ID]; {
 	case other != nil:
 		return fmt.Errorf("%s is in the package twice, in %s too", s.Title(), other.Place())
@@ -89,7 +91,7 @@ func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err er
 		return fmt.Errorf("%s is the name of the package's lease", s.Title())
 	}
 	wanted[s.ID] = s
-	if s.hook, s.early, err = hookOf(s.body); err != nil {
+	if s.want.hook, s.want.early, err = hookOf(s.want.body); err != nil {
 		return fmt.Errorf("%s: %w", s.Title(), err)
 	}
 	return nil
@@ -135,7 +137,7 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 		u.SetNamespace(p.Namespace)
 	}
 	delete(u.Object, "status")
-	for _, field := range bookkeeping {
+	for _, field := range fields.Bookkeeping {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
 	labels := p.Labels()

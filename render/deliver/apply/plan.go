@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // Action is what is done to one object.
@@ -49,7 +49,15 @@ type Step struct {
 	// Conflicts are the fields that others own.
 	Conflicts []FieldConflict `json:"conflicts,omitempty"`
 
-	// What the package says.
+	rank  rank // when it is carried out
+	want  desired
+	seen  observed
+	dry   trial
+	after outcome
+}
+
+// desired is what the package says about an object.
+type desired struct {
 	author  liveObject // what the author wrote; nil of what the package no longer contains
 	body    liveObject // what is sent: author, unless fields are left to others
 	local   string     // why it does not belong in a cluster; "" where it does
@@ -57,28 +65,34 @@ type Step struct {
 	early   bool       // hooks that run first need it
 	hook    *hook      // nil of what is not one
 	depends []ID       // what has to be ready before it, or what is pruned after it
-	rank    rank       // when it is carried out
 	policy  policy
 	bad     error // of its annotations
-	digest  digest
+	digest  fields.Digest
+}
 
-	// What the cluster says.
+// observed is what the cluster says about an object.
+type observed struct {
 	reads    schema.GroupVersionKind // the version to read it in; zero where the kind is not served yet
-	live     liveObject              // as the plan saw it; nil where there is none
+	live     liveObject              // as the plan saw it; nil where it does not exist
 	seal     string                  // of the live object
 	former   sets.Set[string]        // field managers that applied it from the client's side
 	held     []string                // what others have in a namespace or CRD
 	scaled   bool                    // by an autoscaler
 	unscaled bool                    // by one that is pruned
+}
 
-	// The result of a dry run, if one was needed.
-	trial   liveObject
+// trial is the result of a dry run, if one was needed.
+type trial struct {
+	object  liveObject
 	refusal error
 	force   bool            // fields are taken from managers whom the user named
 	taken   []FieldConflict // those fields
 	fits    bool            // it could be created again
 	untried string          // why the API server's answer does not count yet
+}
 
+// outcome is what carrying out a step left.
+type outcome struct {
 	written liveObject // as the API server stored it; nil until then
 	latest  liveObject // as a wait last saw it
 	ours    bool       // it is not pruned, but stays in the inventory
@@ -94,10 +108,10 @@ func (s *Step) Place() string { return place(s.File, s.Line) }
 
 // now is the object as a write left it, or else as the plan saw it.
 func (s *Step) now() liveObject {
-	if s.written != nil {
-		return s.written
+	if s.after.written != nil {
+		return s.after.written
 	}
-	return s.live
+	return s.seen.live
 }
 
 // Plan is what an apply is about to do, in order.
@@ -131,7 +145,7 @@ func (p *Plan) Destructive() []*Step { return having(p.Steps, Prune, Recreate) }
 // applied are the steps whose objects are in the cluster once a plan is carried out,
 // without hooks.
 func (p *Plan) applied() []*Step {
-	return slices.DeleteFunc(having(p.Steps, Create, Change, Recreate, Unchanged), func(s *Step) bool { return s.hook != nil })
+	return slices.DeleteFunc(having(p.Steps, Create, Change, Recreate, Unchanged), func(s *Step) bool { return s.want.hook != nil })
 }
 
 // groups are the steps of each rank, in order.
@@ -155,7 +169,7 @@ func (p *Plan) check() error {
 	}
 	kept := 0
 	for id := range p.old.Entries {
-		if s := p.wanted[id]; s != nil && s.hook == nil {
+		if s := p.wanted[id]; s != nil && s.want.hook == nil {
 			kept++
 		}
 	}
@@ -179,15 +193,15 @@ func (p *Plan) idle() bool {
 // run where something else changes.
 func (p *Plan) decideAll() {
 	for _, s := range p.Steps {
-		if s.author == nil {
+		if s.want.author == nil {
 			s.Action, s.Reason = p.decidePrune(s)
-		} else if s.hook == nil {
+		} else if s.want.hook == nil {
 			s.Action, s.Reason = p.decide(s, false)
 		}
 	}
 	changes := p.changes()
 	for _, s := range p.Steps {
-		if s.hook != nil {
+		if s.want.hook != nil {
 			s.Action, s.Reason = p.decide(s, changes)
 		}
 	}
@@ -199,69 +213,69 @@ func (p *Plan) decideAll() {
 // may be nil, the inventory and the dry run. Changes says of a hook whether it runs
 // because of another object.
 func (p *Plan) decide(s *Step, changes bool) (Action, string) {
-	livePolicy, err := policyOf(s.live)
-	s.Conflicts = conflictsOf(s.refusal)
-	switch live := s.live; {
-	case s.local != "":
-		return Skip, s.local
-	case s.bad != nil:
-		return Refused, s.bad.Error()
-	case live != nil && err == nil && livePolicy.ignore || s.policy.ignore:
+	livePolicy, err := policyOf(s.seen.live)
+	s.Conflicts = conflictsOf(s.dry.refusal)
+	switch live := s.seen.live; {
+	case s.want.local != "":
+		return Skip, s.want.local
+	case s.want.bad != nil:
+		return Refused, s.want.bad.Error()
+	case live != nil && err == nil && livePolicy.ignore || s.want.policy.ignore:
 		return Skip, "its annotations say that it is to be left alone"
-	case live != nil && s.policy.ifNotPresent && s.hook == nil:
+	case live != nil && s.want.policy.ifNotPresent && s.want.hook == nil:
 		return Skip, "it exists, and its annotation says IfNotPresent"
 	case live != nil && p.foreign(live):
 		return Conflict, fmt.Sprintf("it belongs to the package %s; `armature apply --adopt %s` takes it over", owner(live), owner(live))
-	case live != nil && s.hook != nil && owner(live) == Package{}:
+	case live != nil && s.want.hook != nil && owner(live) == Package{}:
 		return Refused, "somebody else made a Job of this name, which the hook would delete: delete it, or rename the hook"
-	case live != nil && s.hook == nil && live.GetDeletionTimestamp() != nil:
+	case live != nil && s.want.hook == nil && live.GetDeletionTimestamp() != nil:
 		return Refused, "it is being deleted: apply again when it is gone"
 	case len(s.Conflicts) > 0:
 		return Conflict, explain(s.Conflicts)
-	case live != nil && immutable(s.refusal) && (p.opt.Recreate || s.policy.recreate) && !precious(s.ID) && s.fits:
-		return Recreate, refusal(s.refusal)
-	case live != nil && immutable(s.refusal):
+	case live != nil && immutable(s.dry.refusal) && (p.opt.Recreate || s.want.policy.recreate) && !precious(s.ID) && s.dry.fits:
+		return Recreate, refusal(s.dry.refusal)
+	case live != nil && immutable(s.dry.refusal):
 		return Refused, immutableReason(s)
-	case s.refusal != nil:
-		return Refused, refusal(s.refusal)
-	case s.hook != nil && !changes && p.old.Complete && p.old.Hooks[s.ID].Seal == s.record():
+	case s.dry.refusal != nil:
+		return Refused, refusal(s.dry.refusal)
+	case s.want.hook != nil && !changes && p.old.Complete && p.old.Hooks[s.ID].Seal == s.record():
 		return Unchanged, ""
-	case s.hook != nil:
-		return Run, map[string]string{preSync: "before the other objects", postSync: "after the other objects"}[s.hook.phase]
+	case s.want.hook != nil:
+		return Run, map[string]string{preSync: "before the other objects", postSync: "after the other objects"}[s.want.hook.phase]
 	case live == nil:
-		return Create, s.untried
-	case s.untried != "":
-		return Change, s.untried
-	case len(s.former) > 0:
-		return Change, "takes over what " + strings.Join(sets.List(s.former), " and ") + " applied, and removes what the package lacks of it"
-	case s.trial == nil, equal(live, s.trial):
+		return Create, s.dry.untried
+	case s.dry.untried != "":
+		return Change, s.dry.untried
+	case len(s.seen.former) > 0:
+		return Change, "takes over what " + strings.Join(sets.List(s.seen.former), " and ") + " applied, and removes what the package lacks of it"
+	case s.dry.object == nil, fields.Equal(live, s.dry.object):
 		return Unchanged, ""
 	}
-	return Change, taking(s.taken)
+	return Change, taking(s.dry.taken)
 }
 
 // decidePrune is pure: what to do about an object that the inventory has and the
 // package no longer has. An object that somebody else made under the same name has
 // another UID, or no label of ours, and survives.
 func (p *Plan) decidePrune(s *Step) (Action, string) {
-	policy, err := policyOf(s.live)
+	policy, err := policyOf(s.seen.live)
 	uid := p.old.Entries[s.ID].UID
 	switch {
-	case owner(s.live) != p.Package:
+	case owner(s.seen.live) != p.Package:
 		return Skip, "not pruned: it does not carry the labels of this package, so that it is somebody else's by now"
-	case uid != "" && uid != s.live.GetUID():
+	case uid != "" && uid != s.seen.live.GetUID():
 		return Skip, "not pruned: somebody else deleted it and made it again"
-	case uid == "" && fieldsOf(s.live, ours) == nil:
+	case uid == "" && fields.Of(s.seen.live, fields.Ours) == nil:
 		return Skip, "not pruned: it was not made by armature"
 	case err != nil:
 		return Skip, "not pruned: " + err.Error()
 	case policy.keep:
 		return Skip, "not pruned: its annotations say that it is to be kept"
 	case s.ID == p.Package.ownNamespace() && !p.deletes:
-		s.ours = true
+		s.after.ours = true
 		return Skip, "not pruned: the inventory of this package is in it, so that it goes with `armature delete`"
-	case len(s.held) > 0:
-		held := s.held
+	case len(s.seen.held) > 0:
+		held := s.seen.held
 		if len(held) > 3 {
 			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
 		}
@@ -269,26 +283,3 @@ func (p *Plan) decidePrune(s *Step) (Action, string) {
 	}
 	return Prune, ""
 }
-
-// equal reports whether a dry run left an object as it was. Status and other
-// managers' bookkeeping may have moved on in between.
-func equal(live, trial liveObject) bool {
-	return apiequality.Semantic.DeepEqual(fieldsOf(live, ours), fieldsOf(trial, ours)) && apiequality.Semantic.DeepEqual(bare(live).Object, bare(trial).Object)
-}
-
-// bare is a copy of an object without what the API server keeps books of.
-func bare(u liveObject) liveObject {
-	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
-	delete(out.Object, "status")
-	if m, ok := u.Object["metadata"].(map[string]any); ok {
-		metadata := maps.Clone(m)
-		for _, key := range bookkeeping {
-			delete(metadata, key)
-		}
-		out.Object["metadata"] = metadata
-	}
-	return out
-}
-
-// bookkeeping are the fields of metadata that only the API server writes.
-var bookkeeping = [...]string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}

@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -12,14 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/render/deliver/health"
 )
-
-// podTrouble is what keeps a pod from running, in the API server's words.
-type podTrouble struct{ pod, reason, message string }
-
-func (t podTrouble) String() string {
-	return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", t.pod, t.reason, t.message), ": ")
-}
 
 // mostTroubles is how many pods of one object are named.
 const mostTroubles = 3
@@ -51,54 +45,14 @@ func podsOf(ctx context.Context, c *Cluster, u liveObject) []corev1.Pod {
 }
 
 // troubles finds out what keeps the pods of a workload from running.
-func troubles(ctx context.Context, c *Cluster, u liveObject) (all []podTrouble) {
+func troubles(ctx context.Context, c *Cluster, u liveObject) (all []health.Trouble) {
 	for _, pod := range podsOf(ctx, c, u) {
 		if pod.DeletionTimestamp != nil || len(all) == mostTroubles {
 			continue
 		}
-		if reason, message := troubleOf(&pod); reason != "" {
-			all = append(all, podTrouble{pod.Name, reason, oneLine(message)})
+		if found := health.Troubles(&pod); len(found) > 0 {
+			all = append(all, found[0])
 		}
 	}
 	return all
-}
-
-// troubleOf gives reason and message; "" where nothing is wrong with a pod.
-func troubleOf(pod *corev1.Pod) (reason, message string) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Reason, c.Message
-		}
-	}
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		message := "container " + s.Name
-		switch w, now, last := s.State.Waiting, s.State.Terminated, s.LastTerminationState.Terminated; {
-		case w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
-			if last != nil {
-				message += ", " + ended(last)
-			}
-			if w.Message != "" {
-				message += ": " + w.Message
-			}
-			return w.Reason, message
-		case now != nil && now.ExitCode != 0:
-			return now.Reason, message + ", " + ended(now)
-		}
-	}
-	if pod.Status.Phase == corev1.PodFailed {
-		return cmp.Or(pod.Status.Reason, "Failed"), pod.Status.Message
-	}
-	return "", ""
-}
-
-// ended says how a container came to its end.
-func ended(t *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("exit code %d", t.ExitCode)
-	if t.Reason != "" && t.Reason != "Error" {
-		text += " (" + t.Reason + ")"
-	}
-	if t.Message != "" {
-		text += ": " + t.Message
-	}
-	return text
 }

@@ -14,6 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // How long requests are repeated. An API server that restarts is away for half a
@@ -148,10 +150,8 @@ func short(err error) string {
 	if !answered(err) && errors.As(err, &where) {
 		err = where.Err
 	}
-	return oneLine(err.Error())
+	return health.OneLine(err.Error())
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // answerLimit is how many bytes an API server may answer to one request.
 const answerLimit = 512 << 20

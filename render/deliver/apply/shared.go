@@ -13,7 +13,7 @@ import (
 // where that is not allowed everywhere.
 func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 	for _, s := range p.Steps {
-		if s.author != nil || s.GroupKind != namespaceKind && s.GroupKind != crdKind || p.opt.PruneShared {
+		if s.want.author != nil || s.GroupKind != namespaceKind && s.GroupKind != crdKind || p.opt.PruneShared {
 			continue
 		}
 		all, err := c.Inventories(ctx, "")
@@ -28,15 +28,15 @@ func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 				continue
 			}
 			if s.GroupKind == namespaceKind && v.Namespace == s.Name {
-				s.held = append(s.held, "the inventory of "+v.Package.String())
+				s.seen.held = append(s.seen.held, "the inventory of "+v.Package.String())
 			}
 			for id := range v.Entries {
-				if s.GroupKind == namespaceKind && id.Namespace == s.Name || s.GroupKind == crdKind && id.GroupKind == kindOf(s.live) {
-					s.held = append(s.held, title(id)+" of "+v.Package.String())
+				if s.GroupKind == namespaceKind && id.Namespace == s.Name || s.GroupKind == crdKind && id.GroupKind == kindOf(s.seen.live) {
+					s.seen.held = append(s.seen.held, title(id)+" of "+v.Package.String())
 				}
 			}
 		}
-		slices.Sort(s.held)
+		slices.Sort(s.seen.held)
 	}
 	return nil
 }

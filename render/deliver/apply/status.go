@@ -4,16 +4,18 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// Item is an object of an inventory and how it fares.
+// Item is an object of an inventory with its health.
 type Item struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid,omitempty"`
-	Health
+	health.Health
 }
 
 // Items looks at the live objects of an inventory.
@@ -32,7 +34,7 @@ func (c *Cluster) Items(ctx context.Context, v *Inventory) ([]Item, error) {
 			continue // it deleted itself when it was done
 		}
 		items = append(items, Item{APIVersion: e.GroupKind.WithVersion(e.Version).GroupVersion().String(), Kind: e.GroupKind.Kind,
-			Namespace: e.Namespace, Name: e.Name, UID: e.UID, Health: HealthChecks(nil).healthOf(found[e.ID])})
+			Namespace: e.Namespace, Name: e.Name, UID: e.UID, Health: health.Checks(nil).Of(found[e.ID])})
 	}
 	return items, nil
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // A package that an earlier release applied is taken over: what did not change stays
@@ -61,7 +62,7 @@ func (w *world) earlier(file string) {
 	for _, o := range objects[1:] {
 		uids = append(uids, string(o.GetUID()))
 		o.SetUID("")
-		u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Apply(w.Context(), o.GetName(), o.Unstructured, metav1.ApplyOptions{FieldManager: apply.FieldManager})
+		u, err := w.in(o.GetAPIVersion(), o.GetKind(), o.GetNamespace()).Apply(w.Context(), o.GetName(), o.Unstructured, metav1.ApplyOptions{FieldManager: fields.Manager})
 		w.must(err)
 		uids = append(uids, string(u.GetUID()))
 	}
@@ -69,6 +70,6 @@ func (w *world) earlier(file string) {
 	inventory.SetUID("")
 	data, _ := field(inventory.Unstructured, "data", "objects").(string)
 	inventory.Object["data"].(map[string]any)["objects"] = strings.NewReplacer(uids...).Replace(data)
-	_, err = w.in("v1", "ConfigMap", inventory.GetNamespace()).Create(w.Context(), inventory.Unstructured, metav1.CreateOptions{FieldManager: apply.FieldManager})
+	_, err = w.in("v1", "ConfigMap", inventory.GetNamespace()).Create(w.Context(), inventory.Unstructured, metav1.CreateOptions{FieldManager: fields.Manager})
 	w.must(err)
 }

@@ -10,19 +10,21 @@ import (
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // health of the object of a step. kstatus calls a Job current as soon as it has begun;
 // where it has to finish, it is when it is complete.
-func (s *Step) health(finish bool, checks HealthChecks) Health {
-	h := checks.healthOf(s.latest)
-	if finish && s.latest == nil && s.expires() {
-		return Health{Status: string(status.FailedStatus), Message: "it was gone before it was seen to be complete: raise its ttlSecondsAfterFinished"}
+func (s *Step) health(finish bool, checks health.Checks) health.Health {
+	h := checks.Of(s.after.latest)
+	if finish && s.after.latest == nil && s.expires() {
+		return health.Health{Status: string(status.FailedStatus), Message: "it was gone before it was seen to be complete: raise its ttlSecondsAfterFinished"}
 	}
-	if _, complete := condition(s.latest, "Complete"); finish && s.GroupKind == jobKind && h.good() && !complete {
+	if finish && s.GroupKind == jobKind && h.Good() && health.Condition(s.after.latest, "Complete").Status != corev1.ConditionTrue {
 		h.Status = string(status.InProgressStatus)
 	}
 	return h
@@ -30,7 +32,7 @@ func (s *Step) health(finish bool, checks HealthChecks) Health {
 
 // expires reports whether the object is a Job that deletes itself when it is done.
 func (s *Step) expires() bool {
-	_, ttl, _ := unstructured.NestedFieldNoCopy(s.body.Object, "spec", "ttlSecondsAfterFinished")
+	_, ttl, _ := unstructured.NestedFieldNoCopy(s.want.body.Object, "spec", "ttlSecondsAfterFinished")
 	return ttl && s.GroupKind == jobKind
 }
 
@@ -43,7 +45,7 @@ const mostWaiting = 20
 func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool, opt Options) error {
 	total, began, reported := len(steps), time.Now(), make(map[string]bool)
 	for _, s := range steps {
-		s.latest = s.now()
+		s.after.latest = s.now()
 	}
 	steps = slices.Clone(steps)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -51,20 +53,20 @@ func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool
 		var first string
 		steps = slices.DeleteFunc(steps, func(s *Step) bool {
 			h := s.health(finish, opt.HealthChecks)
-			if h.good() || s.latest == nil && s.expires() && !finish {
+			if h.Good() || s.after.latest == nil && s.expires() && !finish {
 				return true
 			}
 			line := s.Title() + ": " + strings.TrimSuffix(h.Status+", "+h.Message, ", ")
 			first = cmp.Or(first, s.Title()+": "+cmp.Or(h.Message, h.Status))
-			for _, trouble := range troubles(ctx, c, s.latest) {
+			for _, trouble := range troubles(ctx, c, s.after.latest) {
 				line += "; " + trouble.String()
-				if key := s.Title() + " " + trouble.pod + " " + trouble.reason; !reported[key] {
+				if key := s.Title() + " " + trouble.Pod + " " + trouble.Reason; !reported[key] {
 					reported[key] = true
 					opt.tell("warning: %s: %s", s.Title(), trouble)
 				}
 			}
 			waiting = append(waiting, line)
-			if h.bad() {
+			if h.Bad() {
 				failed = append(failed, line)
 			}
 			return false
@@ -89,7 +91,7 @@ func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool
 			return err
 		}
 		for _, s := range steps {
-			s.latest = found[s.ID]
+			s.after.latest = found[s.ID]
 		}
 	}
 }

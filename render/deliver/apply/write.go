@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
 // planned is the client that ssa writes one object through. What the plan knows is not
@@ -71,7 +72,7 @@ func (c *planned) Delete(ctx context.Context, u client.Object, options ...client
 
 // manager is ssa's, for one object.
 func (c *planned) manager() *ssa.ResourceManager {
-	return ssa.NewResourceManager(c, nil, ssa.Owner{Field: FieldManager, Group: strings.TrimSuffix(keys.Own, "/")})
+	return ssa.NewResourceManager(c, nil, ssa.Owner{Field: fields.Manager, Group: strings.TrimSuffix(keys.Own, "/")})
 }
 
 // do carries out one step that is not a prune.
@@ -84,7 +85,7 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.Action == Recreate || s.Action == Run && s.live != nil {
+	if s.Action == Recreate || s.Action == Run && s.seen.live != nil {
 		left, err := remove(ctx, c, s)
 		if err == nil && s.Action == Skip {
 			err = errors.New("somebody else deleted it and made it again: apply again")
@@ -95,16 +96,16 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 		if err != nil {
 			return err
 		}
-		s.live, s.trial, s.force, s.former = nil, nil, false, nil
-		s.body = s.author // nobody has a field of the new one
+		s.seen.live, s.dry.object, s.dry.force, s.seen.former = nil, nil, false, nil
+		s.want.body = s.want.author // nobody has a field of the new one
 	}
-	s.reads = s.body.GroupVersionKind()
+	s.seen.reads = s.want.body.GroupVersionKind()
 	soon := poll.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 	_ = poll.ExponentialBackoffWithContext(ctx, soon, func(ctx context.Context) (bool, error) {
 		err = send(ctx, c, p, s)
 		// The API server sees what the package has just brought a little later: an object
 		// that is needed, a kind, or a field of a changed CRD.
-		again := err != nil && s.untried != "" && (missing(err) || strings.Contains(err.Error(), badPatch))
+		again := err != nil && s.dry.untried != "" && (missing(err) || strings.Contains(err.Error(), badPatch))
 		return !again, nil
 	})
 	if conflicts := conflictsOf(err); len(conflicts) > 0 {
@@ -119,25 +120,25 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 // between.
 func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 	options := ssa.DefaultApplyOptions()
-	for manager := range s.former {
+	for manager := range s.seen.former {
 		options.Cleanup.FieldManagers = append(options.Cleanup.FieldManagers,
 			ssa.FieldManager{Name: manager, ExactMatch: true, OperationType: metav1.ManagedFieldsOperationUpdate})
 	}
 	for range 10 {
-		through := &planned{Client: c.client, live: s.live, force: s.force}
-		_, err := through.manager().Apply(ctx, s.body, options)
-		s.written = through.written
-		if !apierrors.IsConflict(err) || !s.force && len(s.former) == 0 {
+		through := &planned{Client: c.client, live: s.seen.live, force: s.dry.force}
+		_, err := through.manager().Apply(ctx, s.want.body, options)
+		s.after.written = through.written
+		if !apierrors.IsConflict(err) || !s.dry.force && len(s.seen.former) == 0 {
 			return err
 		}
-		if s.live, err = c.get(ctx, s.reads, s.ID); err != nil {
+		if s.seen.live, err = c.get(ctx, s.seen.reads, s.ID); err != nil {
 			return err
 		}
-		if s.live == nil {
+		if s.seen.live == nil {
 			return errors.New("it was deleted just now: apply again")
 		}
-		if try(ctx, c, p, s); s.refusal != nil {
-			return s.refusal
+		if try(ctx, c, p, s); s.dry.refusal != nil {
+			return s.dry.refusal
 		}
 	}
 	return errors.New("somebody else changes it at the same time: apply again")
@@ -151,11 +152,11 @@ func prune(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	if err != nil {
 		return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
 	}
-	if left && (len(s.depends) > 0 || opt.Wait) {
+	if left && (len(s.want.depends) > 0 || opt.Wait) {
 		err = awaitGone(ctx, c, opt, s)
 		left = err != nil
 	}
-	s.gone = !left
+	s.after.gone = !left
 	return err
 }
 
@@ -169,7 +170,7 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	if s.Action == Run {
 		options.PropagationPolicy = metav1.DeletePropagationForeground // its pods end before it runs again
 	}
-	_, err = (&planned{Client: c.client, live: s.live}).manager().Delete(ctx, s.live, options)
+	_, err = (&planned{Client: c.client, live: s.seen.live}).manager().Delete(ctx, s.seen.live, options)
 	switch {
 	case apierrors.IsConflict(err):
 		s.Action, s.Reason = Skip, "not pruned: somebody else deleted it and made it again"
@@ -181,8 +182,8 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	if err != nil {
 		return false, nil
 	}
-	now, err := c.get(ctx, s.live.GroupVersionKind(), s.ID)
-	return now != nil && now.GetUID() == s.live.GetUID(), err
+	now, err := c.get(ctx, s.seen.live.GroupVersionKind(), s.ID)
+	return now != nil && now.GetUID() == s.seen.live.GetUID(), err
 }
 
 // awaitGone waits until an object that was deleted is gone.
@@ -190,8 +191,8 @@ func awaitGone(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	opt.tell("waiting until %s is gone", s.Title())
 	var finalizers []string
 	err := poll.PollUntilContextTimeout(ctx, 200*time.Millisecond, opt.timeout(), true, func(ctx context.Context) (bool, error) {
-		now, err := c.get(ctx, s.live.GroupVersionKind(), s.ID)
-		if now == nil || err != nil || now.GetUID() != s.live.GetUID() {
+		now, err := c.get(ctx, s.seen.live.GroupVersionKind(), s.ID)
+		if now == nil || err != nil || now.GetUID() != s.seen.live.GetUID() {
 			return err == nil, err
 		}
 		finalizers = now.GetFinalizers()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/asyncactor"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // The values of 004, "Status Values".
@@ -110,7 +111,7 @@ func (l *actorLive) actor() (a Actor) {
 	if l.scaledObject != nil {
 		a.Scaling = "KEDA"
 		a.Min, a.Max = new(number(l.scaledObject, ".spec.minReplicaCount", 0)), new(number(l.scaledObject, ".spec.maxReplicaCount", 0))
-		if c := condition(l.scaledObject, "Ready"); c.Status == corev1.ConditionFalse {
+		if c := health.Condition(l.scaledObject, "Ready"); c.Status == corev1.ConditionFalse {
 			scalingError = cmp.Or(c.Message, "KEDA does not accept the ScaledObject")
 		}
 	}
@@ -200,11 +201,11 @@ func (l *actorLive) transport() (problem string, ready bool) {
 		return "", true
 	}
 	for _, kind := range []string{"ACK.Terminal", "ACK.Recoverable"} {
-		if c := condition(l.queue, kind); c.Status == corev1.ConditionTrue {
+		if c := health.Condition(l.queue, kind); c.Status == corev1.ConditionTrue {
 			return cmp.Or(c.Message, "AWS does not make the queue"), false
 		}
 	}
-	rabbit, aws := condition(l.queue, "Ready"), condition(l.queue, "ACK.ResourceSynced")
+	rabbit, aws := health.Condition(l.queue, "Ready"), health.Condition(l.queue, "ACK.ResourceSynced")
 	if rabbit.Status == corev1.ConditionFalse {
 		return cmp.Or(rabbit.Message, "RabbitMQ does not make the queue"), false
 	}
@@ -213,6 +214,12 @@ func (l *actorLive) transport() (problem string, ready bool) {
 
 // cause is why pods cannot become ready.
 type cause struct{ status, message string }
+
+// reasons are those of waiting containers that lead to the same status in all of them.
+var reasons = map[string]string{
+	"ImagePullBackOff": ImagePullError, "ErrImagePull": ImagePullError, "InvalidImageName": ImagePullError, "ErrImageNeverPull": ImagePullError,
+	"CreateContainerConfigError": ConfigError,
+}
 
 // severity is the order of causes; the first one is reported for all.
 var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError, ConfigError, WorkloadError}
@@ -236,10 +243,10 @@ func (l *actorLive) workloadError(causes []cause) cause {
 	if len(causes) > 0 {
 		return slices.MinFunc(causes, func(a, b cause) int { return slices.Index(severity, a.status) - slices.Index(severity, b.status) })
 	}
-	if c := condition(l.workload, "Progressing"); c.Status == corev1.ConditionFalse {
+	if c := health.Condition(l.workload, "Progressing"); c.Status == corev1.ConditionFalse {
 		return cause{WorkloadError, c.Message}
 	}
-	if c := condition(l.workload, "ReplicaFailure"); c.Status == corev1.ConditionTrue {
+	if c := health.Condition(l.workload, "ReplicaFailure"); c.Status == corev1.ConditionTrue {
 		return cause{WorkloadError, c.Message}
 	}
 	return cause{}
@@ -249,17 +256,16 @@ func (l *actorLive) workloadError(causes []cause) cause {
 // needs time.
 func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
 	at := func(status, message string) cause { return cause{status, "pod " + pod.Name + ": " + message} }
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			if strings.Contains(strings.ToLower(c.Message), "persistentvolumeclaim") {
-				return at(VolumeError, c.Message)
-			}
-			return at(PendingResources, c.Message)
+	for _, t := range health.Troubles(pod) {
+		switch {
+		case t.Reason == corev1.PodReasonUnschedulable && strings.Contains(strings.ToLower(t.Message), "persistentvolumeclaim"):
+			return cause{VolumeError, t.String()}
+		case t.Reason == corev1.PodReasonUnschedulable:
+			return cause{PendingResources, t.String()}
+		case t.Stuck():
+			of := map[string]string{asyncactor.Runtime: RuntimeError, asyncactor.Sidecar: SidecarError}[t.Container]
+			return cause{cmp.Or(reasons[t.Reason], of, WorkloadError), t.String()}
 		}
-	}
-	if c, why := failing(pod); why != "" {
-		of := map[string]string{asyncactor.Runtime: RuntimeError, asyncactor.Sidecar: SidecarError}[c.Name]
-		return cause{cmp.Or(stuck[c.State.Waiting.Reason], of, WorkloadError), why}
 	}
 	for _, e := range events {
 		if e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod.Name && (e.Reason == "FailedMount" || e.Reason == "FailedAttachVolume") {
@@ -337,17 +343,4 @@ func age(d time.Duration) string {
 // number reads a field by its path, such as ".spec.replicas".
 func number(o *unstructured.Unstructured, field string, missing int) int {
 	return kstatus.GetIntField(o.Object, field, missing)
-}
-
-// condition gives one of an object; it is empty where the object does not have it.
-func condition(o *unstructured.Unstructured, kind string) kstatus.BasicCondition {
-	conditions, err := kstatus.GetObjectWithConditions(o.Object)
-	if err == nil {
-		for _, c := range conditions.Status.Conditions {
-			if c.Type == kind {
-				return c
-			}
-		}
-	}
-	return kstatus.BasicCondition{}
 }

@@ -24,8 +24,8 @@ func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 		if has(p, corev1.PodReady) {
 			a.Ready++
 		}
-		if _, f := failing(p); f != "" {
-			why = f
+		if t, is := stuck(p); is {
+			why = t.String()
 		}
 	}
 	generation, updated := int64(number(w, ".status.observedGeneration", 0)), number(w, ".status.updatedReplicas", 0)

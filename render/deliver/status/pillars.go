@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // configMap finds the generated ConfigMap of a workload, and the name of the
@@ -54,7 +55,7 @@ func components(pods []*corev1.Pod) map[string]component {
 		for _, p := range pods {
 			x.there = x.there || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
 			// Ready, or, for an init container that ends, done.
-			x.ready = x.ready && slices.ContainsFunc(containers(p), func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
+			x.ready = x.ready && slices.ContainsFunc(health.Containers(p), func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
 		}
 		x.ready = x.there && x.ready
 		found[name] = x
@@ -149,8 +150,8 @@ func phaseWithoutPods(w *unstructured.Unstructured) string {
 // trouble says why a component of the identity infrastructure fails.
 func trouble(pods []*corev1.Pod, names []string) string {
 	for _, p := range pods {
-		if _, why := failing(p, names...); why != "" {
-			return why
+		if t, is := stuck(p, names...); is {
+			return t.String()
 		}
 	}
 	return ""

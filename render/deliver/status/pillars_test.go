@@ -92,7 +92,7 @@ func TestPillars(t *testing.T) {
 	expect(seen{"Pending", "not ready in all pods: envoy-proxy", 1, api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true}})
 
 	w.podStatus(pod, map[string]string{"client-registration": "CrashLoopBackOff"})
-	expect(seen{"Failed", "pod web-1: client-registration: CrashLoopBackOff: why", 1, api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}})
+	expect(seen{"Failed", "pod web-1: CrashLoopBackOff: container client-registration: why", 1, api.IdentityStatus{SPIFFEEnabled: true, InboundProxyReady: true, OutboundProxyReady: true}})
 
 	w.podStatus(pod, nil)
 	expect(seen{"Active", "Identity infrastructure configured", 1, api.IdentityStatus{SPIFFEEnabled: true, IDPRegistered: true, InboundProxyReady: true, OutboundProxyReady: true}})

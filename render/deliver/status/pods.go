@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 func ended(p *corev1.Pod) bool {
@@ -18,38 +20,15 @@ func has(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
 }
 
-// containers gives the statuses of a pod's containers, in their order. Sidecars are among
-// the init containers.
-func containers(p *corev1.Pod) []corev1.ContainerStatus {
-	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
-}
-
-// stuck are the reasons of waiting containers that time alone does not fix, with the
-// status of an actor that each leads to; "" depends on the container.
-var stuck = map[string]string{
-	"ImagePullBackOff": ImagePullError, "ErrImagePull": ImagePullError, "InvalidImageName": ImagePullError, "ErrImageNeverPull": ImagePullError,
-	"CreateContainerConfigError": ConfigError,
-	"CrashLoopBackOff":           "", "RunContainerError": "", "CreateContainerError": "",
-}
-
-// failing gives the first container that keeps a pod from becoming ready, of those named
-// or of all, and the reason: "" if no container does.
-func failing(p *corev1.Pod, names ...string) (c corev1.ContainerStatus, why string) {
-	for _, c := range containers(p) {
-		waiting := c.State.Waiting
-		if waiting == nil || len(names) > 0 && !slices.Contains(names, c.Name) {
-			continue
+// stuck gives the first container, of those named or of all, that keeps a pod from becoming
+// ready until somebody changes something.
+func stuck(p *corev1.Pod, names ...string) (health.Trouble, bool) {
+	for _, t := range health.Troubles(p) {
+		if t.Stuck() && (len(names) == 0 || slices.Contains(names, t.Container)) {
+			return t, true
 		}
-		if _, is := stuck[waiting.Reason]; !is {
-			continue
-		}
-		why := "pod " + p.Name + ": " + c.Name + ": " + waiting.Reason
-		if waiting.Message != "" {
-			why += ": " + waiting.Message
-		}
-		return c, why
 	}
-	return c, ""
+	return health.Trouble{}, false
 }
 
 // mounts reports whether a pod has a volume from a ConfigMap.

@@ -359,8 +359,8 @@ func workload(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
 		if has(p, corev1.PodReady) {
 			x.Ready++
 		}
-		if _, why := failing(p); why != "" && (x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") { // kstatus never looks at a CronJob's Jobs
-			x.Status, x.Message = string(kstatus.FailedStatus), why
+		if t, is := stuck(p); is && (x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") { // kstatus never looks at a CronJob's Jobs
+			x.Status, x.Message = string(kstatus.FailedStatus), t.String()
 		}
 	}
 	return x

@@ -25,7 +25,7 @@ func TestWorkload(t *testing.T) {
 	expect("InProgress", "")
 	pod := w.pod(deployment, "web-1")
 	w.podStatus(pod, map[string]string{"web": "CreateContainerConfigError"})
-	expect("Failed", "pod web-1: web: CreateContainerConfigError: why")
+	expect("Failed", "pod web-1: CreateContainerConfigError: container web: why")
 	w.podStatus(pod, nil)
 	w.status(deployment, "{observedGeneration: 1, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]}")
 	expect("Current", "")
@@ -46,16 +46,16 @@ func TestSelectors(t *testing.T) {
 	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff", "spiffe-helper": "CrashLoopBackOff"})
 	for range 20 {
 		r := w.report()
-		if x := r.Workloads[0]; x.Pods != 1 || !strings.Contains(x.Message, "spiffe-helper: CrashLoopBackOff") {
+		if x := r.Workloads[0]; x.Pods != 1 || !strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
 			t.Fatalf("%+v", x)
 		}
-		if x := r.TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "spiffe-helper: CrashLoopBackOff") {
+		if x := r.TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "CrashLoopBackOff: container spiffe-helper") {
 			t.Fatalf("%+v", x)
 		}
 	}
 	w.podStatus(pod, map[string]string{"web": "ImagePullBackOff", "envoy-proxy": "CrashLoopBackOff"})
 	for range 20 {
-		if x := w.report().TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "envoy-proxy: CrashLoopBackOff") {
+		if x := w.report().TokenExchanges[0]; x.Phase != status.Failed || !strings.Contains(x.Message, "CrashLoopBackOff: container envoy-proxy") {
 			t.Fatalf("%+v", x)
 		}
 	}
@@ -79,7 +79,7 @@ spec:
 	w.must(err)
 	pod := w.pod(w.create(string(text)), "nightly-1-abc")
 	w.podStatus(pod, map[string]string{"run": "ErrImagePull"})
-	if x := w.report().Workloads; len(x) != 1 || x[0].Status != "Failed" || x[0].Pods != 1 || !strings.Contains(x[0].Message, "run: ErrImagePull") {
+	if x := w.report().Workloads; len(x) != 1 || x[0].Status != "Failed" || x[0].Pods != 1 || !strings.Contains(x[0].Message, "ErrImagePull: container run") {
 		t.Errorf("%+v", x)
 	}
 }

@@ -1,4 +1,6 @@
-package apply
+// Package fields reads from objects of a cluster who owns which of their fields, and leaves
+// fields to others.
+package fields
 
 import (
 	"bytes"
@@ -8,23 +10,24 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// FieldManager is the name under which the API server records our fields.
-const FieldManager = "armature"
+// Manager is the name under which the API server records our fields.
+const Manager = "armature"
 
-// seal is a digest of the desired state and of the names of the live fields that are
+// Seal is a digest of the desired state and of the names of the live fields that are
 // ours. While it and the UID stay the same, to apply again would change nothing, so that
 // no request is needed to find out: the API server takes a field from us as soon as
 // somebody else gives it another value, or removes it.
 //
 // It is "" where a digest must not be kept: that of a Secret could be guessed.
-func seal(want digest, live liveObject) string {
-	if live == nil || live.GroupVersionKind().GroupKind() == secretKind {
+func Seal(want Digest, live *unstructured.Unstructured) string {
+	if live == nil || live.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
 		return ""
 	}
-	fields := fieldsOf(live, ours)
+	fields := Of(live, Ours)
 	text, err := json.Marshal([]any{want, fields}) // with sorted keys
 	if err != nil || fields == nil {
 		return "" // it is asked about each time
@@ -33,21 +36,23 @@ func seal(want digest, live liveObject) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
-type digest [sha256.Size]byte
+// Digest is that of a desired object.
+type Digest [sha256.Size]byte
 
-func digestOf(u *unstructured.Unstructured) (digest, error) {
+// DigestOf gives the digest of a desired object.
+func DigestOf(u *unstructured.Unstructured) (Digest, error) {
 	text, err := json.Marshal(u.Object) // with sorted keys
 	return sha256.Sum256(text), err
 }
 
-// ours is the manager of fields that server-side apply has recorded as ours.
-func ours(manager, operation string) bool {
-	return manager == FieldManager && operation == string(metav1.ManagedFieldsOperationApply)
+// Ours reports whether a manager is that of fields that server-side apply has recorded as ours.
+func Ours(manager, operation string) bool {
+	return manager == Manager && operation == string(metav1.ManagedFieldsOperationApply)
 }
 
-// fieldsOf gives the fields of some managers, as FieldsV1 of each; nil where no such
+// Of gives the fields of some managers, as FieldsV1 of each; nil where no such
 // manager has any.
-func fieldsOf(live liveObject, is func(manager, operation string) bool) (all []any) {
+func Of(live *unstructured.Unstructured, is func(manager, operation string) bool) (all []any) {
 	value, _, _ := unstructured.NestedFieldNoCopy(live.Object, "metadata", "managedFields")
 	entries, _ := value.([]any)
 	for _, e := range entries {
@@ -61,9 +66,9 @@ func fieldsOf(live liveObject, is func(manager, operation string) bool) (all []a
 }
 
 // ownedBy is the union of the fields of some managers.
-func ownedBy(live liveObject, is func(manager, operation string) bool) *fieldpath.Set {
+func ownedBy(live *unstructured.Unstructured, is func(manager, operation string) bool) *fieldpath.Set {
 	union := &fieldpath.Set{}
-	for _, fields := range fieldsOf(live, is) {
+	for _, fields := range Of(live, is) {
 		some := &fieldpath.Set{}
 		if text, err := json.Marshal(fields); err == nil && some.FromJSON(bytes.NewReader(text)) == nil {
 			union = union.Union(some)

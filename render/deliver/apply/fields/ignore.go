@@ -1,4 +1,4 @@
-package apply
+package fields
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// ignoredFields reads the annotation that leaves fields to others: JSON pointers (RFC
+// Ignored reads the annotation that leaves fields to others: JSON pointers (RFC
 // 6901) with commas between them, each as its parts. A part that is a number counts
 // the items of a list as the package has it.
-func ignoredFields(u *unstructured.Unstructured) (all [][]string, err error) {
+func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 	value, ok := u.GetAnnotations()[keys.IgnoreFields]
 	if !ok {
 		return nil, nil
@@ -71,10 +71,10 @@ func lacksItem(value any, path []string) bool {
 	return false
 }
 
-// leaveFields makes of the author's object what is sent where the object exists: an
+// Leave makes of the author's object what is sent where the object exists: an
 // ignored field has its live value where any of it is ours, so that nothing happens to it,
 // and is left out where others own it.
-func leaveFields(body, live liveObject, is func(manager, operation string) bool, ignored [][]string) {
+func Leave(body, live *unstructured.Unstructured, is func(manager, operation string) bool, ignored [][]string) {
 	ours, now := &fieldpath.Set{}, map[string]any(nil)
 	if live != nil {
 		ours, now = ownedBy(live, is), live.Object
@@ -95,7 +95,7 @@ func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left 
 	case []any:
 		i, err := strconv.Atoi(path[0])
 		if err != nil || i < 0 || i >= len(v) {
-			return v, true // ignoredFields refuses it
+			return v, true // Ignored refuses it
 		}
 		items, _ := live.([]any)
 		at, below := i, ours
