@@ -43,7 +43,7 @@ var (
 	ErrMoved = errors.New("the branch has moved")
 	// ErrNotFound: the server has no such thing, or does not show it to this account.
 	ErrNotFound = errors.New("not found")
-	// ErrRefused: a rule of the server, such as a protected branch. Trying again is no use.
+	// ErrRefused: a rule of the server, such as a protected branch. Trying again does not help.
 	ErrRefused = errors.New("refused by the server")
 	// ErrUnauthorized: the credential is wrong, expired or has not the rights.
 	ErrUnauthorized = errors.New("the credential is not accepted")
