@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -84,7 +83,6 @@ overwrites a file.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", to)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "The image of %s in the profile %s was never published: %s.\n", profile.AuthProxy, profile.Kagenti, profile.UnpublishedRemedy)
 			return nil
 		},
 	}

@@ -82,7 +82,7 @@ func TestStatus(t *testing.T) {
 	if _, err := c.CoreV1().Pods("team1").UpdateStatus(t.Context(), failing, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "ErrImagePull: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
+	if out, _ = a.run(t, 1, "status", "-n", "team1"); !strings.Contains(out, "ErrImagePull: container web: denied:  [2Jgone\n") || strings.Contains(out, "\033") {
 		t.Errorf("%q", out)
 	}
 	now := int64(0)

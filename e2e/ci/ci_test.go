@@ -248,7 +248,7 @@ func TestAction(t *testing.T) {
 	if err != nil || strings.Contains(out, "::error") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out, "::warning file=apps/deployment.yaml,line=18,title=lint/unpublished-image::") {
+	if !strings.Contains(out, "::warning file=apps/deployment.yaml,line=1,title=inject/unpublished-image::") {
 		t.Errorf("the finding of lint is not an annotation:\n%s", out)
 	}
 	for _, want := range []string{"weather-agent:v1", "weather-agent:v2", "Deployment"} {
@@ -371,10 +371,10 @@ func TestGitLab(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
-	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "minor apps/deployment.yaml:18 lint/unpublished-image") {
+	if rules := quality(t, filepath.Join(checkout, "lint.json")); !slices.Contains(rules, "minor apps/deployment.yaml:1 inject/unpublished-image") {
 		t.Errorf("lint.json: %q", rules)
 	}
-	if rules := quality(t, filepath.Join(checkout, "verify.json")); len(rules) > 0 {
+	if rules := quality(t, filepath.Join(checkout, "verify.json")); !slices.Equal(rules, []string{"minor rendered/deployment.yaml:1 inject/unpublished-image"}) {
 		t.Errorf("verify.json: %q", rules)
 	}
 	if text, err := os.ReadFile(filepath.Join(checkout, "armature-diff.md")); err != nil || !strings.Contains(string(text), "weather-agent:v2") {

@@ -211,7 +211,7 @@ func TestArgoCDTutorial(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	all := strings.Join(answer.Manifests, "\n")
-	for _, want := range []string{"envoy-proxy", "armature.dev/config-hash", "weather-agent:v1"} {
+	for _, want := range []string{"authbridge-proxy", "armature.dev/config-hash", "weather-agent:v1"} {
 		if !answer.Supported || !strings.Contains(all, want) {
 			t.Errorf("supported %v, and the manifests lack %s:\n%s", answer.Supported, want, all)
 		}
@@ -250,7 +250,7 @@ func TestFluxTutorial(t *testing.T) {
 		entries, _ := os.ReadDir(filepath.Join(dir, "pulled"))
 		t.Fatalf("%v: %v", err, entries)
 	}
-	if !strings.Contains(string(text), "weather-agent:v2") || !strings.Contains(string(text), "envoy-proxy") {
+	if !strings.Contains(string(text), "weather-agent:v2") || !strings.Contains(string(text), "authbridge-proxy") {
 		t.Errorf("the artifact has\n%s", text)
 	}
 	flux, err := os.ReadFile(filepath.Join(dir, "agents", "flux.yaml"))

@@ -89,7 +89,7 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatal(err)
 	}
 	plugin := t.TempDir()
-	must(t, plugin, "", "armature", "init", "--for", "argocd")
+	initFor(t, plugin, "argocd")
 	f := &fleet{t: t, plane: plane, ArgoCD: gitops.Start(t, plane.Admin.Config, plugin, read(t, root, "examples/argocd/health.yaml"))}
 	if f.admin, err = client.New(plane.Admin.Config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func (f *fleet) weather() map[string]string {
 	f.t.Helper()
 	files := make(map[string]string)
 	dir := examples(f.t, "weather-agent")
-	must(f.t, dir, "", "armature", "init")
+	initFor(f.t, dir, "")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		f.t.Fatal(err)

@@ -24,7 +24,7 @@ func plugin(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	must(t, dir, "", "armature", "init", "--for", "argocd")
+	initFor(t, dir, "argocd")
 	server := exec.Command(argocd(t), "cmp-server", "--config-dir-path", dir, "--logformat", "text")
 	server.Env = append(os.Environ(), "ARGOCD_PLUGINSOCKFILEPATH="+dir, "ARGOCD_CMP_WORKDIR="+dir)
 	var log strings.Builder

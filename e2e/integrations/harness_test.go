@@ -251,11 +251,19 @@ func objects(t *testing.T, text string) map[string]any {
 	}
 }
 
+// initFor configures a folder as init does, and wires it up for a host, "" for none. The
+// profile is that of the examples: the five containers of source 001.
+func initFor(t *testing.T, folder, host string) {
+	t.Helper()
+	must(t, "", "", "armature", "init", folder, "--for="+host)
+	write(t, folder, "armature.yaml", strings.Replace(read(t, folder, "armature.yaml"), "  profile: authbridge\n", "  profile: kagenti\n", 1))
+}
+
 // kustomization makes a package one of kustomize, wired as init wires it.
 func kustomization(t *testing.T, dir, more string) {
 	t.Helper()
 	resources := "resources: [" + strings.Join(manifests(t, dir), ", ") + "]"
-	must(t, dir, "", "armature", "init", "--for", "kustomize")
+	initFor(t, dir, "kustomize")
 	write(t, dir, "kustomization.yaml", strings.Replace(read(t, dir, "kustomization.yaml"), "resources: []", resources, 1)+more)
 }
 

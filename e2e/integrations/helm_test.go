@@ -59,7 +59,7 @@ func engines(t *testing.T) map[string]func(args ...string) []string {
 	}
 	plugins := t.TempDir()
 	folder := filepath.Join(plugins, "armature")
-	must(t, "", "", "armature", "init", folder, "--for", "helm")
+	initFor(t, folder, "helm")
 	helm3, helm4 := programs.Peer(t, "helm3"), programs.Peer(t, "helm4")
 	return map[string]func(...string) []string{
 		"helm-3": func(args ...string) []string {

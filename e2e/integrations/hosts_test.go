@@ -55,7 +55,7 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 		},
 		"kpt-render": func(t *testing.T, dir string) string {
 			needKpt(t)
-			must(t, dir, "", "armature", "init", "--for", "kpt")
+			initFor(t, dir, "kpt")
 			must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 			first := stream(t, dir)
 			must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
@@ -83,7 +83,7 @@ func TestSameObjectsThroughEveryHost(t *testing.T) {
 			return must(t, dir, string(data), "armature-fn")
 		},
 		"argocd": func(t *testing.T, dir string) string {
-			must(t, dir, "", "armature", "init")
+			initFor(t, dir, "")
 			answer := ask(t, plugin(t), dir, dir)
 			return strings.Join(answer.Manifests, "\n---\n")
 		},
@@ -213,14 +213,14 @@ func TestConfigurationThroughHosts(t *testing.T) {
 	t.Run("kpt-configPath", func(t *testing.T) {
 		needKpt(t)
 		dir := examples(t, "memory-agent")
-		must(t, dir, "", "armature", "init", "--for", "kpt")
+		initFor(t, dir, "kpt")
 		write(t, dir, "armature.yaml", read(t, dir, "armature.yaml")+"  sidecars: classic\n")
 		must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 		classic(t, stream(t, dir))
 	})
 	t.Run("argocd", func(t *testing.T) {
 		dir := examples(t, "memory-agent")
-		must(t, dir, "", "armature", "init")
+		initFor(t, dir, "")
 		answer := ask(t, plugin(t), dir, dir, "sidecars=classic", "profile=")
 		classic(t, strings.Join(answer.Manifests, "\n---\n"))
 	})
@@ -262,7 +262,7 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 		for host, fail := range hosts {
 			t.Run(name+"/"+host, func(t *testing.T) {
 				dir := examples(t, "memory-agent")
-				must(t, dir, "", "armature", "init", "--for", "kpt")
+				initFor(t, dir, "kpt")
 				c.spoil(t, dir)
 				write(t, dir, "kustomization.yaml", "resources: ["+strings.Join(manifests(t, dir), ", ")+"]\ntransformers: [armature.yaml]\n")
 				output := fail(t, dir)
@@ -288,7 +288,7 @@ func TestErrorsThroughEveryHost(t *testing.T) {
 func TestKptKeepsThePackage(t *testing.T) {
 	needKpt(t)
 	dir := examples(t, "weather-agent")
-	must(t, dir, "", "armature", "init", "--for", "kpt")
+	initFor(t, dir, "kpt")
 	must(t, dir, "", "kpt", "fn", "render", "--allow-exec", dir)
 	deployment := read(t, dir, "deployment.yaml")
 	if !strings.Contains(deployment, "# or what your gateway offers") || strings.Contains(deployment, "kind: ConfigMap") {
@@ -324,7 +324,7 @@ func TestKptKeepsThePackage(t *testing.T) {
 func TestInitWiring(t *testing.T) {
 	t.Run("ci", func(t *testing.T) {
 		dir := t.TempDir()
-		must(t, dir, "", "armature", "init", "--for", "ci")
+		initFor(t, dir, "ci")
 		// What init wrote is the configuration of what the script renders.
 		config := strings.Replace(read(t, dir, "armature.yaml"), "  profile: kagenti\n", "  profile: kagenti\n  rollout: hash\n", 1)
 		write(t, dir, "armature.yaml", config)
@@ -346,7 +346,7 @@ func TestInitWiring(t *testing.T) {
 	t.Run("kustomize", func(t *testing.T) {
 		out := must(t, "", "", kustomize(t), buildArgs(filepath.Join(root, "examples/kustomize"))...)
 		must(t, "", out, "armature", "verify", "-c", filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
-		if !strings.Contains(out, "name: staging-travel-agent-token-exchange") || !strings.Contains(out, "booking.example.com") {
+		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, "booking.example.com") {
 			t.Errorf("examples/kustomize:\n%s", out)
 		}
 	})

@@ -95,17 +95,25 @@ func TestAgentRuntime(t *testing.T) {
 	}
 }
 
-// TestAuthBridgeIssuer: a workload that presents itself to Keycloak under a name that
-// may not be Keycloak's is a warning, until somebody names the issuer.
+// TestAuthBridgeIssuer: a workload that presents itself to the author's Keycloak under a
+// name that may not be Keycloak's is a warning, until somebody names the issuer.
 func TestAuthBridgeIssuer(t *testing.T) {
-	_, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge}"))
-	if got := brief(findings); !slices.Equal(got, []string{"warning identity/internal-issuer spec.identity.inbound.validation.issuer"}) {
-		t.Error(got)
+	for spec, want := range map[string][]string{
+		"": nil,
+		", identity: {clientRegistration: {keycloak: {url: 'http://kc.iam:8080'}}}":                                                              {"warning identity/internal-issuer spec.identity.inbound.validation.issuer"},
+		", identity: {clientRegistration: {keycloak: {realm: agents}}}":                                                                          {"warning identity/internal-issuer spec.identity.inbound.validation.issuer"},
+		", identity: {clientRegistration: {keycloak: {realm: agents}}, inbound: {validation: {issuer: 'https://kc.example.com/realms/agents'}}}": nil,
+	} {
+		_, findings := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge"+spec+"}"))
+		got := slices.DeleteFunc(brief(findings), func(f string) bool { return !strings.Contains(f, "internal-issuer") })
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
 	}
 	base, _ := profile.All().Base(decode[api.RenderConfig](t, "spec: {profile: authbridge, authbridge: {clientAuth: client-secret}}"))
 	w := weatherAgent()
 	w.Namespace = ""
-	_, findings = identity.Resolve(&base, w, nil, nil, nil)
+	_, findings := identity.Resolve(&base, w, nil, nil, nil)
 	if got := brief(findings); !slices.Equal(got, []string{"error identity/client-secret metadata.namespace"}) {
 		t.Error(got)
 	}

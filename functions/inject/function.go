@@ -1,11 +1,14 @@
 package inject
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/armature-dev/armature/functions/agenttrace"
@@ -14,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 )
 
@@ -39,12 +43,15 @@ type state struct {
 	pkg       *contract.Package
 	injectors sync.Pool         // of *Injector: one for each worker
 	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
+
+	mu          sync.Mutex
+	unpublished []krm.Finding // workloads with an image that does not exist
 }
 
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, namesakes: make(map[index.ID]bool)}
 	s.injectors.New = func() any { return &Injector{Version: p.Version, Classic: p.Classic()} }
-	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run}
+	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Finish: s.finish}
 }
 
 func (s *state) run(u *contract.Unit) {
@@ -75,6 +82,26 @@ func (s *state) run(u *contract.Unit) {
 	if settings.OwnAccount {
 		u.GenerateAccount(&account)
 	}
+	if settings.On(profile.AuthProxy) && profile.Unpublished(settings.Component(profile.AuthProxy).Image) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unpublished = append(s.unpublished, u.Object.Finding(krm.Warning, function+"/unpublished-image", krm.Node{},
+			fmt.Sprintf("%q was never published", settings.Component(profile.AuthProxy).Image), profile.UnpublishedRemedy))
+	}
+}
+
+// finish reports the images that do not exist, once for the package.
+func (s *state) finish() []krm.Finding {
+	if len(s.unpublished) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(s.unpublished, func(a, b krm.Finding) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
+	if n := len(s.unpublished) - 1; n > 0 {
+		first.Message += ": of this and " + krm.Count(n, "more workload")
+	}
+	return []krm.Finding{first}
 }
 
 // account is the ServiceAccount of a workload whose author names none.

@@ -1,6 +1,7 @@
 package krm_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -155,5 +156,37 @@ func TestSettle(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int{8, 10}, lines); diff != "" {
 		t.Errorf("lines: -want +have\n%s", diff)
+	}
+}
+
+// TestRemoveBesideTheDash: kustomize sorts fields, so that what was put in may stand
+// beside the dash of an item. The next field takes its place, if it stays.
+func TestRemoveBesideTheDash(t *testing.T) {
+	const before = head + "spec:\n  containers:\n"
+	for text, want := range map[string]string{
+		"  - env:\n    - {name: PORT, value: \"1\"}\n    image: web\n    name: web\n": "  - image: web\n    name: web\n",
+		"  -   env: []\n      image: web\n":                                           "  -   image: web\n",
+		"  - image: web\n    env: []\n":                                               "  - image: web\n",
+		"  - env: []\n    # of the image\n    image: web\n":                           "",
+		"  - env: []\n    args: []\n    image: web\n":                                 "",
+		"  - env: []\n": "",
+	} {
+		for _, apart := range []bool{false, true} {
+			o := read(t, before+text)
+			var err error
+			for c := range o.Get("spec", "containers").Items() {
+				if apart {
+					if err = o.RemoveField(c.Get("env")); err == nil {
+						err = o.RemoveField(c.Get("args"))
+					}
+				} else {
+					_, err = o.Remove(c, func(n krm.Node) bool { return n.Key() == "env" || n.Key() == "args" })
+				}
+			}
+			got := strings.TrimPrefix(string(o.Append(nil)), before)
+			if want == "" && !errors.Is(err, krm.ErrUncertain) || want != "" && (err != nil || got != want) {
+				t.Errorf("%s: %q, %v, want %q", text, got, err, want)
+			}
+		}
 	}
 }

@@ -296,11 +296,17 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 		n := &t.nodes[c]
 		switch {
 		case d.style == blockStyle:
-			from := t.lineStart(int(n.keyStart))
-			if len(bytes.TrimLeft(t.src[from:n.keyStart], " ")) > 0 {
+			from, to := t.lineStart(int(n.keyStart)), t.lineEnd(int(max(n.end, n.keyEnd)))
+			switch before := bytes.TrimLeft(t.src[from:n.keyStart], " "); {
+			case slices.ContainsFunc(o.edits, func(e edit) bool { return e.end == int(n.keyStart) && t.lineStart(e.at) < e.at }):
+				return false, ErrUncertain // it has taken the place of the one before
+			case len(before) == 0:
+				cut(from, to)
+			case collection.IsMap() && len(bytes.Trim(before, "- ")) == 0 && o.mayLead(n.next, to, remove):
+				cut(int(n.keyStart), int(t.nodes[n.next].keyStart)) // the next one follows the dash
+			default:
 				return false, ErrUncertain
 			}
-			cut(from, t.lineEnd(int(max(n.end, n.keyEnd))))
 		case !head:
 			cut(int(t.nodes[previous].end), int(n.end))
 			previous = c
@@ -311,6 +317,16 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 		}
 	}
 	return len(live) == 0, nil
+}
+
+// mayLead reports whether an entry of a block mapping stays, and begins on the line at, so
+// that it can move up.
+func (o *Object) mayLead(i int32, at int, remove func(Node) bool) bool {
+	if i == 0 || remove(Node{o, i, true}) {
+		return false
+	}
+	start := int(o.tree.nodes[i].keyStart)
+	return o.tree.lineStart(start) == at && len(bytes.TrimLeft(o.tree.src[at:start], " ")) == 0
 }
 
 // RemoveField deletes one entry of a mapping or sequence.

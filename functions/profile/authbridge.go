@@ -15,6 +15,9 @@ import (
 const (
 	cortex    = "ghcr.io/rossoctl/cortex/"
 	cortexTag = ":v0.7.0-alpha.2"
+	// bridgeKeycloak and bridgeRealm are those of the platform's own installation.
+	bridgeKeycloak = "http://keycloak-service.keycloak.svc:8080"
+	bridgeRealm    = "rossoctl"
 )
 
 // authBridge is rossoctl/cortex da955ea and the operator beside it, of 2026-08.
@@ -27,8 +30,8 @@ func authBridge() identity.Profile {
 			"components.envoy-proxy.image":                  cortex + "authbridge-envoy" + cortexTag,
 			"spiffe.socketPath":                             "/spiffe-workload-api/spire-agent.sock",
 			"spiffe.audience":                               "", // the issuer
-			"clientRegistration.keycloak.url":               "http://keycloak-service.keycloak.svc:8080",
-			"clientRegistration.keycloak.realm":             "rossoctl",
+			"clientRegistration.keycloak.url":               bridgeKeycloak,
+			"clientRegistration.keycloak.realm":             bridgeRealm,
 			"inbound.port":                                  0, // the agent's
 			"inbound.targetPort":                            0,
 			"inbound.validation.bypassPaths":                []string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics"},
@@ -228,15 +231,17 @@ func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]a
 	}
 }
 
-// bridgeContradictions also warns where Keycloak is presented with a token for a name
-// that may not be its own.
+// bridgeContradictions also warns where a Keycloak that the author names is presented
+// with a token for an address that may not be its own name.
 func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 	checkIssuer(c, s, true)
 	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
 		c.Error("identity/proxy-unused", identity.Interception+"enabled", "nothing sends traffic to Envoy, so that nobody checks the tokens that arrive",
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)
 	}
-	if s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer {
+	keycloak := &s.Registration
+	if s.AuthBridge.ClientAuth != identity.FederatedJWT || !s.SPIFFE.Enabled || !s.Outbound.TokenExchange || !s.Derived.Issuer || s.SPIFFE.Audience != s.Inbound.Issuer ||
+		keycloak.URL == bridgeKeycloak && keycloak.Realm == bridgeRealm {
 		return
 	}
 	c.Warning("identity/internal-issuer", "inbound.validation.issuer",

@@ -127,4 +127,4 @@ func Unpublished(image string) bool {
 }
 
 // UnpublishedRemedy says what to do about an Unpublished image.
-const UnpublishedRemedy = "set spec.profile: " + Published + ", whose images exist, or build one and set spec.components." + AuthProxy + ".image"
+const UnpublishedRemedy = "set spec.profile: " + AuthBridge + ", whose images exist, or build one and set spec.components." + AuthProxy + ".image"

@@ -53,7 +53,6 @@ func Rules() []Rule {
 		{"bypass-auth-proxy", krm.Warning, "a Service that leads to the application past auth-proxy", bypassAuthProxy},
 		{"dangling-reference", krm.Warning, "a reference to an object that the package does not have", danglingReference},
 		{"latest-image", krm.Warning, "an image without a tag, or with the tag latest", latestImage},
-		{"unpublished-image", krm.Warning, "the default image of auth-proxy, which was never published", unpublishedImage},
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
 		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that nothing is known of what it would apply", nil},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},

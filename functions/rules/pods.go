@@ -238,14 +238,6 @@ func latestImage(c *checker) {
 	})
 }
 
-func unpublishedImage(c *checker) {
-	c.eachImage(func(at krm.Node, image string) {
-		if profile.Unpublished(image) {
-			c.once(image, at, fmt.Sprintf("%q was never published%s", krm.Shown(image), more(c.images[image], "container")), profile.UnpublishedRemedy)
-		}
-	})
-}
-
 func unpinnedImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {

@@ -3,6 +3,7 @@ package lint
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/render"
@@ -270,10 +272,18 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			delete(fields, field)
 			continue
 		case "generators", "transformers", "validators":
+			var plugins []any
 			for _, item := range list {
-				if err := b.plugin(filepath.Dir(name), item); err != nil {
+				ours, err := b.plugin(filepath.Dir(name), item)
+				if err != nil {
 					return nil, err
 				}
+				if !ours { // what is built has been rendered
+					plugins = append(plugins, item)
+				}
+			}
+			if fields[field] = plugins; len(plugins) == 0 {
+				delete(fields, field)
 			}
 			continue
 		}
@@ -300,25 +310,40 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 }
 
 // plugin refuses the configuration of a plugin from which kustomize would read a
-// URL. It starts no programs in any case.
-func (b *builder) plugin(folder string, item any) error {
+// URL. It starts no programs in any case. A RenderConfig is ours.
+func (b *builder) plugin(folder string, item any) (ours bool, err error) {
 	text, _ := item.(string)
 	data := []byte(text)
 	if !strings.Contains(text, "\n") {
 		name := filepath.Join(folder, filepath.FromSlash(text))
 		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() > maxBuiltBytes || remote.MatchString(text) {
-			return fmt.Errorf("%s is not a file that configures a plugin", text)
+			return false, fmt.Errorf("%s is not a file that configures a plugin", text)
 		}
-		var err error
 		if data, err = os.ReadFile(name); err != nil {
-			return err
+			return false, err
 		}
 		b.asIs[name] = true
 	}
-	if bytes.Contains(data, []byte("://")) || bytes.Contains(data, []byte(`\`)) { // which may spell anything
-		return errors.New("the configuration of a plugin may name a URL, which is not fetched")
+	if isConfig(data) {
+		return true, nil
 	}
-	return nil
+	if bytes.Contains(data, []byte("://")) || bytes.Contains(data, []byte(`\`)) { // which may spell anything
+		return false, errors.New("the configuration of a plugin may name a URL, which is not fetched")
+	}
+	return false, nil
+}
+
+// isConfig reports whether a file is a RenderConfig and nothing else.
+func isConfig(data []byte) bool {
+	if bytes.Contains(data, []byte("\n---")) || bytes.Contains(data, []byte("\n...")) {
+		return false
+	}
+	text, err := yaml.YAMLToJSONStrict(data) // which refuses a field that is there twice
+	if err != nil {
+		return false
+	}
+	var fields map[string]any
+	return json.Unmarshal(text, &fields) == nil && fields["apiVersion"] == api.RenderV1alpha1 && fields["kind"] == "RenderConfig"
 }
 
 // notePatches keeps the patches of a kustomization, to name the one that sets a field.
