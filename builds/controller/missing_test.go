@@ -58,7 +58,7 @@ func TestMissingTemplateAndStep(t *testing.T) {
 	w.start()
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode = "late" })
 	got := w.phase("weather", api.PhaseFailed)
-	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonTemplateNotFound || !strings.Contains(c.Message, "pipeline-template-late") || !strings.Contains(c.Message, w.namespace) {
+	if c := condition(got, api.ConditionReady); c.Reason != api.ReasonTemplateNotFound || !strings.Contains(c.Message, "pipeline-template-late") || !strings.Contains(c.Message, w.namespace) || !strings.Contains(c.Message, "use one of ") {
 		t.Errorf("condition: %+v", c)
 	}
 	w.own("pipeline-template-late", "template.yaml", "steps: [{name: only, configMap: late-step}]")

@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Library holds the templates and steps that were read, by what the metadata watch
@@ -75,7 +76,7 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 	if found == nil {
 		return Definitions{Problem: compose.Place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
 			fmt.Sprintf("template ConfigMap %q with the key %s does not exist in the namespaces %v", name, recipe.TemplateKeyYAML, namespaces),
-			"create it, correct spec.mode or spec.pipeline.namespace, or install the shipped templates with `armature install`"+recipe.ShareHint(b))}, nil
+			l.otherModes(ctx, b)+recipe.ShareHint(b))}, nil
 	}
 	if found.template == nil {
 		return Definitions{Problem: found.err}, nil
@@ -99,6 +100,36 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 	}
 	out.Problem = findings.Join(problems...)
 	return out, nil
+}
+
+// maxModes are named to who looks for one that does not exist.
+const maxModes = 20
+
+// otherModes is the remedy for a mode without a template: the modes of the platform and
+// of the build's own namespace.
+func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
+	var modes []string
+	for _, namespace := range []string{l.Namespace, b.Namespace} {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+		if !l.Watched(namespace) || l.Cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
+			continue
+		}
+		for i := range list.Items {
+			if mode, ok := strings.CutPrefix(list.Items[i].Name, recipe.TemplatePrefix); ok {
+				modes = append(modes, mode)
+			}
+		}
+	}
+	slices.Sort(modes)
+	modes = slices.Compact(modes)
+	if len(modes) == 0 {
+		return "install the shipped templates with `armature install`, or correct spec.pipeline.namespace"
+	}
+	hint := "use one of " + strings.Join(modes[:min(len(modes), maxModes)], ", ")
+	if near := krm.Nearest(b.Spec.Mode, modes); near != "" {
+		hint = "did you mean " + near + "? Or " + hint
+	}
+	return hint + ", or create the ConfigMap"
 }
 
 // namespaces where the ConfigMaps of a build are sought, in this order.

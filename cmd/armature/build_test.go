@@ -381,7 +381,7 @@ func TestBuildCluster(t *testing.T) {
 	if _, errs := a.run(t, 1, "build", "logs", "weather", "-n", "team1"); !strings.Contains(errs, "has no run") {
 		t.Errorf("logs: %s", errs)
 	}
-	if _, errs := a.run(t, 1, "build", "describe", "nowhere", "-n", "team1"); !strings.Contains(errs, `"nowhere" not found`) {
+	if _, errs := a.run(t, 1, "build", "describe", "nowhere", "-n", "team1"); !strings.Contains(errs, `"nowhere" not found`) || !strings.Contains(errs, "hint: it may have been deleted, with its runs; namespace team1 has ") {
 		t.Errorf("describe: %s", errs)
 	}
 }

@@ -225,7 +225,7 @@ func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	case live != nil && s.want.policy.ifNotPresent && s.want.hook == nil:
 		return Skip, "it exists, and its annotation says IfNotPresent"
 	case live != nil && p.foreign(live):
-		return Conflict, fmt.Sprintf("it belongs to the package %s; `armature apply --adopt %s` takes it over", owner(live), owner(live))
+		return Conflict, fmt.Sprintf("it belongs to the package %[1]s: apply with `--name %[2]s -n %[3]s` to update that package, or with `--adopt %[1]s` to take the object over", owner(live), owner(live).Name, owner(live).Namespace)
 	case live != nil && s.want.hook != nil && owner(live) == Package{}:
 		return Refused, "somebody else made a Job of this name, which the hook would delete: delete it, or rename the hook"
 	case live != nil && s.want.hook == nil && live.GetDeletionTimestamp() != nil:
