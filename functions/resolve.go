@@ -30,7 +30,14 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	runs := func(m *expand.Maker) bool {
 		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
 	}
-	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, p.builtImage)
+	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, func(namespace, name string) (image string, found bool) {
+		for i := range p.rows {
+			if built := p.rows[i].steps.BuiltImage; built != nil && !found {
+				image, found = built(namespace, name)
+			}
+		}
+		return image, found
+	})
 	p.report.Add(p.shared.Identity.ReadNamespaces()...)
 	for i := range p.rows {
 		if resolve := p.rows[i].steps.Resolve; resolve != nil {
@@ -50,16 +57,21 @@ func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID
 	}
 }
 
-// Undo takes out of an object what a function put in during an earlier render; see
-// contract.Function.
-func (p *Package) Undo(o *krm.Object) (was bool, original []byte, unended bool, err error) {
+// Undo gives the annotation in which a function keeps what it put into an object during
+// an earlier render, and how to take that out; nothing where the object has none.
+func (p *Package) Undo(o *krm.Object) (record krm.Node, undo contract.Undo) {
 	for i := range p.rows {
-		if undo := p.rows[i].Undo; undo != nil && !was && err == nil {
-			was, original, unended, err = undo(o)
+		if f := &p.rows[i].Function; f.Undo != nil {
+			if record = o.Get("metadata", "annotations", f.Record); record.Exists() {
+				return record, f.Undo
+			}
 		}
 	}
-	return was, original, unended, err
+	return record, nil
 }
+
+// MentionsOptIn reports whether an object that cannot be read whole may opt in.
+func (p *Package) MentionsOptIn(o *krm.Object) bool { return p.shared.Identity.MentionsOptIn(o) }
 
 // FromInput reports whether an object was rendered for a custom resource that is not
 // expanded: "AgentCard/weather".
@@ -80,16 +92,6 @@ func (p *Package) Expands(ref krm.Ref) (f contract.Function, expands bool) {
 // SharedKinds gives the kinds of custom resources that decide about objects of
 // other files.
 func (p *Package) SharedKinds() []string { return p.shared.Kinds.Shared() }
-
-// builtImage gives the image of a finished AgentBuild, with its digest.
-func (p *Package) builtImage(namespace, name string) (image string, found bool) {
-	for i := range p.rows {
-		if built := p.rows[i].steps.BuiltImage; built != nil && !found {
-			image, found = built(namespace, name)
-		}
-	}
-	return image, found
-}
 
 // Look gives functions the objects that they have to see before the second pass,
 // though the index knows their names only. read reads objects of the package

@@ -58,7 +58,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form, lists []pa
 			dst = dst[:start]
 		}
 	}
-	if !w.spilled && !w.undo {
+	if !w.file.spilled && !w.undo {
 		dst = leadJSON(dst, data)
 	}
 	return dst
@@ -91,7 +91,7 @@ func BeginsJSON(stream []byte) bool {
 
 // appendDocument renders one document of a file, and behind it what it generates.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
-	w.inline = path.Ext(origin.File) == ".json" && bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
+	w.file.inline = path.Ext(origin.File) == ".json" && bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
 	o, becomes := w.process(src, d, item, origin)
 	switch {
 	case becomes == dropped:
@@ -106,7 +106,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	}
 	u := &w.unit
 	switch {
-	case u.Consumed && w.json: // has no place for comments
+	case u.Consumed && w.file.json: // has no place for comments
 		dst = appendKept(dst, o.Bytes())
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
@@ -118,8 +118,8 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	first := becomes == replaced
 	for i := range u.Generated {
 		w.stats.Generated++
-		if w.json {
-			w.aside = u.Generated[i].Append(append(w.aside, "---\n"...), 0, "\n")
+		if w.file.json {
+			w.file.aside = u.Generated[i].Append(append(w.file.aside, "---\n"...), 0, "\n")
 			continue
 		}
 		if !first {
@@ -136,7 +136,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
-	if err := o.Check(dst[from:], &w.check); err != nil {
+	if err := o.Check(dst[from:], &w.buffers.check); err != nil {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
 	}
 	return dst
@@ -145,7 +145,7 @@ func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 // readObject reads an object's text for an edit.
 func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (isObject bool, err error) {
 	isObject, err = o.Read(src, d, item, origin)
-	if w.inline {
+	if w.file.inline {
 		o.Inline()
 	}
 	return isObject, err
@@ -230,9 +230,12 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 		}
 	}
 	u := &w.unit
-	if krm.Changed(o) || o.Get("metadata", "annotations", keys.Injected).Exists() {
-		if o, err = w.uninject(o); err != nil {
-			w.findings = append(w.findings, w.object.Finding(krm.Error, "inject/record", record(&w.object, err), err.Error(), ""))
+	if record, undo := w.pkg.Undo(o); krm.Changed(o) || record.Exists() {
+		if o, err = w.undoRender(o, undo); err != nil {
+			if strings.Contains(err.Error(), keys.Changed) {
+				record = w.object.Get("metadata", "annotations", keys.Changed)
+			}
+			w.findings = append(w.findings, w.object.Finding(krm.Error, "package/record", record, err.Error(), ""))
 			return nil, kept
 		}
 	}
@@ -250,7 +253,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 // somebody meant it to be an object. Where only objects are kept it would be
 // lost.
 func (w *worker) incomplete(o *krm.Object) {
-	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && o.Contains(w.pkg.Prefix()+"/inject") {
+	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", o.Get("items"),
 			"the items of this List, which has no apiVersion, cannot be rendered one by one", "write its items as documents of their own"))
 		return
@@ -293,7 +296,7 @@ func (w *worker) run(u *contract.Unit) {
 // and replaces the resource with them.
 func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
-		o, u := &w.made, &w.madeUnit
+		o, u := &w.expanded.object, &w.expanded.unit
 		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
 			w.findings = append(w.findings, from.Finding(krm.Error, "package/layout", krm.Node{},
 				fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
@@ -331,14 +334,17 @@ func (w *worker) replace(o *krm.Object) (done bool) {
 	return true
 }
 
-// uninject gives the object as it was before an earlier render: first without
-// the fields that were set last, then without what was injected.
-func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
+// undoRender gives the object as it was before an earlier render: first without the
+// fields that were set last, then, with undo, without what a function put in.
+func (w *worker) undoRender(o *krm.Object, undo contract.Undo) (*krm.Object, error) {
 	if why := o.Frozen(); why != "" {
 		return nil, errors.New(why)
 	}
-	for i, undo := range [...]undo{krm.Revert, w.pkg.Undo} {
-		text, was, err := undone(w.text[i][:0], o, undo)
+	for i, undo := range [...]contract.Undo{krm.Revert, undo} {
+		if undo == nil {
+			continue
+		}
+		text, was, err := undone(w.buffers.text[i][:0], o, undo)
 		if err != nil {
 			return nil, err
 		}
@@ -348,8 +354,8 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 		if w.undo && i == 1 {
 			w.stats.Workloads++
 		}
-		w.text[i] = text
-		again := &w.again[i]
+		w.buffers.text[i] = text
+		again := &w.buffers.again[i]
 		isObject, err := w.readObject(again, text, krm.Document{End: len(text)}, o.Item(), o.Origin)
 		if err == nil && !isObject {
 			err = errors.New("it has no apiVersion or no kind")
@@ -363,21 +369,8 @@ func (w *worker) uninject(o *krm.Object) (*krm.Object, error) {
 	return o, nil
 }
 
-// record is the annotation, of the two that say what an earlier render did to an
-// object, that an error is about.
-func record(o *krm.Object, err error) krm.Node {
-	annotations := o.Get("metadata", "annotations")
-	if strings.Contains(err.Error(), keys.Changed) {
-		return annotations.Get(keys.Changed)
-	}
-	return annotations.Get(keys.Injected)
-}
-
-// undo takes out of an object what an earlier render did to it.
-type undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
-
 // undone appends an object's text without what an earlier render did to it.
-func undone(dst []byte, o *krm.Object, undo undo) (text []byte, was bool, err error) {
+func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, was bool, err error) {
 	was, original, unended, err := undo(o)
 	if err != nil || !was {
 		return dst, was, err

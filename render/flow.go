@@ -222,7 +222,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string, line int) {
 
 // appendFlowItem renders an item between brackets. between is the text before it.
 func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin, made *flowList) []byte {
-	w.inline = true
+	w.file.inline = true
 	o, becomes := w.process(data, item, false, origin)
 	if becomes == dropped || becomes == replaced && len(w.unit.Generated) == 0 {
 		return dst

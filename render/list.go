@@ -220,7 +220,7 @@ func makeRoom(dst []byte, done, all, from int) []byte {
 // appendItem renders an item of a block list. One that shares text can be read
 // as shared, and has to stay as it is.
 func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, origin krm.Origin) []byte {
-	w.inline, w.shared = false, shared
+	w.file.inline, w.shared = false, shared
 	o, becomes := w.process(data, item, true, origin)
 	w.shared = nil
 	switch {
@@ -329,11 +329,11 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 		return "", false
 	}
 	path = FileBeside(path)
-	if w.placed == nil {
-		w.placed = make(map[string]int)
+	if w.file.placed == nil {
+		w.file.placed = make(map[string]int)
 	}
-	index := w.placed[path]
-	w.placed[path]++
+	index := w.file.placed[path]
+	w.file.placed[path]++
 	quoted := strings.ReplaceAll(path, "'", "''")
 	return "    " + krm.PathAnnotation + ": '" + quoted + "'\n    " + krm.IndexAnnotation + ": '" + strconv.Itoa(index) + "'\n", true
 }

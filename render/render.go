@@ -250,7 +250,7 @@ func (e *engine) render() error {
 	if workers == 1 {
 		w := worker{engine: e}
 		for i := range e.src.Files {
-			if err := w.file(i); err != nil {
+			if err := w.renderFile(i); err != nil {
 				return err
 			}
 		}
@@ -273,7 +273,7 @@ func (e *engine) render() error {
 					return
 				}
 				for i := to - run; i < min(to, n); i++ {
-					if err := w.file(i); err != nil {
+					if err := w.renderFile(i); err != nil {
 						e.fail(err)
 					}
 				}
@@ -295,23 +295,36 @@ func (e *engine) fail(err error) {
 // worker renders one file after the other and keeps its memory between them.
 type worker struct {
 	*engine
-	in, out  []byte
-	object   krm.Object
-	again    [2]krm.Object // for what an earlier render did, undone in two steps
-	made     krm.Object    // from a custom resource
-	check    krm.Object    // an edited one, read again
-	text     [2][]byte
-	json     bool   // what is generated goes aside
-	inline   bool   // the object is between brackets, or in a JSON file
-	shared   []byte // the object as krm.SharedItems gives it
-	aside    []byte
-	unit     contract.Unit
-	madeUnit contract.Unit
 	findings []krm.Finding
 	stats    Stats
-	placed   map[string]int // generated items of lists, by their file
-	failure  error          // of the sink, at a piece
-	spilled  bool           // a piece of the file has left
+	buffers  buffers
+	file     output
+
+	object   krm.Object
+	unit     contract.Unit
+	shared   []byte // the object as krm.SharedItems gives it
+	expanded struct {
+		object krm.Object // from a custom resource
+		unit   contract.Unit
+	}
+}
+
+// buffers are memory that a worker uses again for each file and object.
+type buffers struct {
+	in, out []byte
+	text    [2][]byte
+	again   [2]krm.Object // for what an earlier render did, undone in two steps
+	check   krm.Object    // an edited one, read again
+}
+
+// output is what a worker knows of the file that it writes.
+type output struct {
+	inline  bool // the object is between brackets, or in a JSON file
+	json    bool // what is generated goes aside
+	aside   []byte
+	placed  map[string]int // generated items of lists, by their file
+	failure error          // of the sink, at a piece
+	spilled bool           // a piece of the file has left
 }
 
 func (w *worker) done() {
@@ -321,7 +334,7 @@ func (w *worker) done() {
 	w.engine.stats.add(w.stats)
 }
 
-func (w *worker) file(i int) error {
+func (w *worker) renderFile(i int) error {
 	f := w.src.Files[i]
 	m := w.opt.Memory
 	if n := w.kept[i]; n != nil {
@@ -348,12 +361,12 @@ func (w *worker) file(i int) error {
 	if asIs && w.opt.ObjectsOnly {
 		return nil
 	}
-	data, err := w.read(i, w.in)
+	data, err := w.read(i, w.buffers.in)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.Path, err)
 	}
 	if f.Data == nil {
-		w.in = data[:0]
+		w.buffers.in = data[:0]
 	}
 	w.stats.Files++
 	if asIs {
@@ -362,24 +375,24 @@ func (w *worker) file(i int) error {
 	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
 		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
 	}
-	w.spilled = false
-	w.json, w.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.aside[:0]
-	w.out = w.appendFile(w.out[:0], data, f.Path, w.forms[i], w.lists[i])
-	if w.failure != nil {
-		return w.failure
+	w.file.spilled = false
+	w.file.json, w.file.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.file.aside[:0]
+	w.buffers.out = w.appendFile(w.buffers.out[:0], data, f.Path, w.forms[i], w.lists[i])
+	if w.file.failure != nil {
+		return w.file.failure
 	}
-	if len(w.aside) > 0 {
+	if len(w.file.aside) > 0 {
 		if m != nil {
 			m.never(i) // the memory knows of one file for each
 		}
-		if err := w.sink(FileBeside(f.Path), w.aside); err != nil {
+		if err := w.sink(FileBeside(f.Path), w.file.aside); err != nil {
 			return err
 		}
 	}
-	if len(w.out) == 0 && len(data) > 0 {
+	if len(w.buffers.out) == 0 && len(data) > 0 {
 		return w.sink(f.Path, nil)
 	}
-	return w.sink(f.Path, w.out)
+	return w.sink(f.Path, w.buffers.out)
 }
 
 // pieceSize is how much of a file is collected before it leaves.
@@ -388,14 +401,14 @@ const pieceSize = 1 << 20
 // spill passes a large part of a file on to the sink, where that takes pieces.
 // It keeps the last line ending, which the end of the file may take back.
 func (w *worker) spill(dst []byte, file string) []byte {
-	if !w.opt.Pieces || len(dst) < pieceSize || w.failure != nil {
+	if !w.opt.Pieces || len(dst) < pieceSize || w.file.failure != nil {
 		return dst
 	}
-	if !w.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
+	if !w.file.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
 		dst = slices.Insert(dst, 0, []byte(jsonLead+lineEnding(dst))...)
 	}
-	w.spilled = true
+	w.file.spilled = true
 	kept := len(dst) - len("\r\n")
-	w.failure = w.sink(file, dst[:kept])
+	w.file.failure = w.sink(file, dst[:kept])
 	return append(dst[:0], dst[kept:]...)
 }

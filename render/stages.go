@@ -76,7 +76,7 @@ func (s *Stages) render(i int, rows []functions.Row, alter func(identity.Setting
 	s.files = make(map[string][]byte)
 	s.engine.rows, s.worker.findings = rows, nil
 	s.worker.unit.Alter = alter
-	if err := s.worker.file(i); err != nil {
+	if err := s.worker.renderFile(i); err != nil {
 		return nil, err
 	}
 	path := s.engine.src.Files[i].Path

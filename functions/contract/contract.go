@@ -29,13 +29,18 @@ type Function struct {
 	// Migration says how `armature migrate` makes manifests of its own from the
 	// objects of those that expand.
 	Migration Migration
-	// Undo takes out of an object what an earlier render put in, by edits that wait to be
-	// applied; nil for nothing but fields that were set. It reports whether there was any,
-	// the author's text if that was kept, and whether that ended without a line feed.
-	Undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
+	// Record is the annotation of an object in which the function keeps what it put in, and
+	// Undo takes that out; "" and nil for a function that only sets fields.
+	Record string
+	Undo   Undo
 	// New begins the work on a package.
 	New func(*Package) Steps
 }
+
+// Undo takes out of an object what an earlier render put in, by edits that wait to be
+// applied. It reports whether there was any, the author's text if that was kept, and
+// whether that ended without a line feed.
+type Undo func(*krm.Object) (was bool, original []byte, unended bool, err error)
 
 // Migration converts a custom resource to the manifests that it generates. Its functions
 // may be nil.

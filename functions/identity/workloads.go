@@ -100,6 +100,9 @@ func (w *Workloads) Concerns(o *krm.Object) bool {
 	return len(w.exchanges)+len(w.traces)+len(w.runtimes) > 0 || o.Contains(w.base.Prefix+"/")
 }
 
+// MentionsOptIn reports whether an object has the text of the label that opts in.
+func (w *Workloads) MentionsOptIn(o *krm.Object) bool { return o.Contains(w.Prefix() + "/inject") }
+
 // OptsIn reports whether an object is a workload that gets the identity
 // infrastructure.
 func (w *Workloads) OptsIn(o *krm.Object) bool {

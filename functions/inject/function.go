@@ -33,6 +33,7 @@ func Function() contract.Function {
 		Summary: "put the identity sidecars, volumes and mounts into workloads that opted in",
 		Page:    page,
 		Reasons: contract.Settings,
+		Record:  keys.Injected,
 		Undo:    Uninject,
 		New:     begin,
 	}
