@@ -60,13 +60,13 @@ func File(src render.Source, opt render.Options, file string, pick Selection) (E
 	if i < 0 || !render.IsManifest(file) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
 	}
-	e := explainer{index: i, pick: pick, all: src, opt: opt, inputs: make(map[krm.Ref]identity.Inputs)}
+	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick, inputs: make(map[krm.Ref]identity.Inputs)}
 	opt.Observe = e.watch
 	var err error
-	if e.stages, err = render.NewStages(src, opt); err != nil {
+	if e.variants.stages, err = render.NewStages(src, opt); err != nil {
 		return Explanation{}, nil, err
 	}
-	if !e.stages.Touches(i) {
+	if !e.variants.stages.Touches(i) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file, ErrNotInPackage)
 	}
 	return e.explain()
@@ -74,11 +74,8 @@ func File(src render.Source, opt render.Options, file string, pick Selection) (E
 
 // explainer works on one file.
 type explainer struct {
-	stages *render.Stages
-	index  int
-	pick   Selection
-	all    render.Source // with no document blanked
-	opt    render.Options
+	variants variants
+	pick     Selection
 
 	source   []byte
 	rendered []byte
@@ -88,14 +85,11 @@ type explainer struct {
 	height int                         // of the file
 	shared map[int]bool                // lines whose values follow the file
 	inputs map[krm.Ref]identity.Inputs // of injected workloads
-	known  map[string]*values          // of objects by their text: see valuesOf
-	// picked is the Kind/name of the object of the author that is rendered; "" is all.
-	picked string
 }
 
 func (e *explainer) explain() (Explanation, []krm.Finding, error) {
-	file := e.all.Files[e.index].Path
-	source, err := e.all.Content(file)
+	file := e.variants.all.Files[e.variants.index].Path
+	source, err := e.variants.all.Content(file)
 	if err != nil {
 		return Explanation{}, nil, err
 	}
@@ -105,11 +99,11 @@ func (e *explainer) explain() (Explanation, []krm.Finding, error) {
 			return Explanation{}, nil, err
 		}
 	}
-	staged, err := e.stages.File(e.index)
+	staged, err := e.variants.stages.File(e.variants.index)
 	if err != nil {
 		return Explanation{}, nil, err
 	}
-	findings := e.stages.Findings()
+	findings := e.variants.stages.Findings()
 	if krm.Failed(findings) {
 		krm.SortFindings(findings)
 		return Explanation{}, findings, nil
@@ -137,13 +131,13 @@ func (e *explainer) watch(u *contract.Unit) {
 // stream of thousands costs no more than one of them. Lines stay where they are.
 func (e *explainer) only() error {
 	if _, found := masked(e.source, e.pick.Object); found {
-		e.picked = e.pick.Object
+		e.variants.picked = e.pick.Object
 	} else if err := e.findMaker(); err != nil {
 		return err
 	}
-	if e.picked != "" {
-		text, _ := masked(e.source, e.picked)
-		e.stages.Replace(e.index, text)
+	if e.variants.picked != "" {
+		text, _ := masked(e.source, e.variants.picked)
+		e.variants.stages.Replace(e.variants.index, text)
 	}
 	return nil
 }
@@ -151,7 +145,7 @@ func (e *explainer) only() error {
 // findMaker looks in the rendered file for what the object is made for, which may be made
 // for another one.
 func (e *explainer) findMaker() error {
-	text, err := e.stages.Render(e.index, nil)
+	text, err := e.variants.stages.Render(e.variants.index, nil)
 	if err != nil {
 		return err
 	}
@@ -165,7 +159,7 @@ func (e *explainer) findMaker() error {
 		kind, name, _ := strings.Cut(at, "/")
 		at = makers[strings.ToLower(kind)+"/"+name]
 		if _, found := masked(e.source, at); found {
-			e.picked = at
+			e.variants.picked = at
 			return nil
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
@@ -34,16 +33,16 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, c
 	}
 	var sections []string // of the configuration
 	for _, c := range candidates {
-		kind, found := e.kindOf(c.ref)
+		kind, found := e.variants.kindOf(c.ref)
 		if !found {
 			continue
 		}
-		data, err := e.all.Content(e.all.Files[c.file].Path)
+		data, err := e.variants.all.Content(e.variants.all.Files[c.file].Path)
 		if err != nil {
 			return err
 		}
 		var o krm.Object
-		if isObject, err := o.Read(data, krm.Document{Start: c.start, End: c.end}, false, krm.Origin{File: e.all.Files[c.file].Path, Line: c.line}); err != nil || !isObject {
+		if isObject, err := o.Read(data, krm.Document{Start: c.start, End: c.end}, false, krm.Origin{File: e.variants.all.Files[c.file].Path, Line: c.line}); err != nil || !isObject {
 			continue
 		}
 		if kind.Config != "" && !slices.Contains(sections, kind.Config) {
@@ -53,8 +52,8 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, c
 			if tries++; tries > maxTries {
 				return nil
 			}
-			tried, rendered, err := e.first(t.texts, func(text []byte) (*render.Stages, error) {
-				return e.otherwise(c.file, slices.Concat(data[:c.start], text, data[c.end:]))
+			tried, rendered, err := e.variants.first(t.texts, func(text []byte) (*render.Stages, error) {
+				return e.variants.otherwise(c.file, slices.Concat(data[:c.start], text, data[c.end:]))
 			})
 			if err != nil {
 				return err
@@ -74,12 +73,12 @@ func (e *explainer) fields(objects []*explained, baseline map[krm.Ref]*values, c
 // expand to.
 func (e *explainer) configuration(sections []string, tries int, compare func(identity.Provenance, map[krm.Ref]*values)) error {
 	file, o := render.ConfigFile, new(krm.Object)
-	if e.opt.Config != nil {
-		author, written := e.opt.Config.Origin.Text.(*krm.Object)
+	if e.variants.opt.Config != nil {
+		author, written := e.variants.opt.Config.Origin.Text.(*krm.Object)
 		if !written {
 			return nil
 		}
-		file, o = e.opt.Config.Origin.File, author
+		file, o = e.variants.opt.Config.Origin.File, author
 	} else if _, err := o.ReadMade([]byte("apiVersion: "+api.RenderV1alpha1+"\nkind: RenderConfig\nspec: {}\n"), new(krm.Object)); err != nil {
 		return err
 	}
@@ -87,14 +86,14 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 		if tries++; tries > maxTries {
 			return nil
 		}
-		tried, rendered, err := e.first(t.texts, func(text []byte) (*render.Stages, error) {
-			opt := e.opt
+		tried, rendered, err := e.variants.first(t.texts, func(text []byte) (*render.Stages, error) {
+			opt := e.variants.opt
 			config, findings := render.ReadConfig(text, file)
 			if krm.Failed(findings) || config == nil {
 				return nil, nil
 			}
 			opt.Config = config
-			return e.stagesOf(e.all, opt)
+			return e.variants.stagesOf(e.variants.all, opt)
 		})
 		if err != nil {
 			return err
@@ -104,41 +103,6 @@ func (e *explainer) configuration(sections []string, tries int, compare func(ide
 		}
 	}
 	return nil
-}
-
-// first gives what the file becomes with the first of several texts that renders.
-func (e *explainer) first(texts iter.Seq[[]byte], stages func([]byte) (*render.Stages, error)) (found map[krm.Ref]*values, rendered bool, err error) {
-	for text := range texts {
-		s, err := stages(text)
-		if err != nil {
-			return nil, false, err
-		}
-		if s == nil || krm.Failed(s.Findings()) {
-			continue
-		}
-		out, err := s.Render(e.index, nil)
-		if err != nil {
-			return nil, false, err
-		}
-		if !krm.Failed(s.Findings()) {
-			return e.valuesOf(out), true, nil
-		}
-	}
-	return nil, false, nil
-}
-
-// kindOf gives the kind of a resource that expands, or that such a one refers to.
-func (e *explainer) kindOf(ref krm.Ref) (contract.Kind, bool) {
-	group := (&krm.Object{Ref: ref}).Group()
-	for _, row := range e.stages.Rows() {
-		for _, k := range row.Kinds {
-			of := func(g contract.Group) bool { return g.Name == group || g.Name == "" }
-			if k.Name == ref.Kind && (k.Use == contract.Expands || k.Use == contract.Refers) && slices.ContainsFunc(k.Groups, of) {
-				return k, true
-			}
-		}
-	}
-	return contract.Kind{}, false
 }
 
 // compareField notes a field as the cause of the lines that differ with another

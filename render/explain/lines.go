@@ -146,7 +146,7 @@ func (e *explainer) function(s span) string {
 	if s.function < 0 {
 		return Author
 	}
-	return e.stages.Rows()[s.function].Name
+	return e.variants.stages.Rows()[s.function].Name
 }
 
 // fill writes what is known of the object's values into their lines.
