@@ -21,7 +21,7 @@ func (n Node) authorLine() int {
 		return o.Origin.Line
 	}
 	at, line := document.Content[0], 1
-	for _, step := range n.steps() {
+	for _, step := range stepsTo(n) {
 		entry, value := step.in(at)
 		if entry == nil {
 			break
@@ -37,21 +37,16 @@ type step struct {
 	index int // of a sequence's item, -1 in a mapping
 }
 
-// steps lead from the root to a value.
-func (n Node) steps() (steps []step) {
+// stepsTo leads from the root to a value.
+func stepsTo(n Node) (steps []step) {
 	if n.i == 0 {
 		return nil
 	}
-	t := &n.o.tree
-	parent := Node{n.o, t.nodes[n.i].parent, true}
-	if !parent.IsList() {
-		return append(parent.steps(), step{n.Key(), -1})
+	parent := Node{n.o, n.node().parent, true}
+	if parent.IsList() {
+		return append(stepsTo(parent), step{"", indexOf(n)})
 	}
-	index := 0
-	for c := parent.node().first; c != n.i; c = t.nodes[c].next {
-		index++
-	}
-	return append(parent.steps(), step{"", index})
+	return append(stepsTo(parent), step{n.Key(), -1})
 }
 
 // in gives the entry's key, or the item itself, and its value.

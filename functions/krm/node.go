@@ -341,7 +341,7 @@ func (n Node) In(other *Object) (found Node, exact bool) {
 	} else if field, name := n.ItemName(); name != "" {
 		found = around.Named(field, name)
 	} else {
-		found = around.sameItem(n, parent)
+		found = itemAt(around, indexOf(n))
 	}
 	if !found.in {
 		return around, false
@@ -361,15 +361,17 @@ func (n Node) ItemName() (field, name string) {
 	return "", ""
 }
 
-// sameItem gives the item of the list that corresponds to n of another list.
-func (list Node) sameItem(n, parent Node) Node {
-	index := 0
-	for item := range parent.Items() {
-		if item.i == n.i {
-			break
-		}
+// indexOf gives the place of an item in its list.
+func indexOf(item Node) (index int) {
+	nodes := item.o.tree.nodes
+	for c := nodes[nodes[item.i].parent].first; c != item.i; c = nodes[c].next {
 		index++
 	}
+	return index
+}
+
+// itemAt gives an item of a list; the zero Node where there are not that many.
+func itemAt(list Node, index int) Node {
 	for item := range list.Items() {
 		if index == 0 {
 			return item

@@ -2,8 +2,6 @@ package krm
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -75,6 +73,7 @@ const (
 // the reason bad.
 type scanner struct {
 	tree
+	in   input // tree.src until end
 	end  int
 	line int // start of the line that is being read
 	seen seen
@@ -92,7 +91,7 @@ type seen struct{ from, pos, col int }
 // beginning of a line; where dash is set, that line starts with the dash of a
 // list item. The reason is empty when the scanner is certain.
 func (t *tree) scan(src []byte, from, to int, dash bool) (reason string, at int) {
-	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, end: to, seen: seen{from: -1}}
+	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, in: src[:to], end: to, seen: seen{from: -1}}
 	s.nodes = append(s.nodes, node{})
 	s.document(from, dash)
 	*t = s.tree
@@ -102,10 +101,10 @@ func (t *tree) scan(src []byte, from, to int, dash bool) (reason string, at int)
 func (s *scanner) document(from int, dash bool) {
 	p, col := s.content(from)
 	if dash && p >= 0 && p < s.end {
-		p = s.skipSpaces(p + 1)
+		p = s.in.skipSpaces(p + 1)
 		col = p - s.line
-		if s.lineEnd(p) || s.src[p] == '#' { // kpt puts an item's comment there
-			p, col = s.content(s.lineAfter(p))
+		if s.in.lineEnd(p) || s.src[p] == '#' { // kpt puts an item's comment there
+			p, col = s.content(s.in.lineAfter(p))
 		}
 	}
 	if p < 0 || p >= s.end {
@@ -165,7 +164,7 @@ func (s *scanner) look(p int) (pos, col int) {
 
 func (s *scanner) find(p int) (pos, col int) {
 	for p < s.end {
-		q := s.skipSpaces(p)
+		q := s.in.skipSpaces(p)
 		if q == s.end {
 			return s.end, -1
 		}
@@ -175,7 +174,7 @@ func (s *scanner) find(p int) (pos, col int) {
 		case '\r':
 			p = q + 2 // valid() saw to it that a line feed follows
 		case '#':
-			p = s.lineAfter(q)
+			p = s.in.lineAfter(q)
 		case '\t':
 			return s.fail(q, "a tab in the indentation"), -1
 		default:
@@ -186,47 +185,14 @@ func (s *scanner) find(p int) (pos, col int) {
 	return s.end, -1
 }
 
-func (s *scanner) lineAfter(p int) int {
-	if p < s.end && s.src[p] == '\n' {
-		return p + 1
-	}
-	if i := bytes.IndexByte(s.src[p:s.end], '\n'); i >= 0 {
-		return p + i + 1
-	}
-	return s.end
-}
-
-func (s *scanner) skipSpaces(p int) int {
-	src := s.src[:s.end]
-	for p+8 <= len(src) {
-		if other := binary.LittleEndian.Uint64(src[p:]) ^ ' '*ones; other != 0 {
-			return p + bits.TrailingZeros64(other)/8
-		}
-		p += 8
-	}
-	for p < len(src) && src[p] == ' ' {
-		p++
-	}
-	return p
-}
-
-// blank reports whether p is a space, a line break or the end.
-func (s *scanner) blank(p int) bool {
-	return p >= s.end || s.src[p] == ' ' || s.src[p] == '\n' || s.src[p] == '\r'
-}
-
-func (s *scanner) lineEnd(p int) bool {
-	return p >= s.end || s.src[p] == '\n' || s.src[p] == '\r'
-}
-
 // rest demands that nothing but a comment follows a value, and gives the next line.
 func (s *scanner) rest(p int) int {
-	q := s.skipSpaces(p)
+	q := s.in.skipSpaces(p)
 	switch {
-	case s.lineEnd(q):
-		return s.lineAfter(q)
+	case s.in.lineEnd(q):
+		return s.in.lineAfter(q)
 	case s.src[q] == '#' && q > p:
-		return s.lineAfter(q)
+		return s.in.lineAfter(q)
 	}
 	return s.fail(q, "text after a value")
 }
@@ -239,7 +205,7 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 		return s.fail(p, tooDeep)
 	}
 	next := -1
-	if s.src[p] == '-' && s.blank(p+1) {
+	if s.src[p] == '-' && s.in.blank(p+1) {
 		next = s.sequence(p, col, i)
 	} else if end := s.key(p); end > 0 {
 		next = s.mapping(p, end, col, i)
@@ -257,10 +223,10 @@ func (s *scanner) key(p int) int {
 			return end
 		}
 	}
-	for q := s.stop(p); q < s.end && s.src[q] != '\n'; q = s.stop(q + 1) {
+	for q := s.in.stop(p); q < s.end && s.src[q] != '\n'; q = s.in.stop(q + 1) {
 		switch s.src[q] {
 		case ':':
-			if s.blank(q + 1) {
+			if s.in.blank(q + 1) {
 				if s.src[q-1] == ' ' || s.src[q-1] == '\t' {
 					s.fail(q, "a space before the colon of a key")
 					return 0
@@ -294,8 +260,8 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 		if end <= 0 {
 			return 0, true
 		}
-		q := s.skipSpaces(end)
-		if q < s.end && src[q] == ':' && s.blank(q+1) {
+		q := s.in.skipSpaces(end)
+		if q < s.end && src[q] == ':' && s.in.blank(q+1) {
 			if s.escaped(p, end) {
 				return 0, true
 			}
@@ -312,7 +278,7 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 	case '[', '{', '|', '>', '#', ',', ']', '}':
 		return 0, true
 	case '-':
-		if s.blank(p + 1) {
+		if s.in.blank(p + 1) {
 			return 0, true
 		}
 		if src[p+1] == '\t' {
@@ -320,7 +286,7 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 			return 0, true
 		}
 	case '?', ':':
-		if s.blank(p+1) || src[p+1] == '\t' {
+		if s.in.blank(p+1) || src[p+1] == '\t' {
 			s.fail(p, "a complex key")
 			return 0, true
 		}
@@ -358,23 +324,6 @@ func (s *scanner) escaped(p, end int) bool {
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// stop gives the next place, or s.end, where plain text may end: at a colon, a
-// number sign or a line feed. It stops at some other characters as well.
-func (s *scanner) stop(p int) int {
-	src := s.src[:s.end]
-	for ; p+8 <= len(src); p += 8 {
-		x := binary.LittleEndian.Uint64(src[p:])
-		colon, number := (x|'0'*ones)^':'*ones, x^'#'*ones // a line feed with the bits of '0' is a colon
-		if hit := ((colon-ones)&^colon | (number-ones)&^number) & tops; hit != 0 {
-			return p + bits.TrailingZeros64(hit)/8
-		}
-	}
-	for p < len(src) && src[p] != ':' && src[p] != '#' && src[p] != '\n' {
-		p++
-	}
-	return p
-}
-
 func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 	n := &s.nodes[i]
 	n.kind, n.style, n.col, n.start = mappingNode, blockStyle, int32(col), int32(p)
@@ -393,15 +342,15 @@ func (s *scanner) mapping(p, keyEnd, col int, i int32) int {
 		var next int
 		if q < s.end && letter(s.src[q]) { // most values
 			next = s.plain(q, child, col)
-		} else if q = s.skipSpaces(q); s.lineEnd(q) || s.src[q] == '#' {
-			next = s.lineAfter(q)
+		} else if q = s.in.skipSpaces(q); s.in.lineEnd(q) || s.src[q] == '#' {
+			next = s.in.lineAfter(q)
 			p2, col2 := s.content(next)
 			switch {
 			case p2 < 0:
 				return -1
 			case p2 < s.end && col2 > col:
 				next = s.block(p2, col2, child, col)
-			case p2 < s.end && col2 == col && s.src[p2] == '-' && s.blank(p2+1):
+			case p2 < s.end && col2 == col && s.src[p2] == '-' && s.in.blank(p2+1):
 				next = s.sequence(p2, col2, child)
 			default:
 				s.nodes[child].start, s.nodes[child].end = int32(keyEnd+1), int32(keyEnd+1)
@@ -434,10 +383,10 @@ func (s *scanner) sequence(p, col int, i int32) int {
 	s.nodes[i].start = int32(p)
 	for {
 		child := s.add(i, p, p+1)
-		q := s.skipSpaces(p + 1)
+		q := s.in.skipSpaces(p + 1)
 		var next int
-		if s.lineEnd(q) || s.src[q] == '#' {
-			next = s.lineAfter(q)
+		if s.in.lineEnd(q) || s.src[q] == '#' {
+			next = s.in.lineAfter(q)
 			p2, col2 := s.content(next)
 			switch {
 			case p2 < 0:
@@ -462,7 +411,7 @@ func (s *scanner) sequence(p, col int, i int32) int {
 			return next
 		case col2 > col:
 			return s.fail(p2, "an indentation that fits no collection")
-		case s.src[p2] != '-' || !s.blank(p2+1):
+		case s.src[p2] != '-' || !s.in.blank(p2+1):
 			return next // the mapping that contains this compact sequence goes on
 		}
 		p = p2
@@ -501,8 +450,3 @@ func (t *tree) rawKey(i int32) []byte {
 	}
 	return key
 }
-
-const (
-	ones = 0x0101010101010101
-	tops = 0x8080808080808080
-)

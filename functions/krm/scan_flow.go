@@ -68,7 +68,7 @@ func (s *scanner) flowSpace(p int) int {
 	for p < s.end {
 		switch s.src[p] {
 		case '\n':
-			if p++; s.indicator(p) {
+			if p++; s.in.indicator(p) {
 				return s.fail(p, "a document marker inside a value")
 			}
 		case ' ', '\r', '\t':
@@ -92,7 +92,7 @@ func (s *scanner) flowKey(p int) int {
 	} else {
 		end = s.flowPlain(p)
 	}
-	if end <= 0 || end >= s.end || s.src[end] != ':' || !quoted && !s.blank(end+1) {
+	if end <= 0 || end >= s.end || s.src[end] != ':' || !quoted && !s.in.blank(end+1) {
 		return s.fail(p, "a key inside brackets that is not plain")
 	}
 	return end
@@ -125,10 +125,10 @@ scan:
 	for ; q < s.end; q++ {
 		switch c := s.src[q]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '/', c == '+':
-		case c == '-' && (q > p || !s.blank(q+1)):
+		case c == '-' && (q > p || !s.in.blank(q+1)):
 		case c == ' ' && q > p, bytes.IndexByte([]byte("$()=~^;<"), c) >= 0:
 		case q > p && bytes.IndexByte([]byte("%@*!&|>"), c) >= 0:
-		case c == ':' && q > p && !s.blank(q+1) && !bytes.ContainsRune([]byte(",[]{}"), rune(s.src[q+1])):
+		case c == ':' && q > p && !s.in.blank(q+1) && !bytes.ContainsRune([]byte(",[]{}"), rune(s.src[q+1])):
 		default:
 			break scan
 		}

@@ -32,11 +32,11 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 	case '&', '*', '!', '%', '@', '`', ',', ']', '}':
 		return s.fail(p, "an anchor, alias, tag or reserved character")
 	case '?', ':': // as in ::/0
-		if s.blank(p+1) || s.src[p+1] == '\t' {
+		if s.in.blank(p+1) || s.src[p+1] == '\t' {
 			return s.fail(p, "an anchor, alias, tag or reserved character")
 		}
 	case '-':
-		if s.blank(p+1) || s.src[p+1] == '\t' {
+		if s.in.blank(p+1) || s.src[p+1] == '\t' {
 			return s.fail(p, "a list item where a value should be")
 		}
 	case '\t':
@@ -62,7 +62,7 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 			return -1
 		case p2 >= s.end || col2 <= parentCol:
 			return next
-		case s.src[end] == ' ' && s.src[s.skipSpaces(end)] == '#', bytes.IndexByte(s.src[next:p2], '#') >= 0:
+		case s.src[end] == ' ' && s.src[s.in.skipSpaces(end)] == '#', bytes.IndexByte(s.src[next:p2], '#') >= 0:
 			return s.fail(p2, "text after a commented value")
 		}
 		n.style = plainLinesStyle
@@ -73,9 +73,9 @@ func (s *scanner) plain(p int, i int32, parentCol int) int {
 // plainLine gives the end of the plain text at p and the start of the next line.
 func (s *scanner) plainLine(p int) (end, next int) {
 	src := s.src[:s.end]
-	q := s.stop(p)
-	for ; q < len(src) && src[q] != '\n'; q = s.stop(q + 1) {
-		if src[q] == ':' && (s.blank(q+1) || src[q+1] == '\t') {
+	q := s.in.stop(p)
+	for ; q < len(src) && src[q] != '\n'; q = s.in.stop(q + 1) {
+		if src[q] == ':' && (s.in.blank(q+1) || src[q+1] == '\t') {
 			return s.fail(q, "a colon inside a plain value"), -1
 		}
 		if src[q] == '#' && (src[q-1] == ' ' || src[q-1] == '\t') {
@@ -95,7 +95,7 @@ func (s *scanner) plainLine(p int) (end, next int) {
 		}
 		end--
 	}
-	return end, s.lineAfter(q)
+	return end, s.in.lineAfter(q)
 }
 
 // quoted gives the end of the quoted scalar at p, just past its closing quote.
@@ -120,10 +120,10 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 				if oneLine {
 					return 0
 				}
-				if r := s.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
+				if r := s.in.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
 					return s.fail(r, "a tab in the indentation")
 				}
-				if s.indicator(q + 1) {
+				if s.in.indicator(q + 1) {
 					return s.fail(q+1, "a document marker inside a value")
 				}
 			}
@@ -131,10 +131,10 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 			if oneLine {
 				return 0
 			}
-			if r := s.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
+			if r := s.in.skipSpaces(q + 1); r < len(src) && src[r] == '\t' {
 				return s.fail(r, "a tab in the indentation")
 			}
-			if s.indicator(q + 1) {
+			if s.in.indicator(q + 1) {
 				return s.fail(q+1, "a document marker inside a value")
 			}
 		}
@@ -143,15 +143,6 @@ func (s *scanner) quoted(p int, oneLine bool) int {
 		return 0
 	}
 	return s.fail(p, "a quote that is never closed")
-}
-
-// indicator reports whether a line starts with a marker that ends a document,
-// wherever it is.
-func (s *scanner) indicator(p int) bool {
-	if p+3 > s.end || s.src[p] != s.src[p+1] || s.src[p] != s.src[p+2] {
-		return false
-	}
-	return (s.src[p] == '.' || s.src[p] == '-') && (s.blank(p+3) || s.src[p+3] == '\t')
 }
 
 // escape reports whether b starts with what may follow a backslash between
@@ -199,13 +190,13 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 	}
 	end, blankIndent := q, 0
 	for next < len(src) {
-		r := s.skipSpaces(next)
-		if s.lineEnd(r) {
+		r := s.in.skipSpaces(next)
+		if s.in.lineEnd(r) {
 			deeper := indent > 0 && r-next > indent // spaces that belong to the text
 			if indent == 0 {
 				blankIndent = max(blankIndent, r-next)
 			}
-			next = s.lineAfter(r)
+			next = s.in.lineAfter(r)
 			if deeper {
 				end = next
 			}
@@ -230,7 +221,7 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 			}
 			break
 		}
-		next = s.lineAfter(r)
+		next = s.in.lineAfter(r)
 		end = next
 	}
 	if end == len(src) && end > q && src[end-1] != '\n' && !strip {
@@ -243,20 +234,10 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 		}
 		end = next
 	}
-	n.end, n.col = int32(s.trimBreak(end)), int32(indent)
+	n.end, n.col = int32(s.in.trimBreak(end)), int32(indent)
 	if end == q {
 		n.end = int32(q)
-		return s.lineAfter(q)
+		return s.in.lineAfter(q)
 	}
 	return end
-}
-
-func (s *scanner) trimBreak(p int) int {
-	if p > 0 && s.src[p-1] == '\n' {
-		p--
-		if p > 0 && s.src[p-1] == '\r' {
-			p--
-		}
-	}
-	return p
 }
