@@ -338,8 +338,8 @@ func referenceInject(m map[string]any, base *identity.Settings, classic bool) er
 			return err
 		}
 	}
-	if text(spec["serviceAccountName"]) == "" && s.SPIFFE.Enabled && s.Kind != "Pod" {
-		spec["serviceAccountName"] = s.Name
+	if text(spec["serviceAccountName"]) == "" && s.SPIFFE.Enabled && s.Subject.Kind != "Pod" {
+		spec["serviceAccountName"] = s.Subject.Name
 	}
 	items, _ := profile.AppendVolumes(nil, &s)
 	return join(spec, "volumes", items, false)

@@ -81,14 +81,14 @@ func serviceName(s *identity.Settings) string {
 			return s.Trace.Attributes[i].Value
 		}
 	}
-	return s.Name
+	return s.Subject.Name
 }
 
 func experiment(s *identity.Settings) string {
 	if s.Trace.MLflow.ExperimentName != "" {
 		return s.Trace.MLflow.ExperimentName
 	}
-	return s.Name
+	return s.Subject.Name
 }
 
 // rate is the share of traces that the sampler keeps.

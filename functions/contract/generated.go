@@ -91,7 +91,7 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 // author wrote one of that name, which the workload has then.
 func (u *Unit) GenerateAccount(account *ConfigMap) {
 	s := u.Settings()
-	if _, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Namespace, Name: s.ServiceAccount}, u.Object.Origin.File); !authored {
+	if _, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount", Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File); !authored {
 		u.generate(account, nil)
 	}
 }
@@ -165,17 +165,17 @@ const (
 // in the names.
 func (u *Unit) configMap(c *ConfigMap) Generated {
 	s := u.Settings()
-	namespaced := s.Namespace != ""
-	if !s.Common || namespaced && !scalar.Plain(s.Namespace) {
+	namespaced := s.Subject.Namespace != ""
+	if !s.Common || namespaced && !scalar.Plain(s.Subject.Namespace) {
 		return Document(c.Append(nil, s))
 	}
-	k := common{c.Of, s.Kind, strings.Join(s.ProbePaths, " "), namespaced, s.SPIFFE.Enabled}
+	k := common{c.Of, s.Subject.Kind, strings.Join(s.Declared.ProbePaths, " "), namespaced, s.SPIFFE.Enabled}
 	block := u.common[k]
 	if block == nil {
 		model := *s
-		model.Name = namePlaceholder
+		model.Subject.Name = namePlaceholder
 		if namespaced {
-			model.Namespace = namespacePlaceholder
+			model.Subject.Namespace = namespacePlaceholder
 		}
 		block = krm.NewBlock(c.Append(nil, &model), namePlaceholder, namespacePlaceholder)
 		if u.common == nil || len(u.common) >= maxCommon {
@@ -183,7 +183,7 @@ func (u *Unit) configMap(c *ConfigMap) Generated {
 		}
 		u.common[k] = block
 	}
-	return Generated{block: block, name: s.Name, namespace: s.Namespace}
+	return Generated{block: block, name: s.Subject.Name, namespace: s.Subject.Namespace}
 }
 
 // sourceJSON is the resource with the name that its workload has by now, and

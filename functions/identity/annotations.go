@@ -32,11 +32,11 @@ func (c *Checker) annotations(s *Settings, all []Annotation) {
 			c.OtherProfile(s, field, name)
 		case !profile.Has(x.path):
 			c.unknown(s, name, field)
-		case profile.Unread != nil && profile.Unread(c, s, x.path, field, name):
+		case profile.Rules.Unread != nil && profile.Rules.Unread(c, s, x.path, field, name):
 		default:
 			x.annotate(c, s, field, a.Value)
-			if profile.Merged != nil {
-				profile.Merged(c, s, map[string]any{x.path: nil}, field)
+			if profile.Rules.Merged != nil {
+				profile.Rules.Merged(c, s, map[string]any{x.path: nil}, field)
 			}
 		}
 	}

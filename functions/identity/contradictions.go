@@ -42,8 +42,8 @@ func (c *Checker) contradictions(s *Settings) {
 			}
 		}
 	}
-	if s.Profile.Contradictions != nil {
-		s.Profile.Contradictions(c, s)
+	if s.Profile.Rules.Contradictions != nil {
+		s.Profile.Rules.Contradictions(c, s)
 	}
 }
 

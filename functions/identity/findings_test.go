@@ -135,8 +135,8 @@ func TestTraceFindings(t *testing.T) {
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
 			}
-			if s.TraceFrom != "trace.yaml:7" || s.TokenExchangeFrom != "" {
-				t.Errorf("from %q and %q", s.TraceFrom, s.TokenExchangeFrom)
+			if s.From.Trace != "trace.yaml:7" || s.From.TokenExchange != "" {
+				t.Errorf("from %q and %q", s.From.Trace, s.From.TokenExchange)
 			}
 			_, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {trace: {"+test.spec+"}}"))
 			if len(findings) != len(test.want) {

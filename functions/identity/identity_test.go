@@ -301,7 +301,7 @@ func TestProbes(t *testing.T) {
 	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
 		t.Error(diff)
 	}
-	if p, ok := identity.OpenProbe(s.ProbePaths[1]); ok {
+	if p, ok := identity.OpenProbe(s.Declared.ProbePaths[1]); ok {
 		t.Errorf("%s is open", p)
 	}
 	// Who opens it in so many words is not warned, nor is who validates nothing.

@@ -56,30 +56,30 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 			c.OtherProfile(s, lacks, lacks)
 		}
 	}
-	if profile.Given != nil {
-		profile.Given(c, s, set)
+	if profile.Rules.Given != nil {
+		profile.Rules.Given(c, s, set)
 	}
 	imply(set)
 	rows := profile.all.table
 	for i := range rows {
 		x := &rows[i]
-		fields := [...]string{x.alias, x.path}
+		fields := [...]string{x.also.alias, x.path}
 		if c.By == ByAgentRuntime {
-			fields = [...]string{"", x.runtime}
+			fields = [...]string{"", x.also.runtime}
 		}
 		for _, field := range fields {
 			value := set[field]
 			switch {
 			case value == nil || field == "" || !profile.Has(x.path):
-			case profile.Unread != nil && profile.Unread(c, s, x.path, field, field[strings.LastIndexByte(field, '.')+1:]):
+			case profile.Rules.Unread != nil && profile.Rules.Unread(c, s, x.path, field, field[strings.LastIndexByte(field, '.')+1:]):
 			default:
 				x.put(c, s, field, value)
 			}
 		}
 	}
 	c.incomplete(s, set)
-	if profile.Merged != nil {
-		profile.Merged(c, s, set, "")
+	if profile.Rules.Merged != nil {
+		profile.Rules.Merged(c, s, set, "")
 	}
 }
 
@@ -117,8 +117,8 @@ func (c *Checker) incomplete(s *Settings, set map[string]any) {
 
 // put checks a value and keeps it. field is where it is set.
 func (x *setting) put(c *Checker, s *Settings, field string, value any) {
-	if x.merge != nil {
-		x.merge(c, s, field, value)
+	if x.list.merge != nil {
+		x.list.merge(c, s, field, value)
 		return
 	}
 	switch v := value.(type) {

@@ -24,27 +24,27 @@ var suffixes = [...]string{tokenExchangeSuffix, traceSuffix, ""}
 // AppendName appends the name of an object as a YAML scalar.
 func (s *Settings) AppendName(dst []byte, of Object) []byte {
 	if of == TokenExchangeConfigMap && s.Profile.ConfigMap != nil {
-		return scalar.AppendPlain(dst, s.Profile.ConfigMap(s.Name))
+		return scalar.AppendPlain(dst, s.Profile.ConfigMap(s.Subject.Name))
 	}
 	suffix := suffixes[of]
-	if scalar.Plain(s.Name) {
-		return AppendShortName(dst, s.Name, suffix)
+	if scalar.Plain(s.Subject.Name) {
+		return AppendShortName(dst, s.Subject.Name, suffix)
 	}
-	return scalar.AppendYAML(dst, ShortName(s.Name, suffix))
+	return scalar.AppendYAML(dst, ShortName(s.Subject.Name, suffix))
 }
 
 // AppendMetadata appends the metadata of an object generated for the workload.
 func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
 	dst = append(dst, "metadata:\n  name: "...)
 	dst = s.AppendName(dst, of)
-	if s.Namespace != "" {
+	if s.Subject.Namespace != "" {
 		dst = append(dst, "\n  namespace: "...)
-		dst = scalar.AppendPlain(dst, s.Namespace)
+		dst = scalar.AppendPlain(dst, s.Subject.Namespace)
 	}
 	dst = append(dst, "\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
-	if scalar.Plain(s.Kind) && scalar.Plain(s.Name) {
-		dst = append(append(append(dst, s.Kind...), '/'), s.Name...)
+	if scalar.Plain(s.Subject.Kind) && scalar.Plain(s.Subject.Name) {
+		dst = append(append(append(dst, s.Subject.Kind...), '/'), s.Subject.Name...)
 		return append(dst, '\n')
 	}
-	return append(scalar.AppendYAML(dst, s.Kind+"/"+s.Name), '\n')
+	return append(scalar.AppendYAML(dst, s.Subject.Kind+"/"+s.Subject.Name), '\n')
 }

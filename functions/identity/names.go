@@ -15,10 +15,10 @@ const (
 )
 
 // TokenExchangeName is the ConfigMap that holds the sidecars' files.
-func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Name) }
+func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Subject.Name) }
 
 // TraceName is the ConfigMap that holds the application's tracing settings.
-func (s *Settings) TraceName() string { return ShortName(s.Name, traceSuffix) }
+func (s *Settings) TraceName() string { return ShortName(s.Subject.Name, traceSuffix) }
 
 // ShortName is name+suffix where that has at most 63 characters. Otherwise the
 // name is cut and a hash of it is put before the suffix, so that two long names

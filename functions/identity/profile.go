@@ -62,6 +62,14 @@ type Profile struct {
 	// ConfigMap is the name of a workload's ConfigMap, <workload>-token-exchange for nil.
 	ConfigMap func(workload string) string
 
+	Rules Rules
+
+	all *Profiles
+}
+
+// Rules are what a profile does with settings beside their rows of the table. Each may be
+// nil.
+type Rules struct {
 	// Settle computes what follows from the given settings.
 	Settle func(*Settings)
 	// Given checks the fields of an input before they are merged, by their paths, and
@@ -80,8 +88,6 @@ type Profile struct {
 	// Complete adds the finding.
 	Incomplete func(*Settings) bool
 	Complete   func(c *Checker, s *Settings)
-
-	all *Profiles
 }
 
 // Profiles are the generations of the platform, the default first.

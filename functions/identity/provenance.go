@@ -92,7 +92,7 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 			return
 		}
 	}
-	fields := append([]string{x.Name, x.row.alias}, x.row.follows...)
+	fields := append([]string{x.Name, x.row.also.alias}, x.row.also.follows...)
 	resource, by := in.TokenExchange, ByTokenExchange
 	if strings.HasPrefix(x.Name, "trace.") {
 		resource, by = in.AgentTrace, ByAgentTrace
@@ -101,7 +101,7 @@ func (in *Inputs) find(p *Provenance, x Setting) {
 		by     Input
 		origin *api.Origin
 		fields []string
-	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.row.runtime}}, {ByRenderConfig, in.Config, fields}} {
+	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.row.also.runtime}}, {ByRenderConfig, in.Config, fields}} {
 		for _, name := range of.fields {
 			if field := of.by.field(name); name != "" && of.origin != nil && of.origin.Has(field) {
 				p.By, p.File, p.Line, p.Field = of.by, of.origin.File, of.origin.LineOf(field), field
@@ -133,8 +133,8 @@ func (s *Settings) All() (all []Setting) {
 		x := &rows[i]
 		switch {
 		case !profile.Has(x.path):
-		case x.each != nil:
-			for _, item := range x.each(s) {
+		case x.list.each != nil:
+			for _, item := range x.list.each(s) {
 				item.row = x
 				all = append(all, item)
 			}

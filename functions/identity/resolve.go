@@ -112,8 +112,8 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 // resolve is Resolve in place.
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
 	*s = *base
-	s.APIVersion, s.Kind, s.Namespace, s.Name = w.APIVersion, w.Kind, w.Namespace, w.Name
-	s.ProbePaths, s.Volumes, s.TraceOnly = w.ProbePaths, w.Volumes, w.TraceOnly
+	s.Subject = Subject{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	s.Declared, s.TraceOnly = Declared{w.ProbePaths, w.Volumes}, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
 	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.merge(w, te, at, annotations)
@@ -130,9 +130,9 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
 		findings = append(findings, refusedProbes(s, w)...)
 	}
-	if p := s.Profile; p.Incomplete != nil && !s.TraceOnly && p.Incomplete(s) {
+	if p := s.Profile; p.Rules.Incomplete != nil && !s.TraceOnly && p.Rules.Incomplete(s) {
 		c := w.checker()
-		p.Complete(c, s)
+		p.Rules.Complete(c, s)
 		findings = append(findings, c.findings...)
 	}
 	return findings
@@ -143,19 +143,19 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 // gets none, because the API server refuses it before its ServiceAccount is there, and
 // kubectl creates objects in the order of the file.
 func (s *Settings) account(w Workload) []krm.Finding {
-	s.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
+	s.Subject.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
 	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) && strings.Contains(s.Registration.ClientName, "ServiceAccount")
-	s.OwnAccount = w.ServiceAccount == "" && identified && s.Name != "default" && s.Kind != "Pod"
-	if !s.OwnAccount {
+	s.Subject.OwnAccount = w.ServiceAccount == "" && identified && s.Subject.Name != "default" && s.Subject.Kind != "Pod"
+	if !s.Subject.OwnAccount {
 		return nil
 	}
-	if s.ServiceAccount = s.Name; !Shortened(s.Name, "") {
+	if s.Subject.ServiceAccount = s.Subject.Name; !Shortened(s.Subject.Name, "") {
 		return nil
 	}
-	s.ServiceAccount = ShortName(s.Name, "")
+	s.Subject.ServiceAccount = ShortName(s.Subject.Name, "")
 	c := w.checker()
 	c.Add(krm.Info, "identity/name-shortened", "metadata.name",
-		"the ServiceAccount of this workload is named "+s.ServiceAccount+", because "+s.Name+" has more than 63 characters", "")
+		"the ServiceAccount of this workload is named "+s.Subject.ServiceAccount+", because "+s.Subject.Name+" has more than 63 characters", "")
 	return c.findings
 }
 
@@ -221,13 +221,13 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, 
 		return origin.File + ":" + strconv.Itoa(origin.Line)
 	}
 	if at != nil {
-		s.TraceFrom = input(ByAgentTrace, &at.Origin, at.TypeMeta, at.ObjectMeta, &at.Spec.TraceSpec, "trace")
+		s.From.Trace = input(ByAgentTrace, &at.Origin, at.TypeMeta, at.ObjectMeta, &at.Spec.TraceSpec, "trace")
 	}
 	if ar := w.Runtime; ar != nil {
 		input(ByAgentRuntime, &ar.Origin, ar.TypeMeta, ar.ObjectMeta, &ar.Spec, "")
 	}
 	if te != nil {
-		s.TokenExchangeFrom = input(ByTokenExchange, &te.Origin, te.TypeMeta, te.ObjectMeta, &te.Spec.IdentitySpec, "")
+		s.From.TokenExchange = input(ByTokenExchange, &te.Origin, te.TypeMeta, te.ObjectMeta, &te.Spec.IdentitySpec, "")
 	}
 	here := w.checker()
 	if len(annotations) > 0 {
@@ -266,8 +266,8 @@ func (s *Settings) settle() {
 			s.Components[i].Enabled = false
 		}
 	}
-	if s.Profile.Settle != nil {
-		s.Profile.Settle(s)
+	if s.Profile.Rules.Settle != nil {
+		s.Profile.Rules.Settle(s)
 	}
 }
 

@@ -10,14 +10,8 @@ import "strings"
 // Settings is what one workload gets. It holds no maps, so that copying the
 // base for each of 10,000 workloads allocates nothing.
 type Settings struct {
-	// APIVersion, Kind, Namespace and Name are the workload's. Namespace is
-	// empty where the author wrote none.
-	APIVersion, Kind, Namespace, Name string
-	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so
-	// that it gets one of its own.
-	ServiceAccount string
-	OwnAccount     bool
-	Profile        *Profile
+	Subject Subject
+	Profile *Profile
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
@@ -41,20 +35,35 @@ type Settings struct {
 	// gets the tracing settings and no sidecar.
 	TraceOnly bool
 
-	// Volumes are those of the author that the sidecars use.
-	Volumes Volumes
-
-	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
-	// containers. Those that OpenProbe lets through need no token.
-	ProbePaths []string
-
-	// TokenExchangeFrom and TraceFrom are "file:line" of the CR that was
-	// merged, empty where none targets the workload.
-	TokenExchangeFrom, TraceFrom string
+	Declared Declared
+	From     From
 
 	// Derived says which URLs follow from the realm, because nobody set them.
 	Derived Derived
 }
+
+// Subject is the workload that settings are of.
+type Subject struct {
+	// Namespace is empty where the author wrote none.
+	APIVersion, Kind, Namespace, Name string
+	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so
+	// that it gets one of its own.
+	ServiceAccount string
+	OwnAccount     bool
+}
+
+// Declared is what the author declares in the pod template.
+type Declared struct {
+	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
+	// containers. Those that OpenProbe lets through need no token.
+	ProbePaths []string
+	// Volumes are those that the sidecars use.
+	Volumes Volumes
+}
+
+// From gives "file:line" of the custom resources that were merged, empty where none
+// targets the workload.
+type From struct{ TokenExchange, Trace string }
 
 // Derived are URLs that nobody has set.
 type Derived struct{ Issuer, JWKS, TokenURL bool }

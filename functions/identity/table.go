@@ -14,18 +14,12 @@ type setting struct {
 	path string
 	// annotation sets it for one workload. It has no prefix here.
 	annotation string
-	// runtime is the field below an AgentRuntime's spec.
-	runtime string
-	// alias is another field that sets it, where its own does not, and follows are
-	// fields whose presence decides it.
-	alias   string
-	follows []string
+	also       otherFields
 
 	// at is where it is kept: a *bool, *int, *string, *[]int or *[]string. A value of
-	// another type is merged and listed by functions of its own.
-	at    func(*Settings) any
-	merge func(c *Checker, s *Settings, field string, value any)
-	each  func(*Settings) []Setting
+	// another type is a list.
+	at   func(*Settings) any
+	list list
 
 	// standard is the default, unless the profile has another one.
 	standard any
@@ -44,6 +38,21 @@ type setting struct {
 	// shown and means are the default, if that is not the standard, and the sentence
 	// of docs/configuration.md, if there is more to say than the name does.
 	shown, means string
+}
+
+// otherFields are fields beside its path that decide a setting.
+type otherFields struct {
+	// runtime is the field below an AgentRuntime's spec.
+	runtime string
+	// alias sets it where its own field does not, and the presence of follows decides it.
+	alias   string
+	follows []string
+}
+
+// list is how a list that is not of numbers or strings is merged and explained.
+type list struct {
+	merge func(c *Checker, s *Settings, field string, value any)
+	each  func(*Settings) []Setting
 }
 
 const anotherURL = "https://altered.example:7"
@@ -68,19 +77,19 @@ func componentSettings(name string) []setting {
 }
 
 var bridgeSettings = []setting{
-	{path: BridgeMode, annotation: "authbridge-mode", runtime: "authBridgeMode", at: func(s *Settings) any { return &s.AuthBridge.Mode }, standard: ModeProxySidecar,
+	{path: BridgeMode, annotation: "authbridge-mode", also: otherFields{runtime: "authBridgeMode"}, at: func(s *Settings) any { return &s.AuthBridge.Mode }, standard: ModeProxySidecar,
 		oneOf: []string{ModeProxySidecar, ModeLite, ModeEnvoySidecar}, means: "`proxy-sidecar`, `lite` or `envoy-sidecar`: see [AuthBridge](authbridge.md)"},
 	{path: "authbridge.clientAuth", at: func(s *Settings) any { return &s.AuthBridge.ClientAuth }, standard: FederatedJWT, oneOf: []string{FederatedJWT, ClientSecret},
 		means: "`federated-jwt`: the workload authenticates to Keycloak with its JWT SVID. `client-secret`: it uses a Secret that Kagenti's operator writes, as a workload without SPIFFE always does"},
-	{path: "authbridge.mtls", runtime: "mtlsMode", at: func(s *Settings) any { return &s.AuthBridge.MTLS }, oneOf: []string{"disabled", "permissive", "strict"},
+	{path: "authbridge.mtls", also: otherFields{runtime: "mtlsMode"}, at: func(s *Settings) any { return &s.AuthBridge.MTLS }, oneOf: []string{"disabled", "permissive", "strict"},
 		shown: "`permissive` with SPIFFE, in `proxy-sidecar` and `lite`; otherwise `disabled`", means: "`strict`: accepts only TLS. `permissive`: accepts plain connections as well"},
-	{path: "authbridge.allowedAudiences", runtime: "identity.allowedAudiences", at: func(s *Settings) any { return &s.AuthBridge.AllowedAudiences }},
+	{path: "authbridge.allowedAudiences", also: otherFields{runtime: "identity.allowedAudiences"}, at: func(s *Settings) any { return &s.AuthBridge.AllowedAudiences }},
 	{path: "authbridge.secret", annotation: ClientSecretName, at: func(s *Settings) any { return &s.AuthBridge.Secret }, text: checkSecretName},
 }
 
 var identitySettings = []setting{
 	{path: "spiffe.enabled", at: func(s *Settings) any { return &s.SPIFFE.Enabled }, standard: true},
-	{path: "spiffe.trustDomain", runtime: "identity.spiffe.trustDomain", at: func(s *Settings) any { return &s.SPIFFE.TrustDomain }, standard: "cluster.local",
+	{path: "spiffe.trustDomain", also: otherFields{runtime: "identity.spiffe.trustDomain"}, at: func(s *Settings) any { return &s.SPIFFE.TrustDomain }, standard: "cluster.local",
 		text: checkTrustDomain},
 	{path: "spiffe.socketPath", at: func(s *Settings) any { return &s.SPIFFE.SocketPath }, standard: "/run/spire/agent-sockets/agent.sock",
 		text: checkSocket, other: "/altered/agent.sock",
@@ -93,7 +102,7 @@ var identitySettings = []setting{
 
 	{path: "clientRegistration.enabled", at: func(s *Settings) any { return &s.Registration.Enabled }, standard: true},
 	{path: "clientRegistration.provider", at: func(s *Settings) any { return &s.Registration.Provider }, standard: "keycloak", oneOf: []string{"keycloak", "aws", "gcp"},
-		follows: []string{"clientRegistration.gcp", "clientRegistration.aws", "clientRegistration.keycloak"}, means: "`keycloak`, `aws` or `gcp`. If only one of these blocks is set, it is the default"},
+		also: otherFields{follows: []string{"clientRegistration.gcp", "clientRegistration.aws", "clientRegistration.keycloak"}}, means: "`keycloak`, `aws` or `gcp`. If only one of these blocks is set, it is the default"},
 	{path: "clientRegistration.keycloak.url", at: func(s *Settings) any { return &s.Registration.URL }, standard: "http://keycloak.kagenti-system.svc:8080",
 		text: checkURL, other: anotherURL, means: "as reached from the pod"},
 	{path: "clientRegistration.keycloak.realm", at: func(s *Settings) any { return &s.Registration.Realm }, standard: "default", text: checkRealm},
@@ -120,7 +129,7 @@ var identitySettings = []setting{
 	{path: ReversePort, annotation: InboundPort, at: func(s *Settings) any { return &s.Inbound.Port }, standard: 8080, number: checkPort, means: "where auth-proxy listens"},
 	{path: AgentPort, annotation: TargetPort, at: func(s *Settings) any { return &s.Inbound.TargetPort }, standard: 8081, number: checkPort, means: "where the agent listens"},
 	{path: "inbound.validation.enabled", at: func(s *Settings) any { return &s.Inbound.Validate }, standard: true},
-	{path: "inbound.validation.issuer", alias: "tokenExchange.issuer", at: func(s *Settings) any { return &s.Inbound.Issuer }, text: checkURL, other: anotherURL,
+	{path: "inbound.validation.issuer", also: otherFields{alias: "tokenExchange.issuer"}, at: func(s *Settings) any { return &s.Inbound.Issuer }, text: checkURL, other: anotherURL,
 		derived: func(s *Settings) *bool { return &s.Derived.Issuer }, shown: "the realm", means: "also `tokenExchange.issuer`. Set without `jwksUrl`, it leaves `jwksUrl` at Keycloak's realm, with a warning"},
 	{path: "inbound.validation.jwksUrl", at: func(s *Settings) any { return &s.Inbound.JWKSURL }, text: checkURL, other: anotherURL,
 		derived: func(s *Settings) *bool { return &s.Derived.JWKS }, shown: "the realm's", means: "as reached from the pod. Set without `issuer`, it leaves `issuer` at the realm, with a warning"},
@@ -133,7 +142,7 @@ var identitySettings = []setting{
 		text:     checkBypassPath, means: "paths that need no token. Those of the workload's own HTTP and gRPC probes are added, except `/`"},
 
 	{path: "outbound.enabled", at: func(s *Settings) any { return &s.Outbound.Enabled }, standard: true},
-	{path: Interception + "enabled", runtime: "egressEnforcement", at: func(s *Settings) any { return &s.Outbound.Intercept }, standard: true},
+	{path: Interception + "enabled", also: otherFields{runtime: "egressEnforcement"}, at: func(s *Settings) any { return &s.Outbound.Intercept }, standard: true},
 	{path: Interception + "proxyPort", annotation: ProxyPort, at: func(s *Settings) any { return &s.Outbound.ProxyPort }, standard: 15123, number: checkPort},
 	{path: Interception + "inboundProxyPort", annotation: InboundProxyPort, at: func(s *Settings) any { return &s.Outbound.InboundProxyPort },
 		standard: 15124, number: checkPort},
@@ -150,23 +159,23 @@ var identitySettings = []setting{
 		means: "audience of the new token if no rule matches"},
 	{path: "outbound.tokenExchange.defaultTarget.scopes", at: func(s *Settings) any { return &s.Outbound.Default.Scopes }, standard: []string{"openid"}, text: checkScope,
 		means: "scopes of the new token if no rule matches"},
-	{path: "outbound.tokenExchange.destinationRules", merge: mergeRules, each: eachRule,
+	{path: "outbound.tokenExchange.destinationRules", list: list{merge: mergeRules, each: eachRule},
 		shown: "none", means: "`match.host` (`*` within a label, `**` across), `target`, `tokenUrl`, `passthrough`; the first match wins"},
 }
 
 var traceSettings = []setting{
-	{path: "trace.exporters", merge: mergeExporters, each: allExporters, at: func(s *Settings) any { return &s.Trace.Exporters },
+	{path: "trace.exporters", list: list{merge: mergeExporters, each: allExporters}, at: func(s *Settings) any { return &s.Trace.Exporters },
 		standard: []Exporter{{Type: "otlp", Endpoint: "otel-collector.observability:4317", Protocol: "grpc", Compression: "none", Insecure: true}},
 		shown:    "one: OTLP, gRPC, `otel-collector.observability:4317`",
 		means:    "`type` (`otlp`, `jaeger`, `console`), `endpoint`, `protocol` (`grpc`, `http/protobuf`, `http/json`), `compression` (`none`, `gzip`), `insecure`"},
-	{path: "trace.sampling.type", follows: []string{"trace.sampling.rate"}, at: func(s *Settings) any { return &s.Trace.SamplerType }, standard: "always_on",
+	{path: "trace.sampling.type", also: otherFields{follows: []string{"trace.sampling.rate"}}, at: func(s *Settings) any { return &s.Trace.SamplerType }, standard: "always_on",
 		oneOf: []string{"always_on", "always_off", "probabilistic", "parentbased_probabilistic"}, means: "`always_on`, `always_off`, `probabilistic`, `parentbased_probabilistic`"},
 	{path: "trace.sampling.rate", at: func(s *Settings) any { return &s.Trace.SamplerRate }, text: checkRate, then: completeRate, other: "0.7", means: "0 to 1"},
 	{path: "trace.genai.enabled", at: func(s *Settings) any { return &s.Trace.GenAI.Enabled }, standard: false},
 	{path: "trace.genai.capturePrompts", at: func(s *Settings) any { return &s.Trace.GenAI.Prompts }, standard: false, means: "with `genai.enabled`"},
 	{path: "trace.genai.captureCompletions", at: func(s *Settings) any { return &s.Trace.GenAI.Completions }, standard: false, means: "with `genai.enabled`"},
 	{path: "trace.genai.captureModelParameters", at: func(s *Settings) any { return &s.Trace.GenAI.ModelParameters }, standard: false, means: "with `genai.enabled`"},
-	{path: "trace.resourceAttributes", merge: mergeAttributes, each: eachAttribute, shown: "`service.name`: the workload's name", means: "merged by key"},
+	{path: "trace.resourceAttributes", list: list{merge: mergeAttributes, each: eachAttribute}, shown: "`service.name`: the workload's name", means: "merged by key"},
 	{path: "trace.integration.mlflow.enabled", at: func(s *Settings) any { return &s.Trace.MLflow.Enabled }, standard: false},
 	{path: "trace.integration.mlflow.trackingUri", at: func(s *Settings) any { return &s.Trace.MLflow.TrackingURI }, text: checkURL, other: anotherURL, shown: "required"},
 	{path: "trace.integration.mlflow.experimentName", at: func(s *Settings) any { return &s.Trace.MLflow.ExperimentName }, shown: "the workload's name"},

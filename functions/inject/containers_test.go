@@ -492,7 +492,7 @@ func FuzzContainers(f *testing.F) {
 		x = strings.ToValidUTF8(x, "")
 		base, _ := profile.All().Base(nil)
 		s, _ := identity.Resolve(&base, weatherAgent(), nil, nil, nil)
-		s.Name, s.Kind, s.Namespace, s.ServiceAccount = x, x, x, x
+		s.Subject.Name, s.Subject.Kind, s.Subject.Namespace, s.Subject.ServiceAccount = x, x, x, x
 		s.SPIFFE.SocketPath, s.SPIFFE.TrustDomain = "/a/"+x, x
 		s.Registration.ClientName, s.Registration.AdminSecret = x, x
 		for i, sidecar := range s.Profile.Sidecars {

@@ -80,7 +80,7 @@ func (s *state) run(u *contract.Unit) {
 	if why, rewritten := u.Object.Rewritten(); rewritten {
 		u.ReportRewritten("inject/rewritten", why)
 	}
-	if settings.OwnAccount {
+	if settings.Subject.OwnAccount {
 		u.GenerateAccount(&account)
 	}
 	if settings.On(profile.AuthProxy) && profile.Unpublished(settings.Component(profile.AuthProxy).Image) {

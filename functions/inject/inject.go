@@ -55,11 +55,11 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 	if !s.Common {
 		return in.compose(s)
 	}
-	k := shape{s.SPIFFE.Enabled, s.Volumes}
+	k := shape{s.SPIFFE.Enabled, s.Declared.Volumes}
 	p := in.common[k]
 	if p == nil {
 		model := *s
-		model.Name = placeholder
+		model.Subject.Name = placeholder
 		p = in.compose(&model)
 		for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
 			if len(e.Text) > 0 {
@@ -72,7 +72,7 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 		in.common[k] = p
 	}
 	for _, e := range [...]*krm.Entries{&p.initContainers, &p.sidecars, &p.volumes, &p.mount} {
-		e.Name = s.Name
+		e.Name = s.Subject.Name
 	}
 	return p
 }
@@ -161,8 +161,8 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
 	}
-	if s.OwnAccount {
-		if err := r.setField(o, spec, spec.Get(accountField), field{At: accountField, Value: s.ServiceAccount}, accountField); err != nil {
+	if s.Subject.OwnAccount {
+		if err := r.setField(o, spec, spec.Get(accountField), field{At: accountField, Value: s.Subject.ServiceAccount}, accountField); err != nil {
 			return err
 		}
 	}

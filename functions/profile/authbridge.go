@@ -43,9 +43,11 @@ func authBridge() identity.Profile {
 			"clientRegistration.keycloak.tokenExchangeEnabled", "inbound.validation.requiredScopes",
 		},
 		ConfigMap: bridgeConfigMap,
-		Settle:    settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge, Contradictions: bridgeContradictions,
-		Incomplete: func(s *identity.Settings) bool { return s.AuthBridge.Secret == "" && needsClientSecret(s) },
-		Complete:   unnamedSecret,
+		Rules: identity.Rules{
+			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge, Contradictions: bridgeContradictions,
+			Incomplete: func(s *identity.Settings) bool { return s.AuthBridge.Secret == "" && needsClientSecret(s) },
+			Complete:   unnamedSecret,
+		},
 	}
 }
 
@@ -90,8 +92,8 @@ func settleBridge(s *identity.Settings) {
 	if s.SPIFFE.Audience == "" {
 		s.SPIFFE.Audience = s.Inbound.Issuer // by which Keycloak knows itself
 	}
-	if b.Secret == "" && s.Namespace != "" && needsClientSecret(s) {
-		b.Secret = clientSecretOf(s.Namespace, s.Name)
+	if b.Secret == "" && s.Subject.Namespace != "" && needsClientSecret(s) {
+		b.Secret = clientSecretOf(s.Subject.Namespace, s.Subject.Name)
 	}
 	b.ForwardPort = 0
 	if bridge.Enabled {

@@ -163,7 +163,7 @@ func (b *bridge) inbound() {
 	}
 	b.list(4, "allowed_audiences", s.AuthBridge.AllowedAudiences)
 	paths := append([]string(nil), s.Inbound.BypassPaths...)
-	for _, p := range s.ProbePaths {
+	for _, p := range s.Declared.ProbePaths {
 		if open, ok := identity.OpenProbe(p); ok {
 			paths = append(paths, open)
 		}

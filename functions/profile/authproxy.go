@@ -78,7 +78,7 @@ func appendInboundValues(dst []byte, s *identity.Settings) []byte {
 	dst = append(dst, "  BYPASS_INBOUND_PATHS: \""...)
 	dst = appendJoined(dst, s.Inbound.BypassPaths, ',')
 	comma := len(s.Inbound.BypassPaths) > 0
-	for _, p := range s.ProbePaths {
+	for _, p := range s.Declared.ProbePaths {
 		if open, ok := identity.OpenProbe(p); ok {
 			if comma {
 				dst = append(dst, ',')

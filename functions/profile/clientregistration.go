@@ -149,11 +149,11 @@ func appendClientName(dst []byte, s *identity.Settings) []byte {
 		case "NodeName":
 			dst = append(dst, "$(NODE_NAME)"...)
 		case "ServiceAccount":
-			dst = scalar.AppendEnvInner(dst, s.ServiceAccount)
+			dst = scalar.AppendEnvInner(dst, s.Subject.ServiceAccount)
 		case "WorkloadName":
-			dst = scalar.AppendEnvInner(dst, s.Name)
+			dst = scalar.AppendEnvInner(dst, s.Subject.Name)
 		case "WorkloadKind":
-			dst = scalar.AppendEnvInner(dst, s.Kind)
+			dst = scalar.AppendEnvInner(dst, s.Subject.Kind)
 		}
 		rest = tail
 	}
@@ -204,7 +204,7 @@ func appendAWSConfig(dst []byte, s *identity.Settings) []byte {
 	a := &s.Registration.AWS
 	session := a.SessionName
 	if session == "" {
-		session = s.Name
+		session = s.Subject.Name
 	}
 	line := func(key, value string) {
 		dst = append(dst, blockIndent+key+" = "...)

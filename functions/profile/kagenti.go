@@ -18,8 +18,8 @@ func kagenti() identity.Profile {
 		Sidecars: []identity.Sidecar{
 			proxyInit(appendProxyInit), spiffeHelper(), clientRegistration(), authProxy(), envoyProxy(),
 		},
-		Lacks:  []string{"authbridge"},
-		Settle: settleKagenti, Contradictions: contradictions,
+		Lacks: []string{"authbridge"},
+		Rules: identity.Rules{Settle: settleKagenti, Contradictions: contradictions},
 	}
 }
 

@@ -97,11 +97,11 @@ func appendScopeFilters(dst []byte, s *identity.Settings, indent string) []byte 
 
 // bypassPatterns are the paths that need no token, as regular expressions.
 func bypassPatterns(s *identity.Settings) []string {
-	patterns := make([]string, 0, len(s.Inbound.BypassPaths)+len(s.ProbePaths))
+	patterns := make([]string, 0, len(s.Inbound.BypassPaths)+len(s.Declared.ProbePaths))
 	for _, p := range s.Inbound.BypassPaths {
 		patterns = append(patterns, globPattern(p))
 	}
-	for _, p := range s.ProbePaths {
+	for _, p := range s.Declared.ProbePaths {
 		if open, ok := identity.OpenProbe(p); ok {
 			patterns = append(patterns, regexp.QuoteMeta(open))
 		}

@@ -61,10 +61,10 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 		add(clientVolume, "  secret:\n    secretName: "+string(scalar.AppendPlain(nil, s.AuthBridge.Secret))+"\n")
 	}
 	const memory = "  emptyDir:\n    medium: Memory\n    sizeLimit: 4Mi\n" // credentials go with the pod
-	if needsShared(s) && !s.Volumes.Shared {
+	if needsShared(s) && !s.Declared.Volumes.Shared {
 		add(sharedName(s), memory)
 	}
-	if ownSVIDVolume(s) && !s.Volumes.SVID {
+	if ownSVIDVolume(s) && !s.Declared.Volumes.SVID {
 		add(identity.SVIDVolume, memory)
 	}
 	switch {
@@ -96,7 +96,7 @@ func needsShared(s *identity.Settings) bool {
 }
 
 func sharedName(s *identity.Settings) string {
-	if s.Volumes.Shared {
+	if s.Declared.Volumes.Shared {
 		return identity.SharedVolume
 	}
 	return s.Profile.SharedVolume

@@ -37,10 +37,10 @@ func (p *Package) Collect(o *krm.Object) {
 	case "Secret":
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
-		p.namespaces[o.Name] = readNamespace(o)
+		p.collected.namespaces[o.Name] = readNamespace(o)
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
-		p.scalers[target] = append(p.scalers[target], o.Ref)
+		p.collected.scalers[target] = append(p.collected.scalers[target], o.Ref)
 	case "StatefulSet":
 		for v := range o.Get("spec", "volumeClaimTemplates").Items() {
 			p.enter(key(claimTemplate, o.Namespace, v.Get("metadata", "name").Text()+"-"+o.Name))
@@ -49,7 +49,7 @@ func (p *Package) Collect(o *krm.Object) {
 		for port := range o.Get("spec", "ports").Items() {
 			if n := port.Get("nodePort"); n.IsScalar() && !n.Is("0") {
 				key := number(n) + "/" + protocol(port)
-				p.nodePorts[key] = append(p.nodePorts[key], o.Ref)
+				p.collected.nodePorts[key] = append(p.collected.nodePorts[key], o.Ref)
 			}
 		}
 	}
@@ -67,31 +67,31 @@ func (p *Package) Collect(o *krm.Object) {
 	}
 	facts.open = true
 	pod := newPod(o, template)
-	p.pods = append(p.pods, pod)
+	p.collected.pods = append(p.collected.pods, pod)
 	for key, value := range pod.labels {
 		l := label{home(o.Namespace), key, value}
-		p.byLabel[l] = append(p.byLabel[l], pod)
+		p.collected.byLabel[l] = append(p.collected.byLabel[l], pod)
 	}
 	for _, r := range template.References() {
-		p.unresolved[key(r.Kind, o.Namespace, r.Name.Text())]++
+		p.collected.unresolved[key(r.Kind, o.Namespace, r.Name.Text())]++
 	}
 }
 
 // Link ends the first pass: it finds what depends on all objects.
 func (p *Package) Link() {
-	for _, pod := range p.pods {
+	for _, pod := range p.collected.pods {
 		for i := range pod.containers {
-			p.images[pod.containers[i].image]++
+			p.collected.images[pod.containers[i].image]++
 			pod.containers[i].node = krm.Node{} // the object's memory is used again
 		}
 	}
 }
 
 func (p *Package) enter(key id) *object {
-	facts := p.objects[key]
+	facts := p.collected.objects[key]
 	if facts == nil {
 		facts = &object{keys: make(map[string]bool)}
-		p.objects[key] = facts
+		p.collected.objects[key] = facts
 	}
 	return facts
 }
@@ -106,7 +106,7 @@ func (facts *object) add(data ...krm.Node) {
 
 // has reports whether the package has an object.
 func (p *Package) has(kind, namespace, name string) bool {
-	return p.objects[key(kind, namespace, name)] != nil
+	return p.collected.objects[key(kind, namespace, name)] != nil
 }
 
 func readNamespace(o *krm.Object) (ns namespace) {
@@ -257,7 +257,7 @@ func (p *pod) matches(want map[string]string) bool {
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	want := wanted(selector)
 	for key, value := range want {
-		for _, candidate := range p.byLabel[label{home(namespace), key, value}] {
+		for _, candidate := range p.collected.byLabel[label{home(namespace), key, value}] {
 			if candidate.matches(want) {
 				found = append(found, candidate)
 			}

@@ -49,7 +49,7 @@ func keycloakAdmin(c *checker) {
 
 // hasAgent reports whether the package has an agent in a namespace.
 func (p *Package) hasAgent(namespace string) bool {
-	for _, pod := range p.pods {
+	for _, pod := range p.collected.pods {
 		if home(pod.ref.Namespace) == home(namespace) && p.isAgent(pod) {
 			return true
 		}

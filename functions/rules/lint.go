@@ -101,15 +101,7 @@ type Package struct {
 	rules  []Rule // that are on
 	prefix string
 
-	objects    map[id]*object
-	namespaces map[string]namespace
-	pods       []*pod
-	byLabel    map[label][]*pod
-	scalers    map[id][]krm.Ref
-	guards     map[*pod]krm.Ref // the first PodDisruptionBudget
-	nodePorts  map[string][]krm.Ref
-	images     map[string]int
-	unresolved map[id]int // references to what the package does not have
+	collected collected
 
 	unread   []string        // texts of files
 	beside   []*Package      // what else is applied to the cluster
@@ -119,6 +111,19 @@ type Package struct {
 	// Evaluate holds a pod template against a level of Pod Security. Without it
 	// the rule pod-security finds nothing.
 	Evaluate func(level string, o *krm.Object, template krm.PodTemplate) []Violation
+}
+
+// collected is what the objects of a package say.
+type collected struct {
+	objects    map[id]*object
+	namespaces map[string]namespace
+	pods       []*pod
+	byLabel    map[label][]*pod
+	scalers    map[id][]krm.Ref
+	guards     map[*pod]krm.Ref // the first PodDisruptionBudget
+	nodePorts  map[string][]krm.Ref
+	images     map[string]int
+	unresolved map[id]int // references to what the package does not have
 }
 
 // id names an object; the group does not count.
@@ -165,9 +170,11 @@ func New(config *api.RenderConfig, prefix string) *Package {
 func (p *Package) Next() *Package {
 	return &Package{
 		rules: p.rules, prefix: p.prefix, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate,
-		objects: make(map[id]*object), namespaces: make(map[string]namespace),
-		byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
-		nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int),
+		collected: collected{
+			objects: make(map[id]*object), namespaces: make(map[string]namespace),
+			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),
+			nodePorts: make(map[string][]krm.Ref), images: make(map[string]int), unresolved: make(map[id]int),
+		},
 	}
 }
 

@@ -52,7 +52,7 @@ func portClash(c *checker) {
 		}
 		owner[key] = c.Name
 		if n := p.Get("nodePort"); n.IsScalar() {
-			for _, other := range c.nodePorts[number(n)+"/"+protocol(p)] {
+			for _, other := range c.collected.nodePorts[number(n)+"/"+protocol(p)] {
 				if other != c.Ref {
 					c.report(n, fmt.Sprintf("%s has this nodePort too", other), "give one of the two another nodePort, or leave it to the cluster")
 				}
@@ -107,7 +107,7 @@ func doubleInjection(c *checker) {
 		}
 		off = off || istio.Is("false") || linkerd.Is("disabled")
 	}
-	if ns := c.namespaces[c.Namespace]; ns.mesh != "" && !off {
+	if ns := c.collected.namespaces[c.Namespace]; ns.mesh != "" && !off {
 		c.report(c.Get("metadata", "namespace"), fmt.Sprintf("the Namespace %s is labelled %s, so that a mesh redirects the pod's traffic too", c.Namespace, ns.mesh), remedy)
 	}
 }
@@ -167,7 +167,7 @@ type Violation struct {
 
 // podSecurity holds a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
-	level := c.namespaces[c.Namespace].enforce
+	level := c.collected.namespaces[c.Namespace].enforce
 	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
 		return
 	}
@@ -210,7 +210,7 @@ func sharedIdentity(c *checker) {
 	if !c.isPod || c.facts.account != defaultAccount {
 		return
 	}
-	for _, other := range c.pods {
+	for _, other := range c.collected.pods {
 		if other.account == defaultAccount && home(other.ref.Namespace) == home(c.Namespace) && other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
@@ -233,7 +233,7 @@ func floating(image string) bool {
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", krm.Shown(image), more(c.images[image], "container")), "name a version, and run `armature pin` for its digest")
+			c.once(image, at, fmt.Sprintf("%q may be another image at each start%s", krm.Shown(image), more(c.collected.images[image], "container")), "name a version, and run `armature pin` for its digest")
 		}
 	})
 }
@@ -241,7 +241,7 @@ func latestImage(c *checker) {
 func unpinnedImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if !strings.Contains(image, "@sha256:") && !(floating(image) && c.Severity("latest-image") != Off) {
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.images[image], "container")), "run `armature pin` to write digests into armature.lock")
+			c.once(image, at, fmt.Sprintf("%q has no digest%s", krm.Shown(image), more(c.collected.images[image], "container")), "run `armature pin` to write digests into armature.lock")
 		}
 	})
 }

@@ -17,7 +17,7 @@ func missingKey(c *checker) {
 		return
 	}
 	for _, r := range c.pod.References() {
-		facts := c.objects[key(r.Kind, c.Namespace, r.Name.Text())]
+		facts := c.collected.objects[key(r.Kind, c.Namespace, r.Name.Text())]
 		if facts == nil || facts.open || r.Optional {
 			continue
 		}
@@ -57,7 +57,7 @@ func (c *checker) missing(kind, hint string) {
 		if !identity.ValidName(name) { // and perhaps what is in one
 			called = "of this name"
 		}
-		c.once(c.Namespace+"/"+name, r.Name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
+		c.once(c.Namespace+"/"+name, r.Name, fmt.Sprintf("the package has no %s %s%s", kind, called, more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
 	}
 }
 
@@ -206,7 +206,7 @@ func (c *checker) binding() {
 		// A binding has to name a namespace; a ServiceAccount may leave it to
 		// kubectl -n.
 		anywhere := slices.ContainsFunc(append(c.beside, c.Package), func(p *Package) bool {
-			account := p.objects[key("ServiceAccount", "", name)]
+			account := p.collected.objects[key("ServiceAccount", "", name)]
 			return account != nil && account.anywhere
 		})
 		if !anywhere && !c.found("ServiceAccount", namespace, name) {

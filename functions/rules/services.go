@@ -43,16 +43,16 @@ func duplicateTarget(c *checker) {
 	switch c.Kind {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(c.Object)
-		if first := c.scalers[target][0]; first != c.Ref {
+		if first := c.collected.scalers[target][0]; first != c.Ref {
 			c.report(c.Get("spec", "scaleTargetRef"), fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
 				"keep one: two autoscalers undo each other's work, and a ScaledObject makes an autoscaler of its own")
 		}
 	case "PodDisruptionBudget":
 		labels := c.Get("spec", "selector", "matchLabels")
 		for _, pod := range c.selected(c.Namespace, labels) {
-			first, guarded := c.guards[pod]
+			first, guarded := c.collected.guards[pod]
 			if !guarded {
-				first, c.guards[pod] = c.Ref, c.Ref
+				first, c.collected.guards[pod] = c.Ref, c.Ref
 			}
 			if first != c.Ref {
 				c.report(labels, fmt.Sprintf("%s guards %s already", first, pod.ref), "keep one: pods with two PodDisruptionBudgets cannot be evicted")

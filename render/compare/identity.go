@@ -43,11 +43,11 @@ func (c *comparison) identity(s *side, i *item) map[string]string {
 // spiffeID is the one that SPIRE gives by the published template. A manifest
 // without a namespace has none until it is applied.
 func spiffeID(s *identity.Settings) string {
-	namespace := s.Namespace
+	namespace := s.Subject.Namespace
 	if namespace == "" {
 		namespace = "(applied)"
 	}
-	return "spiffe://" + s.SPIFFE.TrustDomain + "/ns/" + namespace + "/sa/" + s.ServiceAccount
+	return "spiffe://" + s.SPIFFE.TrustDomain + "/ns/" + namespace + "/sa/" + s.Subject.ServiceAccount
 }
 
 func client(s *identity.Settings) string {

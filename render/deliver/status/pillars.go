@@ -169,7 +169,7 @@ func waiting(c map[string]component) string {
 
 // agentTrace is 001's status of an AgentTrace.
 func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) AgentTrace {
-	settings := identity.Settings{Name: w.GetName()}
+	settings := identity.Settings{Subject: identity.Subject{Name: w.GetName()}}
 	t := AgentTrace{Target: w.GetKind() + "/" + w.GetName()}
 	cm, resource := l.configMap(w, settings.TraceName())
 	t.Name = Name{w.GetNamespace(), resource}
