@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -29,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/e2e/controlplane"
@@ -72,18 +72,7 @@ func TestMain(m *testing.M) {
 
 // furnish installs the CRDs of AgentBuild and Tekton, and the shipped templates.
 func furnish(plane *controlplane.ControlPlane) error {
-	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
-	if err != nil {
-		return err
-	}
-	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds"), filepath.Join(tekton, "config", "300-crds")); err != nil {
-		return err
-	}
-	scheme, err := controller.Scheme(api.DefaultGroup)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	c, err := buildtest.Install(plane)
 	if err != nil {
 		return err
 	}
@@ -159,11 +148,7 @@ func newWorldOn(t testing.TB, plane *controlplane.ControlPlane) *world {
 	if test, ok := t.(*testing.T); ok {
 		test.Parallel()
 	}
-	scheme, err := controller.Scheme(api.DefaultGroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	c, err := buildtest.Client(plane.Admin.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

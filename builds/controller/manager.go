@@ -90,18 +90,9 @@ type Options struct {
 // fieldOwner is the controller's name in managed fields.
 const fieldOwner = "armature-controller"
 
-// Scheme knows the kinds that the controller works with, AgentBuild in group.
-func Scheme(group string) (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("building the scheme: %w", err)
-	}
-	api.AddToScheme(scheme, group)
-	return scheme, nil
-}
-
-// ownScheme is the controller's: it reads of a run only what it needs.
-func ownScheme(group string) (*runtime.Scheme, error) {
+// newScheme knows the kinds that the controller works with, AgentBuild in group. It reads of
+// a run only what it needs.
+func newScheme(group string) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
@@ -141,7 +132,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	o.LostAfter = cmp.Or(o.LostAfter, time.Minute)
 	cfg = o.Client(cfg, fieldOwner, 500) // which a burst of builds does not reach
-	scheme, err := ownScheme(o.Settings.Group)
+	scheme, err := newScheme(o.Settings.Group)
 	if err != nil {
 		return err
 	}

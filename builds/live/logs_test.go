@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -90,20 +89,7 @@ func (l *podLogs) wasAsked(key string) bool {
 // that is deleted as soon as it ends.
 func TestBuildLogsFollow(t *testing.T) {
 	plane := controlplane.Start(t)
-	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, crds := range []string{filepath.Join("..", "..", "templates", "crds"), filepath.Join(tekton, "config", "300-crds")} {
-		if err := plane.InstallCRDs(crds); err != nil {
-			t.Fatal(err)
-		}
-	}
-	scheme, err := controller.Scheme(api.DefaultGroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	c, err := buildtest.Install(plane)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/builds/graph"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
@@ -255,21 +255,7 @@ func buildCluster(t *testing.T) (client.Client, *armature) {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	plane := controlplane.Start(t)
-	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds")); err != nil {
-		t.Fatal(err)
-	}
-	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds")); err != nil {
-		t.Fatal(err)
-	}
-	scheme, err := controller.Scheme(api.DefaultGroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	c, err := buildtest.Install(plane)
 	if err != nil {
 		t.Fatal(err)
 	}

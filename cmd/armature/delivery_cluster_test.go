@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/controller"
+	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
@@ -60,11 +60,7 @@ func fresh(t *testing.T, namespaces ...string) (client.Client, string) {
 	if err := plane.InstallCRDs(filepath.Join("..", "..", "templates", "crds")); err != nil {
 		t.Fatal(err)
 	}
-	scheme, err := controller.Scheme(api.DefaultGroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(plane.Admin.Config, client.Options{Scheme: scheme})
+	c, err := buildtest.Client(plane.Admin.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

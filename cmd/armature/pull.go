@@ -21,11 +21,8 @@ content, and checks all of the content before it writes anything: it refuses nam
 outside of the folder, links, devices, and archives that unpack to more than 1 GiB.`,
 		Example: `  armature pull oci://registry.example/fleet/agents:v1 agents/
   armature pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
-		Args: cli.Args(cobra.ExactArgs(2)),
+		Args: cli.ArtifactArgs(2, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := cli.Artifact(given[0]); err != nil {
-				return err
-			}
 			shown := cli.Begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
 			defer shown.End()
 			opt := r.Options(shown, "pulling "+given[0])
@@ -57,11 +54,8 @@ func tagCommand() *cobra.Command {
 		Use:     "tag oci://REGISTRY/REPOSITORY:TAG TAG",
 		Short:   "Give a rendered package in a registry another tag",
 		Example: `  armature tag oci://registry.example/fleet/agents:v1 production`,
-		Args:    cli.Args(cobra.ExactArgs(2)),
+		Args:    cli.ArtifactArgs(2, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := cli.Artifact(given[0]); err != nil {
-				return err
-			}
 			result, err := oci.Tag(cmd.Context(), given[0], given[1], r.Options(nil, ""))
 			if err != nil {
 				return err
@@ -81,11 +75,8 @@ func listCommand() *cobra.Command {
 		Use:     "list oci://REGISTRY/REPOSITORY",
 		Short:   "List the rendered packages of a repository in a registry",
 		Example: `  armature list oci://registry.example/fleet/agents`,
-		Args:    cli.Args(cobra.ExactArgs(1)),
+		Args:    cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := cli.Artifact(given[0]); err != nil {
-				return err
-			}
 			shown := cli.Begin(cmd.ErrOrStderr(), false, "listing "+given[0])
 			list, err := oci.List(cmd.Context(), given[0], r.Options(nil, ""))
 			shown.End()

@@ -56,11 +56,8 @@ policy, or nothing is pushed.`,
   armature push rendered/ --rendered oci://registry.example/fleet/agents:v1
   kustomize build . | armature push - oci://registry.example/fleet/agents:v1
   armature push apps/ oci://registry.example/fleet/agents:v1 --sign --key cosign.key --tlog-upload=false`,
-		Args: cli.Args(cobra.ExactArgs(2)),
+		Args: cli.ArtifactArgs(2, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if err := cli.Artifact(given[1]); err != nil {
-				return err
-			}
 			if err := p.With(cmd, p.sign, "--sign"); err != nil {
 				return err
 			}

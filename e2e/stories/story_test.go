@@ -18,20 +18,18 @@ import (
 	"github.com/fluxcd/pkg/ssa"
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
 	"github.com/go-logr/logr"
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/buildtest"
 	"github.com/armature-dev/armature/e2e/cluster"
 )
 
@@ -61,10 +59,6 @@ func newStory(t testing.TB, labels map[string]string) *story {
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	must(t, err)
 	config.QPS, config.Burst = 100, 200
-	scheme := runtime.NewScheme()
-	must(t, clientgoscheme.AddToScheme(scheme))
-	must(t, tektonv1.AddToScheme(scheme))
-	api.AddToScheme(scheme, api.DefaultGroup)
 
 	s := &story{info: &cluster.Info{}, platform: "armature-system"}
 	text, err := os.ReadFile(os.Getenv("E2E_INFO"))
@@ -72,7 +66,7 @@ func newStory(t testing.TB, labels map[string]string) *story {
 		t.Fatalf("E2E_INFO is to name a file that describes the cluster, as cluster.Info does: %v", err)
 	}
 	must(t, json.Unmarshal(text, s.info))
-	s.Client, err = client.New(config, client.Options{Scheme: scheme})
+	s.Client, err = buildtest.Client(config)
 	must(t, err)
 	s.logs, err = kubernetes.NewForConfig(config)
 	must(t, err)

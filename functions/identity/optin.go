@@ -18,19 +18,14 @@ type OptIn struct {
 	Spiffe bool
 }
 
-// Labels reads the opt-in of a workload from its own labels and those of its
+// optIn reads the opt-in of a workload from its own labels and those of its
 // pod template: <prefix>/inject, and <prefix>/spiffe or its alias
 // <prefix>/spire, each "enabled" or "disabled". Labels that contradict each
-// other, and other values, are errors.
+// other, and other values, are errors. A workload that an AgentRuntime asks for opts in
+// unless a label says no.
 //
 // Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
 // are those of published manifests.
-func Labels(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe bool) (OptIn, []krm.Finding) {
-	return optIn(o, pod, prefix, requireSpiffe, false)
-}
-
-// optIn reads the labels of a workload. One that is asked for by an AgentRuntime
-// opts in unless a label says no.
 func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe, asked bool) (OptIn, []krm.Finding) {
 	var findings []krm.Finding
 	read := func(names ...string) (value string) {

@@ -27,12 +27,17 @@ func (r *Registry) Options(shown *Activity, doing string) oci.Options {
 	return oci.Options{PlainHTTP: r.PlainHTTP, Progress: shown.Transfer(doing)}
 }
 
-// Artifact checks that an argument is a reference to an artifact.
-func Artifact(given string) error {
-	if _, err := (oci.Options{}).Parse(given); err != nil {
-		return Usage(err)
+// ArtifactArgs takes n arguments. The one at index at is a reference to an artifact.
+func ArtifactArgs(n, at int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		err := Args(cobra.ExactArgs(n))(cmd, given)
+		if err == nil {
+			if _, err = (oci.Options{}).Parse(given[at]); err != nil {
+				return Usage(err)
+			}
+		}
+		return err
 	}
-	return nil
 }
 
 // PrintArtifact prints the reference of an artifact, for people below a sentence about it;
