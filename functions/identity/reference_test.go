@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -8,13 +9,16 @@ import (
 	"testing"
 )
 
+var update = flag.Bool("update", false, "write the lines of settings into docs/configuration.md")
+
 // TestReference: docs/configuration.md has the line of each setting as the table has it.
 func TestReference(t *testing.T) {
-	text, err := os.ReadFile("../../docs/configuration.md")
+	const page = "../../docs/configuration.md"
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(string(text), "\n")
+	lines, last := strings.Split(string(text), "\n"), 0
 	for _, x := range NewProfiles(Profile{}).table {
 		section, name, _ := strings.Cut(x.path, ".")
 		switch {
@@ -31,9 +35,25 @@ func TestReference(t *testing.T) {
 		default:
 			standard = fmt.Sprintf("`%v`", v)
 		}
-		want := "| `" + name + "` | " + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(x.means+" |")
-		if !slices.Contains(lines, want) {
-			t.Errorf("docs/configuration.md lacks the line\n%s", want)
+		key := "| `" + name + "` | "
+		want := key + strings.TrimSpace(standard+" |") + " " + strings.TrimSpace(x.means+" |")
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, key) })
+		switch {
+		case slices.Contains(lines, want):
+			at = slices.Index(lines, want)
+		case !*update:
+			t.Errorf("docs/configuration.md lacks the line, which -update writes\n%s", want)
+		case at < 0: // behind the setting before it
+			at = last + 1
+			lines = slices.Insert(lines, at, want)
+		default:
+			lines[at] = want
+		}
+		last = at
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
