@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/contract"
@@ -39,40 +38,6 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 			}
 		})
 	}
-}
-
-// asIs reports whether a file passes untouched: it is not a manifest, holds text
-// for another tool, or the configuration leaves it alone.
-func (e *engine) asIs(f *File) bool {
-	return f.AsIs || !IsManifest(f.Path) || e.opt.Excludes(f.Path)
-}
-
-// Excludes reports whether spec.exclude of the configuration matches a file.
-func (opt *Options) Excludes(file string) bool {
-	return opt.Config != nil && slices.ContainsFunc(opt.Config.Spec.Exclude, func(glob string) bool { return matchGlob(glob, file) })
-}
-
-// matchGlob matches a path with path.Match; "**" matches any number of folders.
-func matchGlob(glob, file string) bool {
-	before, after, deep := strings.Cut(glob, "**")
-	if !deep {
-		ok, err := path.Match(strings.TrimSuffix(glob, "/"), file)
-		return err == nil && ok || strings.HasPrefix(file, strings.TrimSuffix(glob, "/")+"/")
-	}
-	if !strings.HasPrefix(file, before) {
-		return false
-	}
-	rest := strings.Split(file[len(before):], "/")
-	after = strings.TrimPrefix(after, "/")
-	if after == "" {
-		return true
-	}
-	for i := range rest {
-		if matchGlob(after, strings.Join(rest[i:], "/")) {
-			return true
-		}
-	}
-	return false
 }
 
 // collect is the first pass: what functions must know of the whole package.
@@ -254,13 +219,4 @@ func Objects(f File, visit func(*krm.Object)) {
 			visit(&o)
 		}
 	})
-}
-
-// IsManifest reports whether a file's name is that of a manifest.
-func IsManifest(file string) bool {
-	switch path.Ext(file) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return file == "-"
 }

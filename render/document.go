@@ -2,12 +2,9 @@ package render
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -15,79 +12,6 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 )
-
-// appendFile renders the text of one file. lists are those that the first pass took
-// apart.
-func (w *worker) appendFile(dst, data []byte, file string, form form, lists []parted) []byte {
-	line, at := 1, 0
-	lineOf := func(p int) int {
-		line += bytes.Count(data[at:p], []byte{'\n'})
-		at = p
-		return line
-	}
-	from := len(dst)
-	for d := range krm.DocumentsOf(data, !form.several) {
-		w.stats.Documents++
-		dst = w.spill(dst, file)
-		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
-		text := data[d.Start:d.End]
-		start := len(dst)
-		if start > from {
-			dst = krm.EndLine(dst, lineEnding(data))
-		}
-		if lead := data[d.Lead:d.Start]; d.Lead > 0 || !bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
-			dst = append(dst, lead...)
-		}
-		body := len(dst)
-		if source, ok := restoreConsumed(text, &origin); ok && (w.undo || w.pkg.KeepCustomResources()) {
-			dst = append(dst, source...)
-			continue
-		} else if ok {
-			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, origin)
-			continue
-		}
-		if form.lists {
-			if list, ok := listIn(data, d, &lists); ok {
-				at, line = d.Start, origin.Line
-				dst = w.appendItems(dst, list, file, lineOf)
-				continue
-			}
-		}
-		dst = w.appendDocument(dst, data, d, false, origin)
-		if len(dst) == body && len(text) > 0 { // dropped, its separator with it
-			dst = dst[:start]
-		}
-	}
-	if !w.file.spilled && !w.undo {
-		dst = leadJSON(dst, data)
-	}
-	return dst
-}
-
-// jsonLead leads a stream that would begin with a JSON object and goes on with
-// other documents. kubectl reads all of a stream that begins with a brace as
-// JSON, and stops at the first "---".
-const jsonLead = "--- # " + keys.Stream + ": YAML, although JSON comes first"
-
-// leadJSON puts jsonLead before a rendered stream that needs it, unless the
-// stream is still as its author wrote it.
-func leadJSON(out, data []byte) []byte {
-	if !BeginsJSON(out) || bytes.Equal(out, data) {
-		return out
-	}
-	several := 0
-	for range krm.Documents(out) {
-		if several++; several > 1 {
-			return slices.Insert(out, 0, []byte(jsonLead+lineEnding(data))...)
-		}
-	}
-	return out
-}
-
-// BeginsJSON reports whether kubectl would read a stream as JSON.
-func BeginsJSON(stream []byte) bool {
-	return bytes.HasPrefix(bytes.TrimLeft(stream, " \t\r\n"), []byte{'{'})
-}
 
 // appendDocument renders one document of a file, and behind it what it generates.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
@@ -131,38 +55,6 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	return dst
 }
 
-// appendObject writes an object with its edits, and holds back what no parser
-// would read.
-func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
-	from := len(dst)
-	dst = o.Append(dst)
-	if err := o.Check(dst[from:], &w.buffers.check); err != nil {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", krm.Node{}, err.Error(), "write the object in block style"))
-	}
-	return dst
-}
-
-// readObject reads an object's text for an edit.
-func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool, origin krm.Origin) (isObject bool, err error) {
-	isObject, err = o.Read(src, d, item, origin)
-	if w.file.inline {
-		o.Inline()
-	}
-	return isObject, err
-}
-
-// trimEnd takes away the line ending at the end of a text.
-func trimEnd(text []byte) []byte {
-	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\r'})
-}
-
-func lineEnding(src []byte) string {
-	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
-		return "\r\n"
-	}
-	return "\n"
-}
-
 // LocalKind reports whether an object is for the tools that build a package,
 // not for a cluster.
 func LocalKind(o *krm.Object) bool {
@@ -177,7 +69,7 @@ func LocalKind(o *krm.Object) bool {
 type fate int
 
 const (
-	kept     fate = iota // changed or not
+	stays    fate = iota // changed or not
 	replaced             // by what the unit generates
 	dropped              // because its workload makes it again
 )
@@ -201,16 +93,16 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 	}
 	if err != nil {
 		w.findings = append(w.findings, SyntaxFinding(err, src[d.Start:d.End]))
-		return nil, kept
+		return nil, stays
 	}
 	if note := o.Get("metadata", "annotations", keys.Consumed); strings.HasPrefix(note.Text(), "{") {
 		w.findings = append(w.findings, o.Finding(krm.Error, "package/list-layout", note,
 			"the consumed custom resources that it keeps cannot be put back, because somebody has changed it", "restore the file from Git, or write the resources again and remove the annotation"))
-		return nil, kept
+		return nil, stays
 	}
 	if !isObject {
 		w.incomplete(o)
-		return nil, kept
+		return nil, stays
 	}
 	if rendered := o.Get("metadata", "annotations", keys.RenderedFor); rendered.Exists() {
 		if w.replace(o) {
@@ -236,17 +128,17 @@ func (w *worker) process(src []byte, d krm.Document, item bool, origin krm.Origi
 				record = w.object.Get("metadata", "annotations", keys.Changed)
 			}
 			w.findings = append(w.findings, w.object.Finding(krm.Error, "package/record", record, err.Error(), ""))
-			return nil, kept
+			return nil, stays
 		}
 	}
 	u.NoOriginal = w.opt.Hosted
 	w.pkg.Start(u, o, &w.object)
 	if w.undo {
-		return o, kept
+		return o, stays
 	}
 	w.run(u)
 	w.expand(o, u.Expansion)
-	return u.Object, kept
+	return u.Object, stays
 }
 
 // incomplete reports a document that has a name, and one of apiVersion and kind:
@@ -399,96 +291,4 @@ func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, was boo
 		dst = append(dst[:from], original...)
 	}
 	return dst, true, nil
-}
-
-// SyntaxRule is the rule of SyntaxFinding.
-const SyntaxRule = "package/syntax"
-
-// SyntaxFinding is about text that cannot be read, with the error of reading it.
-func SyntaxFinding(err error, text []byte) krm.Finding {
-	f := krm.Finding{Rule: SyntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
-	var at *krm.SyntaxError
-	if errors.As(err, &at) {
-		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
-	}
-	return f
-}
-
-var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
-
-// syntaxHint says how to fix text that is not YAML of the kind that manifests
-// are.
-func syntaxHint(text []byte) string {
-	switch {
-	case bytes.Contains(text, []byte("{{")):
-		return "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
-	case directive.Match(text):
-		return "remove the line that begins with %: manifests need no directives, and none are read"
-	}
-	return "correct the YAML"
-}
-
-const (
-	consumedMark = "# " + keys.Consumed + ": "
-	// ConsumedLine begins the lines of a consumed custom resource in a rendered file.
-	ConsumedLine = "#| "
-	unendedMark  = ", without a line feed at its end"
-)
-
-// appendConsumed writes a custom resource that was input as comments, so that
-// the rendered file still shows it, can be rendered again, and gives it back.
-func appendConsumed(dst, text []byte, ref krm.Ref) []byte {
-	eol := lineEnding(text)
-	dst = append(dst, consumedMark...)
-	dst = append(dst, ref.Kind+" "+ref.Name...)
-	dst = append(dst, " (armature uninject restores it"...)
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		dst = append(dst, unendedMark...)
-	}
-	dst = append(append(dst, ')'), eol...)
-	for line := range bytes.Lines(text) {
-		if len(bytes.TrimRight(line, "\r\n")) == 0 {
-			dst = append(dst, ConsumedLine[:2]...)
-		} else {
-			dst = append(dst, ConsumedLine...)
-		}
-		dst = append(dst, line...)
-	}
-	return dst
-}
-
-// restoreConsumed undoes appendConsumed and appendKept. Lines that somebody added
-// below are kept as they are. The origin of the text becomes that of the resource.
-func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
-	if document, ok := restoreKept(text); ok {
-		origin.Kept = true
-		return document, true
-	}
-	if !bytes.HasPrefix(text, []byte(consumedMark)) {
-		return nil, false
-	}
-	origin.Line++
-	var source []byte
-	first, unended := true, false
-	for line := range bytes.Lines(text) {
-		if first {
-			first, unended = false, bytes.Contains(line, []byte(unendedMark))
-			continue
-		}
-		line, _ = uncomment(line)
-		source = append(source, line...)
-	}
-	if unended {
-		source = trimEnd(source)
-	}
-	return source, true
-}
-
-// uncomment gives a line of a consumed custom resource as its author wrote it, and other
-// lines as they are.
-func uncomment(line []byte) (written []byte, consumed bool) {
-	if written, consumed = bytes.CutPrefix(line, []byte(ConsumedLine)); consumed {
-		return written, true
-	}
-	return bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
 }

@@ -2,15 +2,11 @@ package render
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
+	"encoding/json"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/internal/room"
 )
 
 // list is a document that krm.ListItems took apart.
@@ -171,169 +167,113 @@ func restoreItems(text []byte, start int) list {
 	return l
 }
 
-// appendItems renders the items of a list in place. Generated objects become
-// items behind their workload's.
-func (w *worker) appendItems(dst []byte, l list, file string, lineOf func(int) int) []byte {
-	data, d, items := l.src, l.doc, l.Items
-	if len(items) == 0 {
-		return append(dst, data[d.Start:d.End]...)
-	}
-	if l.Flow {
-		return w.appendFlowItems(dst, l, file, lineOf)
-	}
-	dst = append(dst, data[d.Start:items[0].Start]...)
-	cursor, from := items[0].Start, len(dst)
-	for i, item := range items {
-		dst = makeRoom(dst, cursor-items[0].Start, d.End-items[0].Start, from)
-		between := data[cursor:item.Start]
-		if cursor = item.End; item.End == l.unended {
-			item.End = item.Start + len(trimEnd(data[item.Start:item.End]))
-		}
-		before := len(dst)
-		dst = append(krm.EndLine(dst, lineEnding(data)), between...)
-		if inner, ok := l.nested[i]; ok {
-			dst = w.appendItems(dst, inner, file, l.inner(lineOf))
-			continue
-		}
-		w.stats.Documents++
-		start := len(dst)
-		if dst = w.appendItem(dst, data, item, l.shared[i], l.origin(i, file, lineOf)); len(dst) == start { // dropped
-			dst = append(dst[:before], between...)
-		}
-	}
-	if tail := data[cursor:d.End]; len(tail) > 0 {
-		dst = append(krm.EndLine(dst, lineEnding(data)), tail...)
-	}
-	return dst
+// keptItems is what the annotation keys.Consumed of a list between brackets says, where
+// no comment has a place: the items that were consumed, as their author wrote them.
+type keptItems struct {
+	krm.Note
+	Items []keptItem `json:"items"`
 }
 
-// makeRoom makes room for all of a list at once, should its rest grow like what is
-// done, which is in dst from a place on.
-func makeRoom(dst []byte, done, all, from int) []byte {
-	if done > all/64 && cap(dst)-len(dst) < (len(dst)-from)/16 {
-		rest := float64(len(dst)-from) / float64(done) * float64(all-done)
-		return room.Grow(dst, int(rest*1.1)+pieceSize)
-	}
-	return dst
+// keptItem is an item with the text that set it apart from others.
+type keptItem struct {
+	// After is how many of the list's items are before it.
+	After  int    `json:"after,omitempty"`
+	Before string `json:"before,omitempty"`
+	Text   string `json:"text"`
+	// Behind is set for the last one that has no item before it.
+	Behind string `json:"behind,omitempty"`
 }
 
-// appendItem renders an item of a block list. One that shares text can be read
-// as shared, and has to stay as it is.
-func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte, origin krm.Origin) []byte {
-	w.file.inline, w.shared = false, shared
-	o, becomes := w.process(data, item, true, origin)
-	w.shared = nil
-	switch {
-	case shared != nil && (becomes != kept || o != nil && w.unit.Consumed):
-		w.findings = append(w.findings, w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
-		return append(dst, data[item.Start:item.End]...)
-	case becomes == dropped:
-		return dst
-	case o == nil:
-		return append(dst, data[item.Start:item.End]...)
+// restoreFlowItems makes the consumed items of a list between brackets items
+// again. ok is false where somebody has made that impossible.
+func restoreFlowItems(l list) (restored list, ok bool) {
+	var o krm.Object
+	if o.ReadList(l.src, l.doc, l.dash) != nil {
+		return l, true // which ListItems finds as well
 	}
-	u := &w.unit
-	switch {
-	case becomes == replaced:
-	case u.Consumed && !w.opt.Hosted:
-		dst = appendConsumed(dst, o.Bytes(), o.Ref)
-	case u.Consumed:
-		w.localOnly(o)
-		dst = w.appendObject(dst, o)
-	default:
-		dst = w.appendObject(dst, o)
+	note, marked := o.Annotation(keys.Consumed)
+	if !marked {
+		return l, true // it is an item's
 	}
-	dash := bytes.IndexByte(data[item.Start:item.End], '-')
-	eol := lineEnding(data)
-	for i := range u.Generated {
-		w.stats.Generated++
-		dst = krm.EndLine(dst, eol)
-		start := len(dst)
-		dst = u.Generated[i].Append(dst, dash+2, eol)
-		if place, ok := w.place(o); ok {
-			if _, after, ok := bytes.Cut(dst[start:], []byte("  annotations:"+eol)); ok {
-				lines := krm.AppendIndented(nil, []byte(place), dash+2, eol)
-				dst = slices.Insert(dst, len(dst)-len(after), lines...)
-			}
-		}
-		dst[start+dash] = '-'
+	var kept keptItems
+	decoder := json.NewDecoder(strings.NewReader(note))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(&kept) != nil || o.TakeNote(keys.Consumed, kept.Note) != nil {
+		return l, false
 	}
-	return dst
+	text, was := o.Append(nil), l.src[l.doc.Start:l.doc.End]
+	items, ok := krm.ListItems(text, krm.Document{End: len(text)}, l.dash, nil)
+	if !ok || !items.Flow {
+		return l, false
+	}
+	r := list{dash: l.dash, start: l.doc.Start, kept: make(map[int]bool)}
+	same := 0 // up to the annotation, which is before all items or behind them
+	for same < min(len(text), len(was)) && text[same] == was[same] {
+		same++
+	}
+	added := r.putItems(text, items, kept.Items)
+	if same > items.Open {
+		same += added
+	}
+	r.doc.End = len(r.src)
+	r.shifts = append(r.shifts, shift{same, bytes.Count(was, []byte{'\n'}) - bytes.Count(text, []byte{'\n'})})
+	return r, true
 }
 
-// localOnly marks a custom resource that was input: hosts keep it in the
-// package and leave it out of what they apply. keys.Consumed says to what
-// krm.LocalConfig was added: to annotations that it "created", "added" to, or
-// found "emptied" and how.
-func (w *worker) localOnly(o *krm.Object) {
-	metadata, annotations := o.Get("metadata"), []string{"annotations"}
-	if metadata.Get("annotations", krm.LocalConfig).Exists() {
-		return
+// putItems makes the text of a list that of the list with consumed items among its
+// items. It gives the length of what it added.
+func (l *list) putItems(text []byte, items krm.ItemList, kept []keptItem) (added int) {
+	put := func(piece string) {
+		l.src = append(l.src, piece...)
+		added += len(piece)
 	}
-	was := "added"
-	if note := o.Plan(metadata, annotations); note.Created {
-		was = "created"
-	} else if o.OnlyHostAnnotations() { // which the host takes away
-		was = "created"
-	} else if note.Was != "" {
-		was = "emptied" + note.Was
-	}
-	quoted := "'" + was + "'"
-	if strings.Contains(was, "\n") {
-		quoted = strconv.Quote(was)
-	}
-	lines := fmt.Sprintf("%s: %s\n%s: \"true\"\n", keys.Consumed, quoted, krm.LocalConfig)
-	if _, err := o.Insert(metadata, annotations, krm.Entries{Text: []byte(lines)}, false); err != nil {
-		w.findings = append(w.findings, o.Finding(krm.Error, "package/layout", metadata, err.Error(), "write the object in block style"))
-	}
-}
-
-// restoreLocal undoes localOnly.
-func restoreLocal(o *krm.Object) ([]byte, bool) {
-	annotations := o.Get("metadata", "annotations")
-	was, marked := o.Annotation(keys.Consumed)
-	if !marked || strings.HasPrefix(was, "{") { // a list's, which restoreFlowItems knows
-		return nil, false
-	}
-	empty, err := o.Remove(annotations, func(n krm.Node) bool { return n.Key() == keys.Consumed || n.Key() == krm.LocalConfig })
-	if err != nil {
-		return nil, false
-	}
-	if emptied, ok := strings.CutPrefix(was, "emptied"); ok && empty {
-		o.Restore(annotations, emptied)
-	} else if was == "created" && empty {
-		o.Reset()
-		if o.RemoveField(annotations) != nil {
-			return nil, false
+	putKept := func(before string, k keptItem, behind string) {
+		put(before)
+		l.kept[len(l.src)] = true
+		put(k.Text)
+		put(behind)
+		if lines := strings.Count(before+k.Text+behind, "\n"); lines > 0 {
+			l.shifts = append(l.shifts, shift{len(l.src), -lines})
 		}
 	}
-	return o.Append(nil), true
-}
-
-// FileBeside names the file for what is generated for the objects of another, see
-// Options.Beside.
-func FileBeside(file string) string {
-	dot := strings.LastIndexByte(file, '.')
-	if dot <= strings.LastIndexByte(file, '/') {
-		dot = len(file)
+	comma := func(between string) string {
+		if !strings.Contains(between, ",") { // somebody has changed what is around it
+			return ", "
+		}
+		return between
 	}
-	return file[:dot] + ".armature.yaml"
-}
-
-// place gives the annotations that put a generated object of a list into the
-// file next to its workload's, where the host says which that is, and has a
-// place in it of its own.
-func (w *worker) place(o *krm.Object) (annotations string, known bool) {
-	path, ok := o.Annotation(krm.PathAnnotation)
-	if !ok || path == "" {
-		return "", false
+	n, first := len(items.Items), 0
+	for first < len(kept) && (n == 0 || kept[first].After <= 0) {
+		first++
 	}
-	path = FileBeside(path)
-	if w.file.placed == nil {
-		w.file.placed = make(map[string]int)
+	cursor := items.Open + 1
+	if n > 0 {
+		cursor = items.Items[0].Start
 	}
-	index := w.file.placed[path]
-	w.file.placed[path]++
-	quoted := strings.ReplaceAll(path, "'", "''")
-	return "    " + krm.PathAnnotation + ": '" + quoted + "'\n    " + krm.IndexAnnotation + ": '" + strconv.Itoa(index) + "'\n", true
+	l.src = append(l.src, text[:cursor]...)
+	for i, k := range kept[:first] {
+		before, behind := "", ""
+		if i > 0 {
+			before = comma(k.Before)
+		} else if n == 0 {
+			before = k.Before
+		}
+		if i == first-1 && n > 0 {
+			behind = comma(k.Behind)
+		} else if i == first-1 {
+			behind = k.Behind
+		}
+		putKept(before, k, behind)
+	}
+	kept = kept[first:]
+	for i, item := range items.Items {
+		l.src = append(l.src, text[cursor:item.End]...)
+		cursor = item.End
+		for len(kept) > 0 && (kept[0].After == i+1 || i+1 == n) {
+			putKept(comma(kept[0].Before), kept[0], "")
+			kept = kept[1:]
+		}
+	}
+	l.src = append(l.src, text[cursor:]...)
+	return added
 }

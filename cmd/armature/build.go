@@ -1,17 +1,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/krm"
 )
 
 // buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
@@ -28,64 +21,4 @@ func buildCommand() *cobra.Command {
 	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
 		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand())
 	return cmd
-}
-
-// connect to the AgentBuilds of a cluster.
-func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
-	group, err := cmd.Flags().GetString("api-group")
-	if err != nil {
-		return nil, err
-	}
-	config, namespace, err := k.Rest()
-	if err != nil {
-		return nil, err
-	}
-	return live.Connect(config, namespace, group)
-}
-
-// named runs a command on the AgentBuild that its only argument names.
-func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, given []string) error {
-		c, err := connect(cmd, k)
-		if err != nil {
-			return err
-		}
-		b, err := c.Get(cmd.Context(), given[0])
-		if err != nil {
-			return missing(cmd.Context(), c, given[0], err)
-		}
-		return do(cmd, c, b)
-	}
-}
-
-// missing adds to the error about a build that does not exist which builds do.
-func missing(ctx context.Context, c *live.Client, name string, err error) error {
-	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return err
-	}
-	list, listErr := c.List(ctx)
-	if listErr != nil {
-		return err
-	}
-	var names []string
-	for _, b := range list.Items {
-		names = append(names, b.Name)
-	}
-	if near := krm.Nearest(name, names); near != "" {
-		return fmt.Errorf("%w\n  hint: did you mean %s?", err, near)
-	}
-	return fmt.Errorf("%w\n  hint: it may have been deleted, with its runs; namespace %s has %s: `armature build list -A` shows all", err, c.Namespace, krm.Count(len(names), "other build"))
-}
-
-// completeBuilds offers the names of AgentBuilds.
-func completeBuilds(k *cli.Cluster) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		if c, err := connect(cmd, k); err == nil && len(given) == 0 {
-			list, _ := c.List(cmd.Context()) // none where it fails
-			for _, b := range list.Items {
-				names = append(names, b.Name)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }

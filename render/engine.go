@@ -1,0 +1,59 @@
+package render
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// engine is one run.
+type engine struct {
+	src  Source
+	opt  Options
+	rows []functions.Row
+	sink Sink
+	pkg  *functions.Package
+	undo bool
+
+	seed  maphash.Seed
+	sums  []uint64         // of the files as the first pass read them
+	forms []form           // of the files
+	kept  []*Note          // of files that need no work
+	lists map[int][]parted // of files in memory
+
+	mu       sync.Mutex
+	findings []krm.Finding
+	stats    Stats
+	failed   error
+}
+
+// form is what the first pass learnt about the text of a file. The zero form is
+// that of one that holds a single document, which is not a list.
+type form struct{ lists, several bool }
+
+// anyForm is that of a file that the first pass did not read.
+var anyForm = form{true, true}
+
+func (e *engine) read(i int, buf []byte) ([]byte, error) {
+	f := e.src.Files[i]
+	if f.Data != nil || e.src.Read == nil {
+		return f.Data, nil
+	}
+	return e.src.Read(f.Path, buf)
+}
+
+// asIs reports whether a file passes untouched: it is not a manifest, holds text
+// for another tool, or the configuration leaves it alone.
+func (e *engine) asIs(f *File) bool {
+	return f.AsIs || !IsManifest(f.Path) || e.opt.Excludes(f.Path)
+}
+
+func (e *engine) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failed == nil {
+		e.failed = err
+	}
+}

@@ -1,0 +1,135 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"path"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+func (w *worker) renderFile(i int) error {
+	f := w.src.Files[i]
+	m := w.opt.Memory
+	if n := w.kept[i]; n != nil {
+		m.next[i] = n
+		w.stats.add(n.stats)
+		w.findings = append(w.findings, n.findings...)
+		w.opt.Keep(f.Path)
+		return nil
+	}
+	asIs := w.asIs(&f)
+	stats, findings := w.stats, len(w.findings)
+	defer func() {
+		if m == nil {
+			return
+		}
+		n := m.next[i]
+		if n == nil {
+			n = &Note{own: true}
+			m.next[i] = n
+		}
+		n.stats = w.stats.since(stats)
+		n.findings = slices.Clone(w.findings[findings:])
+	}()
+	if asIs && w.opt.ObjectsOnly {
+		return nil
+	}
+	data, err := w.read(i, w.buffers.in)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.Path, err)
+	}
+	if f.Data == nil {
+		w.buffers.in = data[:0]
+	}
+	w.stats.Files++
+	if asIs {
+		return w.sink(f.Path, data)
+	}
+	if w.sums[i] != 0 && maphash.Bytes(w.seed, data) != w.sums[i] {
+		return fmt.Errorf("%s changed while it was rendered: try again", f.Path)
+	}
+	w.file.spilled = false
+	w.file.json, w.file.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.file.aside[:0]
+	w.buffers.out = w.appendFile(w.buffers.out[:0], data, f.Path, w.forms[i], w.lists[i])
+	if w.file.failure != nil {
+		return w.file.failure
+	}
+	if len(w.file.aside) > 0 {
+		if m != nil {
+			m.never(i) // the memory knows of one file for each
+		}
+		if err := w.sink(FileBeside(f.Path), w.file.aside); err != nil {
+			return err
+		}
+	}
+	if len(w.buffers.out) == 0 && len(data) > 0 {
+		return w.sink(f.Path, nil)
+	}
+	return w.sink(f.Path, w.buffers.out)
+}
+
+// spill passes a large part of a file on to the sink, where that takes pieces.
+// It keeps the last line ending, which the end of the file may take back.
+func (w *worker) spill(dst []byte, file string) []byte {
+	if !w.opt.Pieces || len(dst) < pieceSize || w.file.failure != nil {
+		return dst
+	}
+	if !w.file.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
+		dst = slices.Insert(dst, 0, []byte(jsonLead+lineEnding(dst))...)
+	}
+	w.file.spilled = true
+	kept := len(dst) - len("\r\n")
+	w.file.failure = w.sink(file, dst[:kept])
+	return append(dst[:0], dst[kept:]...)
+}
+
+// appendFile renders the text of one file. lists are those that the first pass took
+// apart.
+func (w *worker) appendFile(dst, data []byte, file string, form form, lists []parted) []byte {
+	line, at := 1, 0
+	lineOf := func(p int) int {
+		line += bytes.Count(data[at:p], []byte{'\n'})
+		at = p
+		return line
+	}
+	from := len(dst)
+	for d := range krm.DocumentsOf(data, !form.several) {
+		w.stats.Documents++
+		dst = w.spill(dst, file)
+		origin := krm.Origin{File: file, Line: lineOf(d.Start)}
+		text := data[d.Start:d.End]
+		start := len(dst)
+		if start > from {
+			dst = krm.EndLine(dst, lineEnding(data))
+		}
+		if lead := data[d.Lead:d.Start]; d.Lead > 0 || !bytes.Equal(trimEnd(lead), []byte(jsonLead)) {
+			dst = append(dst, lead...)
+		}
+		body := len(dst)
+		if source, ok := restoreConsumed(text, &origin); ok && (w.undo || w.pkg.KeepCustomResources()) {
+			dst = append(dst, source...)
+			continue
+		} else if ok {
+			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, origin)
+			continue
+		}
+		if form.lists {
+			if list, ok := listIn(data, d, &lists); ok {
+				at, line = d.Start, origin.Line
+				dst = w.appendItems(dst, list, file, lineOf)
+				continue
+			}
+		}
+		dst = w.appendDocument(dst, data, d, false, origin)
+		if len(dst) == body && len(text) > 0 { // dropped, its separator with it
+			dst = dst[:start]
+		}
+	}
+	if !w.file.spilled && !w.undo {
+		dst = leadJSON(dst, data)
+	}
+	return dst
+}

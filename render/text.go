@@ -1,0 +1,76 @@
+package render
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"regexp"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// jsonLead leads a stream that would begin with a JSON object and goes on with
+// other documents. kubectl reads all of a stream that begins with a brace as
+// JSON, and stops at the first "---".
+const jsonLead = "--- # " + keys.Stream + ": YAML, although JSON comes first"
+
+// leadJSON puts jsonLead before a rendered stream that needs it, unless the
+// stream is still as its author wrote it.
+func leadJSON(out, data []byte) []byte {
+	if !BeginsJSON(out) || bytes.Equal(out, data) {
+		return out
+	}
+	several := 0
+	for range krm.Documents(out) {
+		if several++; several > 1 {
+			return slices.Insert(out, 0, []byte(jsonLead+lineEnding(data))...)
+		}
+	}
+	return out
+}
+
+// BeginsJSON reports whether kubectl would read a stream as JSON.
+func BeginsJSON(stream []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(stream, " \t\r\n"), []byte{'{'})
+}
+
+// trimEnd takes away the line ending at the end of a text.
+func trimEnd(text []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\r'})
+}
+
+func lineEnding(src []byte) string {
+	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// SyntaxRule is the rule of SyntaxFinding.
+const SyntaxRule = "package/syntax"
+
+// SyntaxFinding is about text that cannot be read, with the error of reading it.
+func SyntaxFinding(err error, text []byte) krm.Finding {
+	f := krm.Finding{Rule: SyntaxRule, Severity: krm.Error, Message: err.Error(), Hint: syntaxHint(text)}
+	var at *krm.SyntaxError
+	if errors.As(err, &at) {
+		f.File, f.Line, f.Message, f.Hint = at.File, at.Line, at.Message, cmp.Or(at.Hint, f.Hint)
+	}
+	return f
+}
+
+var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
+
+// syntaxHint says how to fix text that is not YAML of the kind that manifests
+// are.
+func syntaxHint(text []byte) string {
+	switch {
+	case bytes.Contains(text, []byte("{{")):
+		return "if it is a template (Helm, Go), render that first, or leave the file out with spec.exclude in armature.yaml"
+	case directive.Match(text):
+		return "remove the line that begins with %: manifests need no directives, and none are read"
+	}
+	return "correct the YAML"
+}
