@@ -25,8 +25,8 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []krm.Finding) {
 	return config, found.Decode("config/field", config)
 }
 
-// only reads the one object of a file. thing is what it is called, kind what it
-// should be, remedy what to do where it is another.
+// only reads the one object of a file. thing names the file in messages, kind is the expected
+// kind, and remedy the hint for an object of another kind.
 func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []krm.Finding) {
 	finding := func(line int, message, hint string) []krm.Finding {
 		return []krm.Finding{{Rule: rule, Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{File: file, Line: line}}}

@@ -79,8 +79,8 @@ func listOf(data []byte, d krm.Document, dash bool, head *krm.Head, consumed boo
 	return l, true
 }
 
-// parted is a list of a file in memory that the first pass took apart. Lists with
-// consumed, shared or nested items are none, because they take much memory.
+// parted is a list of a file in memory that the first pass took apart. Lists with consumed,
+// shared or nested items are parsed again, because keeping them takes much memory.
 type parted struct {
 	doc krm.Document
 	krm.ItemList

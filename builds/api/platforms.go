@@ -22,8 +22,8 @@ const (
 var platformDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // ReadPlatforms reads what a step reports of an image's platforms: PLATFORM=DIGEST,
-// separated by commas. An unknown or repeated platform and a digest that is none are
-// errors.
+// separated by commas. An unknown or repeated platform is an error, as is a malformed
+// digest.
 func ReadPlatforms(text string) ([]PlatformStatus, error) {
 	var out []PlatformStatus
 	for _, part := range strings.Split(text, ",") {

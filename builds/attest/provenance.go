@@ -131,8 +131,9 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	return out
 }
 
-// baseImages are those that steps report, of tasks that ran. It is the builder that says so,
-// and it may have run a hostile Dockerfile: they are named apart from what the kubelet says.
+// baseImages are the base images that steps of tasks that ran report. The reports come from
+// builders, which may have run a hostile Dockerfile, so they are separate from what the
+// kubelet reports.
 func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 	for _, t := range i.tasks {
 		reports := slices.ContainsFunc(t.ordered.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == bases.Result })

@@ -83,7 +83,7 @@ func ReadSBOM(document []byte) (*SBOM, error) {
 }
 
 // describedBySPDX are the SHA-256 digests of the packages that a document of SPDX 2 is
-// about, and "" for one that has none.
+// about, with "" for a package without a digest.
 func describedBySPDX(document []byte) (digests []string, _ error) {
 	var doc struct {
 		ID        string   `json:"SPDXID"`

@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// access is how the registry of a build is asked.
+// access is how to reach the registry of a build.
 type access struct {
 	keychain  authn.Keychain
 	transport http.RoundTripper

@@ -22,9 +22,9 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// The bill of materials of a run is a blob beside its image. The step that made it
-// reports its digest, and by this digest alone it is read: what refers to the image,
-// and under which tag, is anybody's who may push.
+// The bill of materials of a run is a blob beside its image. It is read only by the digest
+// that the step reported: tags, and what refers to the image, can be changed by all who may
+// push.
 
 const (
 	// maxSBOM is of a bill of materials, in bytes. It is held in memory several times

@@ -23,9 +23,8 @@ import (
 // summary (VSA) to an image that is accepted. Consumers then need to know the controller's
 // key and the policy's digest, and neither builders nor sources.
 //
-// The policy is read before anything is signed, so that one that cannot be used is noticed
-// while there is nothing yet. An image that it refuses stays attested: what the provenance
-// says is true all the same.
+// The policy is read before anything is signed, so that an invalid policy is reported
+// first. An image that the policy refuses stays attested: its provenance is still true.
 
 // policyFile of the policy's ConfigMap has the VerifyPolicy; the other keys are the files
 // that it names.
@@ -34,8 +33,8 @@ const policyFile = "policy.yaml"
 // maxRefusal is how much status keeps of why an image is refused, in bytes.
 const maxRefusal = 1024
 
-// summaryPolicy reads the platform's policy, nil where it has none. An error may pass: the
-// platform can still write a policy.
+// summaryPolicy reads the platform's policy; nil if there is none. An error is temporary:
+// the platform can still write a policy.
 func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Policy, error) {
 	if a.options.SummaryPolicy == "" {
 		return nil, nil
@@ -107,8 +106,9 @@ func refusalText(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxRefusal)], "")
 }
 
-// mayPass reports whether a verdict is missing because a registry did not answer. That it
-// does not have something is a verdict: whoever may push can attach what leads nowhere.
+// mayPass reports whether a verdict is missing because a registry did not answer. An answer
+// that something does not exist is a verdict: a user who may push can attach references that
+// lead nowhere.
 func mayPass(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, git.ErrForbiddenAddress) {
 		return true

@@ -19,8 +19,8 @@ type Image struct {
 	// Name with registry and repository, and the tag where the Dockerfile has one, such
 	// as docker.io/library/busybox:1.37.0.
 	Name string
-	// Digest that was used, also where the Dockerfile has none: sha256: and 64
-	// hexadecimal digits.
+	// Digest that was used, even if the Dockerfile names none: sha256: and 64 hexadecimal
+	// digits.
 	Digest string
 }
 

@@ -40,8 +40,8 @@ type object struct {
 	links []plumbing.Hash
 }
 
-// Read adds a pack, until enough says so, which is asked after each object: hash is zero
-// for one that is neither a commit nor a tag.
+// Read adds the objects of a pack. It calls enough after each object and ends when that
+// returns true; hash is zero for an object that is neither a commit nor a tag.
 func (h *History) Read(pack io.Reader, enough func(hash plumbing.Hash) bool) error {
 	limit := &io.LimitedReader{R: pack, N: MaxPack}
 	err := h.read(limit, enough)

@@ -40,9 +40,9 @@ func links(kind plumbing.ObjectType, object []byte) (out []plumbing.Hash, err er
 	}
 }
 
-// split a commit into its signature and what that is of: all bytes but the header with the
-// signature. The signature is "" where there is none. Several are refused, since programs
-// differ about which one counts.
+// split a commit into its signature, "" for an unsigned one, and the signed payload: all
+// bytes except the header with the signature. More than one signature is an error, since
+// programs differ about which one counts.
 func split(object []byte) (signature string, payload []byte, err error) {
 	var text strings.Builder
 	inside, found := false, 0

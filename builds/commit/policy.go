@@ -149,9 +149,9 @@ func (p *Policy) Covers(ref string) bool {
 // DemandsSignature reports whether a commit has to be signed.
 func (p *Policy) DemandsSignature() bool { return len(p.AllowedSigners)+len(p.OpenPGPKeys) > 0 }
 
-// Signer of a commit, given as Git stores the object: whom the policy names for the key, by
-// the principals or the user id, and its fingerprint. Keys count by the time now; the dates in
-// a commit are the word of whoever wrote it. The error says why nobody allowed has signed it.
+// Signer verifies a commit, given as Git stores the object, and returns the principals or the
+// user ID that the policy has for the key, with its fingerprint. Keys have to be valid now: the
+// author of a commit chooses its dates. The error says why no allowed signer was found.
 func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
 	signature, payload, err := split(object)
 	if err != nil {

@@ -22,11 +22,11 @@ type allowedSigner struct {
 	after, before time.Time // zero: no bound
 }
 
-// sshNamespace is what Git signs in: a signature that ssh-keygen made of a file is none
-// of a commit.
+// sshNamespace is the namespace of Git's signatures. It keeps a signature that ssh-keygen
+// made of a file from counting for a commit.
 const sshNamespace = "git"
 
-// maxPrincipals is how long those of a line may be, in bytes: they are in the status of builds.
+// maxPrincipals limits the principals of a line, in bytes: the status of builds has them.
 const maxPrincipals = 256
 
 // minRSA is the least size of an RSA key, in bits.

@@ -10,8 +10,8 @@ import (
 // maxCacheTag leaves room for a platform or a builder in the 128 characters of a tag.
 const maxCacheTag = 108
 
-// takesCache reports whether builds of a template may use a cache: whoever writes to one
-// decides what is built, so that a template that attests has to say so.
+// takesCache reports whether builds of a template may use a cache. A writer of the cache
+// decides what is built, so a template that attests has to enable it.
 func takesCache(t *recipe.Template) bool {
 	if t.Cache == nil {
 		return !t.Attest

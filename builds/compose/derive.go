@@ -120,7 +120,7 @@ func effective(b *api.AgentBuild, t *recipe.Template, name, fromSpec string) str
 	return ""
 }
 
-// Image that spec.buildOutput names, with its tag; empty where the build has none.
+// Image returns the image of spec.buildOutput with its tag; "" without buildOutput.
 func Image(b *api.AgentBuild) string {
 	out := b.Spec.BuildOutput
 	if out == nil {
@@ -129,7 +129,7 @@ func Image(b *api.AgentBuild) string {
 	return imageRepository(b) + ":" + out.ImageTag
 }
 
-// imageRepository is that of spec.buildOutput, which the build has.
+// imageRepository returns the repository of spec.buildOutput, which must not be nil.
 func imageRepository(b *api.AgentBuild) string {
 	out := b.Spec.BuildOutput
 	image := out.Image
@@ -139,8 +139,8 @@ func imageRepository(b *api.AgentBuild) string {
 	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image
 }
 
-// cloneURL is the URL to clone, in its canonical form. What has none, which checkSource refuses,
-// stays as it is.
+// cloneURL returns the URL to clone in its canonical form. A URL that is not valid, which
+// checkSource refuses, is returned unchanged.
 func cloneURL(repository string) string {
 	if r, err := gitrepo.Parse(repository); err == nil {
 		return r.String()

@@ -70,8 +70,8 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	return *shape
 }
 
-// SourceHash identifies where a build's source comes from: the repository and the
-// revision as they are asked for, whether the spec or the template says so.
+// SourceHash identifies a build's source by the requested repository and revision, from the
+// spec or the template.
 func SourceHash(b *api.AgentBuild, t *recipe.Template) string {
 	return fingerprint(Repository(b, t), Revision(b, t))
 }

@@ -362,8 +362,8 @@ func taskRunSpecs(b *api.AgentBuild, steps []step, tasks []tektonv1.PipelineTask
 	return out
 }
 
-// makersOf the image are the tasks with the result layout-digest or, where that
-// is not what they push, IMAGE_DIGEST; all tasks where there is none.
+// makersOf returns the tasks that make the image: those with the result layout-digest or,
+// if they do not push a layout, IMAGE_DIGEST; all tasks if there are no such tasks.
 func makersOf(tasks []tektonv1.PipelineTask) []string {
 	var makers, all []string
 	for _, task := range tasks {

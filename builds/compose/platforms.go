@@ -132,8 +132,8 @@ func checkPlatforms(in Input, steps []step, broken bool) (warnings []string, fou
 	return warnings, found
 }
 
-// checkPlatformSteps makes sure that what makes an image makes that of a platform, and
-// that what looks at the image of several platforms looks at all.
+// checkPlatformSteps makes sure that steps which make an image make it for a platform, and
+// that steps which read the image of several platforms read all of them.
 func checkPlatformSteps(in Input, steps []step) (found faults) {
 	const field = "spec.platforms"
 	builder := "use builder: buildkit, or remove spec.platforms"

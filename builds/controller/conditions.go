@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/builds/runs"
 )
 
-// ending is how a run ended, as its TaskRuns and pods say.
+// ending is how a run ended, according to its TaskRuns and pods.
 type ending struct {
 	tasks []api.TaskStatus
 	// failure is nil for a run that did not fail.

@@ -116,7 +116,7 @@ func isUnwanted(s *seen) bool {
 	return s.build.Spec.Cancel || due(s) != "" && s.build.Spec.OnChange == api.ChangeCancel
 }
 
-// isMissing reports whether status speaks of a run under way that is not to be seen.
+// isMissing reports whether status has a run in progress that the API server does not have.
 func isMissing(s *seen) bool {
 	return activeRun(s) == nil && lastRun(s) == nil && due(s) == "" && s.build.Status.Phase == api.PhaseBuilding
 }
@@ -324,7 +324,7 @@ func ignored(s *seen) bool {
 
 // sameHash compares a hash of compose.InputHashes with one that was recorded. Earlier releases
 // recorded 16 digits of it. They suffice to see that a finished build need not be repeated;
-// nothing attested rests on them.
+// no attestation depends on them.
 func sameHash(noted, now string) bool {
 	return noted == now || len(noted) == 16 && strings.HasPrefix(now, noted)
 }

@@ -58,24 +58,24 @@ import (
 type Options struct {
 	process.Options
 	Settings compose.Settings
-	// Pod is the controller's own, in Namespace. Its image is that of the steps that ask
-	// for the controller's; empty leaves Settings.ControllerImage as it is.
+	// Pod is the name of the controller's own pod, in Namespace. Steps that ask for the
+	// controller's image get the image of this pod; "" keeps Settings.ControllerImage.
 	Pod string
 	// Concurrency is how many builds are worked on at once; zero means 8.
 	Concurrency int
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
-	// Attest says who attests what builds of attested modes have made.
+	// Attest configures attestation of the images of attested modes.
 	Attest attester.Options
-	// Dial opens connections to Git servers and registries. It refuses with git.ErrForbiddenAddress
-	// those that tenants may not have asked. It must be set.
+	// Dial opens connections to Git servers and registries. For addresses that tenants may not
+	// reach it returns git.ErrForbiddenAddress. Required.
 	Dial git.Dial
 	// RebuildRate is how many runs a minute a changed template or step starts; zero
-	// means 10. Until a build's turn comes its result stays as it is.
+	// means 10. Until its turn, a build keeps its result.
 	RebuildRate int
-	// MaxRunning and MaxRunningPerNamespace are how many runs are under way at once, of
-	// all builds and of those of one namespace; further ones wait in a queue. Zero is
-	// unlimited. Where one is set, an annotation may lower a namespace's.
+	// MaxRunning and MaxRunningPerNamespace limit how many runs exist at once, in total and
+	// in one namespace; further builds wait in a queue. Zero is unlimited. If one is set, an
+	// annotation of a Namespace may lower its limit.
 	MaxRunning, MaxRunningPerNamespace int
 	// QueueName is the LocalQueue of Kueue that admits the runs of builds without the label
 	// kueue.x-k8s.io/queue-name; empty asks Kueue for none.

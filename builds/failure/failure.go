@@ -100,8 +100,8 @@ func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 
 var repositoryPath = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,200}$`)
 
-// noDockerfile is what the shipped check-dockerfile-step found, if it was no Dockerfile in the
-// folder: whoever forgot sourceSubfolder gets an image of something else, by buildpacks.
+// noDockerfile returns a note if the shipped check-dockerfile-step found no Dockerfile in the
+// folder. If sourceSubfolder was forgotten, buildpacks build an image of something else.
 func noDockerfile(task *tektonv1.TaskRun) string {
 	has, elsewhere := "", ""
 	for _, result := range task.Status.Results {

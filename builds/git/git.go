@@ -40,7 +40,7 @@ type Commit struct {
 // Question about a repository: the commit of its revision, and whether policies accept it.
 type Question struct {
 	Repository, Revision string
-	// Commit where it is known; then the policies alone are asked about.
+	// Commit, if it is known already; then only the policies are checked.
 	Commit   string
 	Policies []Policy
 }
@@ -132,7 +132,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	return answer, err
 }
 
-// secretVersion identifies a Secret as it was read; the zero value stands for a missing one.
+// secretVersion identifies a version of a Secret. The zero value is a missing Secret.
 type secretVersion struct {
 	name    string
 	uid     types.UID

@@ -19,8 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// login makes the credentials that a Secret holds. The Secret's text goes nowhere
-// else.
+// login returns the credentials of a Secret. Findings and errors have none of its text.
 func login(b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret) (transport.AuthMethod, *krm.Finding) {
 	invalid := func(message, hint string) (transport.AuthMethod, *krm.Finding) {
 		return nil, compose.Place(b).At("spec.source.sourceCredentials.name").Fault(api.ReasonSecretInvalid, message, hint)

@@ -18,7 +18,7 @@ import (
 type Pipeline struct {
 	// Name is the build's.
 	Name string
-	// Tasks are those of the pipeline in its order, and behind them the finally tasks.
+	// Tasks of the pipeline in its order, followed by the finally tasks.
 	Tasks []Task
 	// Results are lines such as "image = $(tasks.push.results.image)".
 	Results []string
@@ -34,8 +34,8 @@ type Task struct {
 	When []string
 	// Steps are the names of its steps.
 	Steps []string
-	// from are the places of those After that no other of them waits for, too: the
-	// edges that are drawn.
+	// from are the edges that are drawn: the indices of the tasks in After, without those
+	// that another task in After waits for.
 	from []int
 }
 
@@ -77,7 +77,7 @@ func dependencies(t tektonv1.PipelineTask) []string {
 	return out
 }
 
-// connect finds the edges: a task that is waited for through another one has none.
+// connect finds the edges. A task gets no edge to a task that it reaches through another one.
 func (p *Pipeline) connect() {
 	all := make([][]int, len(p.Tasks))
 	for i, t := range p.Tasks {

@@ -38,8 +38,8 @@ func mermaid(b *strings.Builder, pipelines []Pipeline) {
 	}
 }
 
-// id of a task in Mermaid: its name where that is one of Kubernetes, with a prefix
-// that keeps it from being a word of the language, such as end.
+// id of a task in Mermaid: its name, if that is valid in Kubernetes, with a prefix so that
+// it is not a keyword of Mermaid such as end.
 func (p *Pipeline) id(task int) string {
 	name := p.Tasks[task].Name
 	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }

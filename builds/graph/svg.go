@@ -168,7 +168,7 @@ func size(t *Task) (w, h int) {
 	return w + 2*padding, 2*padding + len(name)*nameLine + len(notes)*noteLine - 6
 }
 
-// draw draws a task into its box, with everything about it for whoever points at it.
+// draw draws a task into its box, with its details as a tooltip.
 func (t *Task) draw(b *strings.Builder, at *box) {
 	class := "task"
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Several platforms: each was built by a task of its own, which left its image in a
-// layout of its own. What is in the index is what was ordered: one image for each
-// platform, that says itself that it is for it.
+// Several platforms: each was built by a task of its own, which left its image in a layout
+// of its own. The index has one image for each ordered platform. The image's own
+// configuration has to name that platform.
 
 // maxPlatforms of an index that is read back.
 const maxPlatforms = maxImages / 2

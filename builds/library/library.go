@@ -220,8 +220,8 @@ func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*te
 	})
 }
 
-// textVersion of a ConfigMap and the labels that share it, from the metadata watch; a
-// namespace outside this controller's care has none, and is asked.
+// textVersion returns the version of a ConfigMap, and the labels that share it, from the
+// metadata watch. In a namespace that is not watched it asks the API server.
 func (l *Library) textVersion(ctx context.Context, key types.NamespacedName) (string, map[string]string, error) {
 	if l.Watched(key.Namespace) {
 		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}

@@ -76,8 +76,8 @@ func (s *schema) judge(object map[string]any) []fault {
 	return out
 }
 
-// faultOf words an error of the API server's library. An error that only follows from a
-// value of the wrong type, or that names no field, is none.
+// faultOf rewords an error of the API server's library. It drops errors that only follow
+// from a value of the wrong type, and those without a field.
 func faultOf(e *field.Error, mistyped bool) (fault, bool) {
 	if e.Field == "" || e.Field == "<nil>" {
 		return fault{}, false // neither of two types fits; another error names the field
@@ -112,7 +112,7 @@ func faultOf(e *field.Error, mistyped bool) (fault, bool) {
 // wrongType matches what the API server reports about a value of the wrong type.
 var wrongType = krm.Pattern(`^must be of type (\w+): "(\w+)"$`)
 
-// article puts a or an before the name of a JSON type; null has none.
+// article puts a or an before the name of a JSON type, except null.
 func article(kind string) string {
 	switch kind {
 	case "null":

@@ -56,7 +56,7 @@ func NewWorkload() *unstructured.Unstructured {
 	return w
 }
 
-// conditionsOf a Workload; what cannot be read has none.
+// conditionsOf returns the conditions of a Workload; nil if they cannot be read.
 func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
 	var read struct {
 		Status struct {

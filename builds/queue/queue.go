@@ -58,7 +58,7 @@ type Queue struct {
 	served   map[string]time.Time // when a namespace was last granted a slot; nil before the first
 }
 
-// limit of one namespace; zero is none. With a problem nothing starts there.
+// limit of one namespace; zero is unlimited. With a problem no run starts there.
 type limit struct {
 	max     int
 	problem string
@@ -249,8 +249,8 @@ func (q *Queue) running(ctx context.Context) (map[string]int, map[types.Namespac
 	return running, busy, nil
 }
 
-// Leave the queue: the build neither waits nor is its run being created. A slot that it
-// was granted and did not use goes to another.
+// Leave removes a build from the queue. If it was granted a slot that it did not use,
+// another build gets it.
 func (q *Queue) Leave(ctx context.Context, build types.NamespacedName) {
 	q.mu.Lock()
 	unused := !q.granted[build].IsZero()

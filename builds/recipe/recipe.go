@@ -83,8 +83,8 @@ type Template struct {
 	RequiredParameters []string    `json:"requiredParameters,omitempty"`
 	GlobalParameters   []Parameter `json:"globalParameters,omitempty"`
 	Steps              []Row       `json:"steps"`
-	// Builder of builds that choose none; it goes with builders of the steps. Omitted,
-	// it is buildkit where steps have that.
+	// Builder of builds that do not choose one, out of the builders of the steps. If
+	// omitted, it is buildkit if a step has that.
 	Builder string `json:"builder,omitempty"`
 	// Cache false refuses builds that name a cache. Omitted, they may, unless Attest is set.
 	Cache *bool `json:"cache,omitempty"`

@@ -48,7 +48,7 @@ const (
 // Key makes the proofs.
 type Key []byte
 
-// ReadKey reads the key, and makes it where the Secret has none.
+// ReadKey reads the key from its Secret, and creates it if it is missing.
 func ReadKey(ctx context.Context, c client.Client, namespace string) (Key, error) {
 	name := types.NamespacedName{Namespace: namespace, Name: runKeySecret}
 	for {

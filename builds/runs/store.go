@@ -45,8 +45,8 @@ func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error
 	return s.counting(ctx, build, ownedBy(build, &list))
 }
 
-// Owned runs are those that the API server has and that name the build as their
-// owner, whoever made them.
+// Owned returns the runs in the API server that name the build as their owner, including
+// those that somebody else created.
 func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
 	var list PipelineRunList
 	err := s.Live.List(ctx, &list, client.InNamespace(build.Namespace), client.MatchingLabels{

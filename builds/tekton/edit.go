@@ -95,8 +95,8 @@ func Retarget(task tektonv1.PipelineTask, of func(task string) []string) tektonv
 	return task
 }
 
-// RetargetTexts does so for the texts of any value. Only results can be those of several
-// tasks.
+// RetargetTexts does the same for all strings in a value. Only references to results can
+// become references to several tasks.
 func RetargetTexts[T any](v T, of func(task string) []string) T {
 	return Edit(v, func(text string) string {
 		return taskVariable().ReplaceAllStringFunc(text, func(reference string) string {

@@ -175,7 +175,8 @@ func (w *writer) file(name string) error {
 	return nil
 }
 
-// header of an entry, which is the same for the same file whoever has it, and whenever.
+// header of an entry. It does not depend on the file's owner or times, so that the same
+// file always has the same header.
 func header(name string, kind byte, mode os.FileMode) *tar.Header {
 	return &tar.Header{Format: tar.FormatPAX, Typeflag: kind, Name: name, Mode: int64(mode), ModTime: time.Unix(0, 0)}
 }

@@ -138,8 +138,8 @@ func inspect(packed io.ReadSeeker) error {
 	}
 }
 
-// write the entries of a tar that was inspected. Each of them is new: none replaces
-// another one or goes through a link, also where the file system takes two names for one.
+// write the entries of a tar that was inspected. No entry replaces another one or is written
+// through a link, even if the file system treats two names as the same.
 func write(packed io.ReadSeeker, to *os.Root) error {
 	if _, err := packed.Seek(0, io.SeekStart); err != nil {
 		return err

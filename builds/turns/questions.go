@@ -58,9 +58,9 @@ type inquiry[T any] struct {
 }
 
 const (
-	// answerKeeps is how long an answer serves other builds of the same burst.
+	// answerKeeps is how long an answer is reused for other builds of the same burst.
 	answerKeeps = 2 * time.Second
-	// answerWaits is how long an answer waits for a build that asked.
+	// answerWaits is how long an answer is kept for the build that asked.
 	answerWaits = time.Minute
 	// recheck is when a build first looks whether its answer has arrived, to
 	// report that it waits. Each wait after that is twice as long, so that the

@@ -33,7 +33,7 @@ type Server struct {
 	Kubeconfig func() (*rest.Config, error)
 }
 
-// ErrAddress is an address that is none.
+// ErrAddress is the error for an address that is not a URL of the catalog.
 var ErrAddress = errors.New("write it as https://host:port")
 
 // Client reads a catalog's HTTP API.

@@ -25,7 +25,8 @@ type metered struct {
 	io.Reader
 	ctx    context.Context
 	memory *share
-	// decoding is what goes when the answer is decoded. Several bodies may be parts of one answer.
+	// decoding counts the memory that is free again once the answer is decoded. An answer may
+	// consist of several bodies.
 	decoding *atomic.Int64
 
 	depth           int

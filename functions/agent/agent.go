@@ -152,8 +152,8 @@ func (e *expander) readTemplate() (ok bool) {
 	return true
 }
 
-// Placeholder reports whether an image is none: left out, or a note in pointed
-// brackets, as published manifests have it.
+// Placeholder reports whether an image is missing: left out, or a note in angle brackets,
+// as in published manifests.
 func Placeholder(image string) bool {
 	return image == "" || strings.HasPrefix(image, "<") && strings.HasSuffix(image, ">")
 }

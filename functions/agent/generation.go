@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// generation is whose objects an Agent becomes.
+// generation is the release of the operator whose objects an Agent becomes.
 type generation struct {
 	name   string
 	suffix string // of the Service's name

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// The runtime scripts, by how the sidecar speaks to them: JSON behind its length,
-// or HTTP. Both over a Unix socket.
+// The runtime scripts, by the protocol that the sidecar uses over a Unix socket: frames of
+// JSON preceded by their length, or HTTP.
 var (
 	//go:embed runtime_common.py
 	commonScript string
@@ -26,7 +26,7 @@ var (
 	framedScript, httpScript = whole(framedText), whole(httpText)
 )
 
-// whole puts what both scripts share in its place.
+// whole inserts the code that both scripts share.
 func whole(script string) string {
 	return strings.Replace(script, "# What both scripts share.\n", commonScript, 1)
 }
@@ -36,7 +36,7 @@ func whole(script string) string {
 // generations loses messages, or does not start.
 type generation struct {
 	name string
-	// first and last are the releases of its sidecar; a zero last is none.
+	// first and last are the releases of its sidecar. A zero last means no upper limit.
 	first, last release
 	image       string // of the sidecar
 	script      *string

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// onUpdate makes whoever applies leave an existing queue alone: 004, "Do NOT
-// modify queue (preserve messages)". It is Flux's annotation, which `armature
-// apply` heeds too.
+// onUpdate keeps Flux and `armature apply`, which read this annotation, from changing an
+// existing queue: 004, "Do NOT modify queue (preserve messages)".
 const onUpdate = "kustomize.toolkit.fluxcd.io/ssa"
 
 // Defaults of dead-letter queues.
@@ -78,8 +77,8 @@ func partition(region string) string {
 // sqsDLQ is the name of the dead-letter queue that actors share.
 func (e *expander) sqsDLQ() string { return strings.ReplaceAll(e.generation.sqsDLQ, "%s", e.Namespace) }
 
-// addSharedDLQ declares it. Other namespaces, and messages that somebody has to look
-// at, may be in it, so that it never goes with its object.
+// addSharedDLQ declares the dead-letter queue of all namespaces. Deleting the object does
+// not delete the queue, because it may hold messages, also of other namespaces.
 func addSharedDLQ(e *expander) {
 	c := &e.transport.config
 	tags := map[string]string{"asya.sh/type": "dlq"}

@@ -13,20 +13,20 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 )
 
-// shortFields are those of actors without spec.workload, below spec.
+// shortFields are the fields below spec of actors without spec.workload.
 var shortFields = []string{
 	"actor", "flavors", "image", "handler", "imagePullPolicy", "env", "resources", "volumeMounts", "secretRefs", "pythonExecutable", "replicas",
 	"tolerations", "nodeSelector", "volumes", "resiliency", "stateProxy", "scaling.minReplicaCount", "scaling.maxReplicaCount", "scaling.additionalTriggers",
 }
 
-// newestFields are those of them that came with the generation that no actor names a
-// transport for.
+// newestFields are the short fields of the newest generation, in which actors do not name
+// a transport.
 var newestFields = []string{"initContainers", "sidecars", "tracing"}
 
-// besideWorkload are those of them that an actor with spec.workload may have.
+// besideWorkload are the short fields that are allowed together with spec.workload.
 var besideWorkload = []string{"actor", "resiliency"}
 
-// checkForms reports what an actor with spec.workload says the other way.
+// checkForms reports short fields of an actor with spec.workload.
 func checkForms(e *expander) {
 	for _, field := range slices.Concat(shortFields, newestFields) {
 		if e.has("spec."+field) && !slices.Contains(besideWorkload, field) {

@@ -47,7 +47,7 @@ func (c *Checker) contradictions(s *Settings) {
 	}
 }
 
-// portOf gives a URL's port, 0 where it has none.
+// portOf returns the port of a URL, given or implied by the scheme; 0 for other schemes.
 func portOf(raw string) int {
 	u, err := url.Parse(raw)
 	if err != nil {

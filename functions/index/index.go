@@ -61,7 +61,7 @@ type renamed struct {
 
 // Index is what a package contains.
 type Index struct {
-	entries    []Entry // entries[0] is none
+	entries    []Entry // entries[0] is unused
 	first      map[Key]ID
 	workloads  map[string]int // how many there are of each kind
 	configMaps int            // that an author wrote

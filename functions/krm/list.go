@@ -10,8 +10,8 @@ import (
 
 // ItemList is a list that was taken apart.
 type ItemList struct {
-	// Items are whole lines of a block list, the first with its dash; in a flow
-	// list each is what stands between the commas.
+	// Items are the items' text: in a block list whole lines, the first with its dash; in a
+	// flow list the text between the commas.
 	Items []Document
 	// Flow says that the items are between brackets, which are at Open and Close.
 	Flow        bool

@@ -97,8 +97,8 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
-// takeHostFile gives an item the file that its host names. No line of the list
-// that the host passes helps anybody.
+// takeHostFile gives an item the file that its host names. It has no line: lines of the
+// list that the host passes are not lines of the file.
 func (o *Object) takeHostFile() {
 	if !o.item {
 		return

@@ -67,8 +67,7 @@ func mayAlias(text []byte) bool {
 	}
 }
 
-// sharing gives the places of those items that have an alias of a value outside
-// of them, or a value with an alias outside of them.
+// sharing returns the indices of the items that share values with other items by aliases.
 func sharing(document, items *yaml.Node) map[int]bool {
 	const outside = -1
 	owner := make(map[*yaml.Node]int) // of the values with an anchor

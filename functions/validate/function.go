@@ -64,7 +64,7 @@ func (s *state) unreadLabels(u *contract.Unit) {
 	}
 	pod, workload := o.PodTemplate()
 	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() && !template.Exists() {
-		// Where the label stands nobody has misspelt it.
+		// The label exists, so it is not misspelt.
 		for _, at := range [...]krm.Node{o.Get("metadata"), pod.Template.Get("metadata")} {
 			for key, n := range at.Get("labels").Fields() {
 				if meansInject(key, s.pkg.Prefix()) {

@@ -26,7 +26,7 @@ import (
 
 // Limits of what is read.
 type Limits struct {
-	// Archive is the size of the archive in bytes; whoever fetches it keeps to it.
+	// Archive is the size of the archive in bytes; the caller enforces it while fetching.
 	Archive int64
 	// Unpacked is the size of all files together, File that of one, in bytes.
 	Unpacked, File int64

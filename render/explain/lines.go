@@ -109,9 +109,8 @@ func (x *explained) close() {
 	}
 }
 
-// lineOwner gives each line the value that it is known by. A line that begins
-// with several values, such as the dash of an item with its first field, goes by
-// the last of them.
+// lineOwner gives the value that each line is explained by. For a line with several values,
+// such as the dash of an item with its first field, it is the last one.
 func (x *explained) lineOwner() map[int]span {
 	owner := make(map[int]span)
 	for _, s := range x.spans {

@@ -51,9 +51,9 @@ func fingerprint(info *debug.BuildInfo, executable func() (string, error)) (stri
 	return "executable " + content, nil
 }
 
-// content identifies what is in a program: the build ID of the go command, which is
-// a hash of the program, or where it has none a hash of the whole file, which takes
-// the time of rendering a thousand workloads.
+// content identifies the content of a program: by the build ID of the go command, which is
+// a hash of it. Without a build ID it hashes the whole file, which takes as long as
+// rendering a thousand workloads.
 func content(name string) (string, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -234,9 +234,8 @@ func printable(r rune) bool {
 	return true
 }
 
-// Plain reports whether s is a letter followed by characters that mean nothing
-// in YAML, and is none of the words that YAML 1.1 readers take for a boolean or
-// a null.
+// Plain reports whether s needs no quotes in YAML: a letter followed by characters without
+// a meaning in YAML, and not a word that YAML 1.1 reads as a boolean or null.
 func Plain(s string) bool {
 	if s == "" || !letter(s[0]) {
 		return false

@@ -25,9 +25,9 @@ var scalers = [...]scaler{
 	{schema.GroupKind{Group: "keda.sh", Kind: "ScaledObject"}, "v1alpha1", "Deployment"},
 }
 
-// findScaled notes whose replicas belong to an autoscaler of the package, or to
-// one in the cluster. One that is about to be pruned, and what it made for itself,
-// does not count: the replicas are the package's again.
+// findScaled marks objects whose replicas an autoscaler of the package or the cluster sets.
+// An autoscaler that is pruned, with what it created, does not count: the replicas are the
+// package's again.
 func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 	dropped := make(map[types.UID]bool)
 	var namespaces []string
@@ -70,7 +70,7 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 	return nil
 }
 
-// target is what an autoscaler scales. What it has wrong, the API server says.
+// target returns what an autoscaler scales. The API server reports an invalid reference.
 func (s scaler) target(u *unstructured.Unstructured) ID {
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "scaleTargetRef")
 	id := ID{Namespace: u.GetNamespace(), Name: ref["name"], GroupKind: schema.GroupKind{Group: "apps", Kind: ref["kind"]}}

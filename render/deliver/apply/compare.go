@@ -26,7 +26,7 @@ import (
 // force what would be a conflict, since ssa takes fields from everybody.
 func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	var err error
-	if p.old, err = c.Inventory(ctx, p.Package); err != nil { // first: whoever writes after this changes it
+	if p.old, err = c.Inventory(ctx, p.Package); err != nil { // first: a later write by others changes its version
 		return nil, err
 	}
 	p.wanted = make(map[ID]*Step)
@@ -151,7 +151,7 @@ func inParallel(ctx context.Context, steps []*Step, do func(context.Context, *St
 				failed = append(failed, err)
 			}
 			if err != nil && !answered(err) {
-				stop() // the others would fare no better
+				stop() // the others would fail as well
 			}
 			return nil
 		})
@@ -317,8 +317,8 @@ func (p *Plan) needs(s *Step) string {
 	return ""
 }
 
-// missing reports whether a refusal is of the kind that names something that is not
-// there: admission plugins call that forbidden.
+// missing reports whether a refusal is about an object that does not exist, which admission
+// plugins report as forbidden.
 func missing(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 }

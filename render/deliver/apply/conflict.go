@@ -91,8 +91,8 @@ func immutable(err error) bool {
 	return err != nil && !apierrors.IsConflict(err) && unchangeable().MatchString(err.Error())
 }
 
-// precious objects take data or other objects with them, so that they are never
-// recreated.
+// precious reports whether deleting an object deletes data or other objects with it, so that
+// it is never recreated.
 func precious(id ID) bool {
 	switch id.GroupKind {
 	case namespaceKind, crdKind, schema.GroupKind{Kind: "PersistentVolume"}, schema.GroupKind{Kind: "PersistentVolumeClaim"}:

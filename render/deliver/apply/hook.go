@@ -33,8 +33,9 @@ type hook struct {
 	deleted bool   // its Job goes once it has succeeded
 }
 
-// hookOf reads the annotations; nil where an object is not a hook. What a hook needs may
-// have them too, such as a ConfigMap: it is not run, but applied early.
+// hookOf reads the annotations of an object; nil if it is not a hook. early is true for an
+// object that hooks need, such as a ConfigMap with the same annotation: it is applied before
+// them.
 func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 	annotations := u.GetAnnotations()
 	bad := func(key, format string, args ...any) (*hook, bool, error) {

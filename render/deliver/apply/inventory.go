@@ -41,8 +41,8 @@ func (p Package) Labels() map[string]string {
 	return map[string]string{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}
 }
 
-// owner says whose an object is by its labels; the zero Package says nobody's. One
-// label without the other names no package.
+// owner returns the package that an object belongs to by its labels; the zero Package if it
+// lacks one of them.
 func owner(u *unstructured.Unstructured) Package {
 	labels := u.GetLabels()
 	p := Package{Namespace: labels[keys.LabelNamespace], Name: labels[keys.LabelName]}

@@ -94,7 +94,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 	}
 }
 
-// attempt takes the lease, or renews it, and says who has it then; "" where nobody knows.
+// attempt acquires or renews the lease, and returns its holder afterwards; "" if unknown.
 func (l *lease) attempt() (holder string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.duration/3)
 	defer cancel()
@@ -123,8 +123,8 @@ func (l *lease) attempt() (holder string, err error) {
 	return l.Identity(), nil
 }
 
-// expired reports whether nobody holds a lease any more: its holder gave it back, or has
-// not renewed it for as long as it lasts, by our own clock.
+// expired reports whether a lease is free: its holder released it, or did not renew it for
+// its duration by our own clock.
 func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw []byte) bool {
 	if !bytes.Equal(raw, l.record) {
 		l.record, l.since = raw, time.Now()
@@ -176,7 +176,7 @@ func (l *lease) good(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// unanswered notes that a write may arrive at the API server later.
+// unanswered records that a write of ours may still reach the API server.
 func (l *lease) unanswered() {
 	l.lock.Lock()
 	defer l.lock.Unlock()

@@ -84,7 +84,7 @@ func arrange(wanted map[ID]*Step) error {
 	return nil
 }
 
-// outside says what is wrong with a reference to an object that is not applied.
+// outside returns the error for a reference to an object that is not applied.
 func outside(id ID, wanted map[ID]*Step) error {
 	if s := wanted[id]; s != nil {
 		return fmt.Errorf("%s is a hook, which runs before or after all others (%s)\n  hint: remove the reference", title(id), s.Place())
@@ -98,9 +98,9 @@ func outside(id ID, wanted map[ID]*Step) error {
 	return fmt.Errorf("the package applies no %q\n  hint: %s", reference(id), hint)
 }
 
-// rankAll decides when objects come: in the stage of their kind or hook, but never before
-// what they depend on. Where objects depend on themselves, one such cycle is given,
-// and one of its dependencies does not count.
+// rankAll computes the rank of each step: the stage of its kind or hook, but never before
+// its dependencies. If there are cycles it returns one of them; then one dependency of each
+// cycle is ignored.
 func rankAll(steps map[ID]*Step) (cycle []*Step) {
 	ranked := make(map[*Step]bool, len(steps))
 	var path []*Step
@@ -146,9 +146,9 @@ func (s *Step) ownRank() rank {
 	return rank{stage: postHooks}
 }
 
-// rankPruned orders what is pruned by the dependencies that the live objects have, in
-// reverse. Their authors cannot be asked, so that what cannot be read, and what closes a
-// cycle, does not count. A delete prunes the namespace of the inventory last.
+// rankPruned orders pruned objects by the dependencies of the live objects, in reverse.
+// Dependencies that cannot be read, or that close a cycle, are ignored. A delete prunes the
+// namespace of the inventory last.
 func (p *Plan) rankPruned() {
 	steps := make(map[ID]*Step)
 	for _, s := range p.Steps {

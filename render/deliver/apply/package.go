@@ -112,7 +112,7 @@ func notForClusters(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// definitionOf is what a CRD says. What it has wrong, the API server says.
+// definitionOf returns the spec of a CRD. The API server reports what is wrong with it.
 func definitionOf(crd *unstructured.Unstructured) apiextensionsv1.CustomResourceDefinitionSpec {
 	var d apiextensionsv1.CustomResourceDefinition
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, &d)
@@ -159,9 +159,9 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 	}
 }
 
-// illegible finds labels and annotations that are not strings: client-go gives none of
-// them then, so that all would be lost. A Secret's data is looked at, too: the API
-// server would quote what is wrong.
+// illegible finds labels and annotations that are not strings. client-go would ignore all
+// of them. It checks the data of Secrets too, because the API server's error would quote
+// the value.
 func illegible(u *unstructured.Unstructured) error {
 	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
 	if u.GroupVersionKind().GroupKind() == secretKind {

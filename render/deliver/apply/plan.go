@@ -73,7 +73,7 @@ type desired struct {
 // observed is what the cluster says about an object.
 type observed struct {
 	reads    schema.GroupVersionKind // the version to read it in; zero where the kind is not served yet
-	live     liveObject              // as the plan saw it; nil where it does not exist
+	live     liveObject              // as the plan saw it; nil if it does not exist
 	seal     string                  // of the live object
 	former   sets.Set[string]        // field managers that applied it from the client's side
 	held     []string                // what others have in a namespace or CRD
@@ -189,8 +189,7 @@ func (p *Plan) idle() bool {
 		p.old.stored != nil && p.old.Complete && maps.Equal(p.remaining(), p.old.Entries) && maps.Equal(p.hooksDone(), p.old.Hooks)
 }
 
-// decideAll decides about everything that was observed; about hooks last, since they
-// run where something else changes.
+// decideAll decides every step: hooks last, since they run if another object changes.
 func (p *Plan) decideAll() {
 	for _, s := range p.Steps {
 		if s.want.author == nil {

@@ -18,8 +18,8 @@ import (
 // mostTroubles is how many pods of one object are named.
 const mostTroubles = 3
 
-// podsOf lists the pods of whatever has a selector and a template for them, the newest
-// first. Where they may not be listed there are none, which is not a failure.
+// podsOf lists the pods of an object with a selector and a pod template, the newest first.
+// It returns none, without an error, if the user may not list pods.
 func podsOf(ctx context.Context, c *Cluster, u liveObject) []corev1.Pod {
 	if u == nil {
 		return nil

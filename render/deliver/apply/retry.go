@@ -31,10 +31,10 @@ const (
 	discoveryTimeout = 32 * time.Second
 )
 
-// connection is a client that repeats requests that got no answer, or one that says
-// to come again. That is safe for all that this package sends: reads, dry runs and
-// server-side applies come out the same twice, deletes name a UID, and an inventory
-// that was stored without our knowing is recognized.
+// connection is a client that repeats requests without an answer, and those that the API
+// server asks to repeat. This is safe for all requests of this package: reads, dry runs and
+// server-side applies are idempotent, deletes name a UID, and an inventory that was stored by
+// a request without an answer is recognized.
 //
 // With a lease, each attempt to write waits until the lease is good for it, and has
 // to end before the lease does. Such an attempt is not broken off when the caller

@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stages are applied one after the other, and pruned the other way round. What
-// is in the same stage goes at once. Kinds that are named nowhere, custom
-// resources among them, belong to the workloads.
+// stages are applied one after the other, and pruned in reverse. Objects of one stage are
+// applied at once. Kinds that are not listed, such as custom resources, are workloads.
 var stages = [...]struct {
 	name  string
 	kinds []string
@@ -27,7 +26,7 @@ var stages = [...]struct {
 		"NetworkPolicy", "Service",
 	}},
 	{"workloads", nil},
-	// A webhook refuses what nobody serves yet, so that it comes after its server.
+	// Requests fail while the server of a webhook does not run, so it comes after the server.
 	{"admission", []string{
 		"APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",

@@ -19,10 +19,9 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// planned is the client that ssa writes one object through. What the plan knows is not
-// asked again; ssa's apply takes fields from others only where the plan does, of the
-// version that it saw; and a delete is of the object that it saw, and of no other one
-// with its name.
+// planned is the client that ssa writes one object through. It answers reads from the plan.
+// An apply takes over fields of others only if the plan does, and only in the version that
+// the plan saw. A delete names the UID that the plan saw.
 type planned struct {
 	client.Client
 	live    liveObject // nil where there is none
@@ -144,9 +143,8 @@ func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 	return errors.New("somebody else changes it at the same time: apply again")
 }
 
-// prune deletes the object of a step. It is gone at once unless it has finalizers, for
-// which Options.Wait waits. What it depends on is deleted once it is gone, since that may
-// see to its end.
+// prune deletes the object of a step. With Options.Wait it waits for finalizers, and also if
+// other objects have to stay until it is gone, because they may have to finalize it.
 func prune(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	left, err := remove(ctx, c, s)
 	if err != nil {

@@ -211,7 +211,7 @@ func (w *writing) publish(ctx context.Context, before tips, next change) error {
 	return err
 }
 
-// zeros is the hash that stands for none, as long as another one.
+// zeros returns the null hash of the length of another hash.
 func zeros(like string) string { return strings.Repeat("0", len(like)) }
 
 // tree is the files of a commit, by path.

@@ -76,9 +76,9 @@ func stepImages(text string, found map[string]bool) error {
 	return nil
 }
 
-// Resolve asks the registries, for eight images at once, and calls resolved after each. All
+// Resolve asks the registries for eight images at once, and calls resolved after each. All
 // failures are reported. Images with a digest are looked up only if they have to be signed.
-// platform is that of all images; "" is that of before, or all platforms.
+// platform applies to all images; "" keeps the platform of each image in before, or means all.
 func Resolve(ctx context.Context, images, digested []string, before []api.LockedImage, platform string, opt oci.Options, resolved func()) ([]api.LockedImage, error) {
 	platforms := make(map[string]string)
 	for _, image := range before {

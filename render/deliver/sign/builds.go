@@ -227,8 +227,7 @@ func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified
 	return nil
 }
 
-// bills looks for a bill of materials. Where an index has none, each image that it lists
-// has to have one.
+// bills looks for a bill of materials. If an index has none, every image in it needs one.
 func (t trust) bills(ctx context.Context, e *evidence, v *Verified) error {
 	missing := t.bill(ctx, e, v)
 	if missing == nil {

@@ -7,8 +7,8 @@ import (
 
 const hugePage = 2 << 20 // on amd64, and on arm64 with pages of 4 KiB
 
-// inHugePages asks the kernel to back new memory with huge pages, the whole ones
-// that it spans. A kernel that has none goes on with small ones.
+// inHugePages asks the kernel to back new memory with huge pages where it spans whole ones.
+// A kernel without huge pages ignores it.
 func inHugePages(b []byte) {
 	start := unsafe.Pointer(unsafe.SliceData(b))
 	before := int(-uintptr(start) & (hugePage - 1))
