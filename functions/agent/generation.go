@@ -30,7 +30,7 @@ var (
 	operator = generation{name: "operator", port: 8000, completes: true, selectsByAll: true}
 )
 
-// chosen is the generation of a configuration, nil where it is none.
+// chosen returns the generation that a configuration names; nil if it does not exist.
 func chosen(config *api.RenderConfigSpec) *generation {
 	if config == nil || config.Kagenti == nil || config.Kagenti.Generation == nil {
 		return &document
