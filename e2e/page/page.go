@@ -5,6 +5,7 @@ package page
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -63,4 +64,50 @@ func Script(text string, replacements map[string]string) (string, error) {
 		return "", fmt.Errorf("the page has no blocks to replace: %q", slices.Sorted(maps.Keys(left)))
 	}
 	return script.String(), nil
+}
+
+// Missing compares what the script of a page printed with what the page says it prints: the
+// blocks marked as text or diff, of the last block of sh before them. Their lines are in the
+// output in this order; a … in one stands for anything, and a line of it alone for any
+// lines. It gives the lines that are not there, each with its place on the page. A page
+// without such a block is an error.
+func Missing(text, output string) (missing []string, err error) {
+	printed := make(map[int][]string) // by the line of the block of sh
+	at := 0
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, "\r\n")
+		if n, err := fmt.Sscanf(line, "== line %d", &at); n == 1 && err == nil {
+			continue
+		}
+		printed[at] = append(printed[at], line)
+	}
+	of, shown, compared := 0, false, 0
+	for i, line := range strings.Split(text, "\n") {
+		bare := strings.TrimSpace(line)
+		switch {
+		case bare == "```sh":
+			of, shown = i+1, false
+		case bare == "```text" || bare == "```diff":
+			shown = true
+		case bare == "```":
+			shown = false
+		case shown && bare != "" && bare != "…":
+			compared++
+			parts := strings.Split(strings.TrimRight(line, " "), "…")
+			for j := range parts {
+				parts[j] = regexp.QuoteMeta(parts[j])
+			}
+			pattern := regexp.MustCompile("^" + strings.Join(parts, ".*") + "$")
+			found := slices.IndexFunc(printed[of], pattern.MatchString)
+			if found < 0 {
+				missing = append(missing, fmt.Sprintf("line %d: %s", i+1, line))
+				continue
+			}
+			printed[of] = printed[of][found+1:]
+		}
+	}
+	if compared == 0 {
+		return nil, fmt.Errorf("the page shows nothing that a command prints")
+	}
+	return missing, nil
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,5 +52,24 @@ func TestScriptRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q\n%s", name, err, c.want, script)
 		}
+	}
+}
+
+// TestMissing: what a page shows is compared with what the block above printed, in order.
+func TestMissing(t *testing.T) {
+	const text = "```sh\nls\n```\n```text\na…c\n…\nd\n```\n\n```sh\nb\n```\nIt prints:\n```diff\n+x\n```\n"
+	for output, want := range map[string][]string{
+		"\n== line 1\nabbc\nmore\nd\n\n== line 10\n+x\n": nil,
+		"\n== line 1\nd\nac\n\n== line 10\n+x\n":         {"line 7: d"},
+		"\n== line 1\nac\nd\n+x\n\n== line 10\n":         {"line 15: +x"},
+		"\n== line 1\nac\nde\n\n== line 10\n+x\n":        {"line 7: d"},
+		"": {"line 5: a…c", "line 7: d", "line 15: +x"},
+	} {
+		if missing, err := Missing(text, output); err != nil || !slices.Equal(missing, want) {
+			t.Errorf("%q: %q, %v, want %q", output, missing, err, want)
+		}
+	}
+	if _, err := Missing("# Page\n", ""); err == nil {
+		t.Error("a page that shows nothing is compared")
 	}
 }
