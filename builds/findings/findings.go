@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -91,9 +90,4 @@ func format(errs []error) string {
 		lines = append(lines, e.Error())
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Place of a build, where the fields of its spec are found.
-func Place(b *api.AgentBuild) krm.Place {
-	return krm.Place{Object: krm.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
 }
