@@ -75,7 +75,7 @@ func Missing(text, output string) (missing []string, err error) {
 	printed := make(map[int][]string) // by the line of the block of sh
 	at := 0
 	for line := range strings.Lines(output) {
-		line = strings.TrimRight(line, "\r\n")
+		line = strings.TrimRight(line, " \r\n")
 		if n, err := fmt.Sscanf(line, "== line %d", &at); n == 1 && err == nil {
 			continue
 		}
