@@ -63,7 +63,8 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 			modes := map[string]string{}
 			for _, name := range []string{"payroll", "theirs", "no-such"} {
 				w.create(name, func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.Pipeline = name, &api.PipelineSpec{Namespace: other} })
-				modes[strings.ReplaceAll(message(name, api.ReasonTemplateNotFound), name, "NAME")] = name
+				own := strings.NewReplacer("/"+name+":", "/NAME:", `"pipeline-template-`+name+`"`, "TEMPLATE") // the hint lists modes of this namespace
+				modes[own.Replace(message(name, api.ReasonTemplateNotFound))] = name
 			}
 			if len(modes) != 1 {
 				t.Errorf("the messages about templates differ: %q", modes)
