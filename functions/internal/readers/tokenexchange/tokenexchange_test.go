@@ -282,7 +282,7 @@ func FuzzConfigMap(f *testing.F) {
 		s.Outbound.TokenURL = x
 		s.Outbound.Default = identity.Target{Audience: x, Scopes: []string{x}}
 		s.Outbound.Rules = []identity.Rule{{Host: x, TokenURL: x, Target: identity.Target{Audience: x, Scopes: []string{x}}}}
-		s.Name, s.Namespace, s.Kind = x, x, x
+		s.Subject.Name, s.Subject.Namespace, s.Subject.Kind = x, x, x
 
 		cm := configMap(t, tokenexchange.AppendConfigMap(nil, &s))
 		if x != "" && cm.Namespace != x {
