@@ -137,12 +137,19 @@ func (own owners) claim(target index.ID, o *krm.Object) bool {
 	return true
 }
 
+// unread reports whether nothing would read the ConfigMap of a workload: it is for
+// sidecars, these are all off, and it has no custom resource to remember.
+func (own owners) unread(u *Unit, from *krm.Object) bool {
+	c := own.configMap
+	return c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) && !u.Settings().HasSidecars()
+}
+
 // run generates the ConfigMap of an injected workload, or says that the custom
 // resource of an object that is not injected has no effect.
 func (own owners) run(u *Unit) {
 	from, c := own.of[u.ID()], own.configMap
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
-		if c.Append != nil {
+		if c.Append != nil && !own.unread(u, from) {
 			u.GenerateConfigMap(c, from)
 		}
 		return

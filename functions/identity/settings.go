@@ -280,6 +280,11 @@ func (s *Settings) ValidatesInbound() bool {
 	return s.any(func(x *Sidecar) bool { return x.Guards }) && s.Inbound.Enabled && s.Inbound.Validate
 }
 
+// HasSidecars reports whether any sidecar of the profile is on.
+func (s *Settings) HasSidecars() bool {
+	return s.any(func(*Sidecar) bool { return true })
+}
+
 // any reports whether the workload gets a sidecar of a kind.
 func (s *Settings) any(is func(*Sidecar) bool) bool {
 	for i := range s.Profile.Sidecars {
