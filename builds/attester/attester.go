@@ -30,7 +30,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/runs"
 	"github.com/armature-dev/armature/builds/turns"
@@ -104,7 +104,7 @@ type Attester struct {
 
 // New gives an attester that works until ctx ends, and calls wake with each build whose
 // attempt has ended. plainHTTP are hosts of registries that are asked without TLS.
-func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial git.Dial, wake func(types.NamespacedName)) *Attester {
+func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store, dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
 	return &Attester{options: o, namespace: namespace, plainHTTP: plainHTTP, live: store.Live, runs: store, transport: oci.TransportTo(dial),
 		questions: turns.Questions[api.Attestation]{Wake: wake, Timeout: timeout, Most: most, MostOfOne: mostOfOne, Over: ctx}}

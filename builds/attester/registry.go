@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
@@ -138,7 +138,7 @@ func listImages(image name.Digest, options []remote.Option) (listed []v1.Descrip
 // registryFault says what a registry answered, without its text: the tenant chose the
 // server, and what it says may be another's. An address that may not be asked is final.
 func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
-	if errors.Is(err, git.ErrForbiddenAddress) {
+	if errors.Is(err, gitremote.ErrForbiddenAddress) {
 		return compose.Place(build).At("spec.buildOutput.imageRegistry").Fault(api.ReasonRegistryRefused,
 			ref.Context().RegistryStr()+" has an address that builds may not ask",
 			"use another registry, or let the operator allow the network in --git-allow-network of the controller")

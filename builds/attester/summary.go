@@ -14,6 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -110,7 +111,7 @@ func refusalText(err error) string {
 // that something does not exist is a verdict: a user who may push can attach references that
 // lead nowhere.
 func mayPass(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, git.ErrForbiddenAddress) {
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gitremote.ErrForbiddenAddress) {
 		return true
 	}
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {

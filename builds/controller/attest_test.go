@@ -35,7 +35,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -510,7 +510,7 @@ func TestNoAttestKey(t *testing.T) {
 // A registry on an address that tenants may not have asked is not asked.
 func TestAttestGuardsAddresses(t *testing.T) {
 	w, s := newWorld(t), newShop(t, true)
-	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, git.ErrForbiddenAddress }
+	w.options.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, gitremote.ErrForbiddenAddress }
 	w.start()
 	w.create("weather", s.sold)
 	run := w.run(1)

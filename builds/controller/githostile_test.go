@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 )
 
 // A Git server that accepts and never answers delays the builds of its namespace,
@@ -135,7 +135,7 @@ func TestGitServerAtAForbiddenAddress(t *testing.T) {
 	forbidden := strings.TrimPrefix(metadata.URL, "http://")
 	w.options.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == forbidden {
-			return nil, git.ErrForbiddenAddress
+			return nil, gitremote.ErrForbiddenAddress
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}

@@ -44,6 +44,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/library"
 	"github.com/armature-dev/armature/builds/queue"
 	"github.com/armature-dev/armature/builds/registry"
@@ -68,8 +69,8 @@ type Options struct {
 	// Attest configures attestation of the images of attested modes.
 	Attest attester.Options
 	// Dial opens connections to Git servers and registries. For addresses that tenants may not
-	// reach it returns git.ErrForbiddenAddress. Required.
-	Dial git.Dial
+	// reach it returns gitremote.ErrForbiddenAddress. Required.
+	Dial gitremote.Dial
 	// RebuildRate is how many runs a minute a changed template or step starts; zero
 	// means 10. Until its turn, a build keeps its result.
 	RebuildRate int

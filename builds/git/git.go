@@ -24,6 +24,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/gitrepo"
@@ -69,13 +70,13 @@ const (
 // Resolver asks Git servers for commits.
 type Resolver struct {
 	questions turns.Questions[Commit]
-	dial      Dial
+	dial      gitremote.Dial
 	live      client.Reader // of the API server
 }
 
 // NewResolver gives a resolver that reads Secrets and policies with live, and calls wake
 // with each build whose answer has arrived.
-func NewResolver(live client.Reader, dial Dial, wake func(types.NamespacedName)) *Resolver {
+func NewResolver(live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName)) *Resolver {
 	return &Resolver{live: live, dial: dial,
 		questions: turns.Questions[Commit]{Wake: wake, Timeout: serverTimeout, Most: mostServers, MostOfOne: mostServersOfOne}}
 }
@@ -163,7 +164,7 @@ const (
 
 // ask a server: list the references of the repository, pick the revision's, and verify
 // its commit.
-func ask(ctx context.Context, dial Dial, b *api.AgentBuild, q Question, secret *corev1.Secret) (Commit, error) {
+func ask(ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question, secret *corev1.Secret) (Commit, error) {
 	repository, err := gitrepo.Parse(q.Repository)
 	if err != nil {
 		return Commit{}, compose.Place(b).At(repositoryField).Fault(api.ReasonInvalidBuild, err.Error(), gitrepo.Hint)
@@ -180,18 +181,19 @@ func ask(ctx context.Context, dial Dial, b *api.AgentBuild, q Question, secret *
 	later := func(err error) error { // it may answer then
 		return fmt.Errorf("asking %s for %q: %s", shown, q.Revision, err.Error())
 	}
-	server, err := connect(ctx, dial, endpoint, auth)
+	connected, err := gitremote.Repository{URL: shown, Auth: auth, Dial: dial}.Connect(ctx)
 	if err != nil {
 		if fault := connectFault(b, shown, secret, err); fault != nil {
 			return Commit{}, fault
 		}
 		return Commit{}, later(err)
 	}
-	defer func() { _ = server.close() }()
+	server := &server{connected}
+	defer func() { _ = server.Close() }()
 	out := Commit{SHA: q.Commit}
 	if out.SHA == "" {
-		if out = pick(server.refs, q.Revision); out.SHA == "" {
-			return Commit{}, noRevision(b, shown, q.Revision, server.refs)
+		if out = pick(server.Refs, q.Revision); out.SHA == "" {
+			return Commit{}, noRevision(b, shown, q.Revision, server.Refs)
 		}
 	}
 	if out.Verified, err = server.verify(ctx, b, shown, out.SHA, q.Policies, time.Now()); err != nil && !errors.As(err, new(*krm.Finding)) {
@@ -207,9 +209,9 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 		return compose.Place(b).At(field).Fault(reason, message, hint)
 	}
 	switch {
-	case errors.Is(err, errRefsTooLarge):
-		return bad(api.ReasonRevisionNotFound, revisionField, fmt.Sprintf("%s has too many references: %v", shown, errRefsTooLarge), "write a full commit SHA, which is not looked up where no policy judges it")
-	case errors.Is(err, ErrForbiddenAddress):
+	case errors.Is(err, gitremote.ErrRefsTooLarge):
+		return bad(api.ReasonRevisionNotFound, revisionField, fmt.Sprintf("%s has too many references: %v", shown, gitremote.ErrRefsTooLarge), "write a full commit SHA, which is not looked up where no policy judges it")
+	case errors.Is(err, gitremote.ErrForbiddenAddress):
 		return bad(api.ReasonInvalidBuild, repositoryField, shown+" has an address that builds may not ask", "use another server, or let the operator allow the network in --git-allow-network of the controller")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return bad(api.ReasonRevisionNotFound, repositoryField, shown+" is an empty repository", "push a commit first")

@@ -21,6 +21,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/commit"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -112,6 +113,9 @@ func (c Commit) Satisfies(policies []Policy) bool {
 	})
 }
 
+// server answers about the commits of a repository.
+type server struct{ *gitremote.Conversation }
+
 // verify a commit against each policy. A *krm.Finding is for the user; other
 // errors may pass.
 func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha string, policies []Policy, now time.Time) (out []api.SourceVerification, _ error) {
@@ -187,7 +191,7 @@ type tip struct {
 // reachable from any.
 func (s *server) find(ctx context.Context, history *commit.History, policy *commit.Policy, sha plumbing.Hash) (*tip, error) {
 	var tips []tip
-	for name, hash := range s.refs.References {
+	for name, hash := range s.Refs.References {
 		if !policy.Covers(name) {
 			continue
 		}
@@ -195,7 +199,7 @@ func (s *server) find(ctx context.Context, history *commit.History, policy *comm
 	}
 	slices.SortFunc(tips, func(a, b tip) int { return cmp.Compare(a.name, b.name) })
 	for _, t := range tips {
-		if peeled, is := s.refs.Peeled[t.name]; is && peeled == sha || !is && t.hash == sha {
+		if peeled, is := s.Refs.Peeled[t.name]; is && peeled == sha || !is && t.hash == sha {
 			return &t, nil
 		}
 	}
@@ -217,13 +221,13 @@ func (s *server) find(ctx context.Context, history *commit.History, policy *comm
 	if t := reached(); t != nil { // by what was read for another policy
 		return t, nil
 	}
-	request := s.request()
+	request := s.Request()
 	for _, t := range tips {
 		request.Wants = append(request.Wants, t.hash)
 	}
 	request.Haves = []plumbing.Hash{sha}
 	asked := false
-	err := s.read(ctx, history, request, func(hash plumbing.Hash) bool {
+	err := s.History(ctx, history, request, func(hash plumbing.Hash) bool {
 		if !hash.IsZero() || asked {
 			return false
 		}
@@ -243,41 +247,17 @@ func (s *server) object(ctx context.Context, history *commit.History, from tip, 
 	if object := history.Commit(sha); object != nil {
 		return object, nil
 	}
-	request := s.request()
-	if !s.refs.Capabilities.Supports(capability.Shallow) {
+	request := s.Request()
+	if !s.Refs.Capabilities.Supports(capability.Shallow) {
 		return nil, errors.New("the server does not give a part of a history (capability shallow)")
 	}
 	_ = request.Capabilities.Set(capability.Shallow)
 	request.Wants, request.Depth = []plumbing.Hash{from.hash}, packp.DepthCommits(from.distance+1)
-	if err := s.read(ctx, history, request, func(hash plumbing.Hash) bool { return hash == sha }); err != nil {
+	if err := s.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash == sha }); err != nil {
 		return nil, err
 	}
 	if object := history.Commit(sha); object != nil {
 		return object, nil
 	}
 	return nil, fmt.Errorf("it does not give the commit %s, which %s has", sha, from.name)
-}
-
-// request for commits and tags.
-func (s *server) request() *packp.UploadPackRequest {
-	request := packp.NewUploadPackRequest()
-	for _, can := range []capability.Capability{capability.OFSDelta, capability.Filter} {
-		if s.refs.Capabilities.Supports(can) {
-			_ = request.Capabilities.Set(can) // it takes no argument, and cannot fail
-		}
-	}
-	if request.Capabilities.Supports(capability.Filter) {
-		request.Filter = packp.FilterTreeDepth(0)
-	}
-	return request
-}
-
-func (s *server) read(ctx context.Context, history *commit.History, request *packp.UploadPackRequest, enough func(plumbing.Hash) bool) error {
-	pack, err := s.upload(ctx, request)
-	if err != nil {
-		return err
-	}
-	err = history.Read(pack, enough)
-	_ = pack.Close() // what it still has is not of interest
-	return err
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller"
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/pins"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -192,12 +192,12 @@ func check(o controller.Options) error {
 }
 
 // gitDial refuses the addresses that the catalog refuses.
-func gitDial(allowed []netip.Prefix) git.Dial {
+func gitDial(allowed []netip.Prefix) gitremote.Dial {
 	dial := catalog.GuardedDial(allowed)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if catalog.IsForbidden(err) {
-			return nil, fmt.Errorf("%w: %w", git.ErrForbiddenAddress, err)
+			return nil, fmt.Errorf("%w: %w", gitremote.ErrForbiddenAddress, err)
 		}
 		return conn, err
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 )
 
 // A call that cannot work is refused before anything is asked of a cluster.
@@ -70,12 +70,12 @@ func TestUsage(t *testing.T) {
 // error that the controller reports; a network that was allowed is not.
 func TestGitDial(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:1", "[::1]:1", "169.254.169.254:80"} {
-		if _, err := gitDial(nil)(t.Context(), "tcp", address); !errors.Is(err, git.ErrForbiddenAddress) {
+		if _, err := gitDial(nil)(t.Context(), "tcp", address); !errors.Is(err, gitremote.ErrForbiddenAddress) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	if _, err := gitDial(allowed)(t.Context(), "tcp", "127.0.0.1:1"); err == nil || errors.Is(err, git.ErrForbiddenAddress) {
+	if _, err := gitDial(allowed)(t.Context(), "tcp", "127.0.0.1:1"); err == nil || errors.Is(err, gitremote.ErrForbiddenAddress) {
 		t.Errorf("an allowed network: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/render/deliver/flux/controller"
 	"github.com/armature-dev/armature/render/process"
 )
@@ -30,7 +30,7 @@ func (s *sourcesOptions) flags(f *pflag.FlagSet) {
 }
 
 // options of RenderedSources, with those of the process.
-func (s *sourcesOptions) options(o process.Options, dial git.Dial) controller.Options {
+func (s *sourcesOptions) options(o process.Options, dial gitremote.Dial) controller.Options {
 	return controller.Options{
 		Options: o, Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts, CrossNamespace: !s.ownNamespaceOnly, Dial: dial,
 	}

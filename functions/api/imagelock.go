@@ -39,4 +39,7 @@ type LockedBuild struct {
 	Name      string `json:"name"`
 	// Image is with its digest: "registry/web:v1@sha256:…".
 	Image string `json:"image"`
+	// Commit of the source that it was built from, in full. If omitted, it is not known,
+	// and any other image may follow this one.
+	Commit string `json:"commit,omitempty"`
 }

@@ -147,17 +147,17 @@ func entries(spec api.ImageLockSpec) map[Change]string {
 	return all
 }
 
-// Write replaces the file of a lock at once.
-func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
-	title := "images"
-	if before != nil && before.Name != "" {
-		title = before.Name
-	}
+// Title of a lock that names none.
+const Title = "images"
+
+// Format is the text of a lock, as Write writes it. title is its metadata.name.
+func Format(title string, spec api.ImageLockSpec) ([]byte, error) {
 	text, err := yaml.Marshal(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	head := fmt.Sprintf(`# Written by armature pin, applied by every render. Keep it in Git.
+	var lines strings.Builder
+	fmt.Fprintf(&lines, `# Written by armature pin, applied by every render. Keep it in Git.
 apiVersion: %s
 kind: ImageLock
 metadata:
@@ -166,16 +166,27 @@ metadata:
     config.kubernetes.io/local-config: "true"
 spec:
 `, api.RenderV1alpha1, title)
-	var lines strings.Builder
-	lines.WriteString(head)
 	for line := range strings.Lines(string(text)) {
 		lines.WriteString("  " + line)
+	}
+	return []byte(lines.String()), nil
+}
+
+// Write replaces the file of a lock at once.
+func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
+	title := Title
+	if before != nil && before.Name != "" {
+		title = before.Name
+	}
+	text, err := Format(title, spec)
+	if err != nil {
+		return err
 	}
 	next, err := os.CreateTemp(filepath.Dir(file), ".armature.lock-")
 	if err != nil {
 		return err
 	}
-	_, err = next.WriteString(lines.String())
+	_, err = next.Write(text)
 	err = multi.Errors(err, next.Chmod(0o644), next.Close())
 	if err == nil {
 		err = os.Rename(next.Name(), file)

@@ -1,0 +1,387 @@
+package gitremote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"github.com/armature-dev/armature/builds/commit"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Repository on a server, which is read with its history, and written.
+type Repository struct {
+	// URL of the repository; without Dial it may be a folder.
+	URL string
+	// Auth is nil for none.
+	Auth transport.AuthMethod
+	// Dial guards the network of a controller. It is nil for the program of a user, who may
+	// ask any address, and whose ssh program is used.
+	Dial Dial
+}
+
+const (
+	// MaxFetch is how much a history with its folders may have, in bytes of packs.
+	MaxFetch = 256 << 20
+	// timeout bounds one conversation.
+	timeout = 3 * time.Minute
+)
+
+// ErrMoved is a push to a reference that another writer has changed.
+var ErrMoved = errors.New("the branch has moved")
+
+// RefusedError is a push that the server does not accept, by its own words.
+type RefusedError struct{ Text string }
+
+func (e *RefusedError) Error() string { return "the server refuses the push: " + e.Text }
+
+// errNoSHA1 is a repository that go-git cannot read.
+var errNoSHA1 = errors.New("the repository uses SHA-256, which is not supported here")
+
+// Conversation with a server that has advertised its references.
+type Conversation struct {
+	Refs    *packp.AdvRefs
+	upload  func(context.Context, *packp.UploadPackRequest) (io.ReadCloser, error)
+	receive func(context.Context, *packp.ReferenceUpdateRequest) error
+	close   func() error
+}
+
+// Connect to read commits alone; History asks for them.
+func (r Repository) Connect(ctx context.Context) (*Conversation, error) {
+	return r.talk(ctx, transport.UploadPackServiceName, commit.MaxPack+1<<20)
+}
+
+// Close the conversation.
+func (c *Conversation) Close() error { return c.close() }
+
+// talk to a program of Git, which answers with at most limit bytes of objects.
+func (r Repository) talk(ctx context.Context, program string, limit int64) (*Conversation, error) {
+	endpoint, err := transport.NewEndpoint(r.URL)
+	if err != nil {
+		return nil, fmt.Errorf("reading the URL %s: %w", r.URL, err)
+	}
+	switch {
+	case endpoint.Protocol == "http" || endpoint.Protocol == "https":
+		return r.overHTTP(ctx, endpoint, program, limit)
+	case endpoint.Protocol == "ssh" && r.Dial != nil:
+		client, err := sshClient(ctx, r.Dial, endpoint, r.Auth, 4*(maxRefs+limit))
+		if err != nil {
+			return nil, err
+		}
+		return overPipes(limit, client.Close, func() (process, error) { return sshProcess(client, program, endpoint.Path) })
+	case r.Dial == nil && (endpoint.Protocol == "ssh" || endpoint.Protocol == "file"):
+		return overPipes(limit, func() error { return nil }, func() (process, error) { return localProcess(ctx, endpoint, program) })
+	}
+	return nil, fmt.Errorf("%s: the protocol %s is not supported: use https or ssh", r.URL, endpoint.Protocol)
+}
+
+func (r Repository) overHTTP(ctx context.Context, endpoint *transport.Endpoint, program string, limit int64) (_ *Conversation, err error) {
+	client := githttp.NewClient(httpClient(r.Dial, limit))
+	if program == transport.ReceivePackServiceName {
+		session, err := client.NewReceivePackSession(endpoint, r.Auth)
+		if err != nil {
+			return nil, err
+		}
+		c := &Conversation{close: session.Close, receive: func(ctx context.Context, request *packp.ReferenceUpdateRequest) error {
+			_, err := session.ReceivePack(ctx, request)
+			return err
+		}}
+		c.Refs, err = session.AdvertisedReferencesContext(ctx)
+		return c, err
+	}
+	session, err := client.NewUploadPackSession(endpoint, r.Auth)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conversation{close: session.Close, upload: func(ctx context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
+		response, err := session.UploadPack(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		return response, nil
+	}}
+	c.Refs, err = session.AdvertisedReferencesContext(ctx)
+	return c, err
+}
+
+// overPipes starts a process for each request: the first has advertised the references. end
+// comes after all of them.
+func overPipes(limit int64, end func() error, start func() (process, error)) (*Conversation, error) {
+	first, err := openPack(start())
+	if err != nil {
+		return nil, multi.Errors(err, end())
+	}
+	next := func() (p *pack, err error) {
+		if p = first; p == nil {
+			p, err = openPack(start())
+		}
+		first = nil
+		return p, err
+	}
+	return &Conversation{Refs: first.refs,
+		upload: func(_ context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
+			p, err := next()
+			if err != nil {
+				return nil, err
+			}
+			return p.upload(request, limit)
+		},
+		receive: func(_ context.Context, request *packp.ReferenceUpdateRequest) error {
+			p, err := next()
+			if err != nil {
+				return err
+			}
+			return multi.Errors(p.receive(request), p.close())
+		},
+		close: func() error {
+			if first != nil {
+				_ = first.close() // it waits for a request
+			}
+			return end()
+		}}, nil
+}
+
+// receive sends objects and moves references.
+func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
+	if err := multi.Errors(request.Encode(p.in), p.in.Close()); err != nil {
+		return err
+	}
+	var out io.Reader = &atMost{p.out, maxGitError, io.EOF}
+	if request.Capabilities.Supports(capability.Sideband64k) {
+		demuxer := sideband.NewDemuxer(sideband.Sideband64k, out)
+		demuxer.Progress = request.Progress
+		out = demuxer
+	}
+	report := packp.NewReportStatus()
+	if err := report.Decode(out); err != nil {
+		return err
+	}
+	return report.Error()
+}
+
+// localProcess starts a program of Git on this machine, or by the user's ssh, as git does.
+func localProcess(ctx context.Context, endpoint *transport.Endpoint, program string) (p process, err error) {
+	cmd := exec.CommandContext(ctx, "git", strings.TrimPrefix(program, "git-"), "--", endpoint.Path)
+	if endpoint.Protocol == "ssh" {
+		words := []string{"-c", cmp.Or(os.Getenv("GIT_SSH_COMMAND"), "ssh") + ` "$@"`, "ssh"}
+		if endpoint.Port != 0 {
+			words = append(words, "-p", fmt.Sprint(endpoint.Port))
+		}
+		host := endpoint.Host
+		if endpoint.User != "" {
+			host = endpoint.User + "@" + host
+		}
+		cmd = exec.CommandContext(ctx, "sh", append(words, "--", host, remoteCommand(program, endpoint.Path))...)
+	}
+	cmd.WaitDelay = 10 * time.Second
+	p = process{head: &head{}, wait: cmd.Wait}
+	cmd.Stderr = p.head
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		return p, err
+	}
+	if p.out, err = cmd.StdoutPipe(); err != nil {
+		return p, err
+	}
+	p.close = func() error {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		return nil
+	}
+	return p, cmd.Start()
+}
+
+// References of the remote, by their full names.
+func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := r.talk(ctx, transport.UploadPackServiceName, MaxFetch)
+	if err != nil {
+		return nil, err
+	}
+	return c.Refs.References, c.close()
+}
+
+// Fetch what references of the remote lead to, without files if the server can leave them
+// out; Files brings those that are needed. It gives the hashes of the references; one that
+// the remote does not have is left out.
+func (r Repository) Fetch(ctx context.Context, into storer.Storer, names ...string) (map[string]plumbing.Hash, error) {
+	found := make(map[string]plumbing.Hash)
+	err := r.fetch(ctx, into, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
+		if can := refs.Capabilities; can.Supports(capability.Filter) && (can.Supports(capability.AllowReachableSHA1InWant) || can.Supports("allow-any-sha1-in-want")) {
+			_ = request.Capabilities.Set(capability.Filter)
+			request.Filter = packp.FilterBlobNone()
+		}
+		for _, name := range names {
+			if hash, ok := refs.References[name]; ok {
+				found[name] = hash
+				request.Wants = append(request.Wants, hash)
+			}
+		}
+	})
+	return found, err
+}
+
+// Files brings objects by their hashes, which a Fetch without files left out.
+func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plumbing.Hash) error {
+	return r.fetch(ctx, into, func(_ *packp.AdvRefs, request *packp.UploadPackRequest) {
+		for _, hash := range hashes {
+			if into.HasEncodedObject(hash) != nil {
+				request.Wants = append(request.Wants, hash)
+			}
+		}
+	})
+}
+
+func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := r.talk(ctx, transport.UploadPackServiceName, MaxFetch)
+	if err != nil {
+		return err
+	}
+	defer func() { err = multi.Errors(err, c.close()) }()
+	if c.Refs.Capabilities.Supports("object-format") && !strings.EqualFold(strings.Join(c.Refs.Capabilities.Get("object-format"), ""), "sha1") {
+		return errNoSHA1
+	}
+	request := packp.NewUploadPackRequest()
+	for _, can := range []capability.Capability{capability.OFSDelta, capability.NoProgress} {
+		if c.Refs.Capabilities.Supports(can) {
+			_ = request.Capabilities.Set(can) // it takes no argument, and cannot fail
+		}
+	}
+	if want(c.Refs, request); len(request.Wants) == 0 {
+		return nil
+	}
+	objects, err := c.upload(ctx, request)
+	if err != nil {
+		return err
+	}
+	err = packfile.UpdateObjectStorage(into, objects)
+	if errors.Is(err, commit.ErrTooLarge) {
+		err = fmt.Errorf("its history has more than %d MiB", MaxFetch>>20)
+	}
+	return multi.Errors(err, objects.Close())
+}
+
+// Push objects of a storage and move a branch from one commit to another; the zero hash is
+// none. The server compares the old one as it moves the branch. The errors are ErrMoved, a
+// *RefusedError, or what may pass.
+func (r Repository) Push(ctx context.Context, from storer.EncodedObjectStorer, objects []plumbing.Hash, branch string, before, after plumbing.Hash) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := r.talk(ctx, transport.ReceivePackServiceName, MaxFetch)
+	if err != nil {
+		return err
+	}
+	name := plumbing.NewBranchReferenceName(branch)
+	if c.Refs.References[string(name)] != before {
+		return multi.Errors(ErrMoved, c.close())
+	}
+	var packed bytes.Buffer
+	if _, err := packfile.NewEncoder(&packed, from, false).Encode(objects, 0); err != nil {
+		return multi.Errors(err, c.close())
+	}
+	request, progress := packp.NewReferenceUpdateRequestFromCapabilities(c.Refs.Capabilities), &head{}
+	if c.Refs.Capabilities.Supports(capability.Sideband64k) {
+		_ = request.Capabilities.Set(capability.Sideband64k)
+		request.Progress = progress
+	}
+	request.Commands = []*packp.Command{{Name: name, Old: before, New: after}}
+	request.Packfile = io.NopCloser(&packed)
+	pushErr := c.receive(ctx, request)
+	_ = c.close()
+	if pushErr == nil {
+		return nil
+	}
+	// The answer may have been lost, and servers have many words for a branch that moved.
+	refs, err := r.References(ctx)
+	if err != nil {
+		return multi.Errors(pushErr, err)
+	}
+	switch refs[string(name)] {
+	case after:
+		return nil
+	case before:
+		text := strings.TrimSpace(string(progress.text))
+		return &RefusedError{krm.Plain(strings.TrimSpace(pushErr.Error() + "\n" + text))}
+	}
+	return ErrMoved
+}
+
+// Descends reports whether a commit has another one in its history. Both are full hashes of
+// SHA-1. A commit that the server no longer has is in no history.
+func (r Repository) Descends(ctx context.Context, newer, older string) (bool, error) {
+	history, to, from := &commit.History{}, plumbing.NewHash(newer), plumbing.NewHash(older)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := r.Connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	request := c.Request()
+	seen := map[plumbing.Hash]bool{}
+	for _, hash := range c.Refs.References {
+		if !seen[hash] {
+			seen[hash] = true
+			request.Wants = append(request.Wants, hash)
+		}
+	}
+	if seen[to] || c.Refs.Capabilities.Supports(capability.AllowReachableSHA1InWant) {
+		request.Wants = []plumbing.Hash{to}
+	}
+	if len(request.Wants) > maxTips {
+		return false, multi.Errors(fmt.Errorf("%s has more than %d branches and tags, and gives no commit by its hash", r.URL, maxTips), c.Close())
+	}
+	request.Haves = []plumbing.Hash{from}
+	err = c.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash.IsZero() })
+	_ = c.Close() // the answer is here
+	if _, found := history.Reaches(to, from); found {
+		return true, nil
+	}
+	return false, err
+}
+
+// maxTips of branches and tags are asked for at once.
+const maxTips = 256
+
+// Request for commits and tags, without what they contain if the server can leave that out.
+func (c *Conversation) Request() *packp.UploadPackRequest {
+	request := packp.NewUploadPackRequest()
+	for _, can := range []capability.Capability{capability.OFSDelta, capability.Filter} {
+		if c.Refs.Capabilities.Supports(can) {
+			_ = request.Capabilities.Set(can) // it takes no argument, and cannot fail
+		}
+	}
+	if request.Capabilities.Supports(capability.Filter) {
+		request.Filter = packp.FilterTreeDepth(0)
+	}
+	return request
+}
+
+// History reads what a request brings, until enough returns true.
+func (c *Conversation) History(ctx context.Context, into *commit.History, request *packp.UploadPackRequest, enough func(plumbing.Hash) bool) error {
+	pack, err := c.upload(ctx, request)
+	if err != nil {
+		return err
+	}
+	err = into.Read(pack, enough)
+	_ = pack.Close() // what it still has is not of interest
+	return err
+}

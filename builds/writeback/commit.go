@@ -1,0 +1,283 @@
+package writeback
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/pin"
+)
+
+// edit puts images into the text of a lock, nil for none, and changes only their lines.
+func edit(text []byte, file string, changed []Built) ([]byte, error) {
+	var before api.ImageLockSpec
+	title := pin.Title
+	var o *krm.Object
+	var at krm.Document
+	if text != nil {
+		var err error
+		if before, err = parse(text, file); err != nil {
+			return nil, err
+		}
+		for d := range krm.Documents(text) {
+			candidate := new(krm.Object)
+			if is, err := candidate.Read(text, d, false, krm.Origin{File: file, Line: 1}); is && err == nil {
+				o, at, title = candidate, d, candidate.Name
+			}
+		}
+	}
+	after := before
+	after.Builds = slices.Clone(before.Builds)
+	for _, b := range changed {
+		if i := slices.IndexFunc(after.Builds, func(l api.LockedBuild) bool { return l.Namespace == b.Namespace && l.Name == b.Name }); i >= 0 {
+			after.Builds[i] = b.LockedBuild
+		} else {
+			after.Builds = append(after.Builds, b.LockedBuild)
+		}
+	}
+	slices.SortStableFunc(after.Builds, func(a, b api.LockedBuild) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	whole, err := pin.Format(title, after)
+	if err != nil || o == nil {
+		return whole, err
+	}
+	if was, err := pin.Format(title, before); err == nil && bytes.Equal(was, text) {
+		return whole, nil
+	}
+	// A person formatted it.
+	if err := editLines(o, changed); err != nil {
+		return nil, fmt.Errorf("%s: %w\n  hint: run `armature pin`, which formats it anew", file, err)
+	}
+	out := o.Append(bytes.Clone(text[:at.Start]))
+	out = append(out, text[at.End:]...)
+	again, err := parse(out, file)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(again.Builds, func(a, b api.LockedBuild) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	if !slices.Equal(again.Builds, after.Builds) || !slices.Equal(again.Images, before.Images) {
+		return nil, fmt.Errorf("%s cannot be edited as it is written\n  hint: run `armature pin`, which formats it anew", file)
+	}
+	return out, nil
+}
+
+// editLines of the entries of a lock. A commit is quoted, since one of digits is a number.
+func editLines(o *krm.Object, changed []Built) error {
+	for _, b := range changed {
+		var found krm.Node
+		for item := range o.Get("spec", "builds").Items() {
+			if item.Get("namespace").Text() == b.Namespace && item.Get("name").Text() == b.Name {
+				found = item
+			}
+		}
+		var err error
+		switch commit := found.Get("commit"); {
+		case !found.Exists():
+			entry := fmt.Sprintf("- commit: %q\n  image: %s\n  name: %s\n  namespace: %s\n", b.Commit, b.Image, b.Name, b.Namespace)
+			_, err = o.Insert(o.Root(), []string{"spec", "builds"}, krm.Entries{Text: []byte(entry)}, false)
+		case commit.Exists():
+			if _, err = o.ReplaceField(commit, "commit", strconv.Quote(b.Commit)); err == nil {
+				_, err = o.ReplaceField(found.Get("image"), "image", b.Image)
+			}
+		default:
+			if _, err = o.ReplaceField(found.Get("image"), "image", b.Image); err == nil {
+				_, err = o.Insert(found, nil, krm.Entries{Text: []byte("commit: " + strconv.Quote(b.Commit) + "\n")}, false)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// message of a commit. Its last paragraph has trailers, a group for each image.
+func message(lock string, changed []Built) string {
+	var out strings.Builder
+	if b := changed[0]; len(changed) == 1 {
+		fmt.Fprintf(&out, "Pin %s to %.12s\n\n", b.key(), b.Commit)
+	} else {
+		fmt.Fprintf(&out, "Pin %d builds in %s\n\n", len(changed), lock)
+	}
+	for _, b := range changed {
+		fmt.Fprintf(&out, "%s: %s\n", b.key(), b.Image)
+	}
+	out.WriteString("\n")
+	for _, b := range changed {
+		fmt.Fprintf(&out, "%s: %s\nArmature-Run: %s\nArmature-Source: %s@%s\n", trailer, b.key(), b.Run, b.Repository, b.Commit)
+		if b.Attestation != "" {
+			fmt.Fprintf(&out, "Armature-Attestation: %s\n", b.Attestation)
+		}
+	}
+	return out.String()
+}
+
+// trailer that each commit of a write-back has.
+const trailer = "Armature-Build"
+
+// commit a lock on top of head. It gives the new objects too. The same lock on the same
+// head is the same commit: its time is that of the newest image.
+func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
+	parent, err := object.GetCommit(c.objects, head)
+	if err != nil {
+		return commit, nil, err
+	}
+	put := func(o interface {
+		Encode(plumbing.EncodedObject) error
+	}) (plumbing.Hash, error) {
+		encoded := c.objects.NewEncodedObject()
+		if err := o.Encode(encoded); err != nil {
+			return plumbing.ZeroHash, err
+		}
+		hash, err := c.objects.SetEncodedObject(encoded)
+		objects = append(objects, hash)
+		return hash, err
+	}
+	file := c.objects.NewEncodedObject()
+	file.SetType(plumbing.BlobObject)
+	w, err := file.Writer()
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err != nil {
+		return commit, nil, err
+	}
+	entry := object.TreeEntry{Name: path.Base(c.path), Mode: filemode.Regular}
+	if entry.Hash, err = c.objects.SetEncodedObject(file); err != nil {
+		return commit, nil, err
+	}
+	objects = append(objects, entry.Hash)
+	folders := strings.Split(path.Dir(c.path), "/")
+	if folders[0] == "." {
+		folders = nil
+	}
+	for i := len(folders); i >= 0; i-- {
+		tree, err := object.GetTree(c.objects, parent.TreeHash)
+		if err == nil && i > 0 {
+			tree, err = tree.Tree(strings.Join(folders[:i], "/"))
+		}
+		if err != nil {
+			return commit, nil, fmt.Errorf("%s: the branch has no folder %s: %w", c.path, strings.Join(folders[:i], "/"), err)
+		}
+		next := &object.Tree{Entries: slices.DeleteFunc(slices.Clone(tree.Entries), func(e object.TreeEntry) bool { return e.Name == entry.Name })}
+		next.Entries = append(next.Entries, entry)
+		sort.Sort(object.TreeEntrySorter(next.Entries))
+		hash, err := put(next)
+		if err != nil {
+			return commit, nil, err
+		}
+		if i > 0 {
+			entry = object.TreeEntry{Name: folders[i-1], Mode: filemode.Dir, Hash: hash}
+		} else {
+			entry.Hash = hash
+		}
+	}
+	var at time.Time
+	for _, b := range result.Changed {
+		if b.Finished.After(at) {
+			at = b.Finished
+		}
+	}
+	by := object.Signature{Name: u.Name, Email: u.Email, When: at.UTC()}
+	made := &object.Commit{Author: by, Committer: by, Message: result.Message, TreeHash: entry.Hash, ParentHashes: []plumbing.Hash{head}}
+	if u.Sign != nil {
+		payload, err := payloadOf(made)
+		if err == nil {
+			made.PGPSignature, err = u.Sign(payload)
+		}
+		if err != nil {
+			return commit, nil, fmt.Errorf("signing the commit: %w", err)
+		}
+	}
+	commit, err = put(made)
+	return commit, objects, err
+}
+
+// payloadOf a commit is what its signature is over.
+func payloadOf(c *object.Commit) ([]byte, error) {
+	encoded := &plumbing.MemoryObject{}
+	if err := c.EncodeWithoutSignature(encoded); err != nil {
+		return nil, err
+	}
+	from, err := encoded.Reader()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(from)
+}
+
+// proposed looks at the branch of a pull request. same reports that it brings this lock to
+// head already. A commit of somebody else is a *ForeignError.
+func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash, text []byte) (same bool, err error) {
+	if tip.IsZero() {
+		return false, nil
+	}
+	base, err := object.GetCommit(c.objects, head)
+	if err != nil {
+		return false, err
+	}
+	at, err := object.GetCommit(c.objects, tip)
+	if err != nil {
+		return false, err
+	}
+	if merged, err := at.IsAncestor(base); err != nil || merged {
+		return false, err
+	}
+	// Ours is one commit on top of what the branch was once.
+	if !u.ours(at) || len(at.ParentHashes) != 1 {
+		return false, &ForeignError{u.Proposal, at.Hash.String(), krm.Plain(at.Author.Name)}
+	}
+	parent, err := at.Parent(0)
+	if err != nil {
+		return false, err
+	}
+	if known, err := parent.IsAncestor(base); err != nil {
+		return false, err
+	} else if !known {
+		return false, &ForeignError{u.Proposal, parent.Hash.String(), krm.Plain(parent.Author.Name)}
+	}
+	blob, err := c.blob(at)
+	if err != nil || blob.IsZero() {
+		return false, err
+	}
+	if c.objects.HasEncodedObject(blob) != nil {
+		if err := c.from.Files(ctx, c.objects, []plumbing.Hash{blob}); err != nil {
+			return false, err
+		}
+	}
+	has, err := c.read(blob)
+	return bytes.Equal(has, text), err
+}
+
+// ours reports whether a commit is as this Update makes them: by its author, and signed by
+// its key, where it signs.
+func (u *Update) ours(c *object.Commit) bool {
+	if c.Author.Name != u.Name || c.Author.Email != u.Email || c.Committer.Email != u.Email || !strings.Contains(c.Message, "\n"+trailer+": ") {
+		return false
+	}
+	if u.Sign == nil {
+		return c.PGPSignature == ""
+	}
+	payload, err := payloadOf(c)
+	if err != nil {
+		return false
+	}
+	signature, err := u.Sign(payload)
+	return err == nil && strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature)
+}

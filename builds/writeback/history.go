@@ -1,0 +1,181 @@
+package writeback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage"
+
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
+)
+
+// clone is what was fetched of a remote.
+type clone struct {
+	from    gitremote.Repository
+	path    string // of the lock
+	objects storage.Storer
+}
+
+// state of the lock from a commit on, until the state before it in the list.
+type state struct {
+	commit plumbing.Hash
+	text   []byte // of the newest state; nil if there is no lock
+	builds map[string]api.LockedBuild
+}
+
+const (
+	// maxCommits of a branch are looked at for changes of the lock, and maxStates of these.
+	maxCommits, maxStates = 50_000, 2_000
+)
+
+// history of the lock on a branch, newest first; the first is what the branch has. It
+// follows first parents: what counts is what the branch had, however commits came to it. A
+// lock that cannot be read is skipped, but for the newest.
+func (c *clone) history(ctx context.Context, head plumbing.Hash) (states []state, err error) {
+	type version struct{ commit, blob plumbing.Hash }
+	var versions []version
+	at := head
+	for range maxCommits {
+		commit, err := object.GetCommit(c.objects, at)
+		if err != nil {
+			return nil, fmt.Errorf("reading commit %s: %w", at, err)
+		}
+		blob, err := c.blob(commit)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(versions); n > 0 && versions[n-1].blob == blob {
+			versions[n-1].commit = at
+		} else if n == maxStates {
+			break
+		} else {
+			versions = append(versions, version{at, blob})
+		}
+		if len(commit.ParentHashes) == 0 {
+			break
+		}
+		at = commit.ParentHashes[0]
+	}
+	wanted := make(map[plumbing.Hash]bool)
+	for _, v := range versions {
+		if !v.blob.IsZero() && c.objects.HasEncodedObject(v.blob) != nil {
+			wanted[v.blob] = true
+		}
+	}
+	if len(wanted) > 0 {
+		if err := c.from.Files(ctx, c.objects, slices.Collect(maps.Keys(wanted))); err != nil {
+			return nil, err
+		}
+	}
+	for i, v := range versions {
+		s := state{commit: v.commit}
+		if !v.blob.IsZero() {
+			text, err := c.read(v.blob)
+			if err != nil {
+				return nil, err
+			}
+			spec, err := parse(text, c.path)
+			if err != nil && i > 0 {
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+			if s.builds = builds(spec); i == 0 {
+				s.text = text
+			}
+		}
+		states = append(states, s)
+	}
+	return states, nil
+}
+
+// blob of the lock in a commit; zero if it has none.
+func (c *clone) blob(commit *object.Commit) (none plumbing.Hash, _ error) {
+	tree, err := commit.Tree()
+	if err != nil {
+		return none, fmt.Errorf("reading commit %s: %w", commit.Hash, err)
+	}
+	entry, err := tree.FindEntry(c.path)
+	switch {
+	case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound), errors.Is(err, object.ErrFileNotFound):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %s in commit %s: %w", c.path, commit.Hash, err)
+	case !entry.Mode.IsRegular() && entry.Mode.IsFile():
+		return none, fmt.Errorf("%s in commit %s is a link, an executable or a submodule, not a lock", c.path, commit.Hash)
+	case !entry.Mode.IsFile():
+		return none, fmt.Errorf("%s in commit %s is a folder, not a lock", c.path, commit.Hash)
+	}
+	return entry.Hash, nil
+}
+
+func (c *clone) read(hash plumbing.Hash) (_ []byte, err error) {
+	blob, err := object.GetBlob(c.objects, hash)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", c.path, err)
+	}
+	if blob.Size > maxLock {
+		return nil, fmt.Errorf("%s has %d bytes: a lock has at most %d", c.path, blob.Size, maxLock)
+	}
+	from, err := blob.Reader()
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxLock))
+	return text, multi.Errors(err, from.Close())
+}
+
+// parse a lock.
+func parse(text []byte, file string) (api.ImageLockSpec, error) {
+	lock, findings := render.ReadLock(text, file)
+	for _, f := range findings {
+		if f.Severity == krm.Error {
+			return api.ImageLockSpec{}, errors.New(f.Error())
+		}
+	}
+	return lock.Spec, nil
+}
+
+func builds(spec api.ImageLockSpec) map[string]api.LockedBuild {
+	all := make(map[string]api.LockedBuild, len(spec.Builds))
+	for _, b := range spec.Builds {
+		all[b.Namespace+"/"+b.Name] = b
+	}
+	return all
+}
+
+// rejected gives the commit that took an image, or another image of the same source commit,
+// out of the lock in favour of none or of one that the lock had before it; "" if none did.
+// It goes by what the locks contain, because a squash or a rebase loses signatures and
+// trailers, and a person may revert by hand. Putting the image in again lifts that.
+func rejected(states []state, b Built) string {
+	same := func(other api.LockedBuild) bool {
+		return other.Image == b.Image || other.Image != "" && other.Commit != "" && other.Commit == b.Commit
+	}
+	for i := 1; i < len(states); i++ {
+		was, is := states[i].builds[b.key()], states[i-1].builds[b.key()]
+		if !same(was) || same(is) {
+			continue
+		}
+		back := is.Image == ""
+		for _, earlier := range states[i+1:] {
+			e := earlier.builds[b.key()]
+			back = back || e.Image == is.Image || e.Commit != "" && e.Commit == is.Commit
+		}
+		if back {
+			return states[i-1].commit.String()
+		}
+		return ""
+	}
+	return ""
+}

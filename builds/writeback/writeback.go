@@ -1,0 +1,286 @@
+// Package writeback puts the images of finished builds into the armature.lock of a branch,
+// as one commit per set of images. Git is the only memory: what the branch has, and what
+// people took out of it again, is read from its history each time, so that a write-back
+// that was killed anywhere is continued by the next one.
+package writeback
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/gitrepo"
+)
+
+// Built is the image of a finished AgentBuild.
+type Built struct {
+	api.LockedBuild
+	// Repository of the source, in the form of gitrepo.
+	Repository string
+	// Run is the PipelineRun that built it.
+	Run string
+	// Attestation is the digest of its provenance; empty if it has none.
+	Attestation string
+	// Finished is when the run ended.
+	Finished time.Time
+}
+
+// key identifies the AgentBuild: namespace/name.
+func (b Built) key() string { return b.Namespace + "/" + b.Name }
+
+// Of an AgentBuild that is ready: the image of its spec is built, and attested where its
+// mode demands it. ok is false for every other one.
+func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
+	s := b.Status
+	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) || !strings.Contains(s.BuiltImage, "@sha256:") ||
+		s.Source == nil || s.CompletionTime == nil || s.ObservedGeneration != b.Generation {
+		return built, false
+	}
+	repository, err := gitrepo.Parse(b.Spec.Source.SourceRepository)
+	if err != nil {
+		return built, false
+	}
+	built = Built{Repository: repository.String(), Run: s.PipelineRunName, Finished: s.CompletionTime.Time,
+		LockedBuild: api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: s.BuiltImage, Commit: s.Source.Git.CommitSHA}}
+	if s.Attestation != nil && s.Attestation.Image == s.BuiltImage {
+		built.Attestation = s.Attestation.ProvenanceDigest
+	}
+	return built, true
+}
+
+// Update writes one lock on one branch.
+type Update struct {
+	Remote gitremote.Repository
+	// Branch that has the lock, without refs/heads/.
+	Branch string
+	// Path of the lock in the repository, with slashes.
+	Path string
+	// Proposal is the branch that gets the commit for a pull request into Branch. It is
+	// replaced as long as nobody else committed to it. If empty, Branch gets the commit.
+	Proposal string
+	// Name and Email of the author and committer.
+	Name, Email string
+	// Sign a commit; nil leaves it unsigned. The same commit gets the same signature.
+	Sign Signer
+	// Verify an image before it is written; nil accepts all.
+	Verify func(ctx context.Context, image string) error
+	// Descends reports whether the commit of a build has another commit in its history.
+	Descends func(ctx context.Context, b Built, older string) (bool, error)
+	// Accept are digests of images that are written although they are held back.
+	Accept []string
+	// Written are the images that were written to Branch earlier, as far as it is known
+	// outside of Git, and Rejected the digests of pull requests that were closed unmerged.
+	Written, Rejected []string
+}
+
+// Held is an image that is not written.
+type Held struct {
+	api.LockedBuild
+	// Why, for people.
+	Why string
+}
+
+// Result of a write-back.
+type Result struct {
+	// Head is the commit of Branch that was looked at.
+	Head string
+	// Commit that has the images: a new one, or the one that was there. It is empty if
+	// there was nothing to write.
+	Commit string
+	// New is true if Commit was written now.
+	New bool
+	// Changed are the images that Commit brings, and Held those that it does not.
+	Changed []Built
+	Held    []Held
+	// Message of the commit.
+	Message string
+}
+
+const (
+	maxTries = 10
+	maxLock  = 4 << 20 // bytes of a lock that is read
+)
+
+// ErrNoBranch is a branch that the remote does not have.
+var ErrNoBranch = errors.New("the repository has no such branch")
+
+// ForeignError is a branch for a pull request that somebody else committed to.
+type ForeignError struct{ Branch, Commit, Author string }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("the branch %s has the commit %.12s of %s: it is left as it is\n  hint: merge or delete the branch; the next write-back then starts a new one", e.Branch, e.Commit, e.Author)
+}
+
+// Check reports what is wrong with the fields before anything is read.
+func (u *Update) Check() error {
+	var failed []error
+	for _, name := range []string{u.Branch, cmp.Or(u.Proposal, "x")} {
+		if err := plumbing.NewBranchReferenceName(name).Validate(); err != nil || strings.HasPrefix(name, "-") || strings.HasPrefix(name, "refs/") {
+			failed = append(failed, fmt.Errorf("%q cannot be a branch: give a name such as main", krm.Shown(name)))
+		}
+	}
+	if u.Proposal == u.Branch {
+		failed = append(failed, errors.New("a pull request cannot merge a branch into itself"))
+	}
+	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || clean == "." || strings.ContainsFunc(clean, isControl) ||
+		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
+		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: give one such as apps/armature.lock", krm.Shown(u.Path)))
+	}
+	if u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl) {
+		failed = append(failed, fmt.Errorf("%q cannot be the author: give a name and an address, as in Armature <armature@example.com>", krm.Shown(u.Name+" <"+u.Email+">")))
+	}
+	return multi.Errors(failed...)
+}
+
+func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
+
+// Write brings the lock up to date with what was built, by at most one commit. If another
+// writer moves the branch meanwhile, it starts again from what the branch is then. An error
+// leaves the branches as they were, or with the one whole commit.
+func (u *Update) Write(ctx context.Context, built []Built) (Result, error) {
+	if err := u.Check(); err != nil {
+		return Result{}, err
+	}
+	for try := 1; ; try++ {
+		result, err := u.once(ctx, built)
+		if err == nil || !errors.Is(err, gitremote.ErrMoved) || try == maxTries {
+			return result, err
+		}
+		select {
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		case <-time.After(time.Duration(try) * (50 + rand.N[time.Duration](200)) * time.Millisecond):
+		}
+	}
+}
+
+// once reads the branch and writes it.
+func (u *Update) once(ctx context.Context, built []Built) (result Result, err error) {
+	folder, err := os.MkdirTemp("", "armature-writeback-")
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = multi.Errors(err, os.RemoveAll(folder)) }()
+	c := &clone{from: u.Remote, path: u.Path, objects: filesystem.NewStorage(osfs.New(folder), cache.NewObjectLRU(4*cache.MiByte))}
+	branches := []string{"refs/heads/" + u.Branch}
+	if u.Proposal != "" {
+		branches = append(branches, "refs/heads/"+u.Proposal)
+	}
+	tips, err := u.Remote.Fetch(ctx, c.objects, branches...)
+	if err != nil {
+		return result, err
+	}
+	head, ok := tips[branches[0]]
+	if !ok {
+		return result, fmt.Errorf("%w: %s", ErrNoBranch, u.Branch)
+	}
+	result.Head = head.String()
+	states, err := c.history(ctx, head)
+	if err != nil {
+		return result, err
+	}
+	if err := u.choose(ctx, &result, states, built); err != nil || len(result.Changed) == 0 {
+		return result, err
+	}
+	text, err := edit(states[0].text, u.Path, result.Changed)
+	if err != nil {
+		return result, err
+	}
+	result.Message = message(u.Path, result.Changed)
+	onto := plumbing.ZeroHash
+	if u.Proposal != "" {
+		onto = tips[branches[1]]
+		if same, err := u.proposed(ctx, c, head, onto, text); err != nil || same {
+			result.Commit = onto.String()
+			return result, err
+		}
+	}
+	commit, objects, err := u.commit(c, head, text, result)
+	if err != nil {
+		return result, err
+	}
+	to := u.Proposal
+	if to == "" {
+		to, onto = u.Branch, head
+	}
+	if err := u.Remote.Push(ctx, c.objects, objects, to, onto, commit); err != nil {
+		return Result{}, fmt.Errorf("writing the branch %s: %w", to, err)
+	}
+	result.Commit, result.New = commit.String(), true
+	return result, nil
+}
+
+// choose the images that are written.
+func (u *Update) choose(ctx context.Context, result *Result, states []state, built []Built) error {
+	built = slices.SortedFunc(slices.Values(built), func(a, b Built) int { return strings.Compare(a.key(), b.key()) })
+	for _, b := range built {
+		now := states[0].builds[b.key()]
+		if now.Image == b.Image {
+			continue
+		}
+		why, err := u.holds(ctx, states, b, now)
+		if err != nil {
+			return err
+		}
+		if why == "" && u.Verify != nil {
+			if err := u.Verify(ctx, b.Image); err != nil {
+				if ctx.Err() != nil {
+					return err
+				}
+				why = "the policy refuses it: " + err.Error()
+			}
+		}
+		if why != "" {
+			result.Held = append(result.Held, Held{b.LockedBuild, why})
+			continue
+		}
+		result.Changed = append(result.Changed, b)
+	}
+	return nil
+}
+
+// holds says why an image is held back; "" is not at all.
+func (u *Update) holds(ctx context.Context, states []state, b Built, now api.LockedBuild) (why string, err error) {
+	digest := b.Image[strings.LastIndex(b.Image, "@")+1:]
+	if slices.Contains(u.Accept, digest) {
+		return "", nil
+	}
+	if by := rejected(states, b); by != "" {
+		return fmt.Sprintf("commit %.12s took it out of the lock again", by), nil
+	}
+	if slices.Contains(u.Rejected, digest) {
+		return "a pull request with it was closed without a merge", nil
+	}
+	if slices.Contains(u.Written, b.Image) && !slices.ContainsFunc(states, func(s state) bool { return s.builds[b.key()].Image == b.Image }) {
+		return "it was in the lock, and the history of the branch no longer has it", nil
+	}
+	if now.Commit == "" || now.Commit == b.Commit || u.Descends == nil {
+		return "", nil
+	}
+	newer, err := u.Descends(ctx, b, now.Commit)
+	if err != nil {
+		return "", fmt.Errorf("comparing commits of %s: %w", b.Repository, err)
+	}
+	if !newer {
+		return fmt.Sprintf("its commit %.12s does not have the commit %.12s of the image in the lock in its history", b.Commit, now.Commit), nil
+	}
+	return "", nil
+}
