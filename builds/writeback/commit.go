@@ -60,7 +60,7 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	}
 	// A person formatted it.
 	if err := editLines(o, changed); err != nil {
-		return nil, fmt.Errorf("%s: %w\n  hint: run `armature pin`, which formats it anew", file, err)
+		return nil, fmt.Errorf("%s: %w\n  hint: run `armature pin`, which formats it", file, err)
 	}
 	out := o.Append(bytes.Clone(text[:at.Start]))
 	out = append(out, text[at.End:]...)
@@ -72,7 +72,7 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	if !slices.Equal(again.Builds, after.Builds) || !slices.Equal(again.Images, before.Images) {
-		return nil, fmt.Errorf("%s cannot be edited as it is written\n  hint: run `armature pin`, which formats it anew", file)
+		return nil, fmt.Errorf("%s cannot be edited as it is written\n  hint: run `armature pin`, which formats it", file)
 	}
 	return out, nil
 }

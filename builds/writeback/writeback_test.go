@@ -554,7 +554,7 @@ func TestKilled(t *testing.T) {
 	cut, written := 0, 0
 	for i := 2; i < 32; i++ {
 		cmd := start(i)
-		time.Sleep(whole * time.Duration(i) / 32) // a moment, which may be after the end
+		time.Sleep(whole * time.Duration(i) / 10) // a moment, which may be after the end
 		_ = cmd.Process.Kill()
 		if cmd.Wait() != nil {
 			cut++

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"net/http"
+	"net/http/cgi"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -282,6 +287,160 @@ spec:
 		}
 		if _, err := os.Stat(filepath.Join(folder, "armature.lock")); (err == nil) != (c.why == "") {
 			t.Errorf("team %q: the lock: %v", c.team, err)
+		}
+	}
+}
+
+// gitea answers as much of Gitea's API as pull requests need, and serves a bare repository.
+type gitea struct {
+	sync.Mutex
+	pulls []map[string]any
+}
+
+func (g *gitea) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.Lock()
+	defer g.Unlock()
+	if r.Header.Get("Authorization") != "token secret" {
+		http.Error(w, "no token", http.StatusUnauthorized)
+		return
+	}
+	var answer any
+	switch body := map[string]string{}; r.Method {
+	case http.MethodGet:
+		found := []map[string]any{}
+		for _, p := range g.pulls {
+			if p["state"] == r.URL.Query().Get("state") && r.URL.Query().Get("page") == "" {
+				found = append(found, p)
+			}
+		}
+		answer = found
+	default:
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		var pull map[string]any
+		if r.Method == http.MethodPost {
+			pull = map[string]any{"number": len(g.pulls) + 1, "state": "open", "html_url": "http://forge.example/1", "merged": false,
+				"head": map[string]any{"ref": body["head"], "repo_id": 1}, "base": map[string]any{"ref": body["base"], "repo_id": 1}}
+			g.pulls = append(g.pulls, pull)
+		} else {
+			pull = g.pulls[len(g.pulls)-1]
+		}
+		pull["title"], pull["body"], answer = body["title"], body["body"], pull
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// The images of finished builds become a commit of the remote's branch, or a pull request
+// that is kept up to date, and what a person refused is not written again.
+func TestPinCommits(t *testing.T) {
+	d := deliver(t)
+	d.env = append(d.env, "GIT_CONFIG_GLOBAL="+d.dir+"/none", "GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret")
+	git := func(folder string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", folder}, args...)...)
+		cmd.Env = d.env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	bare := filepath.Join(d.dir, "srv", "team", "apps.git")
+	git(d.dir, "init", "-q", "--bare", "-b", "main", bare)
+	git(bare, "config", "http.receivepack", "true")
+	forge := &gitea{}
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/repos/team/apps/pulls", forge)
+	mux.Handle("/api/v1/repos/team/apps/pulls/", forge)
+	mux.Handle("/", &cgi.Handler{Path: git(bare, "--exec-path") + "/git-http-backend", Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(d.dir, "srv"), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=bot", "GIT_CONFIG_GLOBAL=" + d.dir + "/none"}})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	work := filepath.Join(d.dir, "work")
+	git(d.dir, "clone", "-q", server.URL+"/team/apps.git", work)
+	git(work, "config", "user.name", "Ada")
+	git(work, "config", "user.email", "ada@example.com")
+	apps := filepath.Dir(d.write(t, "work/apps/settings.yaml", settings))
+	git(work, "add", "-A")
+	git(work, "commit", "-qm", "Apps")
+	git(work, "push", "-q", "origin", "main")
+
+	image := func(digit string) string { return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64) }
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather"}, Spec: api.AgentBuildSpec{
+		Source:      api.SourceSpec{SourceRepository: server.URL + "/team/apps"},
+		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.example"}}}
+	if err := d.Create(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(digit string) {
+		t.Helper()
+		now := metav1.Now()
+		build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image(digit), ObservedGeneration: build.Generation, CompletionTime: &now, PipelineRunName: "weather-1",
+			Source:     &api.SourceStatus{Git: api.GitStatus{CommitSHA: git(bare, "rev-parse", "main")}},
+			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue, Reason: api.ReasonSucceeded, LastTransitionTime: now}}}
+		if err := d.Status().Update(t.Context(), build); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pinned := func(status int, words ...string) (string, string) {
+		t.Helper()
+		return d.run(t, status, append([]string{"pin", apps, "--from-builds", "-n", "team1"}, words...)...)
+	}
+	finish("1")
+	out, errs := pinned(0, "--commit")
+	if !strings.Contains(out, "build team1/weather\n  + "+image("1")) || !strings.Contains(errs, "main: pushed ") {
+		t.Errorf("%s%s", out, errs)
+	}
+	if status := git(work, "status", "--porcelain"); status != "" {
+		t.Errorf("the working tree: %s", status)
+	}
+	if _, errs := pinned(0, "--commit"); !strings.Contains(errs, "main: apps/armature.lock is up to date with 1 finished build") {
+		t.Error(errs)
+	}
+	git(work, "pull", "-q")
+	git(work, "revert", "--no-edit", "HEAD")
+	git(work, "push", "-q")
+	if out, errs := pinned(0, "--commit", "-o", "json"); !strings.Contains(errs, "build team1/weather is held back: commit ") || !strings.Contains(out, `"why": "commit `) {
+		t.Errorf("%s%s", out, errs)
+	}
+	pinned(0, "--commit", "--accept", "sha256:"+strings.Repeat("1", 64))
+
+	proposed := []string{"--pull-request", "main", "--forge", "gitea"}
+	finish("2")
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") || !strings.Contains(errs, "the pull request http://forge.example/1 was opened") {
+		t.Error(errs)
+	}
+	finish("3")
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "armature/pin/apps: pushed ") || !strings.Contains(errs, "the pull request http://forge.example/1 is open") {
+		t.Error(errs)
+	}
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "has 1 image already") {
+		t.Error(errs)
+	}
+	if n := len(forge.pulls); n != 1 || !strings.Contains(fmt.Sprint(forge.pulls[0]["body"]), "sha256:"+strings.Repeat("3", 64)) {
+		t.Errorf("%d pull requests: %v", n, forge.pulls)
+	}
+	forge.pulls[0]["state"] = "closed"
+	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "a pull request with it was closed without a merge") || len(forge.pulls) != 1 {
+		t.Error(errs)
+	}
+	for flags, want := range map[string]string{
+		"--commit --pull-request main":      "give one of them",
+		"--branch x":                        "require --commit or --pull-request",
+		"--commit --check":                  "are for the file",
+		"--commit --accept sha256:1":        "give a digest",
+		"--commit --author Ada":             "write NAME <ADDRESS>",
+		"--commit --branch ../x":            "cannot be a branch",
+		"--commit --branch nowhere":         "the repository has no such branch: nowhere",
+		"--pull-request main --branch main": "cannot merge a branch into itself",
+	} {
+		status := 2
+		if strings.Contains(flags, "/x") || strings.Contains(flags, "nowhere") || strings.Contains(flags, "main --branch") {
+			status = 1
+		}
+		if _, errs := pinned(status, strings.Fields(flags)...); !strings.Contains(errs, want) {
+			t.Errorf("%s: %s", flags, errs)
 		}
 	}
 }

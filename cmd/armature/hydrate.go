@@ -181,8 +181,13 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 	if err := base.Check(ctx); err != nil {
 		return nil, cli.Usagef("--pull-request: %w", err)
 	}
+	return proposalTo(ctx, to, h.into, h.forge)
+}
+
+// proposalTo is a pull request into a branch, on a forge that the name of its host shows if
+// it is empty.
+func proposalTo(ctx context.Context, to *hydrate.Branch, into, forge string) (*hydrate.Proposal, error) {
 	names, variables := hydrate.Forges()
-	forge := h.forge
 	if forge == "" {
 		remote, err := hydrate.OriginURL(ctx, to.Folder)
 		if err != nil {
@@ -196,7 +201,7 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 	if token == "" {
 		return nil, cli.Usagef("--pull-request: the environment variable %s is empty: set it to a token that may open pull requests", variables[forge])
 	}
-	return &hydrate.Proposal{Forge: forge, Base: h.into, Token: token}, nil
+	return &hydrate.Proposal{Forge: forge, Base: into, Token: token}, nil
 }
 
 // target is the branch, of the repository that the first package is in.

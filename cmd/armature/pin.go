@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -31,6 +32,7 @@ type pinning struct {
 	fromBuilds bool
 	steps      bool
 	format     string
+	committing
 }
 
 func pinCommand() *cobra.Command {
@@ -44,11 +46,20 @@ which every render applies, without a network. Pinning again brings the lock up 
 date and shows which tags have moved; --check only shows it, and fails.
 
 With --verify-policy, or the flags that replace it, every image has to be signed:
-those that PATH names by digest and those of builds as well.`,
+those that PATH names by digest and those of builds as well.
+
+With --from-builds --commit, pin writes the images of finished builds to the lock on
+the branch of the remote origin, as one commit that changes only their lines, and
+leaves the working tree alone; with --pull-request BASE, it writes a branch of its own
+and opens a pull request. An image that a person took out of the lock again, by a
+revert or by closing the pull request, is held back, and so is one whose source commit
+is older than that of the lock; --accept lifts that.`,
 		Example: `  armature pin apps/
   armature pin apps/ --check
   armature pin apps/ --platform linux/arm64 --verify-policy policy.yaml
-  armature pin apps/ --from-builds -n team1`,
+  armature pin apps/ --from-builds -n team1
+  armature pin apps/ --from-builds -n team1 --commit --signing-key bot.key --verify-policy policy.yaml
+  armature pin apps/ --from-builds -n team1 --pull-request main`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -61,6 +72,12 @@ those that PATH names by digest and those of builds as well.`,
 				}
 			case p.All && !p.fromBuilds:
 				return cli.Usagef("--all-namespaces requires --from-builds")
+			}
+			if err := p.checkCommit(); err != nil {
+				return err
+			}
+			if p.given() {
+				return p.runCommit(cmd, given[0])
 			}
 			return p.run(cmd, given[0])
 		},
@@ -77,6 +94,7 @@ those that PATH names by digest and those of builds as well.`,
 	f.BoolVar(&p.steps, "steps", false, "resolve the images of build steps in PATH as well")
 	f.String("api-group", buildapi.DefaultGroup, "API group of AgentBuild")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
+	p.committing.flags(cmd)
 	return cmd
 }
 
@@ -175,8 +193,11 @@ func (p *pinning) builds(cmd *cobra.Command, before []api.LockedBuild) (locked [
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range list.Items {
-		if strings.Contains(b.Status.BuiltImage, "@sha256:") {
+	for i := range list.Items {
+		b := &list.Items[i]
+		if built, ready := writeback.Of(b); ready {
+			locked = append(locked, built.LockedBuild)
+		} else if strings.Contains(b.Status.BuiltImage, "@sha256:") {
 			locked = append(locked, api.LockedBuild{Namespace: b.Namespace, Name: b.Name, Image: b.Status.BuiltImage})
 		}
 	}

@@ -2,6 +2,7 @@ package hydrate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,8 @@ type Proposal struct {
 	Forge string
 	// Base is the branch to merge into, without refs/heads/.
 	Base string
+	// Title and Body of the pull request; empty ones describe what hydrate does.
+	Title, Body string
 	// Token of an account that may open pull requests. It is a secret, and is sent to the
 	// remote's host alone.
 	Token string
@@ -65,15 +68,15 @@ func (f forge) address(scheme, host, repository string) string {
 	return scheme + "://" + at + fmt.Sprintf(f.pulls, repository)
 }
 
-// query for open pull requests from a branch of an owner's repository to another branch.
-func (f forge) query(owner, head, base string) url.Values {
+// query for pull requests from a branch of an owner's repository to another branch.
+func (f forge) query(state, owner, head, base string) url.Values {
 	switch f.name {
 	case "gitea": // has no query for branches
-		return url.Values{"state": {f.open}, "limit": {"50"}}
+		return url.Values{"state": {state}, "limit": {"50"}}
 	case "github":
 		head = owner + ":" + head
 	}
-	return url.Values{"state": {f.open}, f.head: {head}, f.base: {base}}
+	return url.Values{"state": {state}, f.head: {head}, f.base: {base}}
 }
 
 // Forges names the kinds of servers that pull requests are opened on, and the environment
@@ -126,6 +129,14 @@ func locate(repository string) (scheme, host, path string, err error) {
 
 // open is a pull request as forges list them.
 type open struct {
+	Number      int    `json:"number"`
+	IID         int    `json:"iid"` // of GitLab
+	Title       string `json:"title"`
+	Body        string `json:"body"`
+	Description string `json:"description"` // of GitLab
+	Merged      bool   `json:"merged"`      // of Gitea
+	MergedAt    string `json:"merged_at"`
+
 	URL    string `json:"html_url"`
 	WebURL string `json:"web_url"` // of GitLab
 	Head   struct {
@@ -144,56 +155,106 @@ func (o open) url() string { return o.URL + o.WebURL }
 const maxPages = 40
 
 // Propose opens a pull request that merges a commit of the branch, which is pushed, and gives
-// its URL. One that is open already stays as it is. Where there is nothing to merge, the URL
+// its URL. One that is open already gets its text,
+// if the proposal has one. Where there is nothing to merge, the URL
 // is "".
 func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (address string, opened bool, err error) {
-	i := slices.IndexFunc(forges(), func(f forge) bool { return f.name == p.Forge })
-	if i < 0 {
-		return "", false, fmt.Errorf("unknown forge %q", p.Forge)
-	}
-	f := forges()[i]
-	remote, err := OriginURL(ctx, b.Folder)
-	if err != nil {
-		return "", false, err
-	}
-	scheme, host, repository, err := locate(remote)
+	c, err := b.converse(ctx, p)
 	if err != nil {
 		return "", false, err
 	}
 	if merged, err := b.merged(ctx, commit, p.Base); err != nil || merged {
 		return "", false, err
 	}
-	c := conversation{forge: f, token: p.Token, address: f.address(scheme, host, repository)}
-	owner, _, _ := strings.Cut(repository, "/")
-	query := f.query(owner, b.Name, p.Base)
-	for page := 1; page <= maxPages; page++ {
-		if page > 1 {
-			query.Set("page", strconv.Itoa(page))
-		}
-		var found []open
-		if err := c.ask(ctx, http.MethodGet, "?"+query.Encode(), nil, &found); err != nil {
-			return "", false, fmt.Errorf("looking for an open pull request: %w", err)
-		}
-		if f.name == "gitea" {
-			full := len(found) > 0
-			found = slices.DeleteFunc(found, func(o open) bool {
-				return o.Head.Ref != b.Name || o.Base.Ref != p.Base || o.Head.ID != o.Base.ID
-			})
-			if len(found) == 0 && full {
-				continue
-			}
-		}
-		if len(found) > 0 {
-			return found[0].url(), false, nil
-		}
-		break
+	found, err := c.list(ctx, c.forge.open, b.Name, p.Base)
+	if err != nil {
+		return "", false, fmt.Errorf("looking for an open pull request: %w", err)
+	}
+	if len(found) > 0 {
+		return found[0].url(), false, c.refresh(ctx, found[0], p)
 	}
 	var made open
-	body := map[string]string{f.head: b.Name, f.base: p.Base, "title": "Hydrate " + p.Base, f.body: "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."}
+	body := map[string]string{c.forge.head: b.Name, c.forge.base: p.Base, "title": cmp.Or(p.Title, "Hydrate "+p.Base),
+		c.forge.body: cmp.Or(p.Body, "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from.")}
 	if err := c.ask(ctx, http.MethodPost, "", body, &made); err != nil {
 		return "", false, fmt.Errorf("opening a pull request: %w", err)
 	}
 	return made.url(), true, nil
+}
+
+// refresh the text of a pull request that is open.
+func (c conversation) refresh(ctx context.Context, o open, p Proposal) error {
+	if p.Body == "" || o.Body+o.Description == p.Body && o.Title == p.Title {
+		return nil
+	}
+	method := http.MethodPatch
+	if c.forge.name == "gitlab" {
+		method = http.MethodPut
+	}
+	err := c.ask(ctx, method, fmt.Sprintf("/%d", o.Number+o.IID), map[string]string{"title": p.Title, c.forge.body: p.Body}, &open{})
+	if err != nil {
+		return fmt.Errorf("changing the text of the pull request: %w", err)
+	}
+	return nil
+}
+
+// Refused gives the bodies of the pull requests from the branch that were closed and not
+// merged, at most those of the newest 50 on each page that is looked through.
+func (b *Branch) Refused(ctx context.Context, p Proposal) (bodies []string, err error) {
+	c, err := b.converse(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.list(ctx, "closed", b.Name, p.Base)
+	if err != nil {
+		return nil, fmt.Errorf("looking for closed pull requests: %w", err)
+	}
+	for _, o := range found {
+		if !o.Merged && o.MergedAt == "" {
+			bodies = append(bodies, o.Body+o.Description)
+		}
+	}
+	return bodies, nil
+}
+
+// converse with the forge of the remote origin.
+func (b *Branch) converse(ctx context.Context, p Proposal) (c conversation, err error) {
+	i := slices.IndexFunc(forges(), func(f forge) bool { return f.name == p.Forge })
+	if i < 0 {
+		return c, fmt.Errorf("unknown forge %q", p.Forge)
+	}
+	c = conversation{forge: forges()[i], token: p.Token}
+	remote, err := OriginURL(ctx, b.Folder)
+	if err != nil {
+		return c, err
+	}
+	scheme, host, repository, err := locate(remote)
+	c.address = c.forge.address(scheme, host, repository)
+	c.owner, _, _ = strings.Cut(repository, "/")
+	return c, err
+}
+
+// list the pull requests of a state from a branch to another one, of the first page that has any.
+func (c conversation) list(ctx context.Context, state, head, base string) (found []open, err error) {
+	query := c.forge.query(state, c.owner, head, base)
+	for page := 1; page <= maxPages; page++ {
+		if page > 1 {
+			query.Set("page", strconv.Itoa(page))
+		}
+		found = nil
+		if err := c.ask(ctx, http.MethodGet, "?"+query.Encode(), nil, &found); err != nil {
+			return nil, err
+		}
+		if c.forge.name != "gitea" {
+			return found, nil
+		}
+		full := len(found) > 0
+		found = slices.DeleteFunc(found, func(o open) bool { return o.Head.Ref != head || o.Base.Ref != base || o.Head.ID != o.Base.ID })
+		if len(found) > 0 || !full {
+			return found, nil
+		}
+	}
+	return nil, nil
 }
 
 // merged reports whether a branch of the remote has all that a commit has.
@@ -228,8 +289,8 @@ func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) 
 
 // conversation is with the API of one repository.
 type conversation struct {
-	forge          forge
-	token, address string
+	forge                 forge
+	owner, token, address string
 }
 
 // maxAnswer is how much a forge may answer.
