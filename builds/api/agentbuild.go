@@ -148,6 +148,12 @@ type AgentBuildSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be a positive duration such as 45m; leave it out for the template's timeout"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
+	// Trigger starts a run when the branch that source.sourceRevision names has another
+	// commit. If omitted, a branch that moves starts nothing by itself. It requires
+	// source.sourceRepository. (Armature)
+	// +optional
+	Trigger *SourceTrigger `json:"trigger,omitempty"`
+
 	// Priority among the waiting builds of this namespace, if the controller limits how
 	// many run at once: higher goes first, then the older build. Default 0. (Armature)
 	// +optional

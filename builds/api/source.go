@@ -1,6 +1,9 @@
 package api
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // SourceSpec names a Git revision.
 type SourceSpec struct {
@@ -77,4 +80,38 @@ type SourceVerification struct {
 	// fingerprint. It is omitted if the policy does not require a signature.
 	// +optional
 	Signer string `json:"signer,omitempty"`
+}
+
+// SourceTrigger says when a moved branch starts a run.
+type SourceTrigger struct {
+	// Push limits the pushes that start a run. A push whose last commit has [skip ci],
+	// [ci skip], [skip tkn] or [tkn skip] in its message starts none.
+	// +optional
+	Push *PushTrigger `json:"push,omitempty"`
+
+	// Poll is how often the Git server is asked for the branch. If a webhook delivers, the
+	// server is asked ten times less often beside it. Default 5m.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="must be a duration of at least ten seconds, such as 30s or 5m"
+	Poll *metav1.Duration `json:"poll,omitempty"`
+
+	// Webhook names a Secret in this namespace. Its keys token and, during a rotation,
+	// previous sign the deliveries to /hook/NAMESPACE/SECRET of the controller. A delivery
+	// makes the controller ask the Git server at once; nothing else is taken from it. If
+	// omitted, the server is only polled.
+	// +optional
+	Webhook *corev1.LocalObjectReference `json:"webhook,omitempty"`
+}
+
+// PushTrigger limits the pushes that start a run.
+type PushTrigger struct {
+	// Paths, such as api/** or go.mod: one of them must have changed since the last run that
+	// succeeded. * does not match a slash, ** matches everything. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:MinLength=1
+	Paths []string `json:"paths,omitempty"`
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -31,7 +32,7 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 // Client gives a client that knows the kinds.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme)); err != nil {
+	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme), updates.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	api.AddToScheme(scheme, api.DefaultGroup)

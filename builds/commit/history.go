@@ -103,7 +103,7 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 	}
 	data := content.Bytes()
 	if kind.IsDelta() {
-		if deltaTarget(data) > maxObject {
+		if DeltaTarget(data) > maxObject {
 			return none, nil
 		}
 		if data, err = packfile.PatchDelta(base.data, data); err != nil {
@@ -130,8 +130,8 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 	return hash, nil
 }
 
-// deltaTarget is the size of what a delta makes: its second number.
-func deltaTarget(delta []byte) uint64 {
+// DeltaTarget is the size of what a delta makes: its second number.
+func DeltaTarget(delta []byte) uint64 {
 	var size uint64
 	for range 2 {
 		size = 0

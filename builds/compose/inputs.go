@@ -59,6 +59,7 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape := build.Spec.DeepCopy()
 	shape.CleanupAfterBuild = nil
 	shape.Priority = 0
+	shape.Trigger = nil
 	shape.Retries = nil
 	shape.Retention = nil
 	shape.OnChange = ""

@@ -37,6 +37,7 @@ const (
 	PurposeGit      Purpose = "git"
 	PurposeRegistry Purpose = "registry"
 	PurposeBuild    Purpose = "build"
+	PurposeSigning  Purpose = "signing"
 )
 
 // types of Secrets that say by themselves what they are for.

@@ -24,8 +24,9 @@ import (
 // repository is a real Git repository behind git's own HTTP server.
 type repository struct {
 	*world
-	dir string
-	url string
+	dir   string
+	url   string
+	asked atomic.Int64 // for its references
 }
 
 // serveGit serves one repository; with a token it is private.
@@ -47,6 +48,9 @@ func (w *world) serveGit(token string) *repository {
 			rw.Header().Set("WWW-Authenticate", "Basic")
 			rw.WriteHeader(http.StatusUnauthorized)
 			return
+		}
+		if strings.HasSuffix(request.URL.Path, "/info/refs") {
+			r.asked.Add(1)
 		}
 		handler.ServeHTTP(rw, request)
 	}))

@@ -45,10 +45,13 @@ import (
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/git"
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/imageupdate"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/library"
 	"github.com/armature-dev/armature/builds/queue"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/builds/trigger"
 	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -84,6 +87,9 @@ type Options struct {
 	// LostAfter is how long Tekton has to notice that it lost a pod, before the run is
 	// stopped; zero means one minute.
 	LostAfter time.Duration
+	// WebhookAddress takes webhooks for spec.trigger, such as :9292; empty takes none.
+	// WebhookCertDir has tls.crt and tls.key for it; empty serves plain HTTP.
+	WebhookAddress, WebhookCertDir string
 	// LogLines of a failed step that status keeps; zero keeps none.
 	LogLines int64
 }
@@ -99,6 +105,9 @@ func newScheme(group string) (*runtime.Scheme, error) {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 	api.AddToScheme(scheme, group)
+	if err := updates.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
 	tekton := tektonv1.SchemeGroupVersion
 	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRun"), &runs.PipelineRun{})
 	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRunList"), &runs.PipelineRunList{})
@@ -179,6 +188,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	if err := r.setup(ctx, mgr, woken, o.Concurrency); err != nil {
+		return err
+	}
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
+		return err
+	}
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log}); err != nil {
 		return err
 	}
 	if err := multi.Errors(

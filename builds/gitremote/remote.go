@@ -32,6 +32,8 @@ type Repository struct {
 	URL string
 	// Auth is nil for none.
 	Auth transport.AuthMethod
+	// Limit of a history with its folders, in bytes of packs; zero means MaxFetch.
+	Limit int64
 	// Dial guards the network of a controller. It is nil for the program of a user, who may
 	// ask any address, and whose ssh program is used.
 	Dial Dial
@@ -211,7 +213,7 @@ func localProcess(ctx context.Context, endpoint *transport.Endpoint, program str
 func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, err := r.talk(ctx, transport.UploadPackServiceName, MaxFetch)
+	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +254,7 @@ func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plum
 func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, err := r.talk(ctx, transport.UploadPackServiceName, MaxFetch)
+	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
 		return err
 	}
@@ -273,11 +275,63 @@ func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*pa
 	if err != nil {
 		return err
 	}
-	err = packfile.UpdateObjectStorage(into, objects)
+	err = store(into, objects)
 	if errors.Is(err, commit.ErrTooLarge) {
-		err = fmt.Errorf("its history has more than %d MiB", MaxFetch>>20)
+		err = fmt.Errorf("%s: its history has more than %d MiB, or a file of more than %d MiB", r.URL, cmp.Or(r.Limit, MaxFetch)>>20, maxObject>>20)
 	}
 	return multi.Errors(err, objects.Close())
+}
+
+// maxObject is how much a file, a folder or a commit may have, in bytes.
+const maxObject = 32 << 20
+
+// store the objects of a pack. It looks through the pack first: go-git unpacks what deltas
+// build upon in memory, whatever size it has.
+func store(into storer.Storer, objects io.Reader) (err error) {
+	file, err := os.CreateTemp("", "armature-pack-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = multi.Errors(err, file.Close(), os.Remove(file.Name())) }()
+	if _, err := io.Copy(file, objects); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	scanner := packfile.NewScanner(file)
+	_, count, err := scanner.Header()
+	if err != nil {
+		return fmt.Errorf("reading a pack: %w", err)
+	}
+	for range count {
+		header, err := scanner.NextObjectHeader()
+		if err != nil {
+			return fmt.Errorf("reading a pack: %w", err)
+		}
+		if header.Length > maxObject {
+			return commit.ErrTooLarge
+		}
+		start := &beginning{} // the scanner compares the size with the header's
+		if _, _, err := scanner.NextObject(start); err != nil {
+			return fmt.Errorf("reading a pack: %w", err)
+		}
+		if header.Type.IsDelta() && commit.DeltaTarget(start.bytes) > maxObject {
+			return commit.ErrTooLarge
+		}
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return packfile.UpdateObjectStorage(into, file)
+}
+
+// beginning keeps the first bytes that are written to it.
+type beginning struct{ bytes []byte }
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.bytes = append(b.bytes, p[:min(len(p), 32-len(b.bytes))]...)
+	return len(p), nil
 }
 
 // Push objects of a storage and move a branch from one commit to another; the zero hash is

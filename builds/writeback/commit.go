@@ -281,3 +281,26 @@ func (u *Update) ours(c *object.Commit) bool {
 	signature, err := u.Sign(payload)
 	return err == nil && strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature)
 }
+
+// imagesMark begins the line of a pull request's text that names its digests.
+const imagesMark = "<!-- armature-images: "
+
+// Text of the pull request for the commit. DigestsOf reads the images from its body.
+func (r Result) Text() (title, body string) {
+	var digests strings.Builder
+	for _, b := range r.Changed {
+		fmt.Fprintf(&digests, "%s ", b.digest())
+	}
+	title, _, _ = strings.Cut(r.Message, "\n")
+	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), r.Message)
+}
+
+// DigestsOf the images that the body of a pull request names.
+func DigestsOf(body string) (digests []string) {
+	for line := range strings.Lines(body) {
+		if rest, ok := strings.CutPrefix(line, imagesMark); ok {
+			digests = append(digests, strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))...)
+		}
+	}
+	return digests
+}

@@ -46,6 +46,9 @@ type Built struct {
 // key identifies the AgentBuild: namespace/name.
 func (b Built) key() string { return b.Namespace + "/" + b.Name }
 
+// digest of the image.
+func (b Built) digest() string { return b.Image[strings.LastIndex(b.Image, "@")+1:] }
+
 // Of an AgentBuild that is ready: the image of its spec is built, and attested where its
 // mode demands it. ok is false for every other one.
 func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
@@ -81,7 +84,7 @@ type Update struct {
 	// Sign a commit; nil leaves it unsigned. The same commit gets the same signature.
 	Sign Signer
 	// Verify an image before it is written; nil accepts all.
-	Verify func(ctx context.Context, image string) error
+	Verify func(ctx context.Context, b Built) error
 	// Descends reports whether the commit of a build has another commit in its history.
 	Descends func(ctx context.Context, b Built, older string) (bool, error)
 	// Accept are digests of images that are written although they are held back.
@@ -241,7 +244,7 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 			return err
 		}
 		if why == "" && u.Verify != nil {
-			if err := u.Verify(ctx, b.Image); err != nil {
+			if err := u.Verify(ctx, b); err != nil {
 				if ctx.Err() != nil {
 					return err
 				}
@@ -259,14 +262,13 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 
 // holds says why an image is held back; "" is not at all.
 func (u *Update) holds(ctx context.Context, states []state, b Built, now api.LockedBuild) (why string, err error) {
-	digest := b.Image[strings.LastIndex(b.Image, "@")+1:]
-	if slices.Contains(u.Accept, digest) {
+	if slices.Contains(u.Accept, b.digest()) {
 		return "", nil
 	}
 	if by := rejected(states, b); by != "" {
 		return fmt.Sprintf("commit %.12s took it out of the lock again", by), nil
 	}
-	if slices.Contains(u.Rejected, digest) {
+	if slices.Contains(u.Rejected, b.digest()) {
 		return "a pull request with it was closed without a merge", nil
 	}
 	if slices.Contains(u.Written, b.Image) && !slices.ContainsFunc(states, func(s state) bool { return s.builds[b.key()].Image == b.Image }) {

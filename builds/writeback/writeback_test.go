@@ -343,7 +343,7 @@ func TestWritersAtOnce(t *testing.T) {
 	r.pull()
 	u := r.update()
 	once := false
-	u.Verify = func(context.Context, string) error {
+	u.Verify = func(context.Context, writeback.Built) error {
 		if !once {
 			once = true
 			r.person("NOTES.md", "a person\n")

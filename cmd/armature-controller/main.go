@@ -140,6 +140,8 @@ func command() *cobra.Command {
 	f.IntVar(&o.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&o.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&o.QueueName, "queue-name", "", "LocalQueue of Kueue that admits the runs of builds without the label kueue.x-k8s.io/queue-name; empty means none")
+	f.StringVar(&o.WebhookAddress, "webhook-address", "", "where webhooks for spec.trigger of builds are taken, such as :9292; empty is nowhere")
+	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key for --webhook-address; empty serves plain HTTP, for an Ingress in front")
 	f.BoolVar(&o.WaitForChains, "wait-for-chains", false, "keep a finished run until it has the annotation of Tekton Chains that it is signed")
 	f.Int64Var(&o.LogLines, "log-lines", 20, "last log lines of a failed step that status keeps; 0 keeps none")
 	f.StringVar(&o.Settings.Group, "api-group", api.DefaultGroup, "API group of AgentBuild")
@@ -181,6 +183,8 @@ func check(o controller.Options) error {
 		return errors.New("--queue-name and --max-running: the quota of Kueue bounds the runs; use one of the two")
 	case o.QueueName != "" && len(validation.IsDNS1123Label(o.QueueName)) > 0:
 		return fmt.Errorf("--queue-name %q is not the name of a LocalQueue: use lower-case letters, digits and '-'", o.QueueName)
+	case o.WebhookCertDir != "" && o.WebhookAddress == "":
+		return errors.New("--webhook-cert-dir requires --webhook-address")
 	case o.LogLines < 0:
 		return fmt.Errorf("--log-lines %d: use 0 or more", o.LogLines)
 	case s.ImageMirror != "":

@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
@@ -76,7 +77,7 @@ policy, or nothing is written.`,
 	f.StringVar(&h.branch, "branch", "", "branch to write to, without refs/heads/ (required)")
 	f.BoolVar(&h.push, "push", false, "read and write the branch of the remote origin")
 	f.StringVar(&h.into, "pull-request", "", "with --push, open a pull request that merges the branch into this one, unless one is open")
-	names, _ := hydrate.Forges()
+	names, _ := forge.Names()
 	cli.WordFlag(cmd, &h.forge, "forge", "", "", "with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 	f.StringVar(&h.repo, "repo", "", "URL of the source, which the branch names (default: the remote origin's, without a login)")
 	return cmd
@@ -185,23 +186,24 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 }
 
 // proposalTo is a pull request into a branch, on a forge that the name of its host shows if
-// it is empty.
-func proposalTo(ctx context.Context, to *hydrate.Branch, into, forge string) (*hydrate.Proposal, error) {
-	names, variables := hydrate.Forges()
-	if forge == "" {
-		remote, err := hydrate.OriginURL(ctx, to.Folder)
-		if err != nil {
-			return nil, err
-		}
-		if forge = hydrate.ForgeOf(remote); forge == "" {
+// kind is empty.
+func proposalTo(ctx context.Context, to *hydrate.Branch, into, kind string) (*hydrate.Proposal, error) {
+	names, variables := forge.Names()
+	remote, err := hydrate.OriginURL(ctx, to.Folder)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "" {
+		if kind = forge.Of(remote); kind == "" {
 			return nil, cli.Usagef("--pull-request: name what the remote origin is on with --forge: %s", strings.Join(names, ", "))
 		}
 	}
-	token := os.Getenv(variables[forge])
+	token := os.Getenv(variables[kind])
 	if token == "" {
-		return nil, cli.Usagef("--pull-request: the environment variable %s is empty: set it to a token that may open pull requests", variables[forge])
+		return nil, cli.Usagef("--pull-request: the environment variable %s is empty: set it to a token that may open pull requests", variables[kind])
 	}
-	return &hydrate.Proposal{Forge: forge, Base: into, Token: token}, nil
+	repository, err := forge.Open(kind, remote, token, nil)
+	return &hydrate.Proposal{Base: into, Repository: repository}, err
 }
 
 // target is the branch, of the repository that the first package is in.

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 	"github.com/armature-dev/armature/render/deliver/pin"
 )
@@ -40,7 +41,7 @@ func (c *committing) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.commit, "commit", false, "with --from-builds, push one commit with the images to the remote origin")
 	f.StringVar(&c.into, "pull-request", "", "with --from-builds, push the commit to a branch of its own, and open a pull request that merges it into this one, unless one is open")
 	f.StringVar(&c.branch, "branch", "", "branch to write to, without refs/heads/ (default: the one that is checked out, or armature/pin/PATH with --pull-request)")
-	names, _ := hydrate.Forges()
+	names, _ := forge.Names()
 	cli.WordFlag(cmd, &c.forge, "forge", "", "", "with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 	f.StringVar(&c.author, "author", "", "author of the commit, as NAME <ADDRESS> (default: Git's user.name and user.email)")
 	f.StringVar(&c.key, "signing-key", "", "file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+passphraseVariable)
@@ -94,16 +95,12 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 		if proposal, err = proposalTo(ctx, to, p.into, p.forge); err != nil {
 			return err
 		}
-		bodies, err := to.Refused(ctx, *proposal)
+		bodies, err := proposal.Repository.Refused(ctx, u.Proposal, p.into)
 		if err != nil {
 			return err
 		}
 		for _, body := range bodies {
-			for line := range strings.Lines(body) {
-				if rest, ok := strings.CutPrefix(line, imagesMark); ok {
-					u.Rejected = append(u.Rejected, strings.Fields(rest)...)
-				}
-			}
+			u.Rejected = append(u.Rejected, writeback.DigestsOf(body)...)
 		}
 	}
 	if p.Given() {
@@ -112,8 +109,8 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 			return err
 		}
 		check := cli.Check(policy)
-		u.Verify = func(ctx context.Context, image string) error {
-			digest, err := name.NewDigest(image)
+		u.Verify = func(ctx context.Context, b writeback.Built) error {
+			digest, err := name.NewDigest(b.Image)
 			if err != nil {
 				return err
 			}
@@ -278,22 +275,13 @@ func (p *pinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds in
 	return nil
 }
 
-// imagesMark begins the line of a pull request's text that names its digests.
-const imagesMark = "<!-- armature-images: "
-
 // propose the pull request of a commit.
 func (p *pinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal hydrate.Proposal, result writeback.Result) error {
 	ctx := cmd.Context()
 	if _, err := cli.RunGit(ctx, to.Folder, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "origin", "refs/heads/"+to.Name); err != nil {
 		return err
 	}
-	var digests, body strings.Builder
-	for _, b := range result.Changed {
-		fmt.Fprintf(&digests, "%s ", b.Image[strings.LastIndex(b.Image, "@")+1:])
-	}
-	proposal.Title, _, _ = strings.Cut(result.Message, "\n")
-	fmt.Fprintf(&body, "%s%s-->\n`armature pin --from-builds` keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), result.Message)
-	proposal.Body = body.String()
+	proposal.Title, proposal.Body = result.Text()
 	address, opened, err := to.Propose(ctx, result.Commit, proposal)
 	if err != nil {
 		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Name, err)

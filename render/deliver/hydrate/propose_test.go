@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	deliver "github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
@@ -96,7 +97,7 @@ func TestPropose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clone := newClone(t)
 			f := clone.onForge()
-			p := hydrate.Proposal{Forge: name, Base: prod, Token: "hunter2"}
+			p := clone.proposal(name)
 			b, first := clone.pushed(prod+"-next", "one")
 			if _, _, err := b.Propose(t.Context(), first, p); err == nil || !strings.Contains(err.Error(), "the branch environments/prod does not exist on origin") {
 				t.Errorf("without the other branch: %v", err)
@@ -163,7 +164,7 @@ func TestProposeRefused(t *testing.T) {
 		"answers more than 8388608 bytes":                                 {http.StatusOK, "[" + strings.Repeat(" ", 8<<20) + "]"},
 	} {
 		f.answer = func(string, string, string) (int, string) { return answer.status, answer.text }
-		_, _, err := b.Propose(t.Context(), commit, hydrate.Proposal{Forge: "gitea", Base: prod, Token: "hunter2"})
+		_, _, err := b.Propose(t.Context(), commit, c.proposal("gitea"))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -175,11 +176,24 @@ func TestProposeRefused(t *testing.T) {
 		"https://git.example/fleet":      "not that of a repository",
 		"https://git.example/../x/fleet": "not that of a repository",
 	} {
-		c.git("remote", "set-url", "origin", remote)
-		if _, _, err := b.Propose(t.Context(), commit, hydrate.Proposal{Forge: "gitea", Base: prod, Token: "hunter2"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := deliver.Open("gitea", remote, "hunter2", nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", remote, err, want)
 		}
 	}
+}
+
+// proposal of a pull request into prod.
+func (c *clone) proposal(kind string) hydrate.Proposal {
+	c.t.Helper()
+	origin, err := hydrate.OriginURL(c.t.Context(), c.branch(prod).Folder)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	repository, err := deliver.Open(kind, origin, "hunter2", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return hydrate.Proposal{Base: prod, Repository: repository}
 }
 
 func TestForgeOf(t *testing.T) {
@@ -187,7 +201,7 @@ func TestForgeOf(t *testing.T) {
 		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github", "ssh://git@gitlab.com:22/team/sub/fleet": "gitlab",
 		"https://codeberg.org/team/fleet": "gitea", "https://git.example/team/fleet": "", "https://github.com.evil.example/team/fleet": "", "../fleet": "", "": "",
 	} {
-		if got := hydrate.ForgeOf(remote); got != want {
+		if got := deliver.Of(remote); got != want {
 			t.Errorf("%q is on %q, want %q", remote, got, want)
 		}
 	}

@@ -1,0 +1,224 @@
+package imageupdate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	buildapi "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/git"
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/registry"
+	"github.com/armature-dev/armature/builds/writeback"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/gitrepo"
+)
+
+// update the branch, and the status by what came of it.
+func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) error {
+	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Name: u.Spec.Author.Name, Email: u.Spec.Author.Email, Accept: u.Spec.Accept}
+	var pulls *forge.Repository
+	if u.Spec.Policy == "pullRequest" {
+		to.Proposal = "armature/pin/" + u.Namespace + "/" + u.Name
+	} else {
+		to.Written = u.Status.Written
+	}
+	if err := to.Check(); err != nil {
+		return invalid{err}
+	}
+	var token string
+	var err error
+	if to.Remote, token, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name); err != nil {
+		return err
+	}
+	if to.Proposal != "" {
+		if pulls, err = r.forge(u, token); err != nil {
+			return err
+		}
+		bodies, err := pulls.Refused(ctx, to.Proposal, to.Branch)
+		if err != nil {
+			return err
+		}
+		for _, body := range bodies {
+			to.Rejected = append(to.Rejected, writeback.DigestsOf(body)...)
+		}
+	}
+	if to.Sign, err = r.signer(ctx, u); err != nil {
+		return err
+	}
+	if to.Verify, err = r.verifier(ctx, u, builds); err != nil {
+		return err
+	}
+	to.Descends = func(ctx context.Context, b writeback.Built, older string) (bool, error) {
+		login := ""
+		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
+			login = s.Name
+		}
+		source, _, err := r.remote(ctx, b.Namespace, "spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login)
+		if err != nil {
+			return false, err
+		}
+		return source.Descends(ctx, b.Commit, older)
+	}
+	var built []writeback.Built
+	for _, b := range builds {
+		if done, ready := writeback.Of(b); ready {
+			built = append(built, done)
+		}
+	}
+	result, err := to.Write(ctx, built)
+	if err != nil {
+		return err
+	}
+	return r.record(ctx, u, to, pulls, result)
+}
+
+// record what was written in status, and open the pull request of it.
+func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update, pulls *forge.Repository, result writeback.Result) error {
+	u.Status.Held = nil
+	for _, h := range result.Held[:min(len(result.Held), maxListed)] {
+		u.Status.Held = append(u.Status.Held, api.HeldImage{Build: h.Name, Image: h.Image, Why: shorten(h.Why)})
+	}
+	u.Status.PullRequest = ""
+	if result.Commit == "" {
+		return nil
+	}
+	u.Status.Commit = result.Commit
+	if pulls == nil {
+		for _, b := range result.Changed {
+			u.Status.Written = append(slices.DeleteFunc(u.Status.Written, func(s string) bool { return s == b.Image }), b.Image)
+		}
+		u.Status.Written = u.Status.Written[max(0, len(u.Status.Written)-maxListed):]
+		return nil
+	}
+	title, body := result.Text()
+	address, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
+	if err != nil {
+		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Proposal, err)
+	}
+	u.Status.PullRequest = shorten(address)
+	return nil
+}
+
+// remote is a repository with the login of a Secret; an empty name is none.
+func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string) (to gitremote.Repository, token string, err error) {
+	parsed, err := gitrepo.Parse(address)
+	if err != nil {
+		return to, "", invalid{fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint)}
+	}
+	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
+	endpoint, err := transport.NewEndpoint(to.URL)
+	if err != nil || secret == "" {
+		return to, "", err
+	}
+	if host := endpoint.Host; endpoint.Protocol == "http" && !slices.Contains(r.options.PlainHTTP, host) && !slices.Contains(r.options.PlainHTTP, net.JoinHostPort(host, fmt.Sprint(endpoint.Port))) {
+		return to, "", invalid{fmt.Errorf("%s: a login is not sent over http\n  hint: use https, or let the operator name the host in --plain-http-hosts", to.URL)}
+	}
+	data, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
+		keys.LabelCredentials+"="+string(compose.PurposeGit)+", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
+	if err != nil {
+		return to, "", err
+	}
+	auth, unfit := gitremote.Login(endpoint, "", secret, data)
+	if unfit != nil {
+		return to, "", invalid{fmt.Errorf("%s: %w", field, unfit)}
+	}
+	to.Auth = auth
+	return to, gitremote.Token(data), nil
+}
+
+// forge of the repository.
+func (r *reconciler) forge(u *api.ImageUpdate, token string) (*forge.Repository, error) {
+	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
+	if kind == "" {
+		names, _ := forge.Names()
+		return nil, invalid{fmt.Errorf("spec.forge: name the kind of server that %s is on: %s", u.Spec.Repository, strings.Join(names, ", "))}
+	}
+	if token == "" {
+		return nil, invalid{fmt.Errorf("spec.credentials: Secret %s has no token, which pull requests need", u.Spec.Credentials.Name)}
+	}
+	pulls, err := forge.Open(kind, u.Spec.Repository, token, r.options.Dial)
+	if err != nil {
+		return nil, invalid{err}
+	}
+	return pulls, nil
+}
+
+// signer of the commits; nil for none.
+func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.Signer, error) {
+	if u.Spec.SigningKey == nil {
+		return nil, nil
+	}
+	data, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey", func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
+		keys.LabelCredentials+"="+string(compose.PurposeSigning))
+	if err != nil {
+		return nil, err
+	}
+	key, passphrase := data["identity"], data["password"]
+	if len(key) == 0 {
+		key, passphrase = data["git.asc"], data["passphrase"]
+	}
+	if len(key) == 0 {
+		return nil, invalid{fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc", u.Spec.SigningKey.Name)}
+	}
+	sign, err := writeback.ReadSigner(key, passphrase)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err)}
+	}
+	return sign, nil
+}
+
+// verifier of images by the policy; nil for none. A private registry is asked with the login
+// that the build pushes with.
+func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) (func(context.Context, writeback.Built) error, error) {
+	if u.Spec.Verify == nil {
+		return nil, nil
+	}
+	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
+	files, err := git.ReadFiles(ctx, r.live, key)
+	if apierrors.IsNotFound(err) {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s does not exist", key)}
+	} else if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	text, ok := files["policy.yaml"]
+	if !ok {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key)}
+	}
+	policy, err := sign.ParsePolicy(text, files)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err)}
+	}
+	policy.Transport = oci.TransportTo(r.options.Dial)
+	return func(ctx context.Context, b writeback.Built) error {
+		image, err := name.NewDigest(b.Image)
+		if err != nil {
+			return err
+		}
+		judged := policy
+		judged.PlainHTTP = registry.IsPlainHTTP(r.options.PlainHTTP, image.RegistryStr())
+		if judged.Keychain, err = registry.Login(ctx, r.live, builds[b.Name]); err != nil {
+			return err
+		}
+		_, err = sign.Verify(ctx, image, judged)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return errors.New("its registry does not answer in time")
+		}
+		return err
+	}, nil
+}

@@ -1,0 +1,34 @@
+package trigger
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/render"
+)
+
+// covers reports whether one of the paths matches one of the patterns: * does not match a
+// slash, ** matches everything, and a pattern that is a folder covers what is in it.
+func covers(patterns, paths []string) bool {
+	var all strings.Builder
+	for i, pattern := range patterns {
+		if i > 0 {
+			all.WriteByte('|')
+		}
+		text := regexp.QuoteMeta(strings.TrimPrefix(strings.TrimSuffix(pattern, "/"), "/"))
+		all.WriteString(strings.NewReplacer(`\*\*`, `.*`, `\*`, `[^/]*`).Replace(text))
+	}
+	expression, err := regexp.Compile(`^(?s:` + all.String() + `)(/|$)`)
+	return err != nil || slices.ContainsFunc(paths, expression.MatchString) // in doubt, a run starts
+}
+
+// ownWrite reports whether a change is that of locks alone, as a write-back makes it. If the
+// lock is in the repository of the source, its commit would start the next run.
+func ownWrite(message string, paths []string) bool {
+	if len(paths) == 1 && strings.Contains(message, "\nArmature-Build: ") {
+		return true
+	}
+	return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return path.Base(p) != render.LockFile })
+}

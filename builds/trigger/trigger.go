@@ -1,0 +1,470 @@
+// Package trigger starts the run of a build whose branch has moved. It asks the Git server,
+// once for all builds of a repository, by the clock or when a webhook says so, and leaves the
+// rest to the controller of builds: it writes the commit into the build's rerun annotation,
+// so that a commit is asked for once, whoever asks and however often.
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/webhook"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/gitrepo"
+	"github.com/armature-dev/armature/render/process"
+)
+
+// Options of the triggers.
+type Options struct {
+	// Dial opens connections to Git servers; see gitremote.Dial.
+	Dial gitremote.Dial
+	// Group is the API group of AgentBuild.
+	Group string
+	// Address takes webhooks, such as :9292; empty takes none.
+	Address string
+	// CertDir has tls.crt and tls.key for the address; empty serves plain HTTP.
+	CertDir string
+	// FieldOwner of what is written.
+	FieldOwner string
+	Log        logr.Logger
+}
+
+const (
+	// tick is how often builds are looked through for questions that are due.
+	tick = time.Second
+	// Questions at once, of all and of one namespace, and the time of each.
+	most, mostOfOne = 6, 2
+	askTime         = time.Minute
+	// defaultPoll, and how much slower it is beside a webhook.
+	defaultPoll, besideWebhook = 5 * time.Minute, 10
+	// lastRetry is the longest wait after a server that failed.
+	lastRetry = time.Hour
+	// secretKeeps is how long the tokens of a webhook are used before they are read again.
+	secretKeeps = 30 * time.Second
+	// maxHistory is how much the folders of two commits may have, in bytes of packs.
+	maxHistory = 32 << 20
+)
+
+// question is what builds of one namespace ask of one repository with one login.
+type question struct{ namespace, repository, secret, user string }
+
+// state of a question.
+type state struct {
+	next   time.Time
+	busy   bool
+	hinted bool // a webhook came, or a build is new
+	failed int  // in a row
+}
+
+// hook is a Secret whose webhooks are taken.
+type hook struct {
+	read   time.Time
+	tokens [][]byte
+	// delivered at least once by this process.
+	delivered bool
+}
+
+// Triggers of all builds.
+type Triggers struct {
+	Options
+	client.Client
+	live    client.Reader
+	events  events.EventRecorder
+	leads   <-chan struct{}
+	wake    chan struct{}
+	mu      sync.Mutex
+	states  map[question]*state
+	hooks   map[types.NamespacedName]*hook
+	skipped map[types.NamespacedName]string // the commit that starts no run of a build
+	running map[string]int                  // questions, by namespace
+}
+
+// Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica takes
+// webhooks, and the leader polls.
+func Setup(mgr ctrl.Manager, o Options) error {
+	t := &Triggers{Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), leads: mgr.Elected(), wake: make(chan struct{}, 1),
+		states: map[question]*state{}, hooks: map[types.NamespacedName]*hook{}, skipped: map[types.NamespacedName]string{}, running: map[string]int{}}
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return t.run(ctx, mgr) })); err != nil {
+		return fmt.Errorf("setting up the triggers: %w", err)
+	}
+	if o.Address == "" {
+		return nil
+	}
+	counts := webhook.NewCounts()
+	if err := process.Register(counts); err != nil {
+		return err
+	}
+	receiver := &webhook.Receiver{Secrets: t.secrets, Wake: t.hint, Counts: counts}
+	err := mgr.Add(everywhere(func(ctx context.Context) error { return serve(ctx, receiver.Server(o.Address), o.CertDir) }))
+	if err != nil {
+		return fmt.Errorf("setting up the receiver of webhooks: %w", err)
+	}
+	return nil
+}
+
+// everywhere runs on each replica.
+type everywhere func(context.Context) error
+
+func (e everywhere) Start(ctx context.Context) error { return e(ctx) }
+func (everywhere) NeedLeaderElection() bool          { return false }
+
+// run asks what is due until ctx ends.
+func (t *Triggers) run(ctx context.Context, mgr ctrl.Manager) error {
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil
+	}
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	clock := time.NewTicker(tick)
+	defer clock.Stop()
+	for {
+		t.look(ctx, &questions)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clock.C:
+		case <-t.wake:
+		}
+	}
+}
+
+// look through the builds, and ask what is due.
+func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
+	var all api.AgentBuildList
+	if err := t.List(ctx, &all); err != nil {
+		return // of the cache, which fails only at the end
+	}
+	asking := make(map[question][]*api.AgentBuild)
+	hooks := make(map[types.NamespacedName]bool)
+	for i := range all.Items {
+		b := &all.Items[i]
+		if q, ok := questionOf(b); ok {
+			asking[q] = append(asking[q], b)
+			if h := b.Spec.Trigger.Webhook; h != nil {
+				hooks[types.NamespacedName{Namespace: b.Namespace, Name: h.Name}] = true
+			}
+		}
+	}
+	t.readHooks(ctx, hooks)
+	leads := false
+	select {
+	case <-t.leads:
+		leads = true
+	default:
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for q := range t.states {
+		if asking[q] == nil && !t.states[q].busy {
+			delete(t.states, q)
+		}
+	}
+	var due []question
+	for q, builds := range asking {
+		s := t.states[q]
+		if s == nil { // asked within an interval, at a moment of its own
+			s = &state{next: now.Add(rand.N(t.interval(builds)))}
+			t.states[q] = s
+		}
+		if !s.busy && (s.hinted || leads && !now.Before(s.next)) {
+			due = append(due, q)
+		}
+	}
+	slices.SortFunc(due, func(a, b question) int { return t.states[a].next.Compare(t.states[b].next) })
+	total := 0
+	for _, n := range t.running {
+		total += n
+	}
+	for _, q := range due {
+		if total == most {
+			return
+		}
+		if t.running[q.namespace] == mostOfOne {
+			continue
+		}
+		total++
+		t.running[q.namespace]++
+		s, builds := t.states[q], asking[q]
+		s.busy, s.hinted = true, false
+		questions.Go(func() { t.ask(ctx, q, s, builds) })
+	}
+}
+
+// questionOf a build; ok is false if it has no trigger, or nothing can be asked yet.
+func questionOf(b *api.AgentBuild) (q question, ok bool) {
+	source := b.Status.Source
+	if b.Spec.Trigger == nil || b.DeletionTimestamp != nil || source == nil || source.Git.Ref == "" || b.Status.ObservedGeneration != b.Generation {
+		return q, false
+	}
+	repository, err := gitrepo.Parse(b.Spec.Source.SourceRepository)
+	if err != nil {
+		return q, false
+	}
+	q = question{namespace: b.Namespace, repository: repository.String(), user: b.Spec.Source.RepoUser}
+	if c := b.Spec.Source.SourceCredentials; c != nil {
+		q.secret = c.Name
+	}
+	return q, true
+}
+
+// interval of a question: the shortest of its builds.
+func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
+	shortest := lastRetry
+	for _, b := range builds {
+		poll := defaultPoll
+		if p := b.Spec.Trigger.Poll; p != nil && p.Duration > 0 {
+			poll = p.Duration
+		}
+		if w := b.Spec.Trigger.Webhook; w != nil {
+			if h := t.hooks[types.NamespacedName{Namespace: b.Namespace, Name: w.Name}]; h != nil && h.delivered {
+				poll *= besideWebhook
+			}
+		}
+		shortest = min(shortest, poll)
+	}
+	return shortest
+}
+
+// ask the server, and start the runs of builds whose branch has moved.
+func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) {
+	limited, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	repository, err := t.open(limited, q)
+	if err == nil {
+		err = t.compare(limited, repository, builds)
+	}
+	if err != nil && ctx.Err() == nil {
+		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", krm.Printable(err.Error()))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wait := t.interval(builds)
+	if s.failed++; err == nil {
+		s.failed = 0
+	}
+	for range min(s.failed, 10) {
+		wait = min(2*wait, lastRetry)
+	}
+	s.busy, s.next = false, time.Now().Add(wait)
+	if t.running[q.namespace]--; t.running[q.namespace] == 0 {
+		delete(t.running, q.namespace)
+	}
+	t.nudge()
+}
+
+// open the repository with its login.
+func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository, err error) {
+	r = gitremote.Repository{URL: q.repository, Dial: t.Dial, Limit: maxHistory}
+	if q.secret == "" {
+		return r, nil
+	}
+	endpoint, err := transport.NewEndpoint(r.URL)
+	if err != nil {
+		return r, err
+	}
+	key := types.NamespacedName{Namespace: q.namespace, Name: q.secret}
+	var secret corev1.Secret
+	if err := t.live.Get(ctx, key, &secret); err != nil {
+		return r, fmt.Errorf("reading Secret %s: %w", key, err)
+	}
+	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
+		return r, fmt.Errorf("Secret %s is not marked as a login for git", key)
+	}
+	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, secret.Data)
+	if unfit != nil {
+		return r, unfit
+	}
+	r.Auth = auth
+	return r, nil
+}
+
+// compare the branches of the server with what builds were made of.
+func (t *Triggers) compare(ctx context.Context, r gitremote.Repository, builds []*api.AgentBuild) error {
+	refs, err := r.References(ctx)
+	if err != nil {
+		return err
+	}
+	read := make(map[[2]string]gitremote.Change) // by the two commits
+	for _, b := range builds {
+		git := b.Status.Source.Git
+		tip, ok := refs[git.Ref]
+		commit, key := tip.String(), client.ObjectKeyFromObject(b)
+		t.mu.Lock()
+		known := !ok || commit == git.CommitSHA || commit == b.Annotations[api.RerunAnnotation(t.Group)] || commit == t.skipped[key]
+		t.mu.Unlock()
+		if known {
+			continue
+		}
+		why := t.skips(ctx, r, b, commit, read)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if why != "" {
+			t.mu.Lock()
+			t.skipped[key] = commit
+			t.mu.Unlock()
+			t.events.Eventf(b, nil, corev1.EventTypeNormal, "PushSkipped", "Trigger", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, why)
+			continue
+		}
+		// The generation that was seen: a spec that has changed starts a run by itself.
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.RerunAnnotation(t.Group), commit)
+		err := t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(t.FieldOwner))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		t.events.Eventf(b, nil, corev1.EventTypeNormal, "Pushed", "Trigger", "%s has moved to %.12s", git.Ref, commit)
+	}
+	return nil
+}
+
+// skips says why a commit starts no run; "" if it does. What cannot be read starts one.
+func (t *Triggers) skips(ctx context.Context, r gitremote.Repository, b *api.AgentBuild, commit string, read map[[2]string]gitremote.Change) string {
+	older := ""
+	if b.Status.LastRunPhase == api.PhaseSucceeded {
+		older = b.Status.Source.Git.CommitSHA
+	}
+	change, known := read[[2]string{commit, older}]
+	if !known {
+		var err error
+		if change, err = r.Change(ctx, commit, older); err != nil && ctx.Err() == nil {
+			t.Log.Info("reading a commit, which is built as it cannot be judged", "build", client.ObjectKeyFromObject(b), "problem", krm.Printable(err.Error()))
+		}
+		read[[2]string{commit, older}] = change
+	}
+	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
+		if strings.Contains(change.Message, word) {
+			return "its message has " + word
+		}
+	}
+	push := b.Spec.Trigger.Push
+	switch {
+	case !change.Known:
+		return ""
+	case ownWrite(change.Message, change.Paths):
+		return "it changes the lock alone"
+	case push == nil || len(push.Paths) == 0 || covers(push.Paths, change.Paths):
+		return ""
+	}
+	return fmt.Sprintf("none of the %s that differ from %.12s is in spec.trigger.push.paths", krm.Count(len(change.Paths), "path"), older)
+}
+
+// hint that builds with a webhook's Secret may have moved.
+func (t *Triggers) hint(namespace, name string) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	var all api.AgentBuildList
+	if err := t.List(context.Background(), &all, client.InNamespace(namespace)); err != nil {
+		return // of the cache, which fails only at the end
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.hooks[key]; h != nil {
+		h.delivered = true
+	}
+	for i := range all.Items {
+		b := &all.Items[i]
+		q, ok := questionOf(b)
+		if !ok || b.Spec.Trigger.Webhook == nil || b.Spec.Trigger.Webhook.Name != name {
+			continue
+		}
+		if t.states[q] == nil {
+			t.states[q] = &state{next: time.Now().Add(defaultPoll)}
+		}
+		t.states[q].hinted = true
+	}
+	t.nudge()
+}
+
+func (t *Triggers) nudge() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// secrets of a webhook, as they were read last.
+func (t *Triggers) secrets(namespace, name string) [][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.hooks[types.NamespacedName{Namespace: namespace, Name: name}]; h != nil {
+		return h.tokens
+	}
+	return nil
+}
+
+// readHooks reads the Secrets of webhooks that are new or were read a while ago.
+func (t *Triggers) readHooks(ctx context.Context, named map[types.NamespacedName]bool) {
+	t.mu.Lock()
+	var due []types.NamespacedName
+	for key := range t.hooks {
+		if !named[key] {
+			delete(t.hooks, key)
+		}
+	}
+	for key := range named {
+		if t.hooks[key] == nil {
+			t.hooks[key] = &hook{}
+		}
+		if h := t.hooks[key]; time.Since(h.read) > secretKeeps && t.Address != "" {
+			h.read = time.Now()
+			due = append(due, key)
+		}
+	}
+	t.mu.Unlock()
+	for _, key := range due {
+		var secret corev1.Secret
+		err := t.live.Get(ctx, key, &secret)
+		if err != nil && !apierrors.IsNotFound(err) {
+			continue // what was read before counts until the API server answers
+		}
+		var tokens [][]byte
+		for _, name := range []string{"token", "previous"} {
+			if token := strings.TrimSpace(string(secret.Data[name])); token != "" {
+				tokens = append(tokens, []byte(token))
+			}
+		}
+		t.mu.Lock()
+		if h := t.hooks[key]; h != nil {
+			h.tokens = tokens
+		}
+		t.mu.Unlock()
+	}
+}
+
+// serve until ctx ends.
+func serve(ctx context.Context, server *http.Server, certDir string) error {
+	listener, err := listen(ctx, server.Addr, certDir)
+	if err != nil {
+		return fmt.Errorf("listening for webhooks: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving webhooks: %w", err)
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = server.Shutdown(last) // a delivery that is cut off is made up for by the next poll
+		<-ended
+		return nil
+	}
+}

@@ -1,0 +1,126 @@
+// Package webhook verifies the deliveries of Git servers, over the bytes of the body as they
+// came. It decodes none: a delivery only says that it is time to ask the Git server, so that
+// what it contains has no power.
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// minSecret is the least length of a secret that counts, in bytes.
+	minSecret = 8
+	// maxSkew is how old or new a signed time may be.
+	maxSkew = 5 * time.Minute
+	// maxSignatures of a header are tried.
+	maxSignatures = 8
+)
+
+// Verify reports whether a delivery is signed with one of the secrets; several are for their
+// rotation. It knows GitHub, GitLab (token and signing token), Gitea, Forgejo, Bitbucket
+// Cloud and Data Center, and Standard Webhooks. Where a header has a signature that also
+// covers the time, only that counts, and Forgejo's before Gitea's before GitHub's, because
+// each of them sends those of the others as well.
+func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
+	check := func(string, []byte) bool { return false }
+	var header string
+	switch {
+	case has(h, "Webhook-Signature"):
+		header = "Webhook-Signature"
+		check = func(text string, secret []byte) bool { return standard(h, text, body, now, secret) }
+	case has(h, "X-Forgejo-Signature"):
+		header, check = "X-Forgejo-Signature", digest("", body)
+	case has(h, "X-Gitea-Signature"):
+		header, check = "X-Gitea-Signature", digest("", body)
+	case has(h, "X-Hub-Signature-256"):
+		header, check = "X-Hub-Signature-256", digest("sha256=", body)
+	case has(h, "X-Hub-Signature"): // Bitbucket's; GitHub's with SHA-1 has another prefix
+		header, check = "X-Hub-Signature", digest("sha256=", body)
+	case has(h, "X-Gitlab-Token"):
+		header = "X-Gitlab-Token"
+		check = func(text string, secret []byte) bool { return same([]byte(text), secret) }
+	}
+	text, once := "", false
+	if values := h.Values(header); len(values) == 1 {
+		text, once = values[0], true
+	}
+	ok := false
+	for _, secret := range secrets { // all of them, so that the time is that of none
+		ok = check(text, secret) && len(secret) >= minSecret || ok
+	}
+	return ok && once
+}
+
+func has(h http.Header, name string) bool { return len(h.Values(name)) > 0 }
+
+// digest compares an HMAC of the body in hexadecimal digits after a prefix.
+func digest(prefix string, body []byte) func(string, []byte) bool {
+	return func(text string, secret []byte) bool {
+		rest, ok := strings.CutPrefix(text, prefix)
+		given, err := hex.DecodeString(rest)
+		return hmac.Equal(sum(secret, body), given) && ok && err == nil
+	}
+}
+
+func sum(secret []byte, parts ...[]byte) []byte {
+	mac := hmac.New(sha256.New, secret)
+	for _, part := range parts {
+		mac.Write(part)
+	}
+	return mac.Sum(nil)
+}
+
+// same compares texts of any length in the same time.
+func same(a, b []byte) bool {
+	x, y := sha256.Sum256(a), sha256.Sum256(b)
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// standard is a signature of Standard Webhooks, as GitLab's signing tokens are.
+func standard(h http.Header, text string, body []byte, now time.Time, secret []byte) bool {
+	id, at := h.Values("Webhook-Id"), h.Values("Webhook-Timestamp")
+	if len(id) != 1 || len(at) != 1 || id[0] == "" {
+		return false
+	}
+	seconds, err := strconv.ParseInt(at[0], 10, 64)
+	if skew := now.Sub(time.Unix(seconds, 0)); err != nil || skew > maxSkew || skew < -maxSkew {
+		return false
+	}
+	if encoded, ok := strings.CutPrefix(string(secret), "whsec_"); ok {
+		if secret, err = base64.StdEncoding.DecodeString(encoded); err != nil {
+			return false
+		}
+	}
+	want := sum(secret, []byte(id[0]+"."+at[0]+"."), body)
+	ok := false
+	for _, one := range strings.SplitN(text, " ", maxSignatures+1)[:min(maxSignatures, 1+strings.Count(text, " "))] {
+		rest, versioned := strings.CutPrefix(one, "v1,")
+		given, err := base64.StdEncoding.DecodeString(rest)
+		ok = versioned && err == nil && hmac.Equal(want, given) || ok
+	}
+	return ok
+}
+
+// Concerns reports whether a delivery is about a change of branches or of pull requests,
+// rather than a test or something that starts no build.
+func Concerns(h http.Header) bool {
+	for _, name := range []string{"X-Forgejo-Event", "X-Gitea-Event", "X-Github-Event", "X-Gitlab-Event", "X-Event-Key"} {
+		switch event := h.Get(name); event {
+		case "":
+			continue
+		case "push", "create", "pull_request", "Push Hook", "Tag Push Hook", "Merge Request Hook", "System Hook", "repo:push", "repo:refs_changed":
+			return true
+		default:
+			return strings.HasPrefix(event, "pullrequest:") || strings.HasPrefix(event, "pr:")
+		}
+	}
+	return true // of a sender that names none
+}
