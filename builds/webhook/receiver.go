@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxBody of a delivery, in bytes. GitHub sends up to 25 MB, of which nothing is read
-	// but the signature is over all.
+	// maxBody of a delivery, in bytes. GitHub sends up to 25 MB for the largest pushes, which
+	// the next poll finds.
 	maxBody = 3 << 20
 	// maxAtOnce deliveries are read; they take at most 96 MiB.
 	maxAtOnce = 32

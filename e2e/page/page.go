@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// AsWritten as a replacement is the reader's block, word for word.
+// AsWritten as a replacement is the reader's block, word for word. At the end of another
+// replacement, the block follows that.
 const AsWritten = "# as written"
 
 // Script gives the blocks of a page that are marked as sh, in their order, as one
@@ -34,9 +35,11 @@ func Script(text string, replacements map[string]string) (string, error) {
 				if !ok {
 					return "", fmt.Errorf("line %d: the test has no replacement %q", begin, name)
 				}
-				if replacement != AsWritten {
-					block = replacement
+				before, asWritten := strings.CutSuffix(replacement, AsWritten)
+				if !asWritten {
+					block = ""
 				}
+				block = before + block
 				delete(left, name)
 			}
 			fmt.Fprintf(&script, "printf '\\n== line %d\\n'\n%s\n", begin, block)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ import (
 // It runs alone: the page waits for its build with the patience of a reader.
 func TestGettingStarted(t *testing.T) {
 	s := newStory(t, nil)
+	if len(s.info.SPIREServer) == 0 {
+		t.Skip("it needs SPIRE in the cluster, and E2E_INFO names no command for its server")
+	}
 	s.installed(t)
 	text, err := os.ReadFile("../../docs/getting-started.md")
 	must(t, err)
@@ -37,9 +41,17 @@ func TestGettingStarted(t *testing.T) {
 			s.info.GitHTTP, s.namespace, s.info.Registry, s.namespace, s.info.Registry),
 		"push": page.AsWritten, "build": page.AsWritten, "run": page.AsWritten, "change": page.AsWritten,
 		"restart": page.AsWritten, "clean": page.AsWritten,
-		"end": "if kubectl get namespace agents; then exit 1; fi",
+		"spire":    s.spireEntry("agents", "hello"),
+		"identity": "sed -i 's|profile: authbridge|&\\n  components: {authbridge-proxy: {image: \"" + s.info.Images["sidecar-authbridge-proxy"] + "\"}}|' apps/armature.yaml\n" + page.AsWritten,
+		"end":      "if kubectl get namespace agents; then exit 1; fi",
 	})
 	must(t, err)
+	t.Cleanup(func() {
+		id, found := strings.CutPrefix(strings.TrimSpace(string(run(t, nil, "sh", "-c", s.spireCommand("entry", "show", "-spiffeID", "spiffe://example.com/ns/agents/sa/hello")+" | grep 'Entry ID'"))), "Entry ID")
+		if found {
+			s.spire(t, "entry", "delete", "-entryID", strings.TrimSpace(strings.TrimLeft(id, " :")))
+		}
+	})
 	agents := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "agents"}} // the page's
 	// What a run before this one left.
 	must(t, client.IgnoreNotFound(s.Delete(t.Context(), agents)))
@@ -75,4 +87,21 @@ func TestGettingStarted(t *testing.T) {
 	if t.Failed() || testing.Verbose() {
 		t.Logf("%s", out)
 	}
+}
+
+// spireCommand is one of the SPIRE server, for a shell.
+func (s *story) spireCommand(args ...string) string {
+	var words []string
+	for _, word := range append(slices.Clone(s.info.SPIREServer), args...) {
+		words = append(words, "'"+word+"'")
+	}
+	return strings.Join(words, " ")
+}
+
+// spireEntry is the command that gives a ServiceAccount an identity, unless it has one, as
+// SPIRE's controller does in the cluster of a reader.
+func (s *story) spireEntry(namespace, account string) string {
+	id := "spiffe://example.com/ns/" + namespace + "/sa/" + account
+	return s.spireCommand("entry", "show", "-spiffeID", id) + " | grep -q 'Entry ID' || " + s.spireCommand("entry", "create", "-parentID", s.info.SPIREAgent, "-spiffeID", id,
+		"-selector", "k8s:ns:"+namespace, "-selector", "k8s:sa:"+account)
 }
