@@ -444,3 +444,49 @@ func TestPinCommits(t *testing.T) {
 		}
 	}
 }
+
+// status of a name follows the agent from its commit to its pods, and says where that stands
+// still.
+func TestStatusChain(t *testing.T) {
+	d := deliver(t)
+	image := func(digit string) string { return "registry.example/weather:v1@sha256:" + strings.Repeat(digit, 64) }
+	file := d.write(t, "app/weather.yaml", strings.ReplaceAll(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: weather, namespace: team1, labels: {kagenti.io/inject: enabled}}
+spec:
+  selector: {matchLabels: {app: weather}}
+  template:
+    metadata: {labels: {app: weather}}
+    spec:
+      containers: [{name: web, image: "IMAGE"}]
+`, "IMAGE", image("1")))
+	d.run(t, 0, "apply", filepath.Dir(file), "-n", "team1", "--name", "apps", "--wait=false")
+	if out, _ := d.run(t, 3, "status", "weather", "-n", "team1"); strings.Contains(out, "from build") {
+		t.Errorf("without a build: %s", out)
+	}
+	now := metav1.Now()
+	build := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "forecast"}, Spec: api.AgentBuildSpec{
+		Source:      api.SourceSpec{SourceRepository: "git.example/weather"},
+		BuildOutput: &api.BuildOutput{Image: "weather", ImageTag: "v1", ImageRegistry: "registry.example"}}}
+	if err := d.Create(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	build.Status = api.AgentBuildStatus{Phase: api.PhaseSucceeded, BuiltImage: image("2"), PipelineRunName: "forecast-2", CompletionTime: &now,
+		Source: &api.SourceStatus{Git: api.GitStatus{CommitSHA: strings.Repeat("c", 40), Ref: "refs/heads/main"}}}
+	if err := d.Status().Update(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := d.run(t, 3, "status", "weather", "-n", "team1")
+	for _, want := range []string{"from build forecast to Deployment/weather\n", "commit     Done      " + strings.Repeat("c", 40) + " refs/heads/main\n", "image      Done      " + image("2") + "\n",
+		"workload   Waiting   Deployment/weather of package apps\n", "it stands still at workload: it has " + image("1") + "\n  hint: render and apply what the branch has; put the image into the lock first: armature pin PATH --from-builds -n team1\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if out, _ := d.run(t, 3, "status", "weather", "-n", "team1", "-o", "json"); !strings.Contains(out, `"chains": [`) || !strings.Contains(out, `"workload": "Deployment/weather"`) {
+		t.Error(out)
+	}
+	if out, _ := d.run(t, 3, "status", "-n", "team1"); strings.Contains(out, "from build") {
+		t.Errorf("without a name: %s", out)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/armature-dev/armature/builds/chain"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
@@ -26,6 +27,9 @@ func statusCommand() *cobra.Command {
 with the states and columns of their former operator, agents with their conditions,
 and all other injected workloads, each with the components of the identity
 infrastructure that are ready. It writes nothing and reads no Secrets.
+
+With one NAME, it also shows the chain from the commit that was built to the pods, with the
+run, the image, its attestation and the lock in Git, and where that stands still and why.
 
 The exit status is 0 if everything is ready, 3 if something is in progress, and 1
 if something failed or cannot be read. docs/status.md explains each
@@ -99,15 +103,24 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 			return status.Ill, fmt.Errorf("nothing that Armature rendered is called %s%s", strings.Join(missing, ", "), cli.Where(s.namespace))
 		}
 	}
+	chains, err := s.chains(cmd.Context(), live, report)
+	if err != nil {
+		return status.Ill, err
+	}
 	var text strings.Builder
 	tables := s.format == "table" || s.format == "wide"
 	switch {
 	case tables:
-		err = report.Write(&text, s.namespace == "", s.format == "wide")
+		if err = report.Write(&text, s.namespace == "", s.format == "wide"); err == nil {
+			err = writeChains(&text, chains)
+		}
 	case s.format == "name":
 		text.WriteString(strings.Join(append(report.Names(), ""), "\n"))
 	default:
-		err = cli.PrintObjects(&text, s.format, report)
+		err = cli.PrintObjects(&text, s.format, struct {
+			status.Report `json:",inline"`
+			Chains        []chain.Chain `json:"chains,omitempty"`
+		}{report, chains})
 	}
 	out := text.String()
 	if tables {
