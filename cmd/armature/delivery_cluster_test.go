@@ -425,6 +425,18 @@ func TestPinCommits(t *testing.T) {
 	if _, errs := pinned(0, proposed...); !strings.Contains(errs, "a pull request with it was closed without a merge") || len(forge.pulls) != 1 {
 		t.Error(errs)
 	}
+	// A login in the URL is used, and no error repeats it.
+	git(work, "remote", "set-url", "origin", strings.Replace(server.URL, "://", "://hunter2:hunter2@", 1)+"/team/apps.git")
+	if _, errs := pinned(0, "--commit"); strings.Contains(errs, "hunter2") {
+		t.Error(errs)
+	}
+	for _, login := range []string{"hunter2", "hunter2:hunter2"} {
+		git(work, "remote", "set-url", "origin", "http://"+login+"@127.0.0.1:1/team/apps.git")
+		if _, errs := pinned(1, "--commit"); strings.Contains(errs, "hunter2") || !strings.Contains(errs, "127.0.0.1:1") {
+			t.Error(errs)
+		}
+	}
+	git(work, "remote", "set-url", "origin", server.URL+"/team/apps.git")
 	for flags, want := range map[string]string{
 		"--commit --pull-request main":      "give one of them",
 		"--branch x":                        "require --commit or --pull-request",

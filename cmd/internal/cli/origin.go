@@ -15,6 +15,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
 // Origin is the remote origin of a clone, to push to, with the login that the git program has
@@ -46,9 +47,14 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 	if endpoint.Protocol != "http" && endpoint.Protocol != "https" {
 		return r, nil
 	}
-	if endpoint.User != "" && endpoint.Password != "" {
+	if endpoint.User != "" { // or errors would repeat it, and it may be a token
+		if r.URL, err = hydrate.PublicURL(address); err != nil {
+			return r, err
+		}
 		r.Auth = &githttp.BasicAuth{Username: endpoint.User, Password: endpoint.Password}
-		return r, nil
+		if endpoint.Password != "" {
+			return r, nil
+		}
 	}
 	// CI leaves its login in the configuration of the clone.
 	if out, err := RunGit(ctx, clone, nil, "config", "--get-urlmatch", "http.extraheader", address); err == nil {
@@ -64,7 +70,7 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	} else if err != nil {
-		return r, nil // there is none, and a public repository needs none
+		return r, nil // there is no other, and a public repository needs none
 	}
 	login := &githttp.BasicAuth{}
 	for text := range strings.Lines(string(out)) {
