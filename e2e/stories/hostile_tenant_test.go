@@ -78,9 +78,14 @@ spec: {mode: custom, source: SOURCE, buildOutput: {imageRegistry: "${registry}/$
 		build(tree.Name, known, "{steps: [{name: only, configMap: "+tree.Name+"}]}")
 	}
 	for i := range 8 {
-		if ready := meta.FindStatusCondition(s.refused(t, fmt.Sprint("tree", i)).Status.Conditions, api.ConditionReady); ready.Reason != api.ReasonInvalidStep {
-			t.Errorf("tree%d: %+v", i, ready)
-		}
+		name := fmt.Sprint("tree", i)
+		eventually(t, 5*time.Minute, name+" is refused", func(context.Context) error {
+			// The controller may hear of the build before it hears of the ConfigMap.
+			if ready := meta.FindStatusCondition(s.refused(t, name).Status.Conditions, api.ConditionReady); ready.Reason != api.ReasonInvalidStep {
+				return fmt.Errorf("%+v", ready)
+			}
+			return nil
+		})
 	}
 	silent := func(name string) string {
 		return fmt.Sprintf(`{sourceRepository: "http://%s:8080/%s", sourceRevision: main}`, pod.Status.PodIP, name)
