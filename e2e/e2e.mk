@@ -45,6 +45,12 @@ PEERS += kueue
 kueue: ## Build Kueue, which admits the runs of builds
 	@e2e/build.sh kueue kueue .
 
+PEERS += buildkit
+
+.PHONY: buildkit
+buildkit: ## Build BuildKit, which local builds run on
+	@e2e/build.sh buildkit buildkit tool
+
 .PHONY: cluster-up cluster-down cluster-programs cluster-packages
 cluster-up: cluster-packages cluster-programs ## Start a whole Kubernetes with Tekton on this machine (Linux, root)
 	@.cache/bin/cluster build .cache

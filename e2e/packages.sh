@@ -11,7 +11,7 @@ fi
 packages=()
 for set in "$@"; do
 	case $set in
-	peers) packages+=(chromium postgresql) ;;
+	peers) packages+=(chromium postgresql runc busybox-static) ;;
 	cluster) packages+=(containerd runc containernetworking-plugins iptables nftables conntrack kmod iproute2
 		git openssh-server openssh-client mmdebstrap) ;;
 	*) echo "packages.sh: unknown set $set" >&2; exit 2 ;;

@@ -19,6 +19,6 @@ func buildCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
 	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
-		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand())
+		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand(), buildPruneCommand(), buildTestCommand())
 	return cmd
 }

@@ -21,10 +21,20 @@ func buildRunCommand() *cobra.Command {
 	var files []string
 	var wait bool
 	var limit time.Duration
+	var here bool
+	var local localBuild
 	cmd := &cobra.Command{
 		Use:   "run FILE",
-		Short: "Apply the AgentBuilds of a file, and wait for their images if asked",
+		Short: "Run the AgentBuilds of a file: on a cluster, or with --local on this machine",
+		Long: `Apply the AgentBuilds of a file to a cluster, and wait for their images if asked.
+
+With --local, no cluster is needed: the steps that the controller would run as pods run as
+containers of the BuildKit that BUILDKIT_HOST names, of docker buildx, or of a buildkitd
+that the command starts and ends. What runs on a cluster alone is refused before anything
+starts. A local build is not attested, and no policy takes it for one of the platform's.`,
 		Example: `  armature build run examples/builds/weather.yaml
+  armature build run build.yaml --local --source . -o docker
+  armature build run build.yaml --local --mode dev -o layout=image/
   armature build run -f build.yaml -n team1 --wait --timeout 20m`,
 		Args: cli.Args(func(cmd *cobra.Command, given []string) error {
 			if len(files) > 0 {
@@ -33,9 +43,19 @@ func buildRunCommand() *cobra.Command {
 			return cobra.ExactArgs(1)(cmd, given)
 		}),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			c, err := connect(cmd, &k)
+			group, err := cmd.Flags().GetString("api-group")
 			if err != nil {
 				return err
+			}
+			if err := local.only(cmd, here); err != nil {
+				return err
+			}
+			var c *live.Client
+			if !here {
+				if c, err = connect(cmd, &k); err != nil {
+					return err
+				}
+				group = c.Group
 			}
 			var builds []manifest.Build
 			for _, file := range slices.Concat(files, given) {
@@ -43,7 +63,7 @@ func buildRunCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				found, err := manifest.Builds(file, data, c.Group)
+				found, err := manifest.Builds(file, data, group)
 				if err != nil {
 					return err
 				}
@@ -56,6 +76,9 @@ func buildRunCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
+			if here {
+				return local.run(ctx, cmd, builds)
+			}
 			generations := make([]int64, len(builds))
 			for i, b := range builds {
 				if b.Namespace == "" {
@@ -87,7 +110,9 @@ func buildRunCommand() *cobra.Command {
 		},
 	}
 	k.Flags(cmd)
+	local.flags(cmd)
 	f := cmd.Flags()
+	f.BoolVar(&here, "local", false, "build on this machine with BuildKit, without a cluster")
 	f.StringSliceVarP(&files, "filename", "f", nil, "files with AgentBuilds, or - for standard input")
 	f.BoolVarP(&wait, "wait", "w", false, "wait until each image is built, and show its tasks; a build that fails makes the exit status 1")
 	cli.DeprecateLetter(cmd, "wait", "-w is --watch of other commands: use --wait")

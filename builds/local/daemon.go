@@ -1,0 +1,251 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/moby/buildkit/client"
+	_ "github.com/moby/buildkit/client/connhelper/dockercontainer" // docker-container:// in $BUILDKIT_HOST
+	_ "github.com/moby/buildkit/client/connhelper/kubepod"
+	_ "github.com/moby/buildkit/client/connhelper/podmancontainer"
+	_ "github.com/moby/buildkit/client/connhelper/ssh"
+
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Daemon is a BuildKit, to run steps with.
+type Daemon struct {
+	// Name for people: where it is, and who started it.
+	Name   string
+	client *client.Client
+	// dial makes a connection of its own, for steps that are clients of BuildKit.
+	dial func(context.Context) (net.Conn, error)
+	stop func() error
+	// state is its folder, where this process started it.
+	state string
+}
+
+// free bytes of the disk of a daemon that this process started; zero for another one.
+func (d *Daemon) free() int64 {
+	if d.state == "" {
+		return 0
+	}
+	return free(d.state)
+}
+
+// ErrNoDaemon says that there is no BuildKit, and what is missing for one.
+var ErrNoDaemon = errors.New("no BuildKit was found")
+
+// answers is how long a daemon may take for its first answer.
+const answers = 20 * time.Second
+
+// Connect to the BuildKit of $BUILDKIT_HOST, else to that of docker buildx, else to one that it
+// starts below state. Close ends what Connect started.
+func Connect(ctx context.Context, state string) (*Daemon, error) {
+	var missing []string
+	if host := os.Getenv("BUILDKIT_HOST"); host != "" {
+		d, err := connect(ctx, host, "BUILDKIT_HOST="+host, nil)
+		if err != nil {
+			return nil, fmt.Errorf("the BuildKit of BUILDKIT_HOST=%s: %w", host, err)
+		}
+		return d, nil
+	}
+	if docker, err := exec.LookPath("docker"); err == nil {
+		d, err := connect(ctx, "", "docker buildx", func(ctx context.Context) (net.Conn, error) {
+			return throughProgram(ctx, docker, "buildx", "dial-stdio")
+		})
+		if err == nil {
+			return d, nil
+		}
+		missing = append(missing, "docker buildx does not answer: "+firstLine(err.Error()))
+	} else {
+		missing = append(missing, "docker is not installed")
+	}
+	d, err := start(ctx, state)
+	if err == nil {
+		return d, nil
+	} else if !errors.Is(err, exec.ErrNotFound) {
+		return nil, err
+	}
+	missing = append(missing, err.Error(), "BUILDKIT_HOST is not set")
+	return nil, fmt.Errorf("%w: %s\n  hint: install Docker, or buildkitd, runc and rootlesskit, or set BUILDKIT_HOST", ErrNoDaemon, strings.Join(missing, "; "))
+}
+
+// Close ends the connection, and the daemon where Connect started it.
+func (d *Daemon) Close() error {
+	err := d.client.Close()
+	if d.stop != nil {
+		err = multi.Errors(err, d.stop())
+	}
+	return err
+}
+
+func connect(ctx context.Context, address, name string, dial func(context.Context) (net.Conn, error)) (*Daemon, error) {
+	var options []client.ClientOpt
+	if dial != nil {
+		options = append(options, client.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
+		address = "unix:///docker" // a name alone
+	} else if dial = dialer(address); dial == nil {
+		dial = func(context.Context) (net.Conn, error) {
+			return nil, fmt.Errorf("steps cannot reach the BuildKit at %s: use unix:// or tcp://", address)
+		}
+	}
+	c, err := client.New(ctx, address, options...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answers)
+	defer cancel()
+	info, err := c.Info(ctx)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return &Daemon{Name: fmt.Sprintf("BuildKit %s (%s)", info.BuildkitVersion.Version, name), client: c, dial: dial}, nil
+}
+
+// dialer of a socket or a host; nil for another kind of address.
+func dialer(address string) func(context.Context) (net.Conn, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "unix" && u.Scheme != "tcp" {
+		return nil
+	}
+	at := u.Host
+	if u.Scheme == "unix" {
+		at = u.Path
+	}
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, u.Scheme, at) }
+}
+
+// start a buildkitd, which ends with this process.
+func start(ctx context.Context, state string) (*Daemon, error) {
+	programs := []string{"buildkitd", "runc"}
+	if os.Geteuid() != 0 {
+		programs = append([]string{"rootlesskit"}, programs...)
+	}
+	var found []string
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s is not installed: %w", name, exec.ErrNotFound)
+		}
+		found = append(found, path)
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	run, err := os.MkdirTemp("", "armature-buildkit-") // short, as the path of a socket has to be
+	if err != nil {
+		return nil, err
+	}
+	address := "unix://" + filepath.Join(run, "s")
+	arguments := append(found[:len(found)-1], "--addr="+address, "--root="+filepath.Join(state, "buildkit"), "--oci-worker-binary="+found[len(found)-1],
+		"--oci-worker-net=host", "--allow-insecure-entitlement=network.host", "--config=/dev/null", "--oci-worker-gc-keepstorage=10000")
+	if len(programs) == 3 {
+		arguments = append([]string{found[0], "--net=host", "--state-dir=" + filepath.Join(run, "rootlesskit"), found[1], "--rootless"}, arguments[2:]...)
+	}
+	log, err := os.OpenFile(filepath.Join(state, "buildkitd.log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, multi.Errors(err, os.RemoveAll(run))
+	}
+	defer log.Close()
+	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = endsWithUs()
+	ended := make(chan error, 1)
+	began := make(chan error, 1)
+	go func() {
+		// The kernel ends the daemon with the thread that started it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		began <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-began; err != nil {
+		return nil, multi.Errors(err, os.RemoveAll(run))
+	}
+	var once sync.Once
+	stop := func() (err error) {
+		once.Do(func() {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				_ = cmd.Process.Kill()
+				<-ended
+			}
+			err = os.RemoveAll(run)
+		})
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answers)
+	defer cancel()
+	for {
+		d, err := connect(ctx, address, "started by this command", nil)
+		if err == nil {
+			d.stop, d.state = stop, state
+			return d, nil
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			_ = stop()
+			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; another build may use the same folder", lastLine(log.Name()), log.Name())
+		case <-ctx.Done():
+			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s", lastLine(log.Name()), log.Name()), stop())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// throughProgram is a connection that a program's standard input and output are.
+func throughProgram(_ context.Context, name string, arguments ...string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	cmd := exec.Command(name, arguments...)
+	cmd.Stdout = theirs
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_, _ = io.Copy(stdin, theirs)
+		_ = stdin.Close()
+	}()
+	go func() {
+		_ = cmd.Wait()
+		_ = theirs.Close()
+	}()
+	return ours, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+func lastLine(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,688 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/cli/cli/config"
+	"github.com/moby/buildkit/client"
+	"github.com/moby/buildkit/client/llb"
+	gateway "github.com/moby/buildkit/frontend/gateway/client"
+	"github.com/moby/buildkit/session"
+	"github.com/moby/buildkit/session/auth/authprovider"
+	"github.com/moby/buildkit/session/secrets"
+	"github.com/moby/buildkit/session/secrets/secretsprovider"
+	"github.com/moby/buildkit/solver/pb"
+	"github.com/moby/buildkit/util/entitlements"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"github.com/tonistiigi/fsutil"
+
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// maxResults are the bytes that the results of a task may have, each.
+const maxResults = 32 << 10
+
+// Options of a run.
+type Options struct {
+	// Secrets by name and key. A Secret that the run names and that is not there is an error.
+	Secrets map[string]map[string][]byte
+	// Source is a folder whose files a step finds in its workspace before anything runs, where
+	// no step clones them; empty for none.
+	Source string
+	// Scratch is a folder for what the run needs beside the folders of its steps.
+	Scratch string
+	// MaxBytes that the run may write to its folders; zero for MaxBytes.
+	MaxBytes int64
+	// Report is called for each change, one at a time.
+	Report func(Event)
+}
+
+// MaxBytes that a run writes, unless Options say otherwise.
+const MaxBytes = 20 << 30
+
+// Event of a step, or of a task where Step is empty: its new state, or a line of its output.
+type Event struct {
+	Task, Step string
+	// State is Running, Succeeded, Failed or Skipped; empty with a line.
+	State State
+	// Line is without its end, and as the step wrote it: it may have control characters.
+	Line string
+	// Took is how long what ended took.
+	Took time.Duration
+	// Because says why a task was skipped or failed.
+	Because string
+}
+
+// State of a step or task.
+type State string
+
+// States.
+const (
+	Running   State = "Running"
+	Succeeded State = "Succeeded"
+	Failed    State = "Failed"
+	Skipped   State = "Skipped"
+)
+
+// Result of a run: the results of the pipeline by name, and those of its tasks by task and
+// name. Lists and objects are JSON.
+type Result struct {
+	Pipeline map[string]string
+	Tasks    map[string]map[string]string
+}
+
+// StepError is a step that failed.
+type StepError struct {
+	Task, Step string
+	// Because is one sentence without the task and the step.
+	Because string
+	// Last lines that it wrote.
+	Last []string
+}
+
+func (e *StepError) Error() string { return e.Task + "/" + e.Step + " " + e.Because }
+
+// runner of one plan.
+type runner struct {
+	*plan
+	Options
+	daemon  *Daemon
+	gateway gateway.Client
+	// id is the run's name in BuildKit.
+	id      string
+	network pb.NetMode
+	open    gateway.Reference
+
+	mu     sync.Mutex
+	images map[string]*image
+	// scripts of steps whose shell cannot take them as an argument, by ID.
+	scripts   map[string][]byte
+	kept      []*keeper
+	reporting sync.Mutex
+	values    values
+	state     map[string]State
+	failed    *StepError
+	// reported are the results of tasks that succeeded.
+	reported map[string]map[string]tektonv1.ParamValue
+	// source is a folder's root with the files of Options.Source.
+	source gateway.Reference
+}
+
+// Check says what of a composed build cannot run here, before anything starts.
+func Check(out *compose.Output) error {
+	_, err := planOf(out.Run, &out.Pipeline.Spec)
+	return err
+}
+
+// SecretNames are those that the steps of a build read.
+func SecretNames(out *compose.Output) ([]string, error) {
+	p, err := planOf(out.Run, &out.Pipeline.Spec)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range p.secrets {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Run runs a composed build and waits for its end. A step that fails is a *StepError.
+// Nothing of the run is left in BuildKit, unless this process is killed.
+func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (result *Result, err error) {
+	p, err := planOf(out.Run, &out.Pipeline.Spec)
+	if err != nil {
+		return nil, err
+	}
+	for name := range p.secrets {
+		if opt.Secrets[name] == nil {
+			return nil, fmt.Errorf("the build reads the Secret %q, which is not given\n  hint: use --secret %s=FOLDER, a folder with a file for each key", name, name)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if t := out.Run.Spec.Timeouts; t != nil && t.Pipeline != nil && t.Pipeline.Duration > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, t.Pipeline.Duration, fmt.Errorf("the run did not end within %s, the timeout of the build", t.Pipeline.Duration))
+		defer stop()
+	}
+	r := &runner{plan: p, Options: opt, daemon: d, id: newID(), images: map[string]*image{}, scripts: map[string][]byte{}, values: p.params(), state: map[string]State{}, reported: map[string]map[string]tektonv1.ParamValue{}}
+	if r.MaxBytes == 0 {
+		r.MaxBytes = MaxBytes
+	}
+	if r.Report == nil {
+		r.Report = func(Event) {}
+	}
+	attachables := []session.Attachable{
+		secretsprovider.NewSecretProvider(r),
+		authprovider.NewDockerAuthProvider(authprovider.DockerAuthProviderConfig{AuthConfigProvider: authprovider.LoadAuthConfig(config.LoadDefaultConfigFile(discard{}))}),
+	}
+	if p.usesDaemon() {
+		socket, end, err := d.serve(ctx, opt.Scratch)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		attachables = append(attachables, socket)
+	}
+	allowed := []string{string(entitlements.EntitlementNetworkHost)}
+	if r.network = pb.NetMode_HOST; !d.allows(ctx, allowed) {
+		allowed, r.network = nil, pb.NetMode_UNSET
+	}
+	defer func() { err = multi.Errors(err, d.prune(context.WithoutCancel(ctx), folder+r.id+"/")) }()
+	var sources map[string]fsutil.FS
+	if opt.Source != "" {
+		files, err := fsutil.NewFS(opt.Source)
+		if err != nil {
+			return nil, fmt.Errorf("reading the source: %w", err)
+		}
+		sources = map[string]fsutil.FS{"source": files}
+	}
+	var ran error
+	_, err = d.client.Build(ctx, client.SolveOpt{Session: attachables, AllowedEntitlements: allowed, LocalMounts: sources}, "armature", func(ctx context.Context, g gateway.Client) (*gateway.Result, error) {
+		r.gateway = g
+		ran = r.all(ctx, cancel)
+		return gateway.NewResult(), nil
+	}, nil)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	} else if err == nil {
+		err = ran
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.results(), nil
+}
+
+// GetSecret is the value of a key of a Secret, or the text of a script, which only steps with
+// the mount ask for.
+func (r *runner) GetSecret(_ context.Context, id string) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text, ok := r.scripts[id]; ok {
+		return text, nil
+	}
+	parts := strings.SplitN(id, "/", 3)
+	if len(parts) == 3 && parts[0] == "secret" {
+		if value, ok := r.Secrets[parts[1]][parts[2]]; ok {
+			return value, nil
+		}
+	}
+	return nil, secrets.ErrNotFound
+}
+
+// script gives a script an ID to be asked for.
+func (r *runner) script(text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := fmt.Sprintf("script/%d", len(r.scripts))
+	r.scripts[id] = []byte(scriptText(text))
+	return id
+}
+
+// discard is where warnings about the caller's Docker configuration go.
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// newID is the name of a run, which nobody guesses.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// allows reports whether a daemon grants what a build asks for.
+func (d *Daemon) allows(ctx context.Context, asked []string) bool {
+	_, err := d.client.Build(ctx, client.SolveOpt{AllowedEntitlements: asked}, "armature", func(context.Context, gateway.Client) (*gateway.Result, error) {
+		return gateway.NewResult(), nil
+	}, nil)
+	return err == nil
+}
+
+// all tasks, each as soon as those that it waits for have ended.
+func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error {
+	open, err := r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)))
+	if err != nil {
+		return fmt.Errorf("making the folders of the run: %w", err)
+	}
+	r.open = open
+	if r.source = open; r.Source != "" {
+		files := llb.Copy(llb.Local("source"), "/", openDir, &llb.CopyInfo{CopyDirContentsOnly: true, Mode: &llb.ChmodOpt{ModeStr: "a+rwX"}})
+		if r.source, err = r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)).File(files)); err != nil {
+			return fmt.Errorf("reading the source %s: %w", r.Source, err)
+		}
+	}
+	var names []string
+	for name := range r.volumes {
+		names = append(names, name)
+	}
+	keeper, err := r.keep(ctx, "", names)
+	if err != nil {
+		return err
+	}
+	defer r.release(ctx, keeper)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go r.watch(watching, cancel)
+	r.stage(ctx, false)
+	r.stage(ctx, true)
+	if r.failed != nil {
+		return r.failed
+	}
+	return ctx.Err()
+}
+
+// stage runs the tasks of the pipeline, or what it has to do finally.
+func (r *runner) stage(ctx context.Context, finally bool) {
+	var waiting []*task
+	for _, t := range r.tasks {
+		if t.finally == finally {
+			waiting = append(waiting, t)
+		}
+	}
+	ended := make(chan *task)
+	running := 0
+	for len(waiting)+running > 0 {
+		var later []*task
+		for _, t := range waiting {
+			switch because, ready := r.ready(t); {
+			case ctx.Err() != nil:
+				r.end(t, Skipped, "the run ended", 0)
+			case !ready:
+				later = append(later, t)
+			case because != "":
+				r.end(t, Skipped, because, 0)
+			default:
+				running++
+				go func() {
+					r.task(ctx, t)
+					ended <- t
+				}()
+			}
+		}
+		if len(later) == len(waiting) || len(later) == 0 {
+			if running > 0 {
+				<-ended
+				running--
+			} else if len(later) > 0 { // compose leaves no circle
+				return
+			}
+		}
+		waiting = later
+	}
+}
+
+// ready says whether a task can start or be skipped, and why it is skipped.
+func (r *runner) ready(t *task) (because string, ready bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range t.after {
+		if r.state[name] == "" || r.state[name] == Running {
+			return "", false
+		}
+	}
+	if r.failed != nil && !t.finally {
+		return r.failed.Task + " failed", true
+	}
+	v := r.values.clone()
+	for _, other := range r.tasks {
+		state := string(r.state[other.Name])
+		if state == string(Skipped) {
+			state = "None"
+		}
+		v.texts["tasks."+other.Name+".status"] = state
+	}
+	when := t.When.ReplaceVariables(v.texts, v.lists)
+	if missing := unknown.FindString(text(when)); missing != "" {
+		return "the result " + missing + " is not there", true
+	}
+	if !when.AllowsExecution(nil) {
+		return "its condition does not hold", true
+	}
+	for _, param := range t.Params {
+		if missing := unknown.FindString(text(v.put(param.Value))); missing != "" {
+			return "the result " + missing + " is not there", true
+		}
+	}
+	return "", true
+}
+
+func text(v any) string {
+	data, _ := json.Marshal(v)
+	return strings.ReplaceAll(string(data), `\"`, `"`)
+}
+
+// end of a task.
+func (r *runner) end(t *task, state State, because string, took time.Duration) {
+	r.mu.Lock()
+	r.state[t.Name] = state
+	r.mu.Unlock()
+	r.report(Event{Task: t.Name, State: state, Because: because, Took: took})
+}
+
+func (r *runner) report(e Event) {
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	r.Report(e)
+}
+
+// task runs one, and again as often as it may.
+func (r *runner) task(ctx context.Context, t *task) {
+	r.mu.Lock()
+	r.state[t.Name] = Running
+	v := r.values.clone()
+	r.mu.Unlock()
+	given := slices.Clone(t.Params)
+	for i := range given {
+		given[i].Value = v.put(given[i].Value)
+	}
+	began := time.Now()
+	r.report(Event{Task: t.Name, State: Running})
+	var failed *StepError
+	for attempt := range t.Retries + 1 {
+		results, err := r.attempt(ctx, t, given, attempt)
+		if err == nil {
+			r.mu.Lock()
+			r.reported[t.Name] = results
+			for name, value := range results {
+				r.values.set("tasks."+t.Name+".results", name, value)
+			}
+			r.mu.Unlock()
+			r.end(t, Succeeded, "", time.Since(began))
+			return
+		}
+		if !errors.As(err, &failed) {
+			failed = &StepError{Task: t.Name, Because: "did not run: " + err.Error()}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if t.OnError != tektonv1.PipelineTaskContinue {
+		r.mu.Lock()
+		r.failed = cmp.Or(r.failed, failed)
+		r.mu.Unlock()
+	}
+	r.end(t, Failed, failed.Because, time.Since(began))
+}
+
+// attempt runs the steps of a task one after the other, in folders of their own.
+func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, attempt int) (map[string]tektonv1.ParamValue, error) {
+	limit := time.Hour // Tekton's
+	if t.Timeout != nil && t.Timeout.Duration > 0 {
+		limit = t.Timeout.Duration
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("did not end within %s, the timeout of its task", limit))
+	defer cancel()
+	steps, err := t.steps(r.ofTask(t, given, attempt))
+	if err != nil {
+		return nil, err
+	}
+	own := fmt.Sprintf("%s-%d", t.Name, attempt)
+	folders := []string{resultsDir, homeDir, workspaceDir}
+	for _, v := range t.TaskSpec.Volumes {
+		if v.EmptyDir != nil {
+			folders = append(folders, "volume/"+v.Name)
+		}
+	}
+	for _, w := range t.TaskSpec.Workspaces {
+		if b := r.bound(t, w.Name); b != nil && b.EmptyDir != nil {
+			folders = append(folders, "workspace/"+b.Name)
+		}
+	}
+	keeper, err := r.keep(ctx, own, folders)
+	if err != nil {
+		return nil, err
+	}
+	defer r.release(ctx, keeper)
+	for i := range steps {
+		s := &steps[i]
+		if s.Name == "" {
+			s.Name = fmt.Sprintf("unnamed-%d", i)
+		}
+		r.report(Event{Task: t.Name, Step: s.Name, State: Running})
+		began := time.Now()
+		err := r.step(ctx, t, own, i, s)
+		state := Succeeded
+		var failed *StepError
+		if errors.As(err, &failed) {
+			state = Failed
+		}
+		r.report(Event{Task: t.Name, Step: s.Name, State: state, Took: time.Since(began)})
+		if failed != nil && s.OnError == tektonv1.Continue && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r.read(ctx, t, keeper)
+}
+
+// read the results of a task.
+func (r *runner) read(ctx context.Context, t *task, keeper *keeper) (map[string]tektonv1.ParamValue, error) {
+	results := map[string]tektonv1.ParamValue{}
+	for _, declared := range t.TaskSpec.Results {
+		request := gateway.ReadRequest{Filename: openDir + "/" + declared.Name, Range: &gateway.FileRange{Length: maxResults + 1}}
+		data, err := keeper.ReadFile(ctx, gateway.ReadContainerRequest{ReadRequest: request, MountIndex: 1}) // the first after the root
+		if err != nil {
+			if strings.Contains(err.Error(), "no such file") || strings.Contains(err.Error(), "file does not exist") {
+				continue // as Tekton does, until somebody refers to it
+			}
+			return nil, fmt.Errorf("reading the result %s: %w", declared.Name, err)
+		}
+		if len(data) > maxResults {
+			return nil, &StepError{Task: t.Name, Because: fmt.Sprintf("has a result %s of more than %d bytes", declared.Name, maxResults)}
+		}
+		value := tektonv1.ParamValue{Type: tektonv1.ParamTypeString, StringVal: string(data)}
+		switch declared.Type {
+		case tektonv1.ResultsTypeArray:
+			value = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray}
+			err = json.Unmarshal(data, &value.ArrayVal)
+		case tektonv1.ResultsTypeObject:
+			value = tektonv1.ParamValue{Type: tektonv1.ParamTypeObject}
+			err = json.Unmarshal(data, &value.ObjectVal)
+		}
+		if err != nil {
+			return nil, &StepError{Task: t.Name, Because: fmt.Sprintf("has a result %s that is no %s: %v", declared.Name, declared.Type, err)}
+		}
+		results[declared.Name] = value
+	}
+	return results, nil
+}
+
+// results of the run; those of the pipeline that refer to tasks that did not run are left out.
+func (r *runner) results() *Result {
+	out := &Result{map[string]string{}, map[string]map[string]string{}}
+	for _, declared := range r.spec.Results {
+		if value := r.values.put(declared.Value); !unknown.MatchString(text(value)) {
+			out.Pipeline[declared.Name] = plain(value)
+		}
+	}
+	for name, results := range r.reported {
+		out.Tasks[name] = map[string]string{}
+		for result, value := range results {
+			out.Tasks[name][result] = plain(value)
+		}
+	}
+	return out
+}
+
+func plain(value tektonv1.ParamValue) string {
+	if value.Type == tektonv1.ParamTypeString {
+		return value.StringVal
+	}
+	data, _ := json.Marshal(value)
+	return string(data)
+}
+
+// folder begins the name of each folder of a run in BuildKit.
+const folder = "/armature/"
+
+// openDir is what a folder is in BuildKit: one below a root that only root may write.
+const openDir = "/open"
+
+// keep holds folders in BuildKit, empty at first, until it is released.
+func (r *runner) keep(ctx context.Context, owner string, names []string) (*keeper, error) {
+	root, err := r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)))
+	if err != nil {
+		return nil, err
+	}
+	mounts := []gateway.Mount{{Dest: "/", Ref: root, MountType: pb.MountType_BIND}}
+	for _, name := range names {
+		mounts = append(mounts, r.folder(path.Join(folder, r.id, owner, name), owner, name))
+	}
+	container, err := r.gateway.NewContainer(ctx, gateway.NewContainerRequest{Mounts: mounts, NetMode: pb.NetMode_NONE})
+	if err != nil {
+		return nil, fmt.Errorf("making the folders of the run: %w", err)
+	}
+	k := &keeper{container, len(names)}
+	r.mu.Lock()
+	r.kept = append(r.kept, k)
+	r.mu.Unlock()
+	return k, nil
+}
+
+// release lets BuildKit forget the folders.
+func (r *runner) release(ctx context.Context, k *keeper) {
+	r.mu.Lock()
+	r.kept = slices.DeleteFunc(r.kept, func(other *keeper) bool { return other == k })
+	r.mu.Unlock()
+	_ = k.Release(context.WithoutCancel(ctx))
+}
+
+// keeper is a container that never starts. Its first mounts after the root are folders.
+type keeper struct {
+	gateway.Container
+	folders int
+}
+
+// folder of an owner, a task or with "" the run, mounted at dest.
+func (r *runner) folder(dest, owner, name string) gateway.Mount {
+	first := r.open
+	if owner == "" {
+		first = r.source
+	}
+	return gateway.Mount{Dest: dest, MountType: pb.MountType_CACHE, Ref: first, Selector: openDir,
+		CacheOpt: &pb.CacheOpt{ID: path.Join(folder, r.id, owner, name), Sharing: pb.CacheSharingOpt_SHARED}}
+}
+
+func (r *runner) solve(ctx context.Context, state llb.State) (gateway.Reference, error) {
+	definition, err := state.Marshal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	solved, err := r.gateway.Solve(ctx, gateway.SolveRequest{Definition: definition.ToPB(), Evaluate: true})
+	if err != nil {
+		return nil, err
+	}
+	return solved.SingleRef()
+}
+
+// watch ends a run that fills the disk: the folders of its steps are measured in every
+// BuildKit, and the whole disk in one that this process started.
+func (r *runner) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	before := r.daemon.free()
+	for wait := time.Second; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if used := before - r.daemon.free(); used > r.MaxBytes {
+			cancel(fmt.Errorf("the run took more than %d MiB of the disk", r.MaxBytes>>20))
+			return
+		}
+		r.mu.Lock()
+		kept := slices.Clone(r.kept)
+		r.mu.Unlock()
+		began, bytes := time.Now(), int64(0)
+		for _, k := range kept {
+			for i := 1; i <= k.folders && bytes <= r.MaxBytes; i++ {
+				bytes += size(ctx, k, i, openDir, r.MaxBytes-bytes)
+			}
+		}
+		if bytes > r.MaxBytes {
+			cancel(fmt.Errorf("the steps wrote more than %d MiB to their folders", r.MaxBytes>>20))
+			return
+		}
+		wait = max(time.Second, 10*time.Since(began))
+	}
+}
+
+// size of the files below a folder, as far as it matters.
+func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (bytes int64) {
+	entries, err := k.ReadDir(ctx, gateway.ReadDirContainerRequest{ReadDirRequest: gateway.ReadDirRequest{Path: dir}, MountIndex: mount})
+	if err != nil {
+		return 0 // a folder that is gone has no size
+	}
+	for _, e := range entries {
+		switch mode := fs.FileMode(e.Mode); {
+		case bytes > most:
+			return bytes
+		case mode.IsDir():
+			bytes += size(ctx, k, mount, path.Join(dir, e.Path), most-bytes)
+		default:
+			bytes += e.Size
+		}
+	}
+	return bytes
+}
+
+// folders of runs in BuildKit whose names begin so.
+func (d *Daemon) folders(ctx context.Context, prefix string) ([]*client.UsageInfo, error) {
+	all, err := d.client.DiskUsage(ctx, client.WithFilter([]string{"type==" + string(client.UsageRecordTypeCacheMount)}))
+	return slices.DeleteFunc(all, func(one *client.UsageInfo) bool { return !strings.HasPrefix(one.Description, "cached mount "+prefix) }), err
+}
+
+// Prune removes what killed runs left in BuildKit, and returns how many bytes that were.
+// Folders of a run that goes on are in use, and stay.
+func (d *Daemon) Prune(ctx context.Context) (int64, error) {
+	left, err := d.folders(ctx, folder)
+	if err != nil {
+		return 0, err
+	}
+	var bytes int64
+	for _, one := range left {
+		if !one.InUse {
+			bytes += max(one.Size, 0)
+		}
+	}
+	return bytes, d.prune(ctx, folder)
+}
+
+func (d *Daemon) prune(ctx context.Context, prefix string) error {
+	ctx, cancel := context.WithTimeout(ctx, answers)
+	defer cancel()
+	left, err := d.folders(ctx, prefix)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	var filter []string
+	for _, one := range left {
+		filter = append(filter, "id=="+one.ID)
+	}
+	pruned := make(chan client.UsageInfo)
+	go func() {
+		for range pruned {
+		}
+	}()
+	defer close(pruned)
+	return d.client.Prune(ctx, pruned, client.PruneAll, client.WithFilter(filter))
+}

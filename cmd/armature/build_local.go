@@ -1,0 +1,468 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/install"
+	"github.com/armature-dev/armature/builds/local"
+	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/builds/pins"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/templates"
+)
+
+// localBuild is `armature build run --local`.
+type localBuild struct {
+	source, mode, output, pinned string
+	templates, secrets           []string
+	push, logs                   bool
+	settings                     compose.Settings
+}
+
+// flags are those that --local alone has.
+func (l *localBuild) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without what .gitignore names")
+	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: NAME=FOLDER gives a Secret whose keys are the folder's files, NAME/KEY=FILE one key")
+	f.StringVarP(&l.output, "output", "o", "", "with --local: where the image goes: layout=FOLDER writes an OCI layout, docker loads it into Docker (default: nowhere)")
+	f.BoolVar(&l.push, "push", false, "with --local: push to the registry of spec.buildOutput, with the caller's own Docker login")
+	f.StringVar(&l.mode, "mode", "", "with --local: build with this mode instead of the build's own")
+	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
+	l.stepFlags(cmd, "with --local: ")
+}
+
+// stepFlags are about the steps that run on this machine.
+func (l *localBuild) stepFlags(cmd *cobra.Command, when string) {
+	f := cmd.Flags()
+	f.BoolVar(&l.logs, "logs", false, when+"print all that steps write, not only the last lines of one that fails")
+	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
+	f.StringVar(&l.settings.ImageMirror, "image-mirror", "", when+"registry that serves all step images, such as mirror.local/hub")
+	f.StringVar(&l.settings.ControllerImage, "controller-image", "", when+"image of the steps that armature brings (default: that of this release)")
+	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests (default: the lock of this release; \"\" pins none)")
+}
+
+// open the templates and steps, and complete the settings.
+func (l *localBuild) open(cmd *cobra.Command) (library *manifest.Library, err error) {
+	l.settings.ControllerImage = cmp.Or(l.settings.ControllerImage, install.ReleasedImage())
+	if l.settings.ImagePins, err = pins.Load(l.pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
+		return nil, err
+	}
+	return manifest.Open(l.templates)
+}
+
+// only refuses flags of the other kind of run.
+func (l *localBuild) only(cmd *cobra.Command, here bool) error {
+	ofLocal := []string{"source", "secret", "output", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins"}
+	if here {
+		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
+	}
+	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(ofLocal, name) }, "without --local")
+}
+
+// run the builds, one after the other.
+func (l *localBuild) run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
+	if len(builds) > 1 && l.output != "" {
+		return cli.Usagef("--output takes one image, and the files have %d AgentBuilds", len(builds))
+	}
+	kind, folder, _ := strings.Cut(l.output, "=")
+	if l.output != "" && l.output != "docker" && (kind != "layout" || folder == "") {
+		return cli.Usagef("--output %q: use layout=FOLDER or docker", l.output)
+	}
+	if l.push && l.output != "" {
+		return cli.Usagef("--push and --output exclude each other: the registry has the image")
+	}
+	library, err := l.open(cmd)
+	if err != nil {
+		return err
+	}
+	given, err := readSecrets(l.secrets)
+	if err != nil {
+		return err
+	}
+	// What cannot be built is refused before a daemon starts.
+	for _, b := range builds {
+		if l.mode != "" {
+			b.Spec.Mode = l.mode
+		}
+		out, err := library.Compose(b, l.settings)
+		if err != nil {
+			return err
+		}
+		for _, w := range out.Warnings {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+		}
+		if err := local.Check(out); err != nil {
+			return err
+		}
+	}
+	daemon, err := connectLocal(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = multi.Errors(err, daemon.Close()) }()
+	fmt.Fprintln(cmd.ErrOrStderr(), "building with "+daemon.Name)
+	failed := false
+	for _, b := range builds {
+		if err := l.build(ctx, cmd, daemon, library, b, given); errors.Is(err, cli.ErrFindings) {
+			failed = true
+		} else if err != nil {
+			return err
+		}
+	}
+	if failed {
+		return cli.ErrFindings
+	}
+	return nil
+}
+
+// connectLocal finds or starts a BuildKit, which has its state in the user's cache.
+func connectLocal(ctx context.Context) (*local.Daemon, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	return local.Connect(ctx, filepath.Join(cache, "armature", "buildkit"))
+}
+
+// once runs a build, and gives its image, if it has one, to take before the run's own registry
+// ends.
+func (l *localBuild) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
+	opt local.Options, take func(image string) error) (image string, results *local.Result, err error) {
+	if opt.Scratch, err = os.MkdirTemp("", "armature-build-"); err != nil {
+		return "", nil, err
+	}
+	defer func() { err = multi.Errors(err, os.RemoveAll(opt.Scratch)) }()
+	servers, err := local.Serve(ctx, opt.Scratch)
+	if err != nil {
+		return "", nil, err
+	}
+	defer servers.Close()
+	b.AgentBuild = b.DeepCopy()
+	if !l.push {
+		b.Spec.BuildOutput.ImageRegistry = servers.Registry()
+	}
+	if l.source != "" {
+		if b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision, err = servers.Source(ctx, l.source); err != nil {
+			return "", nil, err
+		}
+	}
+	out, err := library.Compose(b, l.settings)
+	if err != nil {
+		return "", nil, err
+	}
+	if opt.Secrets, err = l.secretsOf(ctx, b, out, given); err != nil {
+		return "", nil, err
+	}
+	if results, err = daemon.Run(ctx, out, opt); err != nil || take == nil {
+		return "", results, err
+	}
+	if image, err = local.Image(out, results); err != nil {
+		return "", results, err
+	}
+	return image, results, take(image)
+}
+
+func (l *localBuild) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
+	began := time.Now()
+	shown := &localProgress{cmd: cmd, build: b.Name, logs: l.logs, activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
+	_, _, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string) error {
+		shown.activity.End()
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name, image[strings.LastIndex(image, "@")+1:], time.Since(began).Round(100*time.Millisecond))
+		if l.push {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: pushed %s\n", b.Name, image)
+		}
+		return l.deliver(ctx, cmd, b, image)
+	})
+	shown.activity.End()
+	var step *local.StepError
+	if errors.As(err, &step) {
+		if !l.logs {
+			for _, line := range step.Last {
+				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step, krm.Printable(line))
+			}
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, krm.Printable(step.Error()))
+		return cli.ErrFindings
+	}
+	return err
+}
+
+// deliver an image from the run's own registry.
+func (l *localBuild) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Build, image string) error {
+	if l.output == "" {
+		return nil
+	}
+	ref, err := name.NewDigest(image)
+	if err != nil {
+		return err
+	}
+	found, err := remote.Get(ref, remote.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("reading the built image: %w", err)
+	}
+	if folder, ok := strings.CutPrefix(l.output, "layout="); ok {
+		if err := writeLayout(folder, found); err != nil {
+			return fmt.Errorf("writing the layout %s: %w", folder, err)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: written to the OCI layout %s\n", b.Name, folder)
+		return nil
+	}
+	img, err := found.Image()
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(b.Spec.BuildOutput.Image + ":" + b.Spec.BuildOutput.ImageTag)
+	if err != nil {
+		return err
+	}
+	load := exec.CommandContext(ctx, "docker", "load")
+	load.Stdout, load.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	reader, writer := io.Pipe()
+	load.Stdin = reader
+	go func() { writer.CloseWithError(tarball.Write(tag, img, writer)) }()
+	if err := load.Run(); err != nil {
+		return fmt.Errorf("docker load: %w", err)
+	}
+	return nil
+}
+
+// writeLayout replaces a folder as a whole, or leaves it as it was.
+func writeLayout(folder string, found *remote.Descriptor) error {
+	if _, err := os.Stat(filepath.Join(folder, "index.json")); errors.Is(err, fs.ErrNotExist) {
+		if entries, err := os.ReadDir(folder); err == nil && len(entries) > 0 {
+			return errors.New("the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
+		}
+	}
+	next, err := os.MkdirTemp(filepath.Dir(filepath.Clean(folder)), ".layout-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(next)
+	path, err := layout.Write(next, empty.Index)
+	if err != nil {
+		return err
+	}
+	if found.MediaType.IsIndex() {
+		index, err := found.ImageIndex()
+		if err != nil {
+			return err
+		}
+		err = path.AppendIndex(index)
+		if err != nil {
+			return err
+		}
+	} else {
+		var img v1.Image
+		if img, err = found.Image(); err != nil {
+			return err
+		}
+		if err := path.AppendImage(img); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(next, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	return os.Rename(next, folder)
+}
+
+// readSecrets of --secret.
+func readSecrets(given []string) (map[string]map[string][]byte, error) {
+	out := map[string]map[string][]byte{}
+	for _, text := range given {
+		at, file, ok := strings.Cut(text, "=")
+		secret, key, one := strings.Cut(at, "/")
+		if !ok || secret == "" || file == "" || one && key == "" {
+			return nil, cli.Usagef("--secret %q: use NAME=FOLDER or NAME/KEY=FILE", at)
+		}
+		if out[secret] == nil {
+			out[secret] = map[string][]byte{}
+		}
+		files := map[string]string{key: file}
+		if !one {
+			entries, err := os.ReadDir(file)
+			if err != nil {
+				return nil, fmt.Errorf("--secret %s: %w\n  hint: give a folder with a file for each key, or NAME/KEY=FILE", secret, err)
+			}
+			files = map[string]string{}
+			for _, e := range entries {
+				if !e.IsDir() {
+					files[e.Name()] = filepath.Join(file, e.Name())
+				}
+			}
+		}
+		for key, file := range files {
+			value, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("--secret %s: %w", at, err)
+			}
+			if len(value) > 500<<10 { // BuildKit's limit
+				return nil, fmt.Errorf("--secret %s: %s has more than 500 KiB", at, file)
+			}
+			out[secret][key] = value
+		}
+	}
+	return out, nil
+}
+
+// secretsOf a build: those that are given, and in place of its logins the caller's own.
+func (l *localBuild) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output, given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
+	names, err := local.SecretNames(out)
+	if err != nil {
+		return nil, err
+	}
+	secrets := map[string]map[string][]byte{}
+	for _, secret := range names {
+		login, source := b.Spec.BuildOutput.ImageRepoCredentials, b.Spec.Source.SourceCredentials
+		switch {
+		case given[secret] != nil:
+			secrets[secret] = given[secret]
+		case login != nil && login.Name == secret:
+			if secrets[secret], err = l.registryLogin(b); err != nil {
+				return nil, err
+			}
+		case source != nil && source.Name == secret:
+			if secrets[secret], err = l.gitLogin(ctx, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for secret := range given {
+		if !slices.Contains(names, secret) {
+			return nil, cli.Usagef("--secret %s: the build %s reads no Secret of that name; it reads %s", secret, b.Name, cmp.Or(strings.Join(names, ", "), "none"))
+		}
+	}
+	return secrets, nil
+}
+
+// registryLogin is the caller's for the build's registry; the run's own needs none.
+func (l *localBuild) registryLogin(b manifest.Build) (map[string][]byte, error) {
+	const key = ".dockerconfigjson"
+	if !l.push {
+		return map[string][]byte{key: []byte("{}")}, nil
+	}
+	repository, err := name.NewRepository(b.Spec.BuildOutput.ImageRegistry + "/" + b.Spec.BuildOutput.Image)
+	if err != nil {
+		return nil, err
+	}
+	login, err := authn.DefaultKeychain.Resolve(repository)
+	if err != nil {
+		return nil, err
+	}
+	config, err := login.Authorization()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(map[string]any{"auths": map[string]any{repository.RegistryStr(): config}})
+	return map[string][]byte{key: text}, err
+}
+
+// gitLogin is what the git program has for the repository; that of --source needs none.
+func (l *localBuild) gitLogin(ctx context.Context, b manifest.Build) (map[string][]byte, error) {
+	if l.source != "" {
+		return map[string][]byte{}, nil
+	}
+	address := b.Spec.Source.SourceRepository
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	found, err := cli.Repository(ctx, ".", address)
+	if err != nil {
+		return nil, err
+	}
+	if login, ok := found.Auth.(*githttp.BasicAuth); ok {
+		return map[string][]byte{"username": []byte(login.Username), "password": []byte(login.Password)}, nil
+	}
+	return map[string][]byte{}, nil
+}
+
+// localProgress prints what happens: a line for each task that ends, and logs if asked.
+type localProgress struct {
+	cmd      *cobra.Command
+	build    string
+	logs     bool
+	activity *cli.Activity
+}
+
+func (p *localProgress) report(e local.Event) {
+	line := ""
+	switch {
+	case e.State == "" && p.logs:
+		line = fmt.Sprintf("[%s : %s] %s", e.Task, e.Step, e.Line)
+	case e.State == "":
+		return
+	case e.State == local.Running && e.Step != "":
+		text := "building " + p.build + ": " + e.Task + "/" + e.Step
+		p.activity.Show(func() string { return text })
+		return
+	case e.State == local.Running:
+		return
+	case e.State == local.Skipped:
+		line = fmt.Sprintf("%s %s: Skipped: %s", p.build, e.Task, e.Because)
+	case e.Step != "":
+		line = fmt.Sprintf("%s %s/%s: %s in %s", p.build, e.Task, e.Step, e.State, e.Took.Round(10*time.Millisecond))
+	default:
+		return
+	}
+	p.activity.End()
+	fmt.Fprintln(p.cmd.OutOrStdout(), krm.Printable(line))
+	p.activity = cli.Begin(p.cmd.ErrOrStderr(), false, "building "+p.build)
+}
+
+func buildPruneCommand() *cobra.Command {
+	var here bool
+	cmd := &cobra.Command{
+		Use:   "prune --local",
+		Short: "Remove what killed local builds left in BuildKit",
+		Long: `Remove what killed local builds left in BuildKit: the folders of their steps. Builds that
+go on keep theirs, and so does BuildKit its cache.`,
+		Example: `  armature build prune --local`,
+		Args:    cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if !here {
+				return cli.Usagef("--local is needed: runs of a cluster are removed by their AgentBuilds (spec.cleanupAfterBuild)")
+			}
+			daemon, err := connectLocal(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { err = multi.Errors(err, daemon.Close()) }()
+			bytes, err := daemon.Prune(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d MiB removed from %s\n", bytes>>20, daemon.Name)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&here, "local", false, "of the BuildKit on this machine")
+	return cmd
+}

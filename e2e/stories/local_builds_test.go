@@ -1,0 +1,147 @@
+package stories
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A developer builds on her own machine what the cluster builds, from the same files: the
+// images have the same content.
+func TestLocalBuilds(t *testing.T) {
+	s := newStory(t, nil)
+	s.installed(t)
+	if os.Geteuid() != 0 {
+		t.Skip("a BuildKit without rootlesskit takes root")
+	}
+	s.localBuildKit(t)
+	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{".dockerconfigjson": "{}"})
+	for _, c := range []struct{ name, source, more string }{
+		{"dev", "hello", "mode: dev"},
+		{"kaniko", "hello", "mode: dev-local\n  builder: kaniko"},
+		{"external", "hello", "mode: dev-external"},
+		{"preprod", "hello", `mode: preprod
+  pipeline: {parameters: [{name: TEST_IMAGE, value: "docker.io/library/busybox:1.37.0"}, {name: TEST_COMMAND, value: "echo tested"}, {name: database-url, value: "${vulnerabilityDatabase}"}, {name: PLAIN_HTTP, value: "true"}]}`},
+		{"buildpack", "buildpack", "mode: buildpack-dev"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.push(t, "testdata/"+c.source, "public/"+s.namespace+"-"+c.name+".git")
+			text := `
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: ` + c.name + `}
+spec:
+  ` + c.more + `
+  cleanupAfterBuild: false
+  source: {sourceRepository: "${git}/public/${namespace}-` + c.name + `.git", sourceRevision: main}
+  buildArgs:
+  - {name: BASE, value: "${registry}/armature/busybox:latest"}
+  buildOutput: {imageRegistry: "${registry}/${namespace}", image: ` + c.name + `, imageTag: v1, imageRepoCredentials: {name: login}}
+`
+			s.apply(t, text)
+			file := filepath.Join(t.TempDir(), "build.yaml")
+			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace, "${registry}", s.info.Registry,
+				"${vulnerabilityDatabase}", s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
+			must(t, os.WriteFile(file, []byte(local), 0o600))
+			cmd := exec.CommandContext(t.Context(), "armature", "build", "run", file, "--local", "--push", "--logs",
+				"--image-mirror", s.info.Mirror, "--image-pins", "", "--controller-image", s.info.Images["armature-controller"])
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Logf("%s", regexp.MustCompile(`(?m)^.*: built .*$`).Find(out))
+			digest := regexp.MustCompile(`built (sha256:[0-9a-f]{64})`).FindSubmatch(out)
+			if digest == nil {
+				t.Fatalf("no digest:\n%s", out)
+			}
+			ours := s.content(t, s.info.HostRegistry+"/"+s.namespace+"/"+c.name+"@"+string(digest[1]))
+			theirs := s.content(t, strings.Replace(s.succeeded(t, c.name).Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1))
+			if c.source == "buildpack" { // it keeps the mode and group of volumes and the clone, and makes an ID of its own each time
+				for _, content := range []map[string]string{ours, theirs} {
+					maps.DeleteFunc(content, func(name, text string) bool { return text[0] == tar.TypeDir || strings.HasSuffix(name, "made/id") || strings.Contains(name, "/.git/") })
+				}
+			}
+			if diff := cmp.Diff(theirs, ours); diff != "" {
+				t.Errorf("the local image differs from the cluster's (-cluster +local):\n%s", diff)
+			}
+		})
+	}
+}
+
+// localBuildKit starts one that reaches what the cluster's pods reach, and names it in
+// BUILDKIT_HOST.
+func (s *story) localBuildKit(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	config, socket := filepath.Join(dir, "buildkitd.toml"), filepath.Join(dir, "buildkitd.sock")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "[registry.%q]\n  http = true\n", s.info.Registry), 0o600))
+	cmd := exec.Command("nsenter", "--net", "--target", strconv.Itoa(s.info.Process), "../../.cache/bin/buildkit/buildkitd", "--root="+filepath.Join(dir, "state"),
+		"--addr=unix://"+socket, "--config="+config, "--oci-worker-net=host", "--allow-insecure-entitlement=network.host")
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s", &log)
+		}
+	})
+	t.Setenv("BUILDKIT_HOST", "unix://"+socket)
+	eventually(t, time.Minute, "buildkitd answers", func(context.Context) error {
+		_, err := os.Stat(socket)
+		return err
+	})
+}
+
+// content of an image: its files with modes, owners and digests, and its configuration, without
+// times and the names of registries.
+func (s *story) content(t *testing.T, image string) map[string]string {
+	t.Helper()
+	img, err := remote.Image(reference(t, image))
+	must(t, err)
+	files := mutate.Extract(img)
+	defer files.Close()
+	content := map[string]string{}
+	for entries := tar.NewReader(files); ; {
+		h, err := entries.Next()
+		if err == io.EOF {
+			break
+		}
+		must(t, err)
+		sum := sha256.New()
+		_, err = io.Copy(sum, entries)
+		must(t, err)
+		content[h.Name] = fmt.Sprintf("%c %o %d:%d %s %x", h.Typeflag, h.Mode, h.Uid, h.Gid, h.Linkname, sum.Sum(nil))
+	}
+	config, err := img.ConfigFile()
+	must(t, err)
+	config.Config.Labels = nil // of buildpacks: with the digests of layers, whose files have times
+	text, err := json.Marshal(struct {
+		v1.Config
+		OS, Architecture string
+	}{config.Config, config.OS, config.Architecture})
+	must(t, err)
+	content["configuration"] = string(text)
+	return content
+}
