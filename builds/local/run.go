@@ -104,21 +104,25 @@ type runner struct {
 	// id is the run's name in BuildKit.
 	id      string
 	network pb.NetMode
-	open    gateway.Reference
+	// open is an empty folder's root, and source one with the files of Options.Source.
+	open, source gateway.Reference
+	reporting    sync.Mutex
+	shared
+}
 
+// shared is what tasks that run at the same time change, under mu.
+type shared struct {
 	mu     sync.Mutex
 	images map[string]*image
 	// scripts of steps whose shell cannot take them as an argument, by ID.
-	scripts   map[string][]byte
-	kept      []*keeper
-	reporting sync.Mutex
-	values    values
-	state     map[string]State
-	failed    *StepError
+	scripts map[string][]byte
+	// kept are the folders that there are.
+	kept   []*keeper
+	values values
+	state  map[string]State
+	failed *StepError
 	// reported are the results of tasks that succeeded.
 	reported map[string]map[string]tektonv1.ParamValue
-	// source is a folder's root with the files of Options.Source.
-	source gateway.Reference
 }
 
 // Check says what of a composed build cannot run here, before anything starts.
@@ -160,7 +164,8 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 		ctx, stop = context.WithTimeoutCause(ctx, t.Pipeline.Duration, fmt.Errorf("the run did not end within %s, the timeout of the build", t.Pipeline.Duration))
 		defer stop()
 	}
-	r := &runner{plan: p, Options: opt, daemon: d, id: newID(), images: map[string]*image{}, scripts: map[string][]byte{}, values: p.params(), state: map[string]State{}, reported: map[string]map[string]tektonv1.ParamValue{}}
+	r := &runner{plan: p, Options: opt, daemon: d, id: newID(), shared: shared{images: map[string]*image{}, scripts: map[string][]byte{},
+		values: p.params(), state: map[string]State{}, reported: map[string]map[string]tektonv1.ParamValue{}}}
 	if r.MaxBytes == 0 {
 		r.MaxBytes = MaxBytes
 	}

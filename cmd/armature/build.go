@@ -5,6 +5,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/cmd/internal/localbuild"
 )
 
 // buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
@@ -19,6 +20,6 @@ func buildCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().String("api-group", api.DefaultGroup, "API group of AgentBuild")
 	cli.Group(cmd, buildPlanCommand(), buildLintCommand(), buildRunCommand(), buildListCommand(), buildDescribeCommand(),
-		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand(), buildPruneCommand(), buildTestCommand())
+		buildLogsCommand(), buildCancelCommand(), buildRerunCommand(), buildDeleteCommand(), localbuild.PruneCommand(), localbuild.TestCommand())
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/cmd/internal/localbuild"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -22,7 +23,7 @@ func buildRunCommand() *cobra.Command {
 	var wait bool
 	var limit time.Duration
 	var here bool
-	var local localBuild
+	var local localbuild.Build
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the AgentBuilds of a file: on a cluster, or with --local on this machine",
@@ -47,7 +48,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 			if err != nil {
 				return err
 			}
-			if err := local.only(cmd, here); err != nil {
+			if err := local.Only(cmd, here); err != nil {
 				return err
 			}
 			var c *live.Client
@@ -77,7 +78,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			if here {
-				return local.run(ctx, cmd, builds)
+				return local.Run(ctx, cmd, builds)
 			}
 			generations := make([]int64, len(builds))
 			for i, b := range builds {
@@ -110,7 +111,7 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 		},
 	}
 	k.Flags(cmd)
-	local.flags(cmd)
+	local.Flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&here, "local", false, "build on this machine with BuildKit, without a cluster")
 	f.StringSliceVarP(&files, "filename", "f", nil, "files with AgentBuilds, or - for standard input")

@@ -1,4 +1,6 @@
-package main
+// Package localbuild has the commands that build on this machine with BuildKit, without a
+// cluster.
+package localbuild
 
 import (
 	"cmp"
@@ -36,16 +38,16 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// localBuild is `armature build run --local`.
-type localBuild struct {
+// Build is `armature build run --local`.
+type Build struct {
 	source, mode, output, pinned string
 	templates, secrets           []string
 	push, logs                   bool
 	settings                     compose.Settings
 }
 
-// flags are those that --local alone has.
-func (l *localBuild) flags(cmd *cobra.Command) {
+// Flags are those that --local alone has.
+func (l *Build) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without what .gitignore names")
 	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: NAME=FOLDER gives a Secret whose keys are the folder's files, NAME/KEY=FILE one key")
@@ -57,7 +59,7 @@ func (l *localBuild) flags(cmd *cobra.Command) {
 }
 
 // stepFlags are about the steps that run on this machine.
-func (l *localBuild) stepFlags(cmd *cobra.Command, when string) {
+func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f := cmd.Flags()
 	f.BoolVar(&l.logs, "logs", false, when+"print all that steps write, not only the last lines of one that fails")
 	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
@@ -67,7 +69,7 @@ func (l *localBuild) stepFlags(cmd *cobra.Command, when string) {
 }
 
 // open the templates and steps, and complete the settings.
-func (l *localBuild) open(cmd *cobra.Command) (library *manifest.Library, err error) {
+func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) {
 	l.settings.ControllerImage = cmp.Or(l.settings.ControllerImage, install.ReleasedImage())
 	if l.settings.ImagePins, err = pins.Load(l.pinned, cmd.Flags().Changed("image-pins"), templates.StepLock()); err != nil {
 		return nil, err
@@ -75,8 +77,8 @@ func (l *localBuild) open(cmd *cobra.Command) (library *manifest.Library, err er
 	return manifest.Open(l.templates)
 }
 
-// only refuses flags of the other kind of run.
-func (l *localBuild) only(cmd *cobra.Command, here bool) error {
+// Only refuses flags of the other kind of run.
+func (l *Build) Only(cmd *cobra.Command, here bool) error {
 	ofLocal := []string{"source", "secret", "output", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins"}
 	if here {
 		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
@@ -84,8 +86,8 @@ func (l *localBuild) only(cmd *cobra.Command, here bool) error {
 	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(ofLocal, name) }, "without --local")
 }
 
-// run the builds, one after the other.
-func (l *localBuild) run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
+// Run the builds, one after the other.
+func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
 	if len(builds) > 1 && l.output != "" {
 		return cli.Usagef("--output takes one image, and the files have %d AgentBuilds", len(builds))
 	}
@@ -120,7 +122,7 @@ func (l *localBuild) run(ctx context.Context, cmd *cobra.Command, builds []manif
 			return err
 		}
 	}
-	daemon, err := connectLocal(ctx)
+	daemon, err := connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,8 +142,8 @@ func (l *localBuild) run(ctx context.Context, cmd *cobra.Command, builds []manif
 	return nil
 }
 
-// connectLocal finds or starts a BuildKit, which has its state in the user's cache.
-func connectLocal(ctx context.Context) (*local.Daemon, error) {
+// connect finds or starts a BuildKit, which has its state in the user's cache.
+func connect(ctx context.Context) (*local.Daemon, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
@@ -151,7 +153,7 @@ func connectLocal(ctx context.Context) (*local.Daemon, error) {
 
 // once runs a build, and gives its image, if it has one, to take before the run's own registry
 // ends.
-func (l *localBuild) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
+func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
 	opt local.Options, take func(image string) error) (image string, results *local.Result, err error) {
 	if opt.Scratch, err = os.MkdirTemp("", "armature-build-"); err != nil {
 		return "", nil, err
@@ -187,9 +189,9 @@ func (l *localBuild) once(ctx context.Context, daemon *local.Daemon, library *ma
 	return image, results, take(image)
 }
 
-func (l *localBuild) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
+func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
 	began := time.Now()
-	shown := &localProgress{cmd: cmd, build: b.Name, logs: l.logs, activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
+	shown := &progress{cmd: cmd, build: b.Name, logs: l.logs, activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
 	_, _, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string) error {
 		shown.activity.End()
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name, image[strings.LastIndex(image, "@")+1:], time.Since(began).Round(100*time.Millisecond))
@@ -213,7 +215,7 @@ func (l *localBuild) build(ctx context.Context, cmd *cobra.Command, daemon *loca
 }
 
 // deliver an image from the run's own registry.
-func (l *localBuild) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Build, image string) error {
+func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Build, image string) error {
 	if l.output == "" {
 		return nil
 	}
@@ -334,7 +336,7 @@ func readSecrets(given []string) (map[string]map[string][]byte, error) {
 }
 
 // secretsOf a build: those that are given, and in place of its logins the caller's own.
-func (l *localBuild) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output, given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
+func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output, given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
 	names, err := local.SecretNames(out)
 	if err != nil {
 		return nil, err
@@ -364,7 +366,7 @@ func (l *localBuild) secretsOf(ctx context.Context, b manifest.Build, out *compo
 }
 
 // registryLogin is the caller's for the build's registry; the run's own needs none.
-func (l *localBuild) registryLogin(b manifest.Build) (map[string][]byte, error) {
+func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	const key = ".dockerconfigjson"
 	if !l.push {
 		return map[string][]byte{key: []byte("{}")}, nil
@@ -386,7 +388,7 @@ func (l *localBuild) registryLogin(b manifest.Build) (map[string][]byte, error) 
 }
 
 // gitLogin is what the git program has for the repository; that of --source needs none.
-func (l *localBuild) gitLogin(ctx context.Context, b manifest.Build) (map[string][]byte, error) {
+func (l *Build) gitLogin(ctx context.Context, b manifest.Build) (map[string][]byte, error) {
 	if l.source != "" {
 		return map[string][]byte{}, nil
 	}
@@ -404,15 +406,15 @@ func (l *localBuild) gitLogin(ctx context.Context, b manifest.Build) (map[string
 	return map[string][]byte{}, nil
 }
 
-// localProgress prints what happens: a line for each task that ends, and logs if asked.
-type localProgress struct {
+// progress prints what happens: a line for each task that ends, and logs if asked.
+type progress struct {
 	cmd      *cobra.Command
 	build    string
 	logs     bool
 	activity *cli.Activity
 }
 
-func (p *localProgress) report(e local.Event) {
+func (p *progress) report(e local.Event) {
 	line := ""
 	switch {
 	case e.State == "" && p.logs:
@@ -437,7 +439,8 @@ func (p *localProgress) report(e local.Event) {
 	p.activity = cli.Begin(p.cmd.ErrOrStderr(), false, "building "+p.build)
 }
 
-func buildPruneCommand() *cobra.Command {
+// PruneCommand is `armature build prune`.
+func PruneCommand() *cobra.Command {
 	var here bool
 	cmd := &cobra.Command{
 		Use:   "prune --local",
@@ -450,7 +453,7 @@ go on keep theirs, and so does BuildKit its cache.`,
 			if !here {
 				return cli.Usagef("--local is needed: runs of a cluster are removed by their AgentBuilds (spec.cleanupAfterBuild)")
 			}
-			daemon, err := connectLocal(cmd.Context())
+			daemon, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package main
+package localbuild
 
 import (
 	"context"
@@ -20,8 +20,9 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-func buildTestCommand() *cobra.Command {
-	var l localBuild
+// TestCommand is `armature build test`.
+func TestCommand() *cobra.Command {
+	var l Build
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
 		Short: "Run steps and templates on this machine, and compare what they do",
@@ -63,7 +64,7 @@ and compare its results and its output with what the file expects:
 			if err != nil {
 				return err
 			}
-			daemon, err := connectLocal(cmd.Context())
+			daemon, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -97,7 +98,7 @@ and compare its results and its output with what the file expects:
 }
 
 // try a test, and return what is not as it expects.
-func (l *localBuild) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, t manifest.Test) (wrong []string, err error) {
+func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, t manifest.Test) (wrong []string, err error) {
 	folder := filepath.Dir(t.Place.File)
 	var given []string
 	for _, secret := range slices.Sorted(maps.Keys(t.Spec.Secrets)) {
@@ -107,7 +108,7 @@ func (l *localBuild) try(ctx context.Context, cmd *cobra.Command, daemon *local.
 	if err != nil {
 		return nil, err
 	}
-	b := localBuild{settings: l.settings}
+	b := Build{settings: l.settings}
 	options := local.Options{}
 	if t.Spec.Source != "" {
 		if source := filepath.Join(folder, t.Spec.Source); t.Spec.Step == "" {
