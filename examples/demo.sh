@@ -77,3 +77,10 @@ done
 
 step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that an AgentBuild becomes, without a cluster"
 bin/armature build plan examples/builds/weather.yaml --graph
+
+step "armature build run examples/builds/weather.yaml --local: the same pipeline on this machine, with BuildKit"
+if problem=$(bin/armature build run examples/builds/weather.yaml --local --timeout 10m 2>&1 > "$out/build" | tee /dev/stderr 2>/dev/null); then
+	tail -3 "$out/build"
+else
+	echo "not built: $(sed -n 's/^armature: //p' <<<"$problem" | head -1)"
+fi

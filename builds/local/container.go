@@ -21,8 +21,6 @@ import (
 	"github.com/moby/buildkit/client/llb/sourceresolver"
 	gateway "github.com/moby/buildkit/frontend/gateway/client"
 	gatewaypb "github.com/moby/buildkit/frontend/gateway/pb"
-	"github.com/moby/buildkit/session"
-	"github.com/moby/buildkit/session/sshforward/sshprovider"
 	"github.com/moby/buildkit/solver/pb"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -400,11 +398,11 @@ func scriptText(script string) string {
 }
 
 // serve gives steps the daemon's socket. Each connection of theirs is one of ours.
-func (d *Daemon) serve(ctx context.Context, scratch string) (session.Attachable, func(), error) {
-	socket := filepath.Join(scratch, "daemon.sock")
+func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end func(), err error) {
+	socket = filepath.Join(scratch, "daemon.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a socket for steps that use BuildKit: %w", err)
+		return "", nil, fmt.Errorf("making a socket for steps that use BuildKit: %w", err)
 	}
 	go func() {
 		for {
@@ -427,12 +425,43 @@ func (d *Daemon) serve(ctx context.Context, scratch string) (session.Attachable,
 			}()
 		}
 	}()
-	agent, err := sshprovider.NewSSHAgentProvider([]sshprovider.AgentConfig{{ID: daemonSidecar, Paths: []string{socket}, Raw: true}})
+	return socket, func() { _ = listener.Close() }, nil
+}
+
+// forwardSocket is where the container that forwards finds the socket of the servers.
+const forwardSocket = "/run/armature/servers.sock"
+
+// forward makes the servers reachable where BuildKit runs. It is an attempt: a step that needs
+// them says what was not reached.
+func (r *runner) forward(ctx context.Context) (end func()) {
+	end = func() {}
+	image, err := r.imageOf(ctx, r.Servers.image)
 	if err != nil {
-		_ = listener.Close()
-		return nil, nil, err
+		return end
 	}
-	return agent, func() { _ = listener.Close() }, nil
+	box, err := r.gateway.NewContainer(ctx, gateway.NewContainerRequest{NetMode: r.network, Mounts: []gateway.Mount{
+		{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND},
+		{Dest: forwardSocket, MountType: pb.MountType_SSH, SSHOpt: &pb.SSHOpt{ID: serversID, Mode: 0o600}},
+	}})
+	if err != nil {
+		return end
+	}
+	ready := make(chan struct{})
+	var once sync.Once
+	output := &lines{pass: func(string) { once.Do(func() { close(ready) }) }}
+	process, err := box.Start(ctx, gateway.StartRequest{Args: []string{"/ko-app/armature-controller", "forward", r.Servers.address, forwardSocket}, Cwd: "/", User: "0:0",
+		Stdout: output.stream(), Stderr: output.stream()})
+	if err == nil {
+		go func() {
+			_ = process.Wait()
+			once.Do(func() { close(ready) })
+		}()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+		}
+	}
+	return func() { _ = box.Release(context.WithoutCancel(ctx)) }
 }
 
 // lines of what a step writes, of both its streams in the order of their ends.

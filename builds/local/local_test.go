@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -27,9 +28,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
@@ -528,7 +532,7 @@ func TestServers(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
-	s, err := Serve(t.Context(), t.TempDir())
+	s, err := Serve(t.Context(), t.TempDir(), "")
 	must(t, err)
 	defer s.Close()
 	folder := t.TempDir()
@@ -545,7 +549,7 @@ func TestServers(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(clone, "ignored")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what .gitignore names was served: %v", err)
 	}
-	again, err := Serve(t.Context(), t.TempDir())
+	again, err := Serve(t.Context(), t.TempDir(), "")
 	must(t, err)
 	defer again.Close()
 	if _, other, err := again.Source(t.Context(), folder); err != nil || other != commit {
@@ -560,6 +564,57 @@ func TestServers(t *testing.T) {
 		_ = answer.Body.Close()
 		if answer.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, answer.StatusCode, want)
+		}
+	}
+}
+
+// The examples and the builds that were published run here, whatever their mode.
+func TestPublishedBuilds(t *testing.T) {
+	files := map[string][]byte{}
+	for _, pattern := range []string{"../../examples/builds/*.yaml", "../compose/testdata/published-*.txtar"} {
+		found, err := filepath.Glob(pattern)
+		must(t, err)
+		for _, file := range found {
+			data, err := os.ReadFile(file)
+			must(t, err)
+			files[file] = data
+		}
+	}
+	if len(files) < 4 {
+		t.Fatalf("there are only %d files", len(files))
+	}
+	for file, data := range files {
+		library, err := manifest.Shipped()
+		must(t, err)
+		if filepath.Ext(file) == ".txtar" {
+			own := fstest.MapFS{}
+			for _, part := range txtar.Parse(data).Files {
+				if part.Name == "build.yaml" {
+					data = part.Data
+				} else if filepath.Ext(part.Name) == ".yaml" {
+					own[part.Name] = &fstest.MapFile{Data: part.Data}
+				}
+			}
+			must(t, library.AddDir(own, file))
+		}
+		builds, err := manifest.Builds(file, data, api.DefaultGroup)
+		must(t, err)
+		for _, b := range builds {
+			modes := []string{b.Spec.Mode}
+			if strings.Contains(file, "examples") {
+				modes = manifest.ShippedModes()
+			}
+			for _, mode := range modes {
+				b.Spec.Mode = mode
+				out, err := library.Compose(b, compose.Settings{})
+				if err != nil { // what does not compose runs nowhere
+					t.Logf("%s, mode %s: %v", file, mode, err)
+					continue
+				}
+				if err := Check(out); err != nil {
+					t.Errorf("%s, mode %s: %v", file, mode, err)
+				}
+			}
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/moby/buildkit/session/auth/authprovider"
 	"github.com/moby/buildkit/session/secrets"
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
+	"github.com/moby/buildkit/session/sshforward/sshprovider"
 	"github.com/moby/buildkit/solver/pb"
 	"github.com/moby/buildkit/util/entitlements"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -39,6 +40,8 @@ const maxResults = 32 << 10
 type Options struct {
 	// Secrets by name and key. A Secret that the run names and that is not there is an error.
 	Secrets map[string]map[string][]byte
+	// Servers that the steps reach, or nil.
+	Servers *Servers
 	// Source is a folder whose files a step finds in its workspace before anything runs, where
 	// no step clones them; empty for none.
 	Source string
@@ -176,13 +179,24 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 		secretsprovider.NewSecretProvider(r),
 		authprovider.NewDockerAuthProvider(authprovider.DockerAuthProviderConfig{AuthConfigProvider: authprovider.LoadAuthConfig(config.LoadDefaultConfigFile(discard{}))}),
 	}
+	var sockets []sshprovider.AgentConfig
+	if opt.Servers != nil {
+		sockets = append(sockets, sshprovider.AgentConfig{ID: serversID, Paths: []string{opt.Servers.socket}, Raw: true})
+	}
 	if p.usesDaemon() {
 		socket, end, err := d.serve(ctx, opt.Scratch)
 		if err != nil {
 			return nil, err
 		}
 		defer end()
-		attachables = append(attachables, socket)
+		sockets = append(sockets, sshprovider.AgentConfig{ID: daemonSidecar, Paths: []string{socket}, Raw: true})
+	}
+	if len(sockets) > 0 {
+		agent, err := sshprovider.NewSSHAgentProvider(sockets)
+		if err != nil {
+			return nil, err
+		}
+		attachables = append(attachables, agent)
 	}
 	allowed := []string{string(entitlements.EntitlementNetworkHost)}
 	if r.network = pb.NetMode_HOST; !d.allows(ctx, allowed) {
@@ -282,6 +296,9 @@ func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error 
 		return err
 	}
 	defer r.release(ctx, keeper)
+	if r.Servers != nil {
+		defer r.forward(ctx)()
+	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go r.watch(watching, cancel)

@@ -21,17 +21,24 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Servers are a registry and a Git server on loopback, for one run. Their addresses have a
 // part that nobody guesses, since everybody on the machine can connect.
 type Servers struct {
 	address, token, dir string
-	server              *http.Server
+	// socket leads to them too, and image has the program that forwards to it.
+	socket, image string
+	server        *http.Server
 }
 
-// Serve starts them. What they are given is kept below dir.
-func Serve(ctx context.Context, dir string) (*Servers, error) {
+// serversID is the socket's name in BuildKit.
+const serversID = "armature-servers"
+
+// Serve starts them. What they are given is kept below dir. image is that of the controller,
+// which forwards to them from a BuildKit with a loopback address of its own.
+func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	blobs := filepath.Join(dir, "blobs")
 	if err := os.Mkdir(blobs, 0o700); err != nil {
 		return nil, err
@@ -40,7 +47,11 @@ func Serve(ctx context.Context, dir string) (*Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Servers{address: listener.Addr().String(), token: newID(), dir: dir}
+	s := &Servers{address: listener.Addr().String(), token: newID(), dir: dir, socket: filepath.Join(dir, "servers.sock"), image: image}
+	socket, err := new(net.ListenConfig).Listen(ctx, "unix", s.socket)
+	if err != nil {
+		return nil, multi.Errors(err, listener.Close())
+	}
 	images := registry.New(registry.Logger(log.New(discard{}, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -59,6 +70,7 @@ func Serve(ctx context.Context, dir string) (*Servers, error) {
 		}
 	})}
 	go func() { _ = s.server.Serve(listener) }()
+	go func() { _ = s.server.Serve(socket) }()
 	return s, nil
 }
 

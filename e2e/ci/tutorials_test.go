@@ -53,7 +53,7 @@ func TestGettingStarted(t *testing.T) {
 		"places": "export REPOSITORY=https://git.example.com/hello-agent.git REGISTRY=registry.example.com/demo BASE=docker.io/library/busybox:1.37.0",
 		"build":  "IMAGE=registry.example.com/demo/hello@sha256:" + strings.Repeat("a", 64),
 	}
-	for _, name := range []string{"command line", "cluster", "wait for tekton", "controller", "wait for the controller", "push", "run", "change", "restart", "spire", "identity", "clean", "end"} {
+	for _, name := range []string{"command line", "cluster", "wait for tekton", "controller", "wait for the controller", "local build", "push", "run", "change", "restart", "spire", "identity", "clean", "end"} {
 		replacements[name] = ":"
 	}
 	dir, out := play(t, "getting-started.md", replacements, nil)

@@ -34,6 +34,7 @@ func BenchmarkBuilds(b *testing.B) {
 	b.Run("trivial", benchmarkTrivial)
 	b.Run("cached", benchmarkCached)
 	b.Run("preprod", benchmarkParallel)
+	b.Run("locally", benchmarkLocally)
 }
 
 // A Dockerfile of one short command, from the creation of the AgentBuild to its

@@ -31,7 +31,9 @@ func TestGettingStarted(t *testing.T) {
 	s.installed(t)
 	text, err := os.ReadFile("../../docs/getting-started.md")
 	must(t, err)
+	s.localBuildKit(t)
 	script, err := page.Script(string(text), map[string]string{
+		"local build":             "armature build run build.yaml --local --source . " + strings.Join(s.stepImages(), " "),
 		"command line":            "armature version",
 		"cluster":                 "kubectl get nodes",
 		"wait for tekton":         page.AsWritten,

@@ -31,9 +31,6 @@ import (
 func TestLocalBuilds(t *testing.T) {
 	s := newStory(t, nil)
 	s.installed(t)
-	if os.Geteuid() != 0 {
-		t.Skip("a BuildKit without rootlesskit takes root")
-	}
 	s.localBuildKit(t)
 	s.secret(t, "login", corev1.SecretTypeDockerConfigJson, map[string]string{".dockerconfigjson": "{}"})
 	for _, c := range []struct{ name, source, more string }{
@@ -63,8 +60,7 @@ spec:
 			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace, "${registry}", s.info.Registry,
 				"${vulnerabilityDatabase}", s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
 			must(t, os.WriteFile(file, []byte(local), 0o600))
-			cmd := exec.CommandContext(t.Context(), "armature", "build", "run", file, "--local", "--push", "--logs",
-				"--image-mirror", s.info.Mirror, "--image-pins", "", "--controller-image", s.info.Images["armature-controller"])
+			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--push", "--logs"}, s.stepImages()...)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -78,7 +74,9 @@ spec:
 			theirs := s.content(t, strings.Replace(s.succeeded(t, c.name).Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1))
 			if c.source == "buildpack" { // it keeps the mode and group of volumes and the clone, and makes an ID of its own each time
 				for _, content := range []map[string]string{ours, theirs} {
-					maps.DeleteFunc(content, func(name, text string) bool { return text[0] == tar.TypeDir || strings.HasSuffix(name, "made/id") || strings.Contains(name, "/.git/") })
+					maps.DeleteFunc(content, func(name, text string) bool {
+						return text[0] == tar.TypeDir || strings.HasSuffix(name, "made/id") || strings.Contains(name, "/.git/")
+					})
 				}
 			}
 			if diff := cmp.Diff(theirs, ours); diff != "" {
@@ -88,10 +86,53 @@ spec:
 	}
 }
 
+// stepImages are the flags by which local builds get the images of steps.
+func (s *story) stepImages() []string {
+	return []string{"--image-mirror=" + s.info.Mirror, "--image-pins=", "--controller-image=" + s.info.Images["armature-controller"]}
+}
+
+// What mode dev costs on this machine beside buildctl with the same Dockerfile, where nothing
+// has changed since the last build: from the command to the pushed image.
+func benchmarkLocally(b *testing.B) {
+	s := newStory(b, nil)
+	s.localBuildKit(b)
+	file := filepath.Join(b.TempDir(), "build.yaml")
+	must(b, os.WriteFile(file, fmt.Appendf(nil, `
+apiVersion: agent.kagenti.dev/v1alpha1
+kind: AgentBuild
+metadata: {name: hello, namespace: %[2]s}
+spec:
+  mode: dev
+  source: {sourceRepository: "http://replaced.invalid/hello.git", sourceRevision: main}
+  buildArgs: [{name: BASE, value: "%[1]s/armature/busybox:latest"}]
+  buildOutput: {imageRegistry: "%[1]s/%[2]s", image: hello, imageTag: v1}
+`, s.info.Registry, s.namespace), 0o600))
+	took := map[string]seconds{}
+	for round := range *rounds + 1 {
+		for name, args := range map[string][]string{
+			"armature": append([]string{"build", "run", file, "--local", "--push", "--source=testdata/hello"}, s.stepImages()...),
+			"../../.cache/bin/buildkit/buildctl": {"--addr", os.Getenv("BUILDKIT_HOST"), "build", "--frontend=dockerfile.v0", "--local=context=testdata/hello", "--local=dockerfile=testdata/hello",
+				"--opt=build-arg:BASE=" + s.info.Registry + "/armature/busybox:latest", "--output=type=image,push=true,name=" + s.info.Registry + "/" + s.namespace + "/plain:v1"},
+		} {
+			began := time.Now()
+			run(b, nil, name, args...)
+			if round > 0 { // the first fetches images
+				took[filepath.Base(name)] = append(took[filepath.Base(name)], time.Since(began).Seconds())
+			}
+		}
+	}
+	over := took["armature"].median() - took["buildctl"].median()
+	row("mode dev on this machine, nothing changed:", "armature", "buildctl", "over buildctl")
+	row("", took["armature"].String(), took["buildctl"].String(), fmt.Sprintf("%.1f s", over), target(over < 2, "under 2 s"))
+}
+
 // localBuildKit starts one that reaches what the cluster's pods reach, and names it in
 // BUILDKIT_HOST.
-func (s *story) localBuildKit(t *testing.T) {
+func (s *story) localBuildKit(t testing.TB) {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a BuildKit without rootlesskit takes root")
+	}
 	dir := t.TempDir()
 	config, socket := filepath.Join(dir, "buildkitd.toml"), filepath.Join(dir, "buildkitd.sock")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "[registry.%q]\n  http = true\n", s.info.Registry), 0o600))

@@ -159,11 +159,14 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 		return "", nil, err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(opt.Scratch)) }()
-	servers, err := local.Serve(ctx, opt.Scratch)
+	servers, err := local.Serve(ctx, opt.Scratch, l.settings.ControllerImage)
 	if err != nil {
 		return "", nil, err
 	}
 	defer servers.Close()
+	if !l.push || l.source != "" {
+		opt.Servers = servers
+	}
 	b.AgentBuild = b.DeepCopy()
 	if !l.push {
 		b.Spec.BuildOutput.ImageRegistry = servers.Registry()

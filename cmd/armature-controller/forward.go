@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// forwardCommand passes connections on, for builds on a machine whose BuildKit has a loopback
+// address of its own: `armature build run --local` runs it there, with a socket that leads
+// back to its registry and its sources. Where the address is in use, nothing has to be
+// passed on: it is the same loopback.
+func forwardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "forward ADDRESS SOCKET",
+		Short: "Pass TCP connections to ADDRESS on to a Unix socket",
+		Args: func(_ *cobra.Command, given []string) error {
+			if len(given) != 2 {
+				return usageError{errors.New("an address and a socket are needed")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, given []string) error {
+			listener, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", given[0])
+			if errors.Is(err, syscall.EADDRINUSE) {
+				fmt.Fprintln(cmd.OutOrStdout(), "in use")
+				return nil
+			} else if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "listening")
+			return forward(cmd.Context(), listener, given[1])
+		},
+	}
+}
+
+func forward(ctx context.Context, listener net.Listener, socket string) error {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer from.Close()
+			to, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			go func() {
+				_, _ = io.Copy(to, from)
+				_ = to.(*net.UnixConn).CloseWrite()
+			}()
+			_, _ = io.Copy(from, to)
+		}()
+	}
+}
