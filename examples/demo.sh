@@ -79,8 +79,8 @@ step "armature build plan examples/builds/weather.yaml: the Tekton pipeline that
 bin/armature build plan examples/builds/weather.yaml --graph
 
 step "armature build run examples/builds/weather.yaml --local: the same pipeline on this machine, with BuildKit"
-if problem=$(bin/armature build run examples/builds/weather.yaml --local --timeout 10m 2>&1 > "$out/build" | tee /dev/stderr 2>/dev/null); then
-	tail -3 "$out/build"
+if bin/armature build run examples/builds/weather.yaml --local --timeout 10m 2> "$out/problem"; then
+	head -1 "$out/problem"
 else
-	echo "not built: $(sed -n 's/^armature: //p' <<<"$problem" | head -1)"
+	sed -n 's/^armature: /not built: /p; s/^agentbuild weather was //p' "$out/problem" | head -1
 fi

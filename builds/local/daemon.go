@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +51,11 @@ func (d *Daemon) free() int64 {
 // ErrNoDaemon says that there is no BuildKit, and what is missing for one.
 var ErrNoDaemon = errors.New("no BuildKit was found")
 
+// missingProgram is the name of one that a BuildKit of our own would need.
+type missingProgram string
+
+func (p missingProgram) Error() string { return string(p) + " is not installed" }
+
 // answers is how long a daemon may take for its first answer.
 const answers = 20 * time.Second
 
@@ -63,20 +71,21 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		return d, nil
 	}
 	if docker, err := exec.LookPath("docker"); err == nil {
-		d, err := connect(ctx, "", "docker buildx", func(ctx context.Context) (net.Conn, error) {
-			return throughProgram(ctx, docker, "buildx", "dial-stdio")
+		d, err := connect(ctx, "", "docker buildx", func(context.Context) (net.Conn, error) {
+			return throughProgram(docker, "buildx", "dial-stdio")
 		})
 		if err == nil {
 			return d, nil
 		}
-		missing = append(missing, "docker buildx does not answer: "+firstLine(err.Error()))
+		out, _ := exec.CommandContext(ctx, docker, "buildx", "inspect").CombinedOutput() // which says it better
+		missing = append(missing, "docker buildx does not answer: "+firstLine(cmp.Or(strings.TrimSpace(string(out)), err.Error())))
 	} else {
 		missing = append(missing, "docker is not installed")
 	}
 	d, err := start(ctx, state)
 	if err == nil {
 		return d, nil
-	} else if !errors.Is(err, exec.ErrNotFound) {
+	} else if !errors.As(err, new(missingProgram)) {
 		return nil, err
 	}
 	missing = append(missing, err.Error(), "BUILDKIT_HOST is not set")
@@ -139,14 +148,14 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s is not installed: %w", name, exec.ErrNotFound)
+			return nil, missingProgram(name)
 		}
 		found = append(found, path)
 	}
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
-	run, err := os.MkdirTemp("", "armature-buildkit-") // short, as the path of a socket has to be
+	run, err := Scratch()
 	if err != nil {
 		return nil, err
 	}
@@ -205,16 +214,16 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		case err := <-ended:
 			ended <- err
 			_ = stop()
-			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; another build may use the same folder", lastLine(log.Name()), log.Name())
+			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; if another build runs, wait for its end or set BUILDKIT_HOST", problem(log.Name()), log.Name())
 		case <-ctx.Done():
-			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s", lastLine(log.Name()), log.Name()), stop())
+			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s", problem(log.Name()), log.Name()), stop())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // throughProgram is a connection that a program's standard input and output are.
-func throughProgram(_ context.Context, name string, arguments ...string) (net.Conn, error) {
+func throughProgram(name string, arguments ...string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	cmd := exec.Command(name, arguments...)
 	cmd.Stdout = theirs
@@ -241,11 +250,38 @@ func firstLine(text string) string {
 	return line
 }
 
-func lastLine(file string) string {
+// problem is the last line of a log that buildkitd ended with, or the last one.
+func problem(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	for _, line := range slices.Backward(lines) {
+		if text, ok := strings.CutPrefix(line, "buildkitd: "); ok {
+			return text
+		}
+	}
 	return lines[len(lines)-1]
+}
+
+// scratchPrefix begins the names of the folders of Scratch, before the number of the process.
+const scratchPrefix = "armature-build-"
+
+// Scratch makes a folder for what one command needs. Its path is short, as those of sockets
+// have to be.
+func Scratch() (string, error) {
+	return os.MkdirTemp("", scratchPrefix+strconv.Itoa(os.Getpid())+"-")
+}
+
+// removeScratch removes the folders of processes that are gone.
+func removeScratch() error {
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*-*"))
+	for _, folder := range found {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), scratchPrefix), "-")
+		if pid, wrong := strconv.Atoi(owner); wrong == nil && !alive(pid) {
+			err = multi.Errors(err, os.RemoveAll(folder))
+		}
+	}
+	return err
 }

@@ -16,3 +16,5 @@ func free(folder string) int64 {
 	}
 	return int64(s.Bavail) * s.Bsize
 }
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }

@@ -7,3 +7,6 @@ import "syscall"
 func endsWithUs() *syscall.SysProcAttr { return nil }
 
 func free(string) int64 { return 0 }
+
+// alive is never denied where that is not known.
+func alive(int) bool { return true }

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -494,6 +495,11 @@ func TestKilled(t *testing.T) {
 		}
 		left, err := l.daemon.folders(t.Context(), folder)
 		must(t, err)
+		scratch, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+strconv.Itoa(cmd.Process.Pid)+"-*"))
+		must(t, err)
+		if len(scratch) > 0 {
+			t.Fatalf("%v is left", scratch)
+		}
 		if len(left) == 0 {
 			return
 		}
@@ -514,7 +520,7 @@ func buildUntilKilled() int {
 	if err != nil {
 		return 1
 	}
-	scratch, err := os.MkdirTemp("", "killed-")
+	scratch, err := Scratch()
 	if err != nil {
 		return 1
 	}
@@ -554,6 +560,17 @@ func TestServers(t *testing.T) {
 	defer again.Close()
 	if _, other, err := again.Source(t.Context(), folder); err != nil || other != commit {
 		t.Errorf("the same files are the commits %s and %s (%v)", commit, other, err)
+	}
+	must(t, exec.Command("git", "clone", "--quiet", url, filepath.Join(folder, "nested")).Run())
+	third, err := Serve(t.Context(), t.TempDir(), "")
+	must(t, err)
+	defer third.Close()
+	t.Setenv("GIT_INDEX_FILE", filepath.Join(t.TempDir(), "index")) // as in a hook
+	if _, _, err := third.Source(t.Context(), folder); err == nil || !strings.Contains(err.Error(), "the folder nested is a Git repository of its own") {
+		t.Errorf("a repository in the source: %v", err)
+	}
+	if _, err := os.Stat(os.Getenv("GIT_INDEX_FILE")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the caller's index was written: %v", err)
 	}
 	address, token, _ := strings.Cut(s.Registry(), "/")
 	for path, want := range map[string]int{"/v2/": 200, "/v2/" + token + "/hello/tags/list": 404, "/v2/_catalog": 404, "/v2/other/hello/tags/list": 404,

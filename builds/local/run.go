@@ -676,6 +676,9 @@ func (d *Daemon) folders(ctx context.Context, prefix string) ([]*client.UsageInf
 // Prune removes what killed runs left in BuildKit, and returns how many bytes that were.
 // Folders of a run that goes on are in use, and stay.
 func (d *Daemon) Prune(ctx context.Context) (int64, error) {
+	if err := removeScratch(); err != nil {
+		return 0, err
+	}
 	left, err := d.folders(ctx, folder)
 	if err != nil {
 		return 0, err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +93,8 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	git := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir = folder
-		cmd.Env = append(os.Environ(), "GIT_DIR="+repository, "GIT_WORK_TREE=.", "GIT_CONFIG_NOSYSTEM=1",
+		// In a hook, Git's own variables are about the caller's repository.
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }), "GIT_DIR="+repository, "GIT_WORK_TREE=.", "GIT_CONFIG_NOSYSTEM=1",
 			"GIT_AUTHOR_NAME=armature", "GIT_AUTHOR_EMAIL=armature@localhost", "GIT_AUTHOR_DATE=@0 +0000",
 			"GIT_COMMITTER_NAME=armature", "GIT_COMMITTER_EMAIL=armature@localhost", "GIT_COMMITTER_DATE=@0 +0000")
 		out, err := cmd.Output()
@@ -112,6 +114,15 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	} {
 		if _, err := git(args...); err != nil {
 			return "", "", fmt.Errorf("reading the source %s: %w", folder, err)
+		}
+	}
+	files, err := git("ls-files", "--stage")
+	if err != nil {
+		return "", "", err
+	}
+	for line := range strings.Lines(files) {
+		if _, path, _ := strings.Cut(line, "\t"); strings.HasPrefix(line, "160000 ") {
+			return "", "", fmt.Errorf("the source %s: the folder %s is a Git repository of its own, whose files would be missing\n  hint: build the Git revision, or add the folder to .gitignore", folder, strings.TrimSpace(path))
 		}
 	}
 	if commit, err = git("rev-parse", "HEAD"); err != nil {

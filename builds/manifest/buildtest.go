@@ -37,8 +37,8 @@ type Test struct {
 type TestSpec struct {
 	// Step is the name of a step ConfigMap, which runs alone.
 	Step string `json:"step,omitempty"`
-	// Parameters of the step, by name. A value is a text or a list of texts.
-	Parameters map[string]any `json:"parameters,omitempty"`
+	// Parameters of the step, by name.
+	Parameters map[string]string `json:"parameters,omitempty"`
 	// Build is the spec of an AgentBuild, whose source and buildOutput may be left out.
 	Build map[string]any `json:"build,omitempty"`
 	// Source is a folder, relative to the file: what the step finds in its workspace, or

@@ -78,6 +78,8 @@ starts. A local build is not attested, and no policy takes it for one of the pla
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			if here {
+				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit, fmt.Errorf("the build did not end within %s\n  hint: give it longer with --timeout", limit))
+				defer cancel()
 				return local.Run(ctx, cmd, builds)
 			}
 			generations := make([]int64, len(builds))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -83,6 +84,74 @@ spec:
 				t.Errorf("the local image differs from the cluster's (-cluster +local):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A platform engineer tests a step and a mode in CI, without a cluster: what is not as expected
+// is named.
+func TestLocalTests(t *testing.T) {
+	s := newStory(t, nil)
+	s.localBuildKit(t)
+	source, err := filepath.Abs("testdata/hello")
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.CopyFS(filepath.Join(dir, "hello"), os.DirFS(source)))
+	must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
+	file := filepath.Join(dir, "tests.yaml")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, `
+apiVersion: armature.dev/v1alpha1
+kind: BuildTest
+metadata: {name: found}
+spec:
+  step: check-dockerfile-step
+  source: hello
+  expect: {results: {has-dockerfile: "true", dockerfile-name: Dockerfile}, logs: [found Dockerfile]}
+---
+apiVersion: armature.dev/v1alpha1
+kind: BuildTest
+metadata: {name: refused}
+spec:
+  step: check-dockerfile-step
+  parameters: {dockerfile: Other}
+  source: hello
+  expect: {result: Failed, logs: [has no Other]}
+---
+apiVersion: armature.dev/v1alpha1
+kind: BuildTest
+metadata: {name: wrong}
+spec:
+  step: check-dockerfile-step
+  source: empty
+  expect: {results: {has-dockerfile: "true"}}
+---
+apiVersion: armature.dev/v1alpha1
+kind: BuildTest
+metadata: {name: custom}
+spec:
+  build:
+    mode: custom
+    pipeline: {steps: [{name: github-clone}, {name: folder-verification}, {name: looks, configMap: check-dockerfile-step}]}
+  source: hello
+  expect: {results: {looks.has-dockerfile: "true"}}
+---
+apiVersion: armature.dev/v1alpha1
+kind: BuildTest
+metadata: {name: mode}
+spec:
+  build: {mode: dev, buildArgs: [{name: BASE, value: %q}]}
+  source: hello
+  expect: {logs: ["pushed 127.0.0.1:"]}
+`, s.info.Registry+"/armature/busybox:latest"), 0o600))
+	cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "test", file}, s.stepImages()...)...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"ok   found", "ok   refused", "FAIL wrong", `the result has-dockerfile is "false", and "true" is expected`, "ok   custom", "ok   mode", "1 of 5 tests failed"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it prints no %q:\n%s", want, out)
+		}
 	}
 }
 

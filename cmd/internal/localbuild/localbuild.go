@@ -155,7 +155,7 @@ func connect(ctx context.Context) (*local.Daemon, error) {
 // ends.
 func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
 	opt local.Options, take func(image string) error) (image string, results *local.Result, err error) {
-	if opt.Scratch, err = os.MkdirTemp("", "armature-build-"); err != nil {
+	if opt.Scratch, err = local.Scratch(); err != nil {
 		return "", nil, err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(opt.Scratch)) }()
