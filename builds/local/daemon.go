@@ -172,6 +172,7 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 	defer log.Close()
 	cmd := exec.Command(arguments[0], arguments[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+run) // /run is root's
 	cmd.SysProcAttr = endsWithUs()
 	ended := make(chan error, 1)
 	began := make(chan error, 1)

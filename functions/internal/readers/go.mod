@@ -3,7 +3,7 @@
 // so that nobody who uses Armature gets these. `make tidy` follows the main module.
 module github.com/armature-dev/armature/functions/internal/readers
 
-go 1.26.4
+go 1.26.8
 
 replace github.com/armature-dev/armature => ../../..
 
