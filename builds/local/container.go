@@ -25,13 +25,15 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/armature-dev/armature/builds/cause"
 )
 
 // Bounds of the output of a step, in bytes, and how many last lines of each stream an error has.
 const (
 	maxLine   = 64 << 10
 	maxOutput = 16 << 20
-	lastLines = 10
+	lastLines = cause.Lines
 )
 
 // image that steps run in.
@@ -334,9 +336,11 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step, uid, g
 
 // isolates reports whether a workspace is only for the steps that name it.
 func (t *task) isolates(workspace string) bool {
-	return slices.ContainsFunc(t.TaskSpec.Steps, func(s tektonv1.Step) bool {
-		return slices.ContainsFunc(s.Workspaces, func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
-	})
+	lists := func(all []tektonv1.WorkspaceUsage) bool {
+		return slices.ContainsFunc(all, func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
+	}
+	return slices.ContainsFunc(t.TaskSpec.Steps, func(s tektonv1.Step) bool { return lists(s.Workspaces) }) ||
+		slices.ContainsFunc(t.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool { return lists(s.Workspaces) })
 }
 
 func (t *task) volume(name string) *corev1.Volume {

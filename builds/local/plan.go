@@ -137,12 +137,16 @@ func (p *plan) checkTask(t *task, at string, refuse func(at, what, hint string))
 			refuse(at+".volumes."+v.Name, "a volume that is neither an emptyDir nor a Secret", "")
 		}
 	}
+	containers := slices.Clone(t.TaskSpec.Steps)
 	for _, s := range t.TaskSpec.Sidecars {
-		if s.Name != daemonSidecar {
-			refuse(at+".sidecars."+s.Name, "the sidecar "+s.Name, "BuildKit replaces "+daemonSidecar+" alone")
+		if s.ReadinessProbe != nil {
+			refuse(at+".sidecars."+s.Name, "a sidecar with a readinessProbe", "let the step wait for it")
+		}
+		if s.Name != daemonSidecar { // which BuildKit replaces
+			containers = append(containers, asStep(s))
 		}
 	}
-	for _, s := range t.TaskSpec.Steps {
+	for _, s := range containers {
 		at := at + ".steps." + s.Name
 		for what, is := range map[string]bool{
 			"a step of a StepAction":             s.Ref != nil,
@@ -299,12 +303,31 @@ func (p *plan) bound(t *task, workspace string) *tektonv1.WorkspaceBinding {
 // unknown is a variable that nothing stands for.
 var unknown = regexp.MustCompile(`\$\((params|workspaces|results|tasks|context)[.\[][^)]*\)`)
 
-// steps of a task, with their variables replaced.
-func (t *task) steps(v values) ([]tektonv1.Step, error) {
-	steps, err := tektonv1.MergeStepsWithStepTemplate(t.TaskSpec.StepTemplate, slices.Clone(t.TaskSpec.Steps))
-	if err != nil {
-		return nil, err
+// asStep is a sidecar as far as a container is concerned.
+func asStep(s tektonv1.Sidecar) tektonv1.Step {
+	return tektonv1.Step{Name: "sidecar-" + s.Name, Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, EnvFrom: s.EnvFrom, Env: s.Env,
+		VolumeMounts: s.VolumeMounts, VolumeDevices: s.VolumeDevices, SecurityContext: s.SecurityContext, Script: s.Script, Workspaces: s.Workspaces}
+}
+
+// steps of a task with their variables replaced, and its sidecars, but for that which
+// BuildKit replaces.
+func (t *task) steps(v values) (steps, sidecars []tektonv1.Step, err error) {
+	if steps, err = tektonv1.MergeStepsWithStepTemplate(t.TaskSpec.StepTemplate, slices.Clone(t.TaskSpec.Steps)); err != nil {
+		return nil, nil, err
 	}
+	if steps, err = replaced(steps, v); err != nil {
+		return nil, nil, err
+	}
+	for _, s := range t.TaskSpec.Sidecars {
+		if s.Name != daemonSidecar {
+			sidecars = append(sidecars, asStep(s))
+		}
+	}
+	sidecars, err = replaced(sidecars, v)
+	return steps, sidecars, err
+}
+
+func replaced(steps []tektonv1.Step, v values) ([]tektonv1.Step, error) {
 	out := make([]tektonv1.Step, len(steps))
 	for i := range steps {
 		s := steps[i].DeepCopy()

@@ -128,13 +128,8 @@ type shared struct {
 	reported map[string]map[string]tektonv1.ParamValue
 }
 
-// Check says what of a composed build cannot run here, before anything starts.
-func Check(out *compose.Output) error {
-	_, err := planOf(out.Run, &out.Pipeline.Spec)
-	return err
-}
-
-// SecretNames are those that the steps of a build read.
+// SecretNames are those that the steps of a build read. The error lists what of it cannot run
+// here.
 func SecretNames(out *compose.Output) ([]string, error) {
 	p, err := planOf(out.Run, &out.Pipeline.Spec)
 	if err != nil {
@@ -452,7 +447,7 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("did not end within %s, the timeout of its task", limit))
 	defer cancel()
-	steps, err := t.steps(r.ofTask(t, given, attempt))
+	steps, sidecars, err := t.steps(r.ofTask(t, given, attempt))
 	if err != nil {
 		return nil, err
 	}
@@ -473,6 +468,19 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 		return nil, err
 	}
 	defer r.release(ctx, keeper)
+	var running sync.WaitGroup // of sidecars
+	defer running.Wait()
+	beside, end := context.WithCancel(ctx)
+	defer end()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	for i := range sidecars {
+		running.Go(func() {
+			if err := r.step(beside, t, own, len(steps)+i, &sidecars[i]); err != nil && beside.Err() == nil {
+				stop(fmt.Errorf("was ended by its sidecar: %w", err))
+			}
+		})
+	}
 	for i := range steps {
 		s := &steps[i]
 		if s.Name == "" {

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // A developer builds on her own machine what the cluster builds, from the same files: the
@@ -160,13 +162,8 @@ func (s *story) stepImages() []string {
 	return []string{"--image-mirror=" + s.info.Mirror, "--image-pins=", "--controller-image=" + s.info.Images["armature-controller"]}
 }
 
-// What mode dev costs on this machine beside buildctl with the same Dockerfile, where nothing
-// has changed since the last build: from the command to the pushed image.
-func benchmarkLocally(b *testing.B) {
-	s := newStory(b, nil)
-	s.localBuildKit(b)
-	file := filepath.Join(b.TempDir(), "build.yaml")
-	must(b, os.WriteFile(file, fmt.Appendf(nil, `
+// helloBuild takes a registry and a namespace, and --source.
+const helloBuild = `
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: hello, namespace: %[2]s}
@@ -175,7 +172,15 @@ spec:
   source: {sourceRepository: "http://replaced.invalid/hello.git", sourceRevision: main}
   buildArgs: [{name: BASE, value: "%[1]s/armature/busybox:latest"}]
   buildOutput: {imageRegistry: "%[1]s/%[2]s", image: hello, imageTag: v1}
-`, s.info.Registry, s.namespace), 0o600))
+`
+
+// What mode dev costs on this machine beside buildctl with the same Dockerfile, where nothing
+// has changed since the last build: from the command to the pushed image.
+func benchmarkLocally(b *testing.B) {
+	s := newStory(b, nil)
+	s.localBuildKit(b)
+	file := filepath.Join(b.TempDir(), "build.yaml")
+	must(b, os.WriteFile(file, fmt.Appendf(nil, helloBuild, s.info.Registry, s.namespace), 0o600))
 	took := map[string]seconds{}
 	for round := range *rounds + 1 {
 		for name, args := range map[string][]string{
@@ -222,6 +227,43 @@ func (s *story) localBuildKit(t testing.TB) {
 		_, err := os.Stat(socket)
 		return err
 	})
+}
+
+// A build that was published reads a private repository with a Secret, which the developer has
+// as files; and a Dockerfile that fails is named with its line.
+func TestLocalLogins(t *testing.T) {
+	s := newStory(t, nil)
+	s.localBuildKit(t)
+	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "username"), []byte("robot"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "password"), []byte(s.info.GitToken), 0o600))
+	published := s.publishedBuild(t)
+	text, err := yaml.Marshal(published.Object)
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "build.yaml")
+	must(t, os.WriteFile(file, text, 0o600))
+	build := func(file string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), "armature", slices.Concat([]string{"build", "run", file, "--local"}, args, s.stepImages())...)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := build(file, "--push", "--logs", "--secret", "github-token-secret="+dir)
+	if err != nil || !strings.Contains(out, "kaniko-build/build-and-push: Succeeded") || strings.Contains(out, s.info.GitToken) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := build(file, "--push"); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
+		t.Errorf("without a login: %v\n%s", err, out)
+	}
+
+	source := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(source, "Dockerfile"), []byte("ARG BASE\nFROM ${BASE}\nRUN echo the problem; exit 3\n"), 0o600))
+	must(t, os.WriteFile(file, fmt.Appendf(nil, helloBuild, s.info.Registry, s.namespace), 0o600))
+	out, err = build(file, "--source", source)
+	if err == nil || !strings.Contains(out, "DockerfileFailed: Dockerfile:3") {
+		t.Errorf("a Dockerfile that fails: %v\n%s", err, out)
+	}
 }
 
 // content of an image: its files with modes, owners and digests, and its configuration, without

@@ -21,6 +21,28 @@ func TestPublishedBuild(t *testing.T) {
 	s.installed(t)
 	s.push(t, "testdata/hello", "private/"+s.namespace+".git")
 	s.secret(t, "github-token-secret", corev1.SecretTypeBasicAuth, map[string]string{"username": "robot", "password": s.info.GitToken})
+	published := s.publishedBuild(t)
+	s.applyObjects(t, []*unstructured.Unstructured{published})
+
+	build := s.succeeded(t, published.GetName())
+	if !strings.HasPrefix(build.Status.BuiltImage, s.info.Registry+"/"+s.namespace+"/weather-service") {
+		t.Errorf("the image is %q", build.Status.BuiltImage)
+	}
+	var tasks tektonv1.TaskRunList
+	must(t, s.List(t.Context(), &tasks, client.InNamespace(s.namespace)))
+	ran := map[string]bool{}
+	for _, task := range tasks.Items {
+		ran[task.Labels["tekton.dev/pipelineTask"]] = task.IsSuccessful()
+	}
+	if !ran["github-clone"] || !ran["folder-verification"] || !ran["kaniko-build"] || len(ran) != 3 {
+		t.Errorf("the tasks that ran are %v", ran)
+	}
+	s.securityContexts(t)
+}
+
+// publishedBuild is one with its source and its image in the cluster's places.
+func (s *story) publishedBuild(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("..", "..", "builds", "compose", "testdata", "published-steps.txtar"))
 	must(t, err)
 	published := &unstructured.Unstructured{}
@@ -39,20 +61,5 @@ func TestPublishedBuild(t *testing.T) {
 	set(false, "cleanupAfterBuild")
 	set([]any{map[string]any{"name": "BASE", "value": s.info.Registry + "/armature/busybox:latest"}}, "buildArgs")
 	published.SetNamespace(s.namespace)
-	s.applyObjects(t, []*unstructured.Unstructured{published})
-
-	build := s.succeeded(t, published.GetName())
-	if !strings.HasPrefix(build.Status.BuiltImage, s.info.Registry+"/"+s.namespace+"/weather-service") {
-		t.Errorf("the image is %q", build.Status.BuiltImage)
-	}
-	var tasks tektonv1.TaskRunList
-	must(t, s.List(t.Context(), &tasks, client.InNamespace(s.namespace)))
-	ran := map[string]bool{}
-	for _, task := range tasks.Items {
-		ran[task.Labels["tekton.dev/pipelineTask"]] = task.IsSuccessful()
-	}
-	if !ran["github-clone"] || !ran["folder-verification"] || !ran["kaniko-build"] || len(ran) != 3 {
-		t.Errorf("the tasks that ran are %v", ran)
-	}
-	s.securityContexts(t)
+	return published
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/builds/cause"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/install"
 	"github.com/armature-dev/armature/builds/local"
@@ -37,6 +38,9 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/templates"
 )
+
+// shownLines are the last lines of a step that failed.
+const shownLines = 20
 
 // Build is `armature build run --local`.
 type Build struct {
@@ -118,7 +122,10 @@ func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.B
 		for _, w := range out.Warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 		}
-		if err := local.Check(out); err != nil {
+		if b.Spec.Source.Verify != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: spec.source.verify is not checked without a cluster\n", b.Place)
+		}
+		if _, err := local.SecretNames(out); err != nil {
 			return err
 		}
 	}
@@ -207,11 +214,14 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 	var step *local.StepError
 	if errors.As(err, &step) {
 		if !l.logs {
-			for _, line := range step.Last {
+			for _, line := range step.Last[max(0, len(step.Last)-shownLines):] {
 				fmt.Fprintf(cmd.OutOrStdout(), "[%s : %s] %s\n", step.Task, step.Step, krm.Printable(line))
 			}
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "agentbuild %s was not built: %s\n", b.Name, krm.Printable(step.Error()))
+		if why := cause.Of(step.Step, step.Last); why.Reason != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "  %s: %s\n", why.Reason, krm.Printable(why.String()))
+		}
 		return cli.ErrFindings
 	}
 	return err
