@@ -25,7 +25,7 @@ func BenchmarkBuilds(b *testing.B) {
 	for _, part := range []struct {
 		name    string
 		measure func(*testing.B)
-	}{{"burst", measureBurst}, {"load", measureLoad}, {"denial", measureDenial}} {
+	}{{"burst", measureBurst}, {"load", measureLoad}, {"denial", measureDenial}, {"polling", measurePolling}, {"webhook", measureWebhook}} {
 		b.Run(part.name, func(b *testing.B) {
 			for b.Loop() {
 				part.measure(b)

@@ -87,7 +87,7 @@ type Result struct {
 	Tasks    map[string]map[string]string
 }
 
-// StepError is a step that failed.
+// StepError is a step that failed, or a task where Step is empty.
 type StepError struct {
 	Task, Step string
 	// Because is one sentence without the task and the step.
@@ -96,7 +96,7 @@ type StepError struct {
 	Last []string
 }
 
-func (e *StepError) Error() string { return e.Task + "/" + e.Step + " " + e.Because }
+func (e *StepError) Error() string { return strings.TrimSuffix(e.Task+"/"+e.Step, "/") + " " + e.Because }
 
 // runner of one plan.
 type runner struct {
