@@ -13,14 +13,12 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/findings"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// TestKind is the kind of the files that `armature build test` reads, of TestVersion.
-const (
-	TestKind    = "BuildTest"
-	TestVersion = "armature.dev/v1alpha1"
-)
+// TestKind is the kind of the files that `armature build test` reads, of keys.V1alpha1.
+const TestKind = "BuildTest"
 
 // Test is a step or a build that runs on this machine, and what is expected of it.
 type Test struct {
@@ -86,8 +84,8 @@ func readTest(d document, group string) (t Test, err error) {
 	bad := func(field, message, hint string) (Test, error) {
 		return t, d.at(field).Fault(api.ReasonInvalidBuild, message, hint)
 	}
-	if d.kind.APIVersion != TestVersion {
-		return bad("apiVersion", fmt.Sprintf("is %q", d.kind.APIVersion), "use "+TestVersion)
+	if d.kind.APIVersion != keys.V1alpha1 {
+		return bad("apiVersion", fmt.Sprintf("is %q", d.kind.APIVersion), "use "+keys.V1alpha1)
 	}
 	if err := d.doubled(); err != nil {
 		return t, err

@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -29,7 +30,7 @@ func TestCommand() *cobra.Command {
 		Long: `Run each BuildTest of the files with BuildKit, as armature build run --local does,
 and compare its results and its output with what the file expects:
 
-  apiVersion: armature.dev/v1alpha1
+  apiVersion: ` + keys.V1alpha1 + `
   kind: BuildTest
   metadata: {name: finds-the-dockerfile}
   spec:
