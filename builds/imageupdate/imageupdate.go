@@ -35,6 +35,7 @@ import (
 	"github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Options of the controller.
@@ -195,7 +196,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		u.Status.Set, u.Status.LastChecked = set, &now
 	}
 	if err := r.patch(ctx, before, &u); err != nil || again != nil {
-		return reconcile.Result{}, errors.Join(err, again)
+		return reconcile.Result{}, multi.Errors(err, again)
 	}
 	if ready := meta.FindStatusCondition(u.Status.Conditions, api.ConditionReady); ready.Reason == api.ReasonInvalid {
 		interval = min(interval, maxInvalid) // a Secret or a policy is not watched
