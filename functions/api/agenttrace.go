@@ -74,8 +74,6 @@ type GenAISpec struct {
 	CapturePrompts *bool `json:"capturePrompts,omitempty"`
 	// CaptureCompletions records what was answered. Default false.
 	CaptureCompletions *bool `json:"captureCompletions,omitempty"`
-	// CaptureToolArguments records what tools were called with. Default false.
-	CaptureToolArguments *bool `json:"captureToolArguments,omitempty"`
 	// CaptureModelParameters records temperature and the like. Default false.
 	CaptureModelParameters *bool `json:"captureModelParameters,omitempty"`
 }

@@ -214,7 +214,7 @@ type Exporter struct {
 
 // GenAI switches what the GenAI semantic conventions capture.
 type GenAI struct {
-	Enabled, Prompts, Completions, ModelParameters, ToolArguments bool
+	Enabled, Prompts, Completions, ModelParameters bool
 }
 
 // Attribute is one OpenTelemetry resource attribute.

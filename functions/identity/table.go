@@ -174,7 +174,6 @@ var traceSettings = []setting{
 	{path: "trace.genai.enabled", at: func(s *Settings) any { return &s.Trace.GenAI.Enabled }, standard: false},
 	{path: "trace.genai.capturePrompts", at: func(s *Settings) any { return &s.Trace.GenAI.Prompts }, standard: false, means: "with `genai.enabled`"},
 	{path: "trace.genai.captureCompletions", at: func(s *Settings) any { return &s.Trace.GenAI.Completions }, standard: false, means: "with `genai.enabled`"},
-	{path: "trace.genai.captureToolArguments", at: func(s *Settings) any { return &s.Trace.GenAI.ToolArguments }, standard: false, means: "with `genai.enabled`"},
 	{path: "trace.genai.captureModelParameters", at: func(s *Settings) any { return &s.Trace.GenAI.ModelParameters }, standard: false, means: "with `genai.enabled`"},
 	{path: "trace.resourceAttributes", list: list{merge: mergeAttributes, each: eachAttribute}, shown: "`service.name`: the workload's name", means: "merged by key"},
 	{path: "trace.integration.mlflow.enabled", at: func(s *Settings) any { return &s.Trace.MLflow.Enabled }, standard: false},
