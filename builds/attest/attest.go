@@ -59,6 +59,8 @@ type Built struct {
 	// Bills of materials, blobs beside the image; nil where no step reports one. What the
 	// registry has there is for the caller to judge, with ReadSBOM.
 	Bills []Bill
+	// Tests are the verdicts of steps; nil where no step reports one.
+	Tests []Test
 	// Provenance is the predicate of SLSA v1. The same run has the same.
 	Provenance sign.Provenance
 }
@@ -101,6 +103,7 @@ type inspection struct {
 	// platforms of an index, nil for one image
 	platforms []api.PlatformStatus
 	bills     []Bill
+	tests     []Test
 	commit    string
 }
 
@@ -118,7 +121,7 @@ type task struct {
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
 	var provenance sign.Provenance
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults, i.judgePods,
+	for _, look := range []func() error{i.checkRun, i.findPipeline, i.findTasks, i.checkPods, i.checkTasks, i.checkResults, i.findTests, i.judgePods,
 		func() (err error) { provenance, err = i.provenance(); return err }} {
 		err := look()
 		var refusal *krm.Finding
@@ -129,7 +132,7 @@ func Check(o Observed) (*Built, error) {
 			return nil, err
 		}
 	}
-	return &Built{Image: i.image, Digest: i.digest, Platforms: i.platforms, Bills: i.bills, Provenance: provenance}, nil
+	return &Built{Image: i.image, Digest: i.digest, Platforms: i.platforms, Bills: i.bills, Tests: i.tests, Provenance: provenance}, nil
 }
 
 // checkRun makes sure that the run is ours, made of the spec as it is, and over.

@@ -201,6 +201,11 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 		if err := session.Attest(ctx, image, sign.PredicateType, p.built.Provenance); err != nil {
 			return none, a.signingFault(ctx, p.build, p.artifact, err)
 		}
+		if tested := p.built.TestResult(image.DigestStr()); tested != nil {
+			if err := session.Attest(ctx, image, sign.TestResultType, tested); err != nil {
+				return none, a.signingFault(ctx, p.build, p.artifact, err)
+			}
+		}
 	}
 	verdict, err := a.summarize(ctx, p, session, policy)
 	if err != nil {

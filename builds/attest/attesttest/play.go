@@ -57,7 +57,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		"IMAGE_URL": run.Annotations[keys.AnnotationImage], "IMAGE_DIGEST": digest,
 		"commit": run.Annotations[keys.AnnotationCommit], "CHAINS-GIT_COMMIT": run.Annotations[keys.AnnotationCommit],
 		"url": "https://git.example/x", "CHAINS-GIT_URL": "https://git.example/x", "dockerfile-name": "Dockerfile", "layout-digest": digest,
-		"SBOM_DIGEST": DigestOf(SBOM(digest)), bases.Result: BaseImage,
+		"SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED", bases.Result: BaseImage,
 	}
 	texts := map[string]string{}
 	arrays := map[string][]string{}

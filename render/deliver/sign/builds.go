@@ -41,6 +41,9 @@ type Builds struct {
 	// MaxSeverity is the worst vulnerability that an attested scan may have found:
 	// none, low, medium or high. Omitted, no scan is demanded.
 	MaxSeverity string `json:"maxSeverity,omitempty"`
+	// Tests are steps of the platform's template that must have run, and what they may have
+	// found. Omitted, no test is demanded.
+	Tests []RequiredTest `json:"tests,omitempty"`
 }
 
 // TrustedBuilder is a builder, and what the policy's author thinks of it: a
@@ -107,6 +110,11 @@ func (b *Builds) Check() error {
 	if b.MaxSeverity != "" && !slices.Contains(severities[:4], b.MaxSeverity) {
 		return fmt.Errorf("builds.maxSeverity %q: use one of %s", b.MaxSeverity, strings.Join(severities[:4], ", "))
 	}
+	for i, test := range b.Tests {
+		if err := test.check(); err != nil {
+			return fmt.Errorf("builds.tests[%d] %w", i, err)
+		}
+	}
 	return nil
 }
 
@@ -124,6 +132,14 @@ func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time,
 			reasons = append(reasons, err)
 			continue
 		}
+		tested := *v
+		if len(b.Tests) > 0 {
+			if err := t.tests(ctx, e, b, made, &tested); err != nil {
+				reasons = append(reasons, fmt.Errorf("tests: %w", err))
+				continue
+			}
+		}
+		*v = tested
 		v.Level, v.Provenance = &level, made
 		v.basedOn(s)
 		return t.contents(ctx, e, b, v)

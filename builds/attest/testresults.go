@@ -1,0 +1,158 @@
+package attest
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"github.com/tektoncd/pipeline/pkg/result"
+	"github.com/tektoncd/pipeline/pkg/termination"
+	"go.uber.org/zap"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// A step of the platform's template that declares the result TEST_RESULT is a test. Its
+// verdict is what the kubelet reports of its containers: they all ended with 0, as those of
+// every attested run, and the result is PASSED, WARNED or FAILED.
+//
+// Containers of a pod share the folder of results, and each reports what is there when it
+// ends. A container that runs an author's code can write a verdict before the platform's own
+// container does, and can leave one for it to find. Containers that report different verdicts
+// are therefore refused, and so is one whose command failed where the step goes on.
+
+// testResult is the result by which a step reports the verdict of its test.
+const testResult = "TEST_RESULT"
+
+// Test is the verdict of a step.
+type Test struct {
+	// Step of the template.
+	Step string
+	// Of is the digest of the image of a platform that it is about; "" is the whole image.
+	Of string
+	// Verdict is one of sign.Verdicts.
+	Verdict string
+
+	how sign.ResourceDescriptor
+}
+
+// findTests finds the verdicts that steps report.
+func (i *inspection) findTests() error {
+	for _, t := range i.tasks {
+		declares := slices.ContainsFunc(t.ordered.TaskSpec.Results, func(r tektonv1.TaskResult) bool { return r.Name == testResult })
+		if t.run == nil || !declares {
+			continue
+		}
+		verdict := trimmed(t.results[testResult])
+		if !slices.Contains(sign.Verdicts, verdict) {
+			return refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not one of %s", testResult, t.ordered.Name, strings.Join(sign.Verdicts, ", "))
+		}
+		if err := t.checkVerdict(verdict); err != nil {
+			return err
+		}
+		test := Test{Step: t.ordered.Name, Of: i.platformOf(t), Verdict: verdict}
+		for _, p := range i.platforms {
+			if p.Digest == test.Of {
+				test.Step = strings.TrimSuffix(test.Step, "-"+strings.ReplaceAll(p.Platform, "/", "-"))
+			}
+		}
+		if err := i.describe(t, &test); err != nil {
+			return err
+		}
+		i.tests = append(i.tests, test)
+	}
+	return nil
+}
+
+// checkVerdict compares a verdict with what each container of the task reported.
+func (t *task) checkVerdict(verdict string) error {
+	for _, c := range t.pod.Spec.Containers {
+		state := t.state(c.Name)
+		if !strings.HasPrefix(c.Name, stepPrefix) || state == nil {
+			continue
+		}
+		reported, err := termination.ParseMessage(zap.NewNop().Sugar(), state.State.Terminated.Message)
+		if err != nil {
+			return refuse(api.ReasonResultInvalid, wrongStep, "what container %s of pod %s reports cannot be read", c.Name, t.pod.Name)
+		}
+		for _, r := range reported {
+			switch {
+			case r.ResultType == result.TaskRunResultType && r.Key == testResult && strings.TrimSpace(r.Value) != verdict:
+				return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
+			case r.ResultType == result.InternalTektonResultType && r.Key == "ExitCode" && r.Value != "0" && verdict != sign.Failed:
+				return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", c.Name, t.ordered.Name, verdict)
+			}
+		}
+	}
+	return nil
+}
+
+// describe how a test ran: by which definition of the platform, in which run, with which
+// parameters.
+func (i *inspection) describe(t *task, test *Test) error {
+	var materials compose.Materials
+	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil {
+		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which steps it was composed from", i.Run.Name)
+	}
+	from, known := materials.Steps[t.ordered.Name]
+	if !known {
+		from, known = materials.Steps[test.Step]
+	}
+	if !known {
+		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say what task %s was composed from", i.Run.Name, t.ordered.Name)
+	}
+	how := sign.TestAnnotations{Run: string(i.Run.UID), ConfigMap: from.ConfigMap, Parameters: map[string]string{}}
+	for _, declared := range t.ordered.TaskSpec.Params {
+		if declared.Default != nil {
+			how.Parameters[declared.Name] = parameterText(*declared.Default)
+		}
+	}
+	for _, p := range t.run.Spec.Params { // checkTasks compares them with those that were ordered
+		how.Parameters[p.Name] = parameterText(p.Value)
+	}
+	test.how = sign.ResourceDescriptor{Name: test.Step, Digest: map[string]string{"sha256": strings.TrimPrefix(from.Digest, "sha256:")}, Annotations: how}
+	return nil
+}
+
+func parameterText(v tektonv1.ParamValue) string {
+	if v.Type == tektonv1.ParamTypeString || v.Type == "" {
+		return v.StringVal
+	}
+	return canonical(v)
+}
+
+// TestResult is what the tests say of an image with a digest: the whole image, or that of a
+// platform. It is nil if no step tests it. The same run has the same.
+func (b *Built) TestResult(digest string) *sign.TestResult {
+	worst := map[string]int{}
+	r := &sign.TestResult{}
+	for _, t := range b.Tests {
+		if t.Of != "" && t.Of != digest && digest != b.Digest {
+			continue
+		}
+		if have, twice := worst[t.Step]; !twice || slices.Index(sign.Verdicts, t.Verdict) > have {
+			worst[t.Step] = slices.Index(sign.Verdicts, t.Verdict)
+		}
+		r.Configuration = append(r.Configuration, t.how)
+	}
+	if len(worst) == 0 {
+		return nil
+	}
+	of := [3][]string{}
+	all := 0
+	for step, verdict := range worst {
+		of[verdict] = append(of[verdict], step)
+		all = max(all, verdict)
+	}
+	for _, names := range of {
+		slices.Sort(names)
+	}
+	slices.SortStableFunc(r.Configuration, func(a, b sign.ResourceDescriptor) int { return cmp.Compare(a.Name, b.Name) })
+	r.Result, r.PassedTests, r.WarnedTests, r.FailedTests = sign.Verdicts[all], of[0], of[1], of[2]
+	return r
+}

@@ -1,0 +1,143 @@
+package attest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	testresultv0 "github.com/in-toto/attestation/go/predicates/test_result/v0"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// The verdict of the step that runs tests becomes a predicate that satisfies in-toto's rules,
+// and says which definition of the platform ran in which run with which command.
+func TestTestResults(t *testing.T) {
+	o := observe(t, false, func(b *api.AgentBuild) {
+		command := "make evaluate"
+		b.Spec.Pipeline = &api.PipelineSpec{Parameters: []api.Parameter{{Name: "TEST_COMMAND", Value: &command}}}
+	})
+	fixture{o}.report("tests", "TEST_RESULT", "WARNED", true, true, true)
+	built, err := attest.Check(*o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := built.TestResult(digest)
+	if r == nil || r.Result != sign.Warned || !slices.Equal(r.WarnedTests, []string{"tests"}) || len(r.PassedTests)+len(r.FailedTests) > 0 {
+		t.Fatalf("%+v", r)
+	}
+	text := marshal(t, r)
+	var p testresultv0.TestResult
+	if err := protojson.Unmarshal([]byte(text), &p); err != nil { // unknown fields are errors
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, d := range p.Configuration {
+		if err := d.Validate(); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+	var materials compose.Materials
+	if err := json.Unmarshal([]byte(o.Run.Annotations["armature.dev/materials"]), &materials); err != nil {
+		t.Fatal(err)
+	}
+	how := r.Configuration[0].Annotations.(sign.TestAnnotations)
+	if "sha256:"+r.Configuration[0].Digest["sha256"] != materials.Steps["tests"].Digest || how.Run != "run" || how.ConfigMap != "armature-system/run-tests-step" ||
+		how.Parameters["TEST_COMMAND"] != "make evaluate" || how.Parameters["TEST_IMAGE"] != "docker.io/library/python:3.13.5-slim" {
+		t.Errorf("%s", text)
+	}
+}
+
+// A verdict counts only if the kubelet reports it, all containers agree, and no command
+// failed.
+func TestForgedTestResults(t *testing.T) {
+	const name = "TEST_RESULT"
+	message := func(f fixture, text string) {
+		_, pod := f.task("tests")
+		pod.Status.ContainerStatuses[0].State.Terminated.Message = text
+	}
+	for what, c := range map[string]struct {
+		forge  func(fixture)
+		reason string
+	}{
+		"an unknown verdict":               {func(f fixture) { f.report("tests", name, "SUCCESS", true, true, true) }, api.ReasonResultInvalid},
+		"an empty verdict":                 {func(f fixture) { f.report("tests", name, "", true, true, true) }, api.ReasonResultInvalid},
+		"a verdict in small letters":       {func(f fixture) { f.report("tests", name, "passed", true, true, true) }, api.ReasonResultInvalid},
+		"a verdict in the TaskRun's alone": {func(f fixture) { f.report("tests", name, "FAILED", true, false, false) }, api.ReasonResultsForged},
+		"the pod's verdict is another":     {func(f fixture) { f.report("tests", name, "WARNED", false, true, true) }, api.ReasonResultsForged},
+		"no verdict": {func(f fixture) {
+			tr, pod := f.task("tests")
+			tr.Status.Results = nil
+			for i := range pod.Status.ContainerStatuses {
+				pod.Status.ContainerStatuses[i].State.Terminated.Message = ""
+			}
+		}, api.ReasonResultInvalid},
+		"an earlier container of the pod wrote one": {func(f fixture) {
+			message(f, `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`)
+			f.report("tests", name, "FAILED", true, true, true)
+			message(f, `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`)
+		}, api.ReasonResultsForged},
+		"the command failed, and the step went on": {func(f fixture) {
+			message(f, `[{"key":"ExitCode","value":"1","type":3}]`)
+		}, api.ReasonResultInvalid},
+		"the container failed": {func(f fixture) {
+			_, pod := f.task("tests")
+			pod.Status.ContainerStatuses[len(pod.Status.ContainerStatuses)-1].State.Terminated.ExitCode = 1
+		}, api.ReasonNotAsOrdered},
+		"another command than was ordered": {func(f fixture) {
+			tr, _ := f.task("tests")
+			tr.Spec.Params = append(tr.Spec.Params, tektonv1.Param{Name: "TEST_COMMAND", Value: *tektonv1.NewStructuredValues("true")})
+		}, api.ReasonNotAsOrdered},
+		"the definition is not among the materials": {func(f fixture) {
+			f.Run.Annotations["armature.dev/materials"] = strings.Replace(f.Run.Annotations["armature.dev/materials"], `"tests":`, `"other":`, 1)
+		}, api.ReasonNotAsOrdered},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := observe(t, false)
+			c.forge(fixture{o})
+			built, err := attest.Check(*o)
+			var refusal *krm.Finding
+			if !errors.As(err, &refusal) || refusal.Rule != c.reason {
+				t.Fatalf("%v, tests %+v", err, built)
+			}
+		})
+	}
+}
+
+// What a step of another task reports under the same name is not a verdict, and a step that
+// was left out has none.
+func TestOtherTestResults(t *testing.T) {
+	o := observe(t, false)
+	f := fixture{o}
+	_, pod := f.task("buildkit-build")
+	last := pod.Status.ContainerStatuses[len(pod.Status.ContainerStatuses)-1].State.Terminated
+	last.Message = strings.Replace(last.Message, "[", `[{"key":"TEST_RESULT","value":"FAILED","type":1},`, 1)
+	built, err := attest.Check(*o)
+	if err != nil || built.TestResult(digest).Result != sign.Passed {
+		t.Fatalf("%v %+v", err, built)
+	}
+	built.Tests = nil
+	if got := built.TestResult(digest); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Each platform has the verdicts of its own tests, and the index the worst of them.
+func TestTestResultsOfPlatforms(t *testing.T) {
+	built := &attest.Built{Digest: digest, Tests: []attest.Test{
+		{Step: "tests", Verdict: sign.Passed}, {Step: "evaluate", Of: parts[0], Verdict: sign.Passed}, {Step: "evaluate", Of: parts[1], Verdict: sign.Failed},
+	}}
+	for image, want := range map[string][3]string{digest: {"FAILED", "tests", "evaluate"}, parts[0]: {"PASSED", "evaluate tests", ""}, parts[1]: {"FAILED", "tests", "evaluate"}} {
+		r := built.TestResult(image)
+		if r.Result != want[0] || strings.Join(r.PassedTests, " ") != want[1] || strings.Join(r.FailedTests, " ") != want[2] {
+			t.Errorf("%s: %+v", image, r)
+		}
+	}
+}
