@@ -248,6 +248,23 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 	return nil, &missingError{fmt.Sprintf("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)}
 }
 
+// noteImages in the entry of a server: those of the Deployment that kagent makes of an
+// MCPServer, and the builds that made them.
+func (r *Reconciler) noteImages(ctx context.Context, e *store.Entry) error {
+	before := e.Images
+	pods, err := readyPods(ctx, r.Client, r.Live, e.Namespace, &api.AgentCardSpec{TargetRef: &api.TargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name}})
+	if errors.As(err, new(*missingError)) {
+		return nil // kagent has not made it yet
+	}
+	if err != nil {
+		return err
+	}
+	if e.Images = images(pods); !slices.Equal(e.Images, before) {
+		e.Builds, err = buildsOf(ctx, r.Live, *e)
+	}
+	return err
+}
+
 // images by digest that the pods run, without doubles.
 func images(pods []corev1.Pod) (out []string) {
 	for _, pod := range pods {
@@ -283,7 +300,13 @@ func buildsOf(ctx context.Context, live client.Reader, e store.Entry) (builds []
 		}
 		commit, _, _ := unstructured.NestedString(b.Object, "status", "source", "git", "commitSha")
 		repository, _, _ := unstructured.NestedString(b.Object, "spec", "source", "sourceRepository")
-		builds = append(builds, store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository})
+		found := store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image, Commit: commit, Repository: repository}
+		if attested, _, _ := unstructured.NestedString(b.Object, "status", "attestation", "image"); strings.HasSuffix(attested, "@"+digest) {
+			found.Builder, _, _ = unstructured.NestedString(b.Object, "status", "attestation", "builderID")
+			found.Level, _, _ = unstructured.NestedInt64(b.Object, "status", "attestation", "level")
+			found.Provenance, _, _ = unstructured.NestedString(b.Object, "status", "attestation", "provenance")
+		}
+		builds = append(builds, found)
 	}
 	return builds, nil
 }

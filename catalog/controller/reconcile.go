@@ -287,8 +287,11 @@ var remoteServer = serverKind{
 }
 
 var server = serverKind{
-	endpoint: func(_ context.Context, _ *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
+	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
 		e.URL = entry.ServiceOf(object.(*kagent.MCPServer))
+		if err := r.noteImages(ctx, e); err != nil {
+			return endpoint{}, err
+		}
 		return endpoint{url: e.URL, timeout: 30 * time.Second, terminate: true}, nil
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {

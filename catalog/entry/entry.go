@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Of is what an object of the catalog's kinds says by itself: its spec, and
@@ -64,6 +65,7 @@ func New(o Object, before store.Entry) store.Entry {
 	e.Key = store.Key{Resource: kind.Resource, Namespace: o.GetNamespace(), Name: o.GetName()}
 	e.UID, e.APIVersion, e.Kind = string(o.GetUID()), gvk.GroupVersion().String(), gvk.Kind
 	e.Generation, e.Labels, e.Created = o.GetGeneration(), o.GetLabels(), o.GetCreationTimestamp().UTC()
+	e.PublishedURL = o.GetAnnotations()[keys.PublishedURL]
 	if before.UID == "" {
 		e.Health = store.Unknown
 		kind.read(&e, o)

@@ -60,6 +60,7 @@ func (s *Server) Handler() http.Handler {
 	mux.Handle("GET /api/v1/search", s.api(s.search))
 	mux.Handle("GET /api/v1/watch", s.guarded(s.watch, s.refuseAPI))
 	mux.Handle("/mcp", s.guarded(s.mcp().ServeHTTP, s.refuseAPI))
+	s.registry(mux)
 	s.pages(mux)
 	return harden(mux)
 }

@@ -55,13 +55,15 @@ type Entry struct {
 	Created    time.Time         `json:"created,omitzero"`
 
 	// Title for people; Name where the agent gives none.
-	Title       string   `json:"title,omitempty"`
-	Description string   `json:"description,omitempty"`
-	Version     string   `json:"version,omitempty"`
-	URL         string   `json:"url,omitempty"`
-	Protocol    string   `json:"protocol,omitempty"`
-	Provider    string   `json:"provider,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	Version     string `json:"version,omitempty"`
+	URL         string `json:"url,omitempty"`
+	// PublishedURL is where the object's author says that a server is reached from outside.
+	PublishedURL string   `json:"publishedURL,omitempty"`
+	Protocol     string   `json:"protocol,omitempty"`
+	Provider     string   `json:"provider,omitempty"`
+	Tags         []string `json:"tags,omitempty"`
 
 	Health  Health `json:"health"`
 	Message string `json:"message,omitempty"`
@@ -103,6 +105,11 @@ type Build struct {
 	Image      string `json:"image"`
 	Commit     string `json:"commit,omitempty"`
 	Repository string `json:"repository,omitempty"`
+	// Builder and Level are those of the image's provenance, and Provenance is where the
+	// registry has it; "" and 0 if the build is not attested.
+	Builder    string `json:"builder,omitempty"`
+	Level      int64  `json:"level,omitempty"`
+	Provenance string `json:"provenance,omitempty"`
 }
 
 // Kinds of items.

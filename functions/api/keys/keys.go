@@ -48,6 +48,9 @@ const (
 	// from its environment.
 	KagentImage = Own + "kagent-image"
 	KagentURL   = Own + "kagent-url"
+	// PublishedURL on a tool server is its address outside the cluster, which the catalog's
+	// registry of MCP servers gives to clients.
+	PublishedURL = Own + "published-url"
 )
 
 // Labels and annotations of applied objects.

@@ -77,7 +77,13 @@ func TestDocumentedPolicy(t *testing.T) {
 		"templates":          {func(b *sign.Builds) { b.Templates = []string{template} }, "which is none of the policy's"},
 		"maxAge":             {func(b *sign.Builds) { b.MaxAge = &metav1.Duration{Duration: time.Second} }, "the policy's maxAge is 1s"},
 		"sbom":               {func(b *sign.Builds) { b.SBOM = true }, "bill of materials: "},
-		"maxSeverity":        {func(b *sign.Builds) { b.MaxSeverity = "high" }, "vulnerabilities: "},
+		"tests.step":         {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "evaluate"}} }, "tests: "},
+		"tests.maxResult":    {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "tests", MaxResult: sign.Warned}} }, "tests: "},
+		"tests.digests":      {func(b *sign.Builds) { b.Tests = []sign.RequiredTest{{Step: "tests", Digests: []string{template}}} }, "tests: "},
+		"tests.parameters": {func(b *sign.Builds) {
+			b.Tests = []sign.RequiredTest{{Step: "tests", Parameters: map[string]string{"TEST_COMMAND": "x"}}}
+		}, "tests: "},
+		"maxSeverity": {func(b *sign.Builds) { b.MaxSeverity = "high" }, "vulnerabilities: "},
 	}
 	for field, c := range changes {
 		p := policy()

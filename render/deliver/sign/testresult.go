@@ -107,7 +107,7 @@ func (t trust) tests(ctx context.Context, e *evidence, b *Builds, made *Provenan
 			of, err := demand.judge(s.Predicate, made.RunDetails.Metadata.InvocationID)
 			if err != nil {
 				reasons = append(reasons, err)
-			} else if of {
+			} else if of && !found { // both forms of a statement are there
 				found = true
 				v.basedOn(s)
 			}
