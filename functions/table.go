@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/overcommit"
 	"github.com/armature-dev/armature/functions/pinimages"
+	"github.com/armature-dev/armature/functions/policies"
 	"github.com/armature-dev/armature/functions/tokenexchange"
 	"github.com/armature-dev/armature/functions/validate"
 )
@@ -35,6 +36,7 @@ func Table() []contract.Function {
 		agentcard.Function(),
 		overcommit.Function(),
 		pinimages.Function(),
+		policies.Function(),
 		validate.Function(),
 	}
 }

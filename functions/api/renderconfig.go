@@ -53,9 +53,35 @@ type RenderConfigSpec struct {
 	Kagent *KagentSpec `json:"kagent,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
+	// Policies derives what agents may reach from what they are bound to. Default: nothing.
+	Policies *PoliciesSpec `json:"policies,omitempty"`
 	// Lint sets the severity of lint rules by their names: off, info, warning or
 	// error. Default: each rule's own (armature lint --rules).
 	Lint map[string]string `json:"lint,omitempty"`
+}
+
+// PoliciesSpec says which policies are derived, and what becomes of them.
+type PoliciesSpec struct {
+	// Network is "report" (each NetworkPolicy is a finding) or "enforce" (it is written).
+	// Default: none is derived.
+	Network *string `json:"network,omitempty"`
+	// Tools is likewise for the policies of gateways of MCP. Default: none is derived.
+	Tools *string `json:"tools,omitempty"`
+	// Addresses are those of hosts that the package does not describe, by the host of a URL.
+	Addresses map[string]*AddressSpec `json:"addresses,omitempty"`
+	// DNS is what resolves names. Default: the pods k8s-app: kube-dns in kube-system, port 53.
+	DNS *AddressSpec `json:"dns,omitempty"`
+}
+
+// AddressSpec is where a host is: in networks, or pods of a namespace.
+type AddressSpec struct {
+	// CIDRs are networks, such as 203.0.113.0/24.
+	CIDRs []string `json:"cidrs,omitempty"`
+	// Namespace and Pods, the labels of pods in it, exclude CIDRs.
+	Namespace *string           `json:"namespace,omitempty"`
+	Pods      map[string]string `json:"pods,omitempty"`
+	// Port of the pods. Default: that of the URL.
+	Port *int `json:"port,omitempty"`
 }
 
 // ComponentSpec changes one injected container.

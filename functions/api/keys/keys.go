@@ -48,6 +48,11 @@ const (
 	// from its environment.
 	KagentImage = Own + "kagent-image"
 	KagentURL   = Own + "kagent-url"
+	// Tools and Calls on a workload, or on the Agent that it is made from, are the URLs of
+	// the tool servers and of everything else that it calls, separated by spaces. The fragment
+	// of a tool server's URL has the names of the tools, separated by commas.
+	Tools = Own + "tools"
+	Calls = Own + "calls"
 	// PublishedURL on a tool server is its address outside the cluster, which the catalog's
 	// registry of MCP servers gives to clients.
 	PublishedURL = Own + "published-url"

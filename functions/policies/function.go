@@ -1,0 +1,209 @@
+// Package policies derives what agents may reach from what they are bound to: a
+// NetworkPolicy for each agent and each tool server, and the tools that gateways of MCP let
+// through. What has no known address is a finding, and then nothing is derived for the agent.
+package policies
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+//go:embed README.md
+var page string
+
+const function = "policies"
+
+// Function derives policies.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "derive NetworkPolicies and tool authorization from what agents are bound to",
+		Page:    page,
+		Reasons: contract.Settings,
+		New:     begin,
+	}
+}
+
+// mode is what becomes of derived policies.
+type mode string
+
+const (
+	off     mode = ""
+	report  mode = "report"
+	enforce mode = "enforce"
+)
+
+// state is what a package says about its agents, and what follows from it.
+type state struct {
+	pkg            *contract.Package
+	spec           *api.PoliciesSpec
+	network, tools mode
+	facts          facts
+	plan           func() *plan // what all agents are bound to, once everything was looked at
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p, spec: p.Config.Policies, facts: newFacts()}
+	if s.spec == nil {
+		return contract.Steps{}
+	}
+	s.network, s.tools = s.mode("network", s.spec.Network), s.mode("tools", s.spec.Tools)
+	for _, host := range slices.Sorted(maps.Keys(s.spec.Addresses)) {
+		s.check("addresses."+host, s.spec.Addresses[host])
+	}
+	if s.spec.DNS != nil {
+		s.check("dns", s.spec.DNS)
+	}
+	if s.network == off && s.tools == off {
+		return contract.Steps{}
+	}
+	s.plan = sync.OnceValue(s.bind)
+	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Whole: func() bool { return true }}
+}
+
+func (s *state) misconfigured(field, message, hint string) {
+	s.pkg.Misconfigured("config/policies", "spec.policies."+field, message, hint)
+}
+
+func (s *state) mode(field string, value *string) mode {
+	if value == nil || *value == string(report) || *value == string(enforce) {
+		return mode(deref(value))
+	}
+	s.misconfigured(field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)), "write report, and enforce once the findings are right")
+	return off
+}
+
+// check an address of the configuration.
+func (s *state) check(field string, a *api.AddressSpec) {
+	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 && (a.Namespace != nil || a.Pods != nil) {
+		s.misconfigured(field, "an address is either cidrs, or a namespace and the labels of pods in it", "set one of the two")
+		return
+	}
+	for _, c := range a.CIDRs {
+		if prefix, err := netip.ParsePrefix(c); err != nil || prefix.Masked() != prefix {
+			s.misconfigured(field, fmt.Sprintf("%q is not a network", krm.Shown(c)), "write it as 203.0.113.0/24")
+		}
+	}
+	if a.Port != nil && (*a.Port < 1 || *a.Port > 65535) {
+		s.misconfigured(field, fmt.Sprintf("%d is not a port", *a.Port), "use 1 to 65535")
+	}
+}
+
+func deref[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
+}
+
+// run derives the policies of an object: of a workload what it may reach, of a Service who
+// may reach it, and of objects of gateways which tools they let through.
+func (s *state) run(u *contract.Unit) {
+	id := s.idOf(u.Object)
+	if id == 0 {
+		return
+	}
+	if w := s.facts.workloads[id]; w != nil && s.network != off {
+		s.egress(u, w)
+	}
+	if svc := s.facts.services[id]; svc != nil && s.network != off {
+		s.ingress(u, svc)
+	}
+	if s.tools == off {
+		return
+	}
+	if b := s.facts.backends[id]; b != nil {
+		s.agentgateway(u, b)
+	}
+	if r := s.facts.routes[id]; r != nil {
+		s.kuadrant(u, r)
+	}
+}
+
+// idOf an object whose facts are known.
+func (s *state) idOf(o *krm.Object) index.ID {
+	for id, e := range s.pkg.Index.Named(index.KeyOf(o.Ref)) {
+		if e.File == o.Origin.File && (int(e.Line) == o.Origin.Line || e.Made) && s.facts.known[id] {
+			return id
+		}
+	}
+	return 0
+}
+
+// derived policy of an object.
+type derived struct {
+	apiVersion, kind, name string
+	spec                   any
+	// says what it allows, in a line.
+	says string
+}
+
+// give a policy: as an object behind that of the unit, or as a finding.
+func (s *state) give(u *contract.Unit, m mode, d derived) {
+	rule := function + "/" + strings.ToLower(d.kind)
+	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace, Name: d.name}, u.Object.Origin.File); taken {
+		u.Report(krm.Warning, function+"/name-taken", krm.Node{}, fmt.Sprintf("its %s %s is not written, because %s has one of that name", d.kind, d.name, place), "rename that one")
+		return
+	}
+	if m == report {
+		field := "tools"
+		if d.kind == "NetworkPolicy" {
+			field = "network"
+		}
+		u.Report(krm.Info, rule, krm.Node{}, fmt.Sprintf("%s %s would allow %s", d.kind, d.name, d.says), "set spec.policies."+field+": enforce to write it")
+		return
+	}
+	text, err := d.text(u.Object)
+	if err != nil {
+		u.Report(krm.Error, rule, krm.Node{}, err.Error(), "")
+		return
+	}
+	u.Generated = append(u.Generated, contract.Document(text))
+}
+
+func (d derived) text(of *krm.Object) ([]byte, error) {
+	var body yaml.Node
+	if err := body.Encode(map[string]any{"spec": d.spec}); err != nil {
+		return nil, err
+	}
+	spec, err := krm.BlockStyle(yaml.NewRNode(&body))
+	if err != nil {
+		return nil, err
+	}
+	text := []byte("apiVersion: " + d.apiVersion + "\nkind: " + d.kind + "\nmetadata:\n  name: ")
+	text = scalar.AppendPlain(text, d.name)
+	if of.Namespace != "" {
+		text = scalar.AppendPlain(append(text, "\n  namespace: "...), of.Namespace)
+	}
+	text = append(text, "\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+	text = append(scalar.AppendPlain(text, of.Kind+"/"+of.Name), '\n')
+	return append(text, spec...), nil
+}
+
+// unknown reports what keeps policies of an object from being derived.
+func (s *state) unknown(u *contract.Unit, problems []string) {
+	slices.Sort(problems)
+	for _, problem := range slices.Compact(problems) {
+		u.Report(krm.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",
+			"say where it is in spec.policies.addresses of armature.yaml, or add its Service to the package")
+	}
+}
+
+// quoted names, for a message.
+func quoted(names []string) string { return cmp.Or(strings.Join(names, ", "), "nothing") }

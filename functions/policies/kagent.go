@@ -1,0 +1,141 @@
+package policies
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// What an agent of kagent calls is in the config.json that its pods read, in the variables of
+// its pods, and in the skills that they load when they start.
+
+type agentConfig struct {
+	Model  *modelConfig   `json:"model"`
+	HTTP   []serverConfig `json:"http_tools"`
+	SSE    []serverConfig `json:"sse_tools"`
+	Agents []struct {
+		URL string `json:"url"`
+	} `json:"remote_agents"`
+	Memory *struct {
+		Embedding *modelConfig `json:"embedding"`
+	} `json:"memory"`
+	Context *struct {
+		Compaction *struct {
+			Summarizer *modelConfig `json:"summarizer_model"`
+		} `json:"compaction"`
+	} `json:"context_config"`
+}
+
+type serverConfig struct {
+	Params struct {
+		URL string `json:"url"`
+	} `json:"params"`
+	Tools []string `json:"tools"`
+}
+
+type modelConfig struct {
+	Type     string `json:"type"`
+	Provider string `json:"provider"`
+	BaseURL  string `json:"base_url"`
+	AuthURL  string `json:"auth_url"`
+	Endpoint string `json:"endpoint"`
+	Region   string `json:"region"`
+}
+
+// call is what a workload calls, or why that is not known.
+type call struct{ url, problem string }
+
+// modelHosts are where the models of a provider are, if their configuration has no URL. The
+// others have it in a variable of the pod.
+var modelHosts = map[string]string{
+	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
+	"azure_openai": "", "ollama": "",
+}
+
+// ofConfig reads config.json. declarative is false for an agent whose code is its author's.
+func ofConfig(text string) (bindings []binding, calls []call, declarative bool) {
+	var c agentConfig
+	if json.Unmarshal([]byte(text), &c) != nil || c.Model == nil {
+		return nil, nil, false
+	}
+	for _, list := range [][]serverConfig{c.HTTP, c.SSE} {
+		for _, t := range list {
+			bindings = append(bindings, binding{url: t.Params.URL, tools: t.Tools})
+		}
+	}
+	for _, a := range c.Agents {
+		calls = append(calls, call{url: a.URL})
+	}
+	models := []*modelConfig{c.Model}
+	if c.Memory != nil {
+		models = append(models, c.Memory.Embedding)
+	}
+	if c.Context != nil && c.Context.Compaction != nil {
+		models = append(models, c.Context.Compaction.Summarizer)
+	}
+	for _, m := range models {
+		if m != nil {
+			calls = append(calls, m.hosts()...)
+		}
+	}
+	return bindings, calls, true
+}
+
+func (m *modelConfig) hosts() (calls []call) {
+	for _, u := range []string{m.BaseURL, m.AuthURL, m.Endpoint} {
+		if u != "" {
+			calls = append(calls, call{url: u})
+		}
+	}
+	kind := m.Type + m.Provider // a memory's has the latter
+	fixed, known := modelHosts[kind]
+	switch {
+	case len(calls) > 0:
+	case fixed != "":
+		calls = []call{{url: fixed}}
+	case kind == "bedrock" && m.Region != "":
+		calls = []call{{url: "https://bedrock-runtime." + m.Region + ".amazonaws.com"}}
+	case !known:
+		calls = []call{{problem: fmt.Sprintf("where models of the provider %q are is not known", krm.Shown(kind))}}
+	}
+	return calls
+}
+
+// skillHosts are where the skills of an Agent come from.
+func skillHosts(source string) (calls []call) {
+	type resource struct {
+		Kind string `json:"kind"`
+		Spec struct {
+			Skills struct {
+				Refs    []string `json:"refs"`
+				GitRefs []struct {
+					URL string `json:"url"`
+				} `json:"gitRefs"`
+				S3Refs []struct {
+					URI string `json:"uri"`
+				} `json:"s3Refs"`
+			} `json:"skills"`
+		} `json:"spec"`
+	}
+	var all []resource
+	if json.Unmarshal([]byte(source), &all) != nil || len(all) == 0 {
+		return nil
+	}
+	skills := all[0].Spec.Skills
+	for _, ref := range skills.Refs {
+		host, _, path := strings.Cut(ref, "/")
+		if !path || !strings.ContainsAny(host, ".:") {
+			host = "registry-1.docker.io"
+		}
+		calls = append(calls, call{url: "https://" + host})
+	}
+	for _, g := range skills.GitRefs {
+		calls = append(calls, call{url: g.URL})
+	}
+	for _, o := range skills.S3Refs {
+		calls = append(calls, call{problem: fmt.Sprintf("where the bucket of %q is is not known", krm.Shown(o.URI))})
+	}
+	return calls
+}

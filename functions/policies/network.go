@@ -1,0 +1,224 @@
+package policies
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/profile"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+const networking = "networking.k8s.io/v1"
+
+type networkPolicy struct {
+	PodSelector selector `yaml:"podSelector"`
+	PolicyTypes []string `yaml:"policyTypes"`
+	Ingress     []rule   `yaml:"ingress,omitempty"`
+	Egress      []rule   `yaml:"egress,omitempty"`
+}
+
+type rule struct {
+	From  []peer `yaml:"from,omitempty"`
+	To    []peer `yaml:"to,omitempty"`
+	Ports []port `yaml:"ports"`
+}
+
+// egress lets the pods of a workload reach what it calls, and nothing else.
+func (s *state) egress(u *contract.Unit, w *workload) {
+	calls, known := s.plan().calls[w]
+	if !known {
+		if u.Injected() {
+			u.Report(krm.Info, function+"/unknown-calls", krm.Node{}, "nothing says what this agent calls: no NetworkPolicy is derived for it",
+				"name its tool servers in the annotation armature.dev/tools, and the rest in armature.dev/calls; empty values say that it calls nothing")
+		}
+		return
+	}
+	if u.Injected() {
+		calls = slices.Concat(calls, needs(u.Settings()))
+	}
+	ends := s.dns(w)
+	var problems []string
+	for _, c := range calls {
+		d, local, problem := destination{}, false, c.problem
+		if problem == "" {
+			d, local, problem = s.resolve(w.object, c.url)
+		}
+		switch {
+		case problem != "":
+			problems = append(problems, problem)
+		case !local:
+			ends = append(ends, d)
+		}
+	}
+	if len(w.selector) == 0 {
+		problems = append(problems, "its pods have no labels to select them by")
+	}
+	if len(problems) > 0 {
+		s.unknown(u, problems)
+		return
+	}
+	byPeer := map[string]*rule{}
+	var says []string
+	for _, d := range ends {
+		says = append(says, d.says)
+		for _, p := range d.peers {
+			r := byPeer[text(p)]
+			if r == nil {
+				r = &rule{To: []peer{p}}
+				byPeer[text(p)] = r
+			}
+			r.Ports = append(r.Ports, d.port)
+		}
+	}
+	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(w.Name, "-egress"),
+		networkPolicy{PodSelector: selector{w.selector}, PolicyTypes: []string{"Egress"}, Egress: rules(byPeer)}, "egress to " + list(says)})
+}
+
+// dns is what resolves names, by UDP and, for long answers, by TCP.
+func (s *state) dns(w *workload) []destination {
+	kubeSystem := "kube-system"
+	a := cmp.Or(s.spec.DNS, &api.AddressSpec{Namespace: &kubeSystem, Pods: map[string]string{"k8s-app": "kube-dns"}})
+	peers, number := ofAddress(w.Namespace, a), cmp.Or(deref(a.Port), 53)
+	return []destination{{peers: peers, says: "DNS", port: port{"UDP", number}}, {peers: peers, says: "DNS", port: port{"TCP", number}}}
+}
+
+// needs are what the sidecars and the application of an injected workload call by its
+// settings. SPIRE is reached through a socket of the node.
+func needs(s *identity.Settings) (calls []call) {
+	add := func(urls ...string) {
+		for _, u := range urls {
+			if u != "" {
+				calls = append(calls, call{url: u})
+			}
+		}
+	}
+	for _, e := range s.Trace.Exporters {
+		if e.Type != "console" {
+			add(e.Endpoint)
+		}
+	}
+	if s.Trace.MLflow.Enabled {
+		add(s.Trace.MLflow.TrackingURI)
+	}
+	if s.TraceOnly {
+		return calls
+	}
+	if s.Registration.Enabled && s.On(profile.ClientRegistration) {
+		switch s.Registration.Provider {
+		case "aws":
+			add(cmp.Or(s.Registration.AWS.STSEndpoint, "https://sts."+s.Registration.AWS.Region+".amazonaws.com"))
+		case "gcp":
+			add("https://sts.googleapis.com", "https://iamcredentials.googleapis.com")
+		default:
+			add(s.Registration.URL)
+		}
+	}
+	if s.Inbound.Enabled && s.Inbound.Validate {
+		add(s.Inbound.JWKSURL)
+	}
+	if s.Outbound.Enabled && s.Outbound.TokenExchange {
+		add(s.Outbound.TokenURL)
+		for _, r := range s.Outbound.Rules {
+			add(r.TokenURL)
+		}
+	}
+	return calls
+}
+
+// ingress lets into the pods of a tool server the agents that are bound to it, and nobody
+// else.
+func (s *state) ingress(u *contract.Unit, svc *service) {
+	callers := maps.Clone(s.plan().callers[svc])
+	if len(callers) == 0 {
+		return
+	}
+	if problems := s.routed(svc, callers); len(problems) > 0 {
+		s.unknown(u, problems)
+		return
+	}
+	byPeer := map[string]*rule{}
+	var says []string
+	for at, peers := range callers {
+		for _, p := range peers {
+			r := byPeer[text(p)]
+			if r == nil {
+				r = &rule{From: []peer{p}}
+				byPeer[text(p)] = r
+			}
+			r.Ports = append(r.Ports, at)
+			says = append(says, fmt.Sprintf("pods %s port %d", labelText(p.PodSelector.MatchLabels), at.Port))
+		}
+	}
+	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(svc.Name, "-tools"),
+		networkPolicy{PodSelector: selector{svc.Spec.Selector}, PolicyTypes: []string{"Ingress"}, Ingress: rules(byPeer)}, "ingress from " + list(says)})
+}
+
+// routed adds to the callers of a Service the gateways that routes of the package lead to it
+// from. problems says which callers are not known.
+func (s *state) routed(svc *service, callers map[port][]peer) (problems []string) {
+	for _, r := range sorted(s.facts.routes) {
+		for _, rule := range r.Spec.Rules {
+			for _, b := range rule.BackendRefs {
+				if !b.is("Service", r.Namespace, svc.Ref) {
+					continue
+				}
+				if len(s.serversOf(r)) > 0 {
+					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s asks it too, and its pods are not known", r.Ref))
+				}
+				d, _, problem := s.throughService(svc.object, svc, destination{port: port{"TCP", b.Port}})
+				if problem != "" {
+					problems = append(problems, problem)
+				}
+				for _, parent := range r.Spec.ParentRefs {
+					g := s.facts.gateways[s.nearest("Gateway", cmp.Or(parent.Namespace, r.Namespace), parent.Name, r.file)]
+					if g == nil {
+						problems = append(problems, fmt.Sprintf("%s leads to it from the Gateway %s, which the package does not have", r.Ref, parent.Name))
+						continue
+					}
+					callers[d.port] = append(slices.Clone(callers[d.port]), pods(svc.Namespace, g.Namespace, gatewayPods(g)))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// rules in the order of their peers, each port once.
+func rules(byPeer map[string]*rule) (all []rule) {
+	for _, key := range slices.Sorted(maps.Keys(byPeer)) {
+		r := *byPeer[key]
+		slices.SortFunc(r.Ports, func(a, b port) int { return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol)) })
+		r.Ports = slices.Compact(r.Ports)
+		all = append(all, r)
+	}
+	return all
+}
+
+// text of a peer, to compare and order by.
+func text(p peer) string {
+	data, err := yaml.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("policies: marshalling a peer: %v", err))
+	}
+	return string(data)
+}
+
+func labelText(labels map[string]string) string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, key+"="+labels[key])
+	}
+	return strings.Join(out, ",")
+}
+
+func list(says []string) string {
+	slices.Sort(says)
+	return strings.Join(slices.Compact(says), "; ")
+}

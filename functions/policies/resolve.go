@@ -1,0 +1,310 @@
+package policies
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// peer is the other end of a rule, as NetworkPolicies have it.
+type peer struct {
+	IPBlock           *ipBlock  `yaml:"ipBlock,omitempty"`
+	NamespaceSelector *selector `yaml:"namespaceSelector,omitempty"`
+	PodSelector       *selector `yaml:"podSelector,omitempty"`
+}
+
+type ipBlock struct {
+	CIDR string `yaml:"cidr"`
+}
+
+type selector struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
+}
+
+type port struct {
+	Protocol string `yaml:"protocol"`
+	Port     int    `yaml:"port"`
+}
+
+// destination is where calls to a URL end.
+type destination struct {
+	peers []peer
+	port  port
+	// says what it is, for people.
+	says string
+	// service or gateway that it is; nil for neither.
+	service *service
+	gateway *gateway
+	path    string
+}
+
+// pods of a namespace, as seen from another.
+func pods(from, namespace string, labels map[string]string) peer {
+	p := peer{PodSelector: &selector{labels}}
+	if namespace != from {
+		p.NamespaceSelector = &selector{map[string]string{"kubernetes.io/metadata.name": namespace}}
+	}
+	return p
+}
+
+// ofAddress gives the peers of an address of the configuration.
+func ofAddress(from string, a *api.AddressSpec) (peers []peer) {
+	for _, cidr := range a.CIDRs {
+		peers = append(peers, peer{IPBlock: &ipBlock{cidr}})
+	}
+	if a.Namespace != nil {
+		peers = append(peers, pods(from, *a.Namespace, a.Pods))
+	}
+	return peers
+}
+
+var defaultPorts = map[string]int{"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+// resolve a URL or host:port that an object calls. local reports that the call does not leave
+// the pod. problem says why the address is not known.
+func (s *state) resolve(from object, text string) (d destination, local bool, problem string) {
+	at := text
+	if !strings.Contains(at, "://") {
+		at = "tcp://" + at
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Hostname() == "" || strings.Contains(text, "$(") || strings.Contains(text, "${") {
+		return d, false, fmt.Sprintf("%q is not a URL whose host can be read", krm.Shown(text))
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	number := defaultPorts[u.Scheme]
+	if u.Port() != "" {
+		if number, err = strconv.Atoi(u.Port()); err != nil || number < 1 || number > 65535 {
+			return d, false, fmt.Sprintf("%q has no valid port", krm.Shown(text))
+		}
+	}
+	d = destination{port: port{"TCP", number}, says: fmt.Sprintf("%s port %d", host, number), path: u.Path}
+	ip, notIP := netip.ParseAddr(host)
+	if host == "localhost" || notIP == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		return d, true, ""
+	}
+	if number == 0 {
+		return d, false, fmt.Sprintf("%q does not say its port", krm.Shown(text))
+	}
+	for _, g := range sorted(s.facts.gateways) {
+		for _, l := range g.Spec.Listeners {
+			if l.Hostname != "" && strings.EqualFold(l.Hostname, host) {
+				d.gateway = g // where its name leads to from within the cluster is not known
+			}
+		}
+	}
+	if a := s.spec.Addresses[host]; a != nil {
+		d.peers, d.port.Port = ofAddress(from.Namespace, a), cmp.Or(deref(a.Port), number)
+		return d, false, ""
+	}
+	if notIP == nil {
+		d.peers = []peer{{IPBlock: &ipBlock{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()).String()}}}
+		return d, false, ""
+	}
+	if name, namespace, inside := inCluster(host, from.Namespace); inside {
+		if id := s.nearest("Service", namespace, name, from.file); id != 0 && s.facts.services[id] != nil {
+			return s.throughService(from, s.facts.services[id], d)
+		}
+		for _, gatewayName := range []string{name, strings.TrimSuffix(name, "-istio")} {
+			if id := s.nearest("Gateway", namespace, gatewayName, from.file); id != 0 && s.facts.gateways[id] != nil {
+				return s.throughGateway(from, s.facts.gateways[id], d), false, ""
+			}
+		}
+	}
+	return d, false, fmt.Sprintf("the address of %s is not known", krm.Shown(host))
+}
+
+// inCluster gives the Service that a name in the cluster's DNS means.
+func inCluster(host, from string) (name, namespace string, ok bool) {
+	parts := strings.Split(host, ".")
+	switch {
+	case len(parts) == 1:
+		return parts[0], from, true
+	case len(parts) == 2, len(parts) >= 3 && parts[2] == "svc":
+		return parts[0], parts[1], true
+	}
+	return "", "", false
+}
+
+func (s *state) nearest(kind, namespace, name, file string) index.ID {
+	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name}, file, nil) {
+		if s.facts.known[id] {
+			return id
+		}
+	}
+	return 0
+}
+
+// throughService ends at the pods of a Service, on the port of the pods.
+func (s *state) throughService(from object, svc *service, d destination) (_ destination, local bool, problem string) {
+	d.service = svc
+	if svc.Spec.Type == "ExternalName" || len(svc.Spec.Selector) == 0 {
+		return d, false, fmt.Sprintf("%s selects no pods, so that its addresses are not known", svc.Ref)
+	}
+	d.peers = []peer{pods(from.Namespace, svc.Namespace, svc.Spec.Selector)}
+	d.says = fmt.Sprintf("%s port %d", svc.Ref, d.port.Port)
+	if svc.Spec.ClusterIP == "None" {
+		return d, false, ""
+	}
+	for _, p := range svc.Spec.Ports {
+		if p.Port != d.port.Port {
+			continue
+		}
+		d.port.Protocol = cmp.Or(p.Protocol, "TCP")
+		switch target := p.TargetPort.(type) {
+		case float64:
+			d.port.Port = int(target)
+		case string:
+			var found []int
+			for _, w := range s.facts.workloads {
+				if n, named := w.ports[target]; named && w.Namespace == svc.Namespace && selects(svc.Spec.Selector, w.labels) && !slices.Contains(found, n) {
+					found = append(found, n)
+				}
+			}
+			if len(found) != 1 {
+				return d, false, fmt.Sprintf("%s leads to the port %q, which the package does not have once", svc.Ref, krm.Shown(target))
+			}
+			d.port.Port = found[0]
+		}
+		return d, false, ""
+	}
+	return d, false, fmt.Sprintf("%s has no port %d", svc.Ref, d.port.Port)
+}
+
+// throughGateway ends at the pods that an implementation of the Gateway API runs for a Gateway.
+func (s *state) throughGateway(from object, g *gateway, d destination) destination {
+	d.gateway, d.says = g, fmt.Sprintf("%s port %d", g.Ref, d.port.Port)
+	d.peers = []peer{pods(from.Namespace, g.Namespace, gatewayPods(g))}
+	return d
+}
+
+func gatewayPods(g *gateway) map[string]string {
+	return map[string]string{"gateway.networking.k8s.io/gateway-name": g.Name}
+}
+
+func selects(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if have, ok := labels[key]; !ok || have != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// binding of a workload to a tool server.
+type binding struct {
+	of    *workload
+	url   string
+	tools []string // nil for all
+}
+
+// plan is what the agents of a package are bound to.
+type plan struct {
+	// calls are what each workload is known to call, beside what its settings say; a workload
+	// without an entry is not known.
+	calls map[*workload][]call
+	// callers of the pods of a Service, by the port of the pods.
+	callers map[*service]map[port][]peer
+	// through are the bindings by gateway, and the paths at it.
+	through map[*gateway][]passage
+}
+
+type passage struct {
+	binding
+	path string
+}
+
+// bind finds what each workload is bound to.
+func (s *state) bind() *plan {
+	p := &plan{calls: map[*workload][]call{}, callers: map[*service]map[port][]peer{}, through: map[*gateway][]passage{}}
+	for _, w := range sorted(s.facts.workloads) {
+		bindings, calls, known := s.bindings(w)
+		if !known {
+			continue
+		}
+		for _, b := range bindings {
+			calls = append(calls, call{url: b.url})
+			d, local, problem := s.resolve(w.object, b.url)
+			switch {
+			case d.gateway != nil:
+				p.through[d.gateway] = append(p.through[d.gateway], passage{b, d.path})
+			case local || problem != "":
+			case d.service != nil:
+				p.call(d.service, d.port, pods(d.service.Namespace, w.Namespace, w.selector))
+			}
+		}
+		p.calls[w] = calls
+	}
+	s.behindGateways(p)
+	return p
+}
+
+func (p *plan) call(svc *service, at port, from peer) {
+	if p.callers[svc] == nil {
+		p.callers[svc] = map[port][]peer{}
+	}
+	p.callers[svc][at] = append(p.callers[svc][at], from)
+}
+
+// bindings of a workload to tool servers, and what else it calls. known is false if nothing
+// says that.
+func (s *state) bindings(w *workload) (bindings []binding, calls []call, known bool) {
+	source := w.Namespace + " " + w.madeBy
+	known = w.stated
+	tools, other := w.tools, w.calls
+	if text := s.facts.sources[source]; text != "" && !w.stated {
+		tools, other, known = annotationsOf(text)
+	}
+	for _, text := range strings.Fields(tools) {
+		at, names, some := strings.Cut(text, "#")
+		b := binding{of: w, url: at}
+		if some {
+			b.tools = strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
+		}
+		bindings = append(bindings, b)
+	}
+	for _, text := range strings.Fields(other) {
+		calls = append(calls, call{url: text})
+	}
+	config := s.facts.configs[source]
+	if config == "" || !strings.HasPrefix(w.madeBy, "Agent/") {
+		return bindings, calls, known
+	}
+	more, hosts, declarative := ofConfig(config)
+	for i := range more {
+		more[i].of = w
+	}
+	bindings, calls = append(bindings, more...), append(append(calls, hosts...), w.env...)
+	return bindings, append(calls, skillHosts(s.facts.sources[source])...), known || declarative
+}
+
+// annotationsOf the resource that objects remember.
+func annotationsOf(source string) (tools, calls string, stated bool) {
+	type resource struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	var all []resource
+	if json.Unmarshal([]byte(source), &all) != nil {
+		all = make([]resource, 1)
+		_ = json.Unmarshal([]byte(source), &all[0]) // one without others beside it, or nothing
+	}
+	if len(all) == 0 {
+		return "", "", false
+	}
+	a := all[0].Metadata.Annotations
+	tools, t := a[keys.Tools]
+	calls, c := a[keys.Calls]
+	return tools, calls, t || c
+}

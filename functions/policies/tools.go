@@ -1,0 +1,319 @@
+package policies
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Gateways of MCP let through the tools that agents of the package are bound to at them. They
+// know the agents' tools by the names that the servers give them, and show them with prefixes.
+
+// allowed are the tools of a server that agents are bound to: all is set where one of them
+// names no tools.
+type allowed struct {
+	all   bool
+	names map[string]bool
+}
+
+func (a *allowed) add(tools ...string) {
+	if a.names == nil {
+		a.names = map[string]bool{}
+	}
+	for _, t := range tools {
+		a.names[t] = true
+	}
+}
+
+func (a *allowed) says(server string) string {
+	if a.all {
+		return "all tools of " + server
+	}
+	return server + ": " + quoted(slices.Sorted(maps.Keys(a.names)))
+}
+
+// literal of CEL.
+func literal(text string) string {
+	data, err := json.Marshal(text)
+	if err != nil {
+		panic(fmt.Sprintf("policies: marshalling %q: %v", text, err))
+	}
+	return string(data)
+}
+
+func literals(names map[string]bool) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, literal(name))
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// leadsTo gives what a path at a gateway may lead to.
+func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
+	longest := -1
+	for _, r := range sorted(s.facts.routes) {
+		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
+			continue
+		}
+		for _, rule := range r.Spec.Rules {
+			length := -1
+			if len(rule.Matches) == 0 {
+				length = 0
+			}
+			for _, m := range rule.Matches {
+				value := strings.TrimSuffix(m.Path.Value, "/")
+				if m.Path.Type != "RegularExpression" && (path == value || m.Path.Type != "Exact" && strings.HasPrefix(path+"/", value+"/")) {
+					length = max(length, len(value))
+				}
+			}
+			if length < longest || length < 0 {
+				continue
+			}
+			if length > longest {
+				longest, found = length, nil
+			}
+			for _, b := range rule.BackendRefs {
+				if b.Namespace == "" {
+					b.Namespace = r.Namespace
+				}
+				found = append(found, b)
+			}
+		}
+	}
+	return found
+}
+
+// is reports whether a reference of an object in a namespace means another object.
+func (t targetRef) is(kind, namespace string, r krm.Ref) bool {
+	if t.Namespace != "" {
+		namespace = t.Namespace
+	}
+	return (t.Kind == kind || t.Kind == "") && r.Kind == kind && t.Name == r.Name && namespace == r.Namespace
+}
+
+// behindGateways lets the pods of gateways reach the servers that agents call through them.
+func (s *state) behindGateways(p *plan) {
+	for g, passages := range p.through {
+		from := object{g.Ref, g.file}
+		open := func(url string) {
+			if d, local, problem := s.resolve(from, url); !local && problem == "" && d.service != nil {
+				p.call(d.service, d.port, pods(d.service.Namespace, g.Namespace, gatewayPods(g)))
+			}
+		}
+		for _, passage := range passages {
+			for _, b := range sorted(s.facts.backends) {
+				if !slices.ContainsFunc(s.leadsTo(g, passage.path), func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) || b.Spec.MCP == nil {
+					continue
+				}
+				for _, t := range b.Spec.MCP.Targets {
+					open(fmt.Sprintf("http://%v:%v", t.Static["host"], t.Static["port"]))
+				}
+			}
+		}
+	}
+}
+
+// agentgateway lets the tools through that agents are bound to at a backend.
+func (s *state) agentgateway(u *contract.Unit, b *backend) {
+	if b.Spec.MCP == nil {
+		return
+	}
+	byTarget := map[string]*allowed{}
+	var problems []string
+	bound := false
+	for _, g := range sorted(s.facts.gateways) {
+		for _, p := range s.plan().through[g] {
+			if !slices.ContainsFunc(s.leadsTo(g, p.path), func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) {
+				continue
+			}
+			bound = true
+			problems = append(problems, b.allow(byTarget, p.tools)...)
+		}
+	}
+	if !bound {
+		return
+	}
+	if s.guarded(u, b.Ref, "AgentgatewayPolicy") {
+		return
+	}
+	if len(problems) > 0 {
+		s.unknown(u, problems)
+		return
+	}
+	var expressions, says []string
+	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
+		a := byTarget[target]
+		expression := "mcp.tool.target == " + literal(target)
+		if !a.all {
+			expression += " && mcp.tool.name in " + literals(a.names)
+		}
+		expressions, says = append(expressions, expression), append(says, a.says(target))
+	}
+	s.give(u, s.tools, derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy", identity.ShortName(b.Name, "-tools"), map[string]any{
+		"targetRefs": []any{map[string]any{"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": b.Name}},
+		"backend":    map[string]any{"mcp": map[string]any{"authorization": map[string]any{"action": "Allow", "policy": map[string]any{"matchExpressions": expressions}}}},
+	}, list(says)})
+}
+
+// allow tools, by the names that agents know, at the targets of a backend. With several
+// targets, agents see TARGET_TOOL.
+func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems []string) {
+	of := func(target string) *allowed {
+		if byTarget[target] == nil {
+			byTarget[target] = &allowed{}
+		}
+		return byTarget[target]
+	}
+	targets := b.Spec.MCP.Targets
+	for _, t := range targets {
+		if t.Static == nil {
+			return []string{fmt.Sprintf("the names of the servers that %s selects by labels are not known", b.Ref)}
+		}
+		if tools == nil {
+			of(t.Name).all = true
+		}
+	}
+	for _, tool := range tools {
+		target, name := "", tool
+		if len(targets) == 1 {
+			target = targets[0].Name
+		}
+		for _, t := range targets {
+			if rest, ok := strings.CutPrefix(tool, t.Name+"_"); ok && rest != "" && len(targets) > 1 && len(t.Name) >= len(target) {
+				target, name = t.Name, rest
+			}
+		}
+		if target == "" {
+			problems = append(problems, fmt.Sprintf("the server of the tool %q at %s is not known", krm.Shown(tool), b.Ref))
+			continue
+		}
+		of(target).add(name)
+	}
+	return problems
+}
+
+// guarded reports a policy that somebody wrote for an object, beside which none is derived.
+func (s *state) guarded(u *contract.Unit, of krm.Ref, kind string) bool {
+	for _, g := range sorted(s.facts.guards) {
+		refs := append(slices.Clone(g.Spec.TargetRefs), g.Spec.TargetRef)
+		if g.Kind == kind && slices.ContainsFunc(refs, func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
+			u.Report(krm.Warning, function+"/two-policies", krm.Node{}, fmt.Sprintf("%s is about %s already: no policy is derived for it", g.Ref, of),
+				"allow the tools there, or remove it")
+			return true
+		}
+	}
+	return false
+}
+
+// kuadrant lets the tools through that agents are bound to at the servers behind a route.
+func (s *state) kuadrant(u *contract.Unit, r *route) {
+	byServer := map[string]*allowed{}
+	var problems []string
+	for _, g := range sorted(s.facts.gateways) {
+		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
+			continue
+		}
+		for _, p := range s.plan().through[g] {
+			for _, server := range s.serversOf(r) {
+				a := &allowed{}
+				for _, tool := range p.tools {
+					if name, ok := strings.CutPrefix(tool, server.Spec.ToolPrefix); ok && name != "" && s.longestPrefix(g, tool) == server.Spec.ToolPrefix {
+						a.add(name)
+					}
+				}
+				if a.all = p.tools == nil; !a.all && len(a.names) == 0 {
+					continue
+				}
+				name := server.Namespace + "/" + server.Name
+				if server.Namespace == "" {
+					problems = append(problems, fmt.Sprintf("%s names no namespace, by which the gateway knows it", server.Ref))
+				}
+				if have := byServer[name]; have != nil {
+					have.all = have.all || a.all
+					have.add(slices.Collect(maps.Keys(a.names))...)
+				} else {
+					byServer[name] = a
+				}
+			}
+		}
+		if len(byServer) > 0 && s.guarded(u, g.Ref, "AuthPolicy") {
+			return // and ours would replace it for the route
+		}
+	}
+	if len(byServer) == 0 || s.guarded(u, r.Ref, "AuthPolicy") {
+		return
+	}
+	if len(problems) > 0 {
+		s.unknown(u, problems)
+		return
+	}
+	issuer := issuerOf(s.pkg.Config)
+	if issuer == "" {
+		u.Report(krm.Warning, function+"/no-issuer", krm.Node{}, "nothing says whose tokens callers have: no AuthPolicy is derived for it",
+			"set spec.identity.inbound.validation.issuer in armature.yaml")
+		return
+	}
+	var predicates, says []string
+	for _, name := range slices.Sorted(maps.Keys(byServer)) {
+		a := byServer[name]
+		predicate := "request.headers['x-mcp-servername'] == " + literal(name)
+		if !a.all {
+			predicate += " && request.headers['x-mcp-toolname'] in " + literals(a.names)
+		}
+		predicates, says = append(predicates, predicate), append(says, a.says(name))
+	}
+	s.give(u, s.tools, derived{"kuadrant.io/v1", "AuthPolicy", identity.ShortName(r.Name, "-tools"), map[string]any{
+		"targetRef": map[string]any{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": r.Name},
+		"rules": map[string]any{
+			"authentication": map[string]any{"issuer": map[string]any{"jwt": map[string]any{"issuerUrl": issuer}}},
+			"authorization":  map[string]any{"bound-tools": map[string]any{"patternMatching": map[string]any{"patterns": []any{map[string]any{"predicate": strings.Join(predicates, " || ")}}}}},
+		},
+	}, list(says)})
+}
+
+// serversOf are the servers that are registered with a route.
+func (s *state) serversOf(r *route) (servers []*registration) {
+	for _, one := range sorted(s.facts.registered) {
+		if one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref) {
+			servers = append(servers, one)
+		}
+	}
+	return servers
+}
+
+// longestPrefix of a server at a gateway that a tool has.
+func (s *state) longestPrefix(g *gateway, tool string) (longest string) {
+	for _, r := range sorted(s.facts.routes) {
+		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
+			continue
+		}
+		for _, one := range s.serversOf(r) {
+			if strings.HasPrefix(tool, one.Spec.ToolPrefix) && len(one.Spec.ToolPrefix) > len(longest) {
+				longest = one.Spec.ToolPrefix
+			}
+		}
+	}
+	return longest
+}
+
+// issuerOf the tokens that callers have.
+func issuerOf(c *api.RenderConfigSpec) string {
+	if c.Identity == nil {
+		return ""
+	}
+	if in := c.Identity.Inbound; in != nil && in.Validation != nil && in.Validation.Issuer != nil {
+		return *in.Validation.Issuer
+	}
+	if t := c.Identity.TokenExchange; t != nil {
+		return deref(t.Issuer)
+	}
+	return ""
+}
