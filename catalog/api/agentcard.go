@@ -168,6 +168,10 @@ const (
 // ConditionDiscovered is true when the last answer was good.
 const ConditionDiscovered = "Discovered"
 
+// ConditionToolsLocked of an MCPServer or RemoteMCPServer is true when it offers the tools
+// that the lock of its package has. An object that no lock has is without it.
+const ConditionToolsLocked = "ToolsLocked"
+
 // AgentCardStatus is what the last syncs found. It is written only after a change, not
 // at every sync.
 type AgentCardStatus struct {

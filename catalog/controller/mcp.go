@@ -43,6 +43,8 @@ type endpoint struct {
 	silence     time.Duration // how long nothing may come; zero is the timeout
 	terminate   bool
 	description string // that the resource gives, before the server's own
+	toolsAlone  bool   // no resources and prompts
+	stateless   string // version of MCP without sessions that the server spoke last, "" if it is not known
 }
 
 // discovery is what a server reports about itself.
@@ -50,6 +52,10 @@ type discovery struct {
 	info   *mcp.InitializeResult
 	items  []store.Item
 	memory *share
+	// fresh is how long the server says that the tools stay as they are. private says that
+	// they are for whoever asked alone.
+	fresh   time.Duration
+	private bool
 }
 
 // discover asks an MCP server for its tools, resources and prompts.
@@ -61,7 +67,9 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	if err != nil {
 		return nil, &missingError{"its URL cannot be read"}
 	}
-	guard := &guard{next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence, memory: memory}
+	guard := &guard{
+		next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence, memory: memory, stateless: at.stateless,
+	}
 	guard.left.Store(maxDiscovery)
 	defer func() { err = guard.explain(ctx, err) }()
 	web := &http.Client{Transport: guard, CheckRedirect: func(r *http.Request, via []*http.Request) error { return guard.note(sameHost(r, via)) }}
@@ -78,7 +86,7 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	// The lists are valid, however the session ends.
 	defer func() { _ = session.Close() }()
 	found = &discovery{info: session.InitializeResult(), memory: memory}
-	if err := found.list(ctx, session); err != nil {
+	if err := found.list(ctx, session, at.toolsAlone); err != nil {
 		return nil, err
 	}
 	for i := range found.items {
@@ -89,14 +97,17 @@ func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found
 	return found, nil
 }
 
-func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error {
+func (d *discovery) list(ctx context.Context, session *mcp.ClientSession, toolsAlone bool) error {
 	has := d.info.Capabilities
 	if has == nil {
 		return nil
 	}
-	err := collect(ctx, d, "tools", has.Tools != nil, session.Tools(ctx, nil), func(t *mcp.Tool) store.Item {
+	err := collect(ctx, d, "tools", has.Tools != nil, d.tools(ctx, session), func(t *mcp.Tool) store.Item {
 		return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t), Description: t.Description}
 	})
+	if toolsAlone {
+		return err
+	}
 	if err == nil {
 		err = collect(ctx, d, "resources", has.Resources != nil, session.Resources(ctx, nil), func(r *mcp.Resource) store.Item {
 			return store.Item{Kind: store.Resource, Name: cmp.Or(r.Name, r.URI), Title: r.Title, Description: r.Description}
@@ -109,6 +120,39 @@ func (d *discovery) list(ctx context.Context, session *mcp.ClientSession) error 
 	}
 	return err
 }
+
+// tools gives those of all pages, and notes what the pages say of keeping them.
+func (d *discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+	return func(yield func(*mcp.Tool, error) bool) {
+		ask := &mcp.ListToolsParams{}
+		for page := 0; ; page++ {
+			found, err := session.ListTools(ctx, ask)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			fresh := time.Duration(min(max(0, found.TTLMs), int(maxFresh/time.Millisecond))) * time.Millisecond
+			if page == 0 || fresh < d.fresh {
+				d.fresh = fresh
+			}
+			d.private = d.private || found.CacheScope == "private"
+			for _, t := range found.Tools {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if found.NextCursor == "" {
+				return
+			}
+			ask.Cursor = found.NextCursor
+			ask.Meta = nil
+		}
+	}
+}
+
+// maxFresh bounds how long a server may keep the catalog from asking again: what it
+// changes in between is not seen.
+const maxFresh = 10 * time.Minute
 
 // collect all pages of one kind, where the server offers it, in the order of their names: servers need not
 // keep an order of their own, and a new order does not count as a change.
@@ -172,8 +216,11 @@ type guard struct {
 	keep    bool // leave the session to the server
 	silence time.Duration
 	memory  *share
-	left    atomic.Int64
-	problem atomic.Pointer[error]
+	// stateless is the version that server/discover is answered with here, without a
+	// request; "" asks the server.
+	stateless string
+	left      atomic.Int64
+	problem   atomic.Pointer[error]
 	// decoding is what the answer to the last request takes, which is decoded when the
 	// next one is sent.
 	decoding atomic.Int64
@@ -185,6 +232,9 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if g.keep && request.Method == http.MethodDelete {
 		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: request}, nil
+	}
+	if g.stateless != "" && request.Header.Get("Mcp-Method") == "server/discover" {
+		return g.discovered(request)
 	}
 	if request.Method == http.MethodPost {
 		g.memory.settle(g.decoding.Swap(0))
@@ -204,6 +254,26 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	counted := &metered{Reader: response.Body, ctx: request.Context(), memory: g.memory, decoding: &g.decoding}
 	response.Body = &body{Reader: counted, Closer: response.Body, guard: g}
 	return response, nil
+}
+
+// discovered answers server/discover in the place of a server that is known to speak a
+// version without sessions, and to have tools.
+func (g *guard) discovered(request *http.Request) (*http.Response, error) {
+	var asked struct {
+		ID json.RawMessage `json:"id"`
+	}
+	defer request.Body.Close()
+	if err := json.NewDecoder(request.Body).Decode(&asked); err != nil {
+		return nil, err
+	}
+	answer, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": asked.ID, "result": map[string]any{
+		"resultType": "complete", "supportedVersions": []string{g.stateless}, "capabilities": map[string]any{"tools": map[string]any{}}, "ttlMs": 0, "cacheScope": "private",
+	}})
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(answer)), ContentLength: int64(len(answer)), Request: request}, nil
 }
 
 func (g *guard) note(err error) error {
@@ -322,6 +392,9 @@ func validHeader(name, value string) bool {
 
 // valueFrom a key of a Secret or ConfigMap.
 func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
+	if live == nil {
+		return "", &missingError{fmt.Sprintf("it needs %s %s, which is in the cluster", from.Type, from.Name)}
+	}
 	key := client.ObjectKey{Namespace: namespace, Name: from.Name}
 	var value string
 	var found bool

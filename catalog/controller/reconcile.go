@@ -102,6 +102,8 @@ type answer struct {
 	next time.Duration
 	// write puts what was found into the object's status; nil changes nothing.
 	write func()
+	// lock is how a server's tools compare with the lock of its package.
+	lock lock
 }
 
 // fail keeps the last good answer and says what went wrong.
@@ -206,6 +208,9 @@ func (r *Reconciler) report(ctx context.Context, o client.Object, a answer, befo
 		}
 		r.metrics.wrote(a.entry.Resource)
 	}
+	if r.Events != nil && before.ToolLock != a.entry.ToolLock && a.entry.ToolLock == store.ToolsDrifted {
+		r.Events.Eventf(o, nil, corev1.EventTypeWarning, string(store.ToolsDrifted), "Discover", "%s", a.lock.message)
+	}
 	if r.Events == nil || before.Health == a.entry.Health && before.Message == a.entry.Message {
 		return nil
 	}
@@ -279,6 +284,7 @@ var remoteServer = serverKind{
 			want.DiscoveredTools = statusTools(a.entry.Items)
 		}
 		condition(&want.Conditions, kagent.ConditionAccepted, o.Generation, a, now)
+		lockCondition(&want.Conditions, o, a, now)
 		if equality.Semantic.DeepEqual(want, o.Status) {
 			return nil
 		}
@@ -298,6 +304,7 @@ var server = serverKind{
 		o := object.(*kagent.MCPServer)
 		want := o.DeepCopyObject().(*kagent.MCPServer).Status
 		condition(&want.Conditions, api.ConditionDiscovered, o.Generation, a, now)
+		lockCondition(&want.Conditions, o, a, now)
 		if equality.Semantic.DeepEqual(want, o.Status) {
 			return nil
 		}
@@ -320,8 +327,10 @@ func askServer(k serverKind) ask {
 		if err != nil {
 			a.fail(err)
 		} else {
+			a.lock = r.judgeLock(ctx, o, before, found.items)
+			a.entry.ToolLock = a.lock.state
 			found.fill(&a.entry, at)
-			a.entry.Fetched, a.replace = r.now(), true
+			a.entry.Fetched, a.replace, a.next = r.now(), true, max(a.next, found.fresh)
 		}
 		a.write = k.status(o, a, r.now())
 		return a, nil
@@ -337,6 +346,13 @@ func (d *discovery) fill(e *store.Entry, at endpoint) {
 		return text
 	}
 	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
+	if d.private { // whoever reads the catalog has not asked the server
+		for i := range e.Items {
+			if e.Items[i].Kind == store.Tool {
+				e.Items[i] = store.Item{Kind: store.Tool, Name: e.Items[i].Name}
+			}
+		}
+	}
 	if info := d.info.ServerInfo; info != nil {
 		e.Title, e.Version = clean(cmp.Or(info.Title, info.Name)), clean(info.Version)
 	}

@@ -16,6 +16,7 @@ import (
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
+	functionsapi "github.com/armature-dev/armature/functions/api"
 )
 
 // Of is what an object of the catalog's kinds says by itself: its spec, and
@@ -185,6 +186,17 @@ func CardOf(o Object) (*api.AgentCardSpec, *api.AgentCardStatus) {
 func Published(o Object) bool {
 	_, ok := o.(*publishedapi.AgentCard)
 	return ok
+}
+
+// ToolServer names the server that an object is, as the lock of its package does.
+func ToolServer(o Object) functionsapi.ToolServer {
+	server := functionsapi.ToolServer{Namespace: o.GetNamespace(), Name: o.GetName()}
+	if scheme, err := buildScheme(); err == nil {
+		if known, _, err := scheme.ObjectKinds(o); err == nil {
+			server.Group, server.Kind = known[0].Group, known[0].Kind
+		}
+	}
+	return server
 }
 
 // Protocol of an MCP server, which speaks server-sent events or streams.

@@ -33,6 +33,16 @@ const (
 	Unknown Health = "Unknown"
 )
 
+// ToolLock is how the tools of a server compare with the lock of its package.
+type ToolLock string
+
+const (
+	// ToolsLocked: the server offers the tools of the lock.
+	ToolsLocked ToolLock = "ToolsLocked"
+	// ToolsDrifted: it offers others.
+	ToolsDrifted ToolLock = "ToolsDrifted"
+)
+
 // Key names an entry as Kubernetes names the object behind it.
 type Key struct {
 	// Resource such as agentcards.kagenti.io.
@@ -67,6 +77,8 @@ type Entry struct {
 
 	Health  Health `json:"health"`
 	Message string `json:"message,omitempty"`
+	// ToolLock is "" where no lock has the server.
+	ToolLock ToolLock `json:"toolLock,omitempty"`
 	// Fetched is when the last good answer came, to the minute; zero is never.
 	Fetched time.Time `json:"fetched,omitzero"`
 	// Changed is when content or health last changed.

@@ -46,6 +46,9 @@ Annotations of objects control the rest:
                                     other objects, in each apply that changes something
   ` + keys.IgnoreFields + `        leave these fields alone once the object exists
 
+Where armature.lock has the tools of a tool server and the catalog has found that the
+server offers others, apply refuses the package until the lock is updated.
+
 With --verify-policy, or the flags that replace it, every image of a package must
 have a digest and be signed. A package from a registry must itself be signed, and
 its images only if the policy says how they must be built.`,
@@ -78,6 +81,9 @@ its images only if the policy says how they must be built.`,
 			}
 			c, id, objects, err := k.Open(cmd, &p, a[0])
 			if err != nil {
+				return err
+			}
+			if err := k.CheckTools(cmd.Context(), objects); err != nil {
 				return err
 			}
 			planning := cli.Begin(cmd.ErrOrStderr(), r.Quiet, "comparing "+krm.Count(len(objects), "object")+" with the cluster")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/page"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // The exit status of diff, as that of other programs of this name: 1 says that
@@ -40,7 +42,8 @@ func diffCommand() *cobra.Command {
 		Short: "Show what changes against a Git revision (--against) or in a cluster",
 		Long: `With --against, diff renders a package as it was in a Git revision and as it is,
 and reports what the difference means: which workloads roll, which need a restart,
-which only reload their files, and which identities, permissions and images change.
+which only reload their files, and which identities, permissions and images change. Where
+armature.lock has the tools of tool servers, it shows word by word how they change.
 It needs no cluster, and does not change the working tree. To compare with the point
 at which a branch left main: --against "$(git merge-base main HEAD)".
 
@@ -201,6 +204,17 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 			return p, false, err
 		}
 		findings = append(findings, more...)
+		if opt.Lock != nil {
+			folder := in.Folder
+			if in.Lock != "" {
+				folder = filepath.Dir(in.Lock)
+			}
+			p.Tools.Locked = opt.Lock.Spec.Tools
+			if p.Tools.Definitions, more, err = source.FindTools(folder, opt.Lock); err != nil {
+				return p, false, err
+			}
+			findings = append(findings, more...)
+		}
 	}
 	shown.End()
 	if krm.Failed(findings) {

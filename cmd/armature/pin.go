@@ -10,15 +10,19 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/rest"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/pin"
+	"github.com/armature-dev/armature/render/source"
 )
 
 // pinning is `armature pin`.
@@ -31,6 +35,8 @@ type pinning struct {
 	check      bool
 	fromBuilds bool
 	steps      bool
+	tools      bool
+	servers    cli.ToolServers
 	format     string
 	committing
 }
@@ -45,6 +51,12 @@ those of the workloads and of injected sidecars. The digests are in armature.loc
 which every render applies, without a network. Pinning again brings the lock up to
 date and shows which tags have moved; --check only shows it, and fails.
 
+With --tools, pin asks the tool servers that PATH names, MCPServers and
+RemoteMCPServers of kagent, for their tools, and writes the digest of each tool's
+name, title, description, schemas and annotations to the lock, and the definitions
+to armature.tools.lock beside it. It shows what changed word by word. Commit both
+files once you have read the change.
+
 With --verify-policy, or the flags that replace it, every image has to be signed:
 those that PATH names by digest and those of builds as well.
 
@@ -57,6 +69,8 @@ is older than that of the lock; --accept lifts that.`,
 		Example: `  armature pin apps/
   armature pin apps/ --check
   armature pin apps/ --platform linux/arm64 --verify-policy policy.yaml
+  armature pin apps/ --tools
+  armature pin apps/ --tools --catalog https://localhost:8443 --certificate-authority ca.crt
   armature pin apps/ --from-builds -n team1
   armature pin apps/ --from-builds -n team1 --commit --signing-key bot.key --verify-policy policy.yaml
   armature pin apps/ --from-builds -n team1 --pull-request main`,
@@ -72,6 +86,10 @@ is older than that of the lock; --accept lifts that.`,
 				}
 			case p.All && !p.fromBuilds:
 				return cli.Usagef("--all-namespaces requires --from-builds")
+			case p.servers.Given() && !p.tools:
+				return cli.Usagef("--catalog, --token-file and --certificate-authority require --tools")
+			case p.tools && p.given():
+				return cli.Usagef("--tools excludes --commit and --pull-request: a person has to read what changed")
 			}
 			if err := p.checkCommit(); err != nil {
 				return err
@@ -92,6 +110,8 @@ is older than that of the lock; --accept lifts that.`,
 	f.BoolVar(&p.fromBuilds, "from-builds", false, "take the images of finished AgentBuilds from the cluster")
 	p.AllFlag(cmd)
 	f.BoolVar(&p.steps, "steps", false, "resolve the images of build steps in PATH as well")
+	f.BoolVar(&p.tools, "tools", false, "ask the tool servers of PATH for their tools, and compare with the lock")
+	p.servers.Flags(cmd)
 	f.String("api-group", buildapi.DefaultGroup, "API group of AgentBuild")
 	cli.OutputFlag(cmd, &p.format, "text", "json", "yaml")
 	p.committing.flags(cmd)
@@ -121,7 +141,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	if opt.Lock != nil {
 		before = opt.Lock.Spec
 	}
-	after := api.ImageLockSpec{Builds: before.Builds}
+	after := api.ImageLockSpec{Builds: before.Builds, Tools: before.Tools}
 	if p.fromBuilds {
 		if after.Builds, err = p.builds(cmd, before.Builds); err != nil {
 			return err
@@ -141,23 +161,78 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	if after.Images, err = p.resolve(cmd, images, digested, before.Images); err != nil {
 		return err
 	}
+	var learnt learntTools
+	if p.tools {
+		if learnt, err = p.askTools(cmd, src, opt, file); err != nil {
+			return err
+		}
+		after.Tools = learnt.after.Locked
+	}
 	changes := pin.Changes(before, after)
-	if err := p.print(cmd.OutOrStdout(), changes); err != nil {
+	if err := p.print(cmd.OutOrStdout(), changes, learnt.changes); err != nil {
 		return err
 	}
+	size := krm.Count(len(after.Images), "image") + ", " + krm.Count(len(after.Builds), "build")
+	if len(after.Tools) > 0 {
+		size += ", " + krm.Count(len(after.Tools), "tool server")
+	}
 	switch {
-	case len(changes) == 0 && (opt.Lock != nil || p.check):
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s is up to date: %s, %s\n", file, krm.Count(len(after.Images), "image"), krm.Count(len(after.Builds), "build"))
+	case len(changes) == 0 && !learnt.differ && (opt.Lock != nil || p.check):
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s is up to date: %s\n", file, size)
 		return nil
 	case p.check:
 		fmt.Fprintf(cmd.ErrOrStderr(), "armature: %s is out of date: run `armature pin %s`\n", file, path)
 		return cli.ErrFindings
 	}
+	if p.tools {
+		if err := pin.WriteTools(cli.ToolsFile(file), learnt.after.Definitions); err != nil {
+			return fmt.Errorf("writing %s: %w", cli.ToolsFile(file), err)
+		}
+	}
 	if err := pin.Write(file, opt.Lock, after); err != nil {
 		return fmt.Errorf("writing %s: %w", file, err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s: %s, %s\n", file, krm.Count(len(after.Images), "image"), krm.Count(len(after.Builds), "build"))
+	fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s: %s\n", file, size)
 	return nil
+}
+
+// learntTools is what tool servers offer, beside what the lock has.
+type learntTools struct {
+	after   tools.Side
+	changes []tools.Change
+	// differ says that the lock or its definitions have to be written.
+	differ bool
+}
+
+// askTools asks the tool servers. Definitions beside the lock that are not those of the lock
+// count as unknown, and are written again.
+func (p *pinning) askTools(cmd *cobra.Command, src render.Source, opt render.Options, file string) (learnt learntTools, err error) {
+	kubeconfig := func() (*rest.Config, error) { return p.Loader().ClientConfig() }
+	offered, locked, findings, err := p.servers.Ask(cmd, src, opt, kubeconfig)
+	if err != nil {
+		return learnt, err
+	}
+	if err := p.Report(cmd, findings); err != nil {
+		return learnt, err
+	}
+	var before tools.Side
+	if opt.Lock != nil {
+		before.Locked = opt.Lock.Spec.Tools
+	}
+	known, wrong, err := source.FindTools(filepath.Dir(file), opt.Lock)
+	if err != nil {
+		return learnt, err
+	}
+	before.Definitions = known
+	for i := range locked {
+		if was, ok := tools.Find(before.Locked, locked[i].ToolServer); ok && locked[i].Protocol == "" {
+			locked[i].Protocol = was.Protocol // a catalog does not say
+		}
+	}
+	learnt.after = tools.Side{Locked: locked, Definitions: offered}
+	learnt.changes = tools.Compare(before, learnt.after)
+	learnt.differ = len(learnt.changes) > 0 || len(wrong) > 0 || len(known) != len(offered) || !equality.Semantic.DeepEqual(before.Locked, locked)
+	return learnt, nil
 }
 
 // resolve asks the registries, and shows how far it is.
@@ -205,9 +280,13 @@ func (p *pinning) builds(cmd *cobra.Command, before []api.LockedBuild) (locked [
 	return locked, nil
 }
 
-func (p *pinning) print(out io.Writer, changes []pin.Change) error {
+func (p *pinning) print(out io.Writer, changes []pin.Change, ofTools []tools.Change) error {
 	if p.format != "text" {
-		return cli.PrintObjects(out, p.format, map[string]any{"changes": append([]pin.Change{}, changes...)})
+		answer := map[string]any{"changes": append([]pin.Change{}, changes...)}
+		if p.tools {
+			answer["tools"] = append([]tools.Change{}, ofTools...)
+		}
+		return cli.PrintObjects(out, p.format, answer)
 	}
 	for _, c := range changes {
 		what := c.Image
@@ -224,5 +303,6 @@ func (p *pinning) print(out io.Writer, changes []pin.Change) error {
 			fmt.Fprintln(out, "  + "+c.Is)
 		}
 	}
-	return nil
+	_, err := io.WriteString(out, tools.Text(ofTools))
+	return err
 }

@@ -254,7 +254,7 @@ func (p *pinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds in
 		if err := cli.PrintObjects(cmd.OutOrStdout(), p.format, map[string]any{"commit": result.Commit, "new": result.New, "changes": changes, "held": held}); err != nil {
 			return err
 		}
-	} else if err := p.print(cmd.OutOrStdout(), changes); err != nil {
+	} else if err := p.print(cmd.OutOrStdout(), changes, nil); err != nil {
 		return err
 	}
 	to := u.Branch

@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 	"github.com/armature-dev/armature/render/deliver/oci"
@@ -143,7 +144,9 @@ func (p *push) render(src render.Source, opt render.Options) ([]render.File, []k
 			return nil, found, err
 		}
 		files, err := load(src)
-		files = slices.DeleteFunc(files, func(f render.File) bool { return f.Path == render.ConfigFile || f.Path == render.LockFile })
+		files = slices.DeleteFunc(files, func(f render.File) bool {
+			return f.Path == render.ConfigFile || f.Path == render.LockFile || f.Path == tools.File
+		})
 		return nameStdin(files), found, err
 	}
 	if file := p.Kustomization(src); file != "" {

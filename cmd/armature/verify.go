@@ -28,11 +28,16 @@ func verifyCommand() *cobra.Command {
 	var vsa vsaFlags
 	var format string
 	var required bool
+	var withTools bool
+	var servers cli.ToolServers
 	cmd := &cobra.Command{
 		Use:   "verify PATH|-|oci://REGISTRY/REPOSITORY:TAG",
 		Short: "Fail if manifests differ from a fresh render, or an artifact is not signed",
 		Long: `Verify renders manifests again and compares. Run it as the last step of a pipeline:
 kustomize, for example, silently skips exec functions without --enable-exec.
+
+With --tools, it renders nothing: it asks the tool servers that PATH names for their
+tools, shows word by word where they differ from armature.lock, and fails if they do.
 
 For an artifact or image in a registry it checks the signature, made by armature
 push --sign or by cosign sign, in cosign's tag format or as a Sigstore bundle. A key
@@ -42,6 +47,7 @@ With --vsa, verify attaches a verification summary (VSA, SLSA v1) to what the po
 accepts: a signed attestation, in both forms, of the policy and the SLSA build level.`,
 		Example: `  kustomize build --enable-alpha-plugins --enable-exec . | armature verify -c armature.yaml -
   armature verify rendered/ --findings github
+  armature verify apps/ --tools
   armature verify oci://registry.example/fleet/agents:v1 --key cosign.pub
   armature verify oci://registry.example/fleet/agents:v1 --verify-policy policy.yaml -o yaml
   armature verify oci://registry.example/weather:v1 --verify-policy policy.yaml --vsa --vsa-key cosign.key --tlog-upload=false`,
@@ -49,6 +55,8 @@ accepts: a signed attestation, in both forms, of the policy and the SLSA build l
 	}
 	in.Flags(cmd)
 	cmd.Flags().BoolVar(&required, "require-workloads", false, "fail if no workload opted in, as where its label is misspelt")
+	cmd.Flags().BoolVar(&withTools, "tools", false, "ask the tool servers of PATH for their tools, and compare with the lock")
+	servers.Flags(cmd)
 	local := cli.FlagNames(cmd)
 	r.Flags(cmd)
 	t.Flags(cmd)
@@ -63,6 +71,12 @@ accepts: a signed attestation, in both forms, of the policy and the SLSA build l
 		}
 		if err := cli.FlagsAmong(cmd, func(name string) bool { return slices.Contains(local, name) }, "is for an artifact, "+oci.Scheme+"…"); err != nil {
 			return err
+		}
+		if servers.Given() && !withTools {
+			return cli.Usagef("--catalog, --token-file and --certificate-authority require --tools")
+		}
+		if withTools {
+			return verifyTools(cmd, given[0], &in, &servers)
 		}
 		return verifyManifests(cmd, given[0], &in, required)
 	}

@@ -1,5 +1,11 @@
 package api
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
 // ImageLock is armature.lock: the digests behind the tags of a package. It is
 // written by `armature pin` and applied by every render, which therefore needs
 // no network. Its annotation config.kubernetes.io/local-config keeps hosts from
@@ -19,6 +25,58 @@ type ImageLockSpec struct {
 	Images []LockedImage `json:"images,omitempty"`
 	// Builds are finished AgentBuilds, sorted by namespace and name.
 	Builds []LockedBuild `json:"builds,omitempty"`
+	// Tools are the tool servers that the package names, sorted; each occurs once.
+	Tools []LockedToolServer `json:"tools,omitempty"`
+}
+
+// ToolServer names an MCPServer or RemoteMCPServer of kagent.
+type ToolServer struct {
+	// Group is kagent.dev or api.kagent.dev.
+	Group string `json:"group"`
+	// Kind is MCPServer or RemoteMCPServer.
+	Kind string `json:"kind"`
+	// Namespace as the manifests write it. Omitted, they have none.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// Compare orders servers by namespace, name, kind and group.
+func (s ToolServer) Compare(other ToolServer) int {
+	return cmp.Or(strings.Compare(s.Namespace, other.Namespace), strings.Compare(s.Name, other.Name), strings.Compare(s.Kind, other.Kind), strings.Compare(s.Group, other.Group))
+}
+
+// String gives the kind with the namespace and name, if there is one.
+func (s ToolServer) String() string {
+	if s.Namespace == "" {
+		return s.Kind + " " + s.Name
+	}
+	return s.Kind + " " + s.Namespace + "/" + s.Name
+}
+
+// LockedToolServer is what a server offered when the lock was written.
+type LockedToolServer struct {
+	ToolServer `json:",inline"`
+	// Protocol is the version of MCP that the server answered in. It is asked in this one
+	// first. Omitted, the newest is tried.
+	Protocol string `json:"protocol,omitempty"`
+	// Digest is that of all tools: SHA-256 of the canonical JSON (RFC 8785) of an object
+	// with each tool's digest under its name.
+	Digest string `json:"digest"`
+	// Tools are sorted by name.
+	Tools []LockedTool `json:"tools,omitempty"`
+}
+
+// Has reports whether the server offered a tool of a name.
+func (s *LockedToolServer) Has(name string) bool {
+	return slices.ContainsFunc(s.Tools, func(t LockedTool) bool { return t.Name == name })
+}
+
+// LockedTool is one tool.
+type LockedTool struct {
+	Name string `json:"name"`
+	// Digest is SHA-256 of the canonical JSON (RFC 8785) of the tool's name, title,
+	// description, inputSchema, outputSchema and annotations.
+	Digest string `json:"digest"`
 }
 
 // LockedImage is one image of the package.

@@ -9,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 )
 
 //go:embed README.md
@@ -20,7 +21,7 @@ const function = "pin-images"
 func Function() contract.Function {
 	return contract.Function{
 		Name:    function,
-		Summary: "pin the images of all containers to the digests of the lock",
+		Summary: "pin images, and the tools of tool servers, to the digests of the lock",
 		Page:    page,
 		Kinds: []contract.Kind{{
 			Name: "ImageLock", Groups: []contract.Group{{Name: keys.Group, Open: true}}, Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
@@ -53,11 +54,18 @@ func (s *state) collect(o *krm.Object) {
 	s.pkg.Report.Add(s.lock.Add(&lock)...)
 }
 
-// run writes the digests of the lock behind all images that run. Nothing is looked up in
-// packages without a lock.
+// run writes the digests of the lock behind all images that run, and those of the tools of
+// a tool server into its annotation. Nothing is looked up in packages without a lock.
 func (s *state) run(u *contract.Unit) {
 	if s.lock.Empty() || u.Consumed || !u.Settle() {
 		return
+	}
+	if server, ok := tools.ServerOf(u.Object); ok && len(s.lock.tools) > 0 {
+		if locked, known := s.lock.tools[server]; known {
+			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.Tools, locked.value)
+		} else {
+			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
+		}
 	}
 	for _, at := range u.Object.Images() {
 		image := at.Text()

@@ -13,6 +13,7 @@ import (
 type Lock struct {
 	images map[string]locked // by the image as it is written
 	builds map[build]locked
+	tools  map[api.ToolServer]locked
 }
 
 type build struct{ namespace, name string }
@@ -35,7 +36,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		findings = append(findings, f)
 	}
 	if l.images == nil {
-		l.images, l.builds = make(map[string]locked), make(map[build]locked)
+		l.images, l.builds, l.tools = make(map[string]locked), make(map[build]locked), make(map[api.ToolServer]locked)
 	}
 	place := fmt.Sprintf("%s:%d", lock.Origin.File, lock.Origin.Line)
 	for i, image := range lock.Spec.Images {
@@ -66,11 +67,25 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 			l.builds[build{b.Namespace, b.Name}] = locked{b.Image, place}
 		}
 	}
+	for i, t := range lock.Spec.Tools {
+		field := fmt.Sprintf("spec.tools[%d]", i)
+		other, known := l.tools[t.ToolServer]
+		switch {
+		case t.Name == "" || t.Kind == "":
+			report(field, "a tool server without a kind or a name")
+		case !digestForm().MatchString(t.Digest):
+			report(field+".digest", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(t.Digest)))
+		case known && other.value != t.Digest:
+			report(field, fmt.Sprintf("%s has other tools in %s", t.ToolServer, other.place))
+		default:
+			l.tools[t.ToolServer] = locked{t.Digest, place}
+		}
+	}
 	return findings
 }
 
-// Empty reports whether the lock knows no image.
-func (l *Lock) Empty() bool { return len(l.images) == 0 }
+// Empty reports whether the lock knows no image and no tool server.
+func (l *Lock) Empty() bool { return len(l.images)+len(l.tools) == 0 }
 
 // Image gives an image with its digest. An image that has one, and an image
 // that the lock does not know, come back as they are.

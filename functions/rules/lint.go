@@ -37,6 +37,13 @@ const ContestedField = "contested-field"
 // KustomizeBuild is the rule on kustomizations that Check does not judge either.
 const KustomizeBuild = "kustomize-build"
 
+// MissingTool and UnlockedTools are the rules on the tools that agents bind. Check does not
+// judge them either: agents leave the output of a render.
+const (
+	MissingTool   = "missing-tool"
+	UnlockedTools = "unlocked-tools"
+)
+
 // Rules are all checks, in the order of docs/lint.md.
 func Rules() []Rule {
 	return []Rule{
@@ -56,6 +63,8 @@ func Rules() []Rule {
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
 		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that nothing is known of what it would apply", nil},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
+		{MissingTool, krm.Error, "a tool that an agent binds, and that its server does not offer by the lock", nil},
+		{UnlockedTools, krm.Warning, "a tool server that an agent binds, and that the lock does not have", nil},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
 		{ContestedField, krm.Info, "a field that two functions set to different values", nil},
 	}
@@ -300,6 +309,15 @@ func (c *checker) once(key string, at krm.Node, message, hint string) {
 	}
 }
 
+// Ignored gives the rules that an object is exempted from.
+func Ignored(o *krm.Object) (names []string) {
+	ignore, _ := o.Annotation(keys.LintIgnore)
+	for name := range strings.SplitSeq(ignore, ",") {
+		names = append(names, strings.TrimSpace(name))
+	}
+	return names
+}
+
 // Check judges an object as it was rendered.
 func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 	c := checker{Package: p, Object: o, author: author}
@@ -307,8 +325,7 @@ func (p *Package) Check(o *krm.Object, author Author) []krm.Finding {
 		c.facts = newPod(o, c.pod)
 	}
 	if ignore := o.Get("metadata", "annotations", keys.LintIgnore); ignore.Exists() {
-		for name := range strings.SplitSeq(ignore.Text(), ",") {
-			name = strings.TrimSpace(name)
+		for _, name := range Ignored(o) {
 			if _, ok := Lookup(name); !ok {
 				c.findings = append(c.findings, o.Finding(krm.Error, "lint/unknown-rule", ignore, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules"))
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -22,6 +23,8 @@ type Package struct {
 	Files []render.File
 	// Settings are those of the injected workloads.
 	Settings map[Place]identity.Settings
+	// Tools are those of the lock. Render leaves them to the caller.
+	Tools tools.Side
 }
 
 // Place names an object of a package that may have two of one name, for two
@@ -64,6 +67,8 @@ type Report struct {
 	Workloads []Workload `json:"workloads"`
 	// Objects are all others, generated ones among them.
 	Objects []Object `json:"objects"`
+	// Tools are those of tool servers that the lock has differently.
+	Tools []tools.Change `json:"tools,omitempty"`
 }
 
 // Workload is one whose pods, files, identity, permissions or images differ.
@@ -104,7 +109,7 @@ type Object struct {
 type Sides struct{ was, is *item }
 
 // Empty reports whether nothing differs.
-func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects) == 0 }
+func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects)+len(r.Tools) == 0 }
 
 // key names an object on both sides: its API version may change, and its file.
 // Only the first of several objects with one name has an empty file.
@@ -162,7 +167,7 @@ func Packages(before, after Package) Report {
 	c := comparison{before: newSide(before), after: newSide(after)}
 	c.config()
 	c.permissions()
-	var r Report
+	r := Report{Tools: tools.Compare(before.Tools, after.Tools)}
 	all := maps.Clone(c.before.items)
 	maps.Copy(all, c.after.items)
 	for k := range all {

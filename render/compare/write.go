@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/tools"
 )
 
 // Formats are the ways to write a report.
@@ -98,6 +100,7 @@ func (r *Report) text(b *strings.Builder) {
 	for _, o := range r.Objects {
 		fmt.Fprintf(b, "%s  %s\n", o.Object, o.Effect)
 	}
+	b.WriteString(tools.Text(r.Tools))
 }
 
 // Summary counts what differs, in one line.
@@ -128,8 +131,12 @@ func (r *Report) Summary() string {
 	if len(parts) == 0 {
 		parts = []string{"none"}
 	}
-	return fmt.Sprintf("workloads: %s; with other identities: %d, permissions: %d; images: %d; other objects: %d",
+	text := fmt.Sprintf("workloads: %s; with other identities: %d, permissions: %d; images: %d; other objects: %d",
 		strings.Join(parts, ", "), identities, permissions, images, len(r.Objects))
+	if n := len(r.Tools); n > 0 {
+		text += fmt.Sprintf("; tools: %d", n)
+	}
+	return text
 }
 
 func one(n int) int { return min(n, 1) }
@@ -143,6 +150,16 @@ func (r *Report) markdown(b *strings.Builder) {
 		w := &r.Workloads[i]
 		lines := w.details(func(kind, difference string) string { return kind + " " + code(difference) })
 		fmt.Fprintf(b, "| %s | %s | %s |\n", code(w.Object.String()), emphasis(w), strings.Join(lines, "<br>"))
+	}
+	if len(r.Tools) > 0 {
+		b.WriteString("\n| tool | what changes |\n|---|---|\n")
+	}
+	for _, c := range r.Tools {
+		var lines []string
+		for _, line := range c.Lines() {
+			lines = append(lines, code(line))
+		}
+		fmt.Fprintf(b, "| %s | %s |\n", code(c.Headline()+" of "+c.Server.String()), strings.Join(lines, "<br>"))
 	}
 	if len(r.Objects) == 0 {
 		return

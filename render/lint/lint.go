@@ -44,6 +44,11 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	for _, u := range units {
 		findings = append(findings, l.check(u)...)
 	}
+	bindings, err := l.bindings()
+	if err != nil {
+		return nil, stats, err
+	}
+	findings = append(findings, bindings...)
 	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
 	findings = append(dropReported(findings), contested...)
 	krm.SortFindings(findings)

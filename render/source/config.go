@@ -8,6 +8,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -23,6 +24,23 @@ func FindConfig(named, root string) (*api.RenderConfig, []krm.Finding, error) {
 // there.
 func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
 	return find(named, root, render.LockFile, "lock", render.ReadLock)
+}
+
+// FindTools reads the definitions of tools beside a lock. Without the file, nobody knows
+// them.
+func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding, error) {
+	file := filepath.Join(root, tools.File)
+	if info, err := os.Stat(file); err == nil && info.Size() > tools.MaxFile {
+		return nil, nil, fmt.Errorf("reading %s: it has more than %d MiB", file, tools.MaxFile>>20)
+	}
+	found, findings, err := find("", root, tools.File, "definitions of tools", func(data []byte, file string) (*[]tools.Server, []krm.Finding) {
+		servers, findings := tools.Parse(data, file, lock)
+		return &servers, findings
+	})
+	if found == nil {
+		return nil, findings, err
+	}
+	return *found, findings, err
 }
 
 // find reads what a package has beside its manifests.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -105,7 +106,7 @@ func (r Revision) extract(ctx context.Context, into string) (found bool, err err
 	}
 	if blobs[0].name == r.Path {
 		folder := path.Dir(r.Path)
-		beside, err := r.list(ctx, isInput, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile))
+		beside, err := r.list(ctx, isInput, path.Join(folder, render.ConfigFile), path.Join(folder, render.LockFile), path.Join(folder, tools.File))
 		if err != nil {
 			return false, err
 		}

@@ -4,6 +4,7 @@ package pin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/pinimages"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
@@ -182,6 +184,29 @@ func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
 	if err != nil {
 		return err
 	}
+	return replace(file, text)
+}
+
+// WriteTools replaces the file of the definitions of tools at once. Without a server there
+// is none.
+func WriteTools(file string, servers []tools.Server) error {
+	if len(servers) == 0 {
+		if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	text, err := tools.Format(servers)
+	if err != nil {
+		return err
+	}
+	if len(text) > tools.MaxFile {
+		return fmt.Errorf("the definitions have more than %d MiB", tools.MaxFile>>20)
+	}
+	return replace(file, text)
+}
+
+func replace(file string, text []byte) error {
 	next, err := os.CreateTemp(filepath.Dir(file), ".armature.lock-")
 	if err != nil {
 		return err

@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	catalogapi "github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/api/kagent"
+	catalogclient "github.com/armature-dev/armature/catalog/client"
+	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/apply"
+)
+
+// ToolServers says how the tool servers of a package are asked for their tools: each of them,
+// or the catalog that has asked them in the cluster.
+type ToolServers struct {
+	catalog, tokenFile, ca string
+}
+
+// Flags for a command that asks tool servers with --tools.
+func (t *ToolServers) Flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.catalog, "catalog", "", "with --tools, address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
+	f.StringVar(&t.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
+	f.StringVar(&t.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
+}
+
+// Given reports whether a flag says how to ask.
+func (t *ToolServers) Given() bool { return t.catalog+t.tokenFile+t.ca != "" }
+
+// ToolsFile is the file of the definitions beside a lock.
+func ToolsFile(lock string) string { return filepath.Join(filepath.Dir(lock), tools.File) }
+
+// named is a tool server of a package, and where the package names it.
+type named struct {
+	server api.ToolServer
+	place  krm.Place
+	object client.Object // nil where an agent binds a server that is not in the package
+}
+
+// Ask gives the tools of all servers that a package names. Nothing counts where one of the
+// findings is an error. kubeconfig is for the token of the catalog.
+func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options, kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer, findings []krm.Finding, err error) {
+	servers, findings, err := toolServers(src, opt)
+	if err != nil || krm.Failed(findings) {
+		return nil, nil, findings, err
+	}
+	ask, err := t.source(cmd, kubeconfig, opt.Lock)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var done atomic.Int64
+	shown := Begin(cmd.ErrOrStderr(), false, "asking tool servers")
+	defer shown.End()
+	shown.Show(func() string {
+		return fmt.Sprintf("asking tool servers: %d of %d", done.Load(), len(servers))
+	})
+	answers := make([]answer, len(servers))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, s := range servers {
+		group.Go(func() error {
+			answers[i] = s.ask(cmd.Context(), ask)
+			done.Add(1)
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are in answers
+	if err := cmd.Context().Err(); err != nil {
+		return nil, nil, nil, ErrInterrupted
+	}
+	for i, a := range answers {
+		findings = append(findings, a.findings...)
+		offered, locked = append(offered, tools.Server{ToolServer: servers[i].server, Tools: a.offered}), append(locked, a.locked)
+	}
+	krm.SortFindings(findings)
+	return offered, locked, findings, nil
+}
+
+// answer is what a server answers, or findings that say why it does not count.
+type answer struct {
+	offered  []tools.Definition
+	locked   api.LockedToolServer
+	findings []krm.Finding
+}
+
+// asking asks one server.
+type asking func(ctx context.Context, s named) (found []tools.Definition, protocol string, err error)
+
+func (s named) ask(ctx context.Context, ask asking) (a answer) {
+	report := func(field, message, hint string) {
+		place := s.place
+		place.Field = field
+		a.findings = append(a.findings, krm.Finding{Rule: "pin-images/tools", Severity: krm.Error, Place: place, Message: message, Hint: hint})
+	}
+	found, protocol, err := ask(ctx, s)
+	if err != nil {
+		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), "run it where the server answers, or name the catalog with --catalog")
+		return a
+	}
+	for _, p := range tools.Check(found) {
+		report("", fmt.Sprintf("the tool %s of %s cannot be locked: %s: %s", p.Tool, s.server, p.Field, p.Message), p.Hint)
+	}
+	if a.offered = found; len(a.findings) > 0 {
+		return a
+	}
+	if a.locked, err = tools.Lock(s.server, found); err != nil {
+		report("", err.Error(), "")
+	}
+	a.locked.Protocol = protocol
+	return a
+}
+
+// toolServers gives the servers that a package describes, and those that its agents bind.
+func toolServers(src render.Source, opt render.Options) (all []named, findings []krm.Finding, err error) {
+	var bound []named
+	for _, f := range src.Files {
+		if f.AsIs || !render.IsManifest(f.Path) || opt.Excludes(f.Path) {
+			continue
+		}
+		data, err := src.Content(f.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
+			if server, ok := tools.ServerOf(o); ok {
+				s := named{server: server, place: o.Finding(krm.Error, "", o.Get("spec"), "", "").Place}
+				var failed error
+				if s.object, failed = typed(o); failed != nil {
+					findings = append(findings, o.Finding(krm.Error, "pin-images/tools", krm.Node{}, failed.Error(), ""))
+				}
+				all = append(all, s)
+			}
+			for _, b := range tools.Bindings(o) {
+				bound = append(bound, named{server: b.Server, place: o.Finding(krm.Error, "", b.At, "", "").Place})
+			}
+		})
+	}
+	for _, b := range bound {
+		if !slices.ContainsFunc(all, func(s named) bool { return tools.Same(s.server, b.server) }) {
+			all = append(all, b)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b named) int { return a.server.Compare(b.server) })
+	return all, findings, nil
+}
+
+// typed reads a server's manifest.
+func typed(o *krm.Object) (client.Object, error) {
+	var object client.Object = &kagent.RemoteMCPServer{}
+	if o.Kind == "MCPServer" {
+		object = &kagent.MCPServer{}
+	}
+	text, err := o.JSON()
+	if err == nil {
+		err = json.Unmarshal(text, object)
+	}
+	return object, err
+}
+
+var errNotDescribed = errors.New("the package has no such object")
+
+// source is who answers for the servers.
+func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config, error), lock *api.ImageLock) (asking, error) {
+	if t.catalog != "" {
+		return t.fromCatalog(cmd, kubeconfig)
+	}
+	spoken := make(map[api.ToolServer]string)
+	if lock != nil {
+		for _, l := range lock.Spec.Tools {
+			if l.Protocol >= firstStateless {
+				spoken[l.ToolServer] = l.Protocol
+			}
+		}
+	}
+	lister := controller.NewLister((&net.Dialer{Timeout: 5 * time.Second}).DialContext)
+	return func(ctx context.Context, s named) ([]tools.Definition, string, error) {
+		if s.object == nil {
+			return nil, "", errNotDescribed
+		}
+		if m, ok := s.object.(*kagent.MCPServer); ok && m.Namespace == "" {
+			return nil, "", errors.New("its address is not known without its namespace")
+		}
+		return lister.List(ctx, s.object, spoken[s.server])
+	}, nil
+}
+
+// firstStateless is the first version of MCP without sessions.
+const firstStateless = "2026-07-28"
+
+// fromCatalog asks a catalog for what it has found.
+func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.Config, error)) (asking, error) {
+	server := catalogclient.Server{Address: t.catalog, CA: t.ca, TokenFile: t.tokenFile, Kubeconfig: kubeconfig}
+	c, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning)) })
+	if errors.Is(err, catalogclient.ErrAddress) {
+		return nil, Usagef("--catalog %q: %w", t.catalog, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // a client is for one caller at a time
+	return func(ctx context.Context, s named) (found []tools.Definition, protocol string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		resource := map[string]string{"MCPServer": "mcpservers.", "RemoteMCPServer": "remotemcpservers."}[s.server.Kind] + s.server.Group
+		e, err := c.Get(ctx, store.Key{Resource: resource, Namespace: cmp.Or(s.server.Namespace, "default"), Name: s.server.Name})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return nil, "", errors.New("the catalog does not have it")
+		case err != nil:
+			return nil, "", err
+		case e.Health != store.Healthy:
+			return nil, "", fmt.Errorf("the catalog reports: %s", cmp.Or(e.Message, string(e.Health)))
+		}
+		for _, i := range e.Items {
+			if i.Kind != store.Tool {
+				continue
+			}
+			if len(i.Document) == 0 {
+				return nil, "", errors.New("the server says that its list is for whoever asks it alone, so that the catalog keeps no definitions: ask the server")
+			}
+			d, err := tools.Read(i.Document)
+			if err != nil {
+				return nil, "", err
+			}
+			found = append(found, d)
+		}
+		return found, "", nil
+	}, nil
+}
+
+// CheckTools refuses objects whose tool servers the catalog has found to offer other tools
+// than the lock of the package has. A cluster without the catalog says nothing of tools.
+func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refused error) {
+	var c client.Client
+	for _, o := range objects {
+		digest := o.GetAnnotations()[keys.Tools]
+		if digest == "" {
+			continue
+		}
+		config, namespace, err := k.Rest()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			if c, err = client.New(config, client.Options{}); err != nil {
+				return fmt.Errorf("connecting to the cluster: %w", err)
+			}
+		}
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(o.GroupVersionKind())
+		err = c.Get(ctx, client.ObjectKey{Namespace: cmp.Or(o.GetNamespace(), namespace), Name: o.GetName()}, live)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading what the catalog has found of %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if message, drifted := driftOf(live); drifted && !strings.Contains(message, digest) {
+			place := o.File
+			if o.Line > 0 {
+				place = fmt.Sprintf("%s:%d", o.File, o.Line)
+			}
+			refused = multi.Errors(refused, fmt.Errorf("%s: %s %s: %s\n  hint: review it, then run `armature pin --tools` and commit armature.lock", place, o.GetKind(), o.GetName(), OneLine(message)))
+		}
+	}
+	return refused
+}
+
+// driftOf gives the message of the catalog's condition where it is false.
+func driftOf(live *unstructured.Unstructured) (message string, drifted bool) {
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	for _, one := range conditions {
+		if c, ok := one.(map[string]any); ok && c["type"] == catalogapi.ConditionToolsLocked && c["status"] == "False" {
+			message, _ = c["message"].(string)
+			return message, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,88 @@
+package tools
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Groups of kagent: that of 0.x, where MCPServer has stayed, and that of 1.0.
+const (
+	group0 = "kagent.dev"
+	group1 = "api.kagent.dev"
+)
+
+// ServerOf gives the tool server that an object is.
+func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
+	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+	return server, server.Name != "" && (server.Kind == "RemoteMCPServer" && (server.Group == group0 || server.Group == group1) || server.Kind == "MCPServer" && server.Group == group0)
+}
+
+// Binding is a server that an agent binds tools of.
+type Binding struct {
+	Server api.ToolServer
+	// At is where the agent names it, and Tools are the names of the tools; none means all.
+	At    krm.Node
+	Tools []krm.Node
+}
+
+// Bindings gives the tool servers that an agent of kagent binds. A Service of 0.x is not one
+// of them: nothing but the cluster says what it offers.
+func Bindings(o *krm.Object) (found []Binding) {
+	switch {
+	case o.Group() == group0 && o.Kind == "Agent":
+		for t := range o.Get("spec", "declarative", "tools").Items() {
+			ref := t.Get("mcpServer")
+			server := api.ToolServer{Group: group0, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace), Name: ref.Get("name").Text()}
+			found = bind(found, server, ref.Get("name"), ref.Get("toolNames"))
+		}
+	case o.Group() == group1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
+		template := o.Get("spec")
+		if o.Kind == "Agent" {
+			template = template.Get("template")
+		}
+		for t := range template.Get("tools").Items() {
+			ref := t.Get("mcp", "server")
+			server := api.ToolServer{Group: group1, Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: o.Namespace, Name: ref.Get("name").Text()}
+			if server.Kind == "MCPServer" {
+				server.Group = group0
+			}
+			found = bind(found, server, ref.Get("name"), t.Get("mcp", "tools"))
+		}
+	}
+	return found
+}
+
+func bind(found []Binding, server api.ToolServer, at, names krm.Node) []Binding {
+	if server.Name == "" || server.Kind != "MCPServer" && server.Kind != "RemoteMCPServer" {
+		return found
+	}
+	b := Binding{Server: server, At: at}
+	for item := range names.Items() {
+		if !item.IsScalar() {
+			item = item.Get("name")
+		}
+		b.Tools = append(b.Tools, item)
+	}
+	return append(found, b)
+}
+
+// Find gives the entry of a lock for a server. A manifest may leave the namespace to
+// kubectl -n, where another one names it.
+func Find(locked []api.LockedToolServer, server api.ToolServer) (found api.LockedToolServer, ok bool) {
+	i := slices.IndexFunc(locked, func(l api.LockedToolServer) bool { return Same(l.ToolServer, server) })
+	if i < 0 {
+		return found, false
+	}
+	return locked[i], true
+}
+
+// Same reports whether two names are of one server.
+func Same(a, b api.ToolServer) bool {
+	if a.Namespace == "" || b.Namespace == "" {
+		a.Namespace, b.Namespace = "", ""
+	}
+	return a == b
+}

@@ -1,0 +1,258 @@
+// Package tools compares what tool servers offer with what a lock has of it. It is pure:
+// who asks the servers is in catalog/controller.
+package tools
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	jcs "github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
+
+	"github.com/armature-dev/armature/functions/api"
+)
+
+// Definition is what a server offers as a tool and models read, in the form of the MCP
+// specification. Icons, _meta and the order of tools have no part in it.
+type Definition struct {
+	Name         string         `json:"name"`
+	Title        string         `json:"title,omitempty"`
+	Description  string         `json:"description,omitempty"`
+	InputSchema  any            `json:"inputSchema,omitempty"`
+	OutputSchema any            `json:"outputSchema,omitempty"`
+	Annotations  map[string]any `json:"annotations,omitempty"`
+}
+
+// hints are the annotations of the specification that are true or false, with their defaults.
+var hints = map[string]bool{"readOnlyHint": false, "idempotentHint": false, "destructiveHint": true, "openWorldHint": true}
+
+// Read reads the JSON of a tool. An annotation with its default value counts as omitted:
+// programs differ on whether they write it.
+func Read(document []byte) (d Definition, err error) {
+	if err := json.Unmarshal(document, &d); err != nil {
+		return d, fmt.Errorf("reading a tool: %w", err)
+	}
+	maps.DeleteFunc(d.Annotations, func(key string, value any) bool {
+		usual, hint := hints[key]
+		return hint && value == usual || value == nil || value == ""
+	})
+	if len(d.Annotations) == 0 {
+		d.Annotations = nil
+	}
+	return d, nil
+}
+
+// Digest is the SHA-256 of the definition in the canonical form of JSON (RFC 8785).
+func (d *Definition) Digest() (string, error) { return digest(d) }
+
+func digest(value any) (string, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", err
+	}
+	if text, err = jcs.Transform(text); err != nil {
+		return "", fmt.Errorf("canonical JSON: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// SetDigest is the one digest of all tools of a server: that of the canonical JSON of an
+// object with the digest of each tool under its name.
+func SetDigest(digests map[string]string) (string, error) { return digest(digests) }
+
+// Lock gives the entries of a lock for what a server offers. The definitions have passed
+// Check.
+func Lock(server api.ToolServer, offered []Definition) (api.LockedToolServer, error) {
+	locked := api.LockedToolServer{ToolServer: server}
+	digests := make(map[string]string)
+	for _, d := range offered {
+		sum, err := d.Digest()
+		if err != nil {
+			return locked, fmt.Errorf("tool %s: %w", Visible(d.Name), err)
+		}
+		digests[d.Name] = sum
+	}
+	for _, name := range slices.Sorted(maps.Keys(digests)) {
+		locked.Tools = append(locked.Tools, api.LockedTool{Name: name, Digest: digests[name]})
+	}
+	var err error
+	locked.Digest, err = SetDigest(digests)
+	return locked, err
+}
+
+// Limits of what can be locked. A canonical form sorts the members of each object.
+const (
+	maxMembers = 1000 // of one object
+	maxDepth   = 64   // of objects and lists in each other
+	maxName    = 256  // bytes
+)
+
+// Problem is why a definition cannot be locked.
+type Problem struct {
+	// Tool is its name as people may see it; Field is a path such as
+	// inputSchema.properties.to.$ref.
+	Tool, Field, Message, Hint string
+}
+
+// Check reports what keeps definitions from being locked: names that nobody can tell apart,
+// schemas that are elsewhere, and such as no tool needs.
+func Check(offered []Definition) (problems []Problem) {
+	seen := make(map[string]bool)
+	for i := range offered {
+		d := &offered[i]
+		c := checker{tool: clip(Visible(d.Name), maxName)}
+		const name = "name"
+		switch {
+		case d.Name == "" || len(d.Name) > maxName:
+			c.report(name, fmt.Sprintf("a tool's name has 1 to %d bytes", maxName), "rename the tool on the server")
+		case len(Hidden(d.Name)) > 0:
+			c.report(name, "it has characters that nobody sees: "+Runes(Hidden(d.Name)), "rename the tool on the server")
+		case seen[d.Name]:
+			c.report(name, "the server has two tools of this name", "rename one of them on the server")
+		}
+		seen[d.Name] = true
+		c.schema("inputSchema", d.InputSchema, 1)
+		c.schema("outputSchema", d.OutputSchema, 1)
+		c.schema("annotations", any(d.Annotations), 1)
+		problems = append(problems, c.problems...)
+	}
+	return problems
+}
+
+type checker struct {
+	tool     string
+	problems []Problem
+}
+
+func (c *checker) report(field, message, hint string) {
+	c.problems = append(c.problems, Problem{c.tool, clip(Visible(field), 512), message, hint})
+}
+
+// schema looks for references that lead out of the definition. What is below enum, const,
+// default and examples is a value and not a schema.
+func (c *checker) schema(path string, value any, depth int) {
+	if len(c.problems) > 8 {
+		return
+	}
+	if depth > maxDepth {
+		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), "simplify the schema on the server")
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		if len(value) > maxMembers {
+			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value), maxMembers), "simplify the schema on the server")
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			at := path + "." + key
+			to, isText := value[key].(string)
+			switch {
+			case isText && (key == "$ref" || key == "$dynamicRef") && !strings.HasPrefix(to, "#"):
+				c.report(at, fmt.Sprintf("it refers to %s, which may change while the definition stays; nothing is fetched from there", clip(Visible(to), 200)),
+					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
+			case key == "enum", key == "const", key == "default", key == "examples":
+				c.data(at, value[key], depth+1)
+			default:
+				c.schema(at, value[key], depth+1)
+			}
+		}
+	case []any:
+		for i, item := range value {
+			c.schema(fmt.Sprintf("%s[%d]", path, i), item, depth+1)
+		}
+	}
+}
+
+// data bounds what is not a schema. A parameter may have the name of a keyword, so that
+// what is below one of these may be a schema after all: a reference is then text in it.
+func (c *checker) data(path string, value any, depth int) {
+	if object, ok := value.(map[string]any); ok && object["type"] != nil { // a parameter named enum
+		c.schema(path, value, depth)
+		return
+	}
+	if depth > maxDepth {
+		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), "simplify the schema on the server")
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		if len(value) > maxMembers {
+			c.report(path, fmt.Sprintf("it has %d members, and %d at most can be locked", len(value), maxMembers), "simplify the schema on the server")
+			return
+		}
+		for key, item := range value {
+			c.data(path+"."+key, item, depth+1)
+		}
+	case []any:
+		for i, item := range value {
+			c.data(fmt.Sprintf("%s[%d]", path, i), item, depth+1)
+		}
+	}
+}
+
+// Hidden gives the characters of a text that people do not see and models read: those that
+// have no width, change the direction of writing or are tags, and control characters. Each
+// is given once, in order.
+func Hidden(text string) (found []rune) {
+	for _, r := range text {
+		if hidden(r) && !slices.Contains(found, r) {
+			found = append(found, r)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func hidden(r rune) bool {
+	switch {
+	case r == '\n', r == '\t', r == '\r':
+		return false
+	case r == 0x034F, r == 0x115F, r == 0x1160, r == 0x3164, r == 0xFFA0, r == 0x2028, r == 0x2029: // fillers, separators
+		return true
+	case 0xE0000 <= r && r <= 0xE0FFF: // tags, and variation selectors that stand for bytes
+		return true
+	}
+	return unicode.Is(unicode.Cf, r) || unicode.IsControl(r)
+}
+
+// Visible is a text with each hidden character as <U+202E>.
+func Visible(text string) string {
+	if !strings.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hidden(r) {
+			fmt.Fprintf(&b, "<U+%04X>", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// Runes names characters: "U+200B, U+202E".
+func Runes(found []rune) string {
+	var names []string
+	for _, r := range found[:min(len(found), 8)] {
+		names = append(names, fmt.Sprintf("U+%04X", r))
+	}
+	if len(found) > 8 {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
