@@ -65,7 +65,8 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 		c.Changes = append(c.Changes, Change{Object: o.Object.String(), Effect: string(o.Effect), Lines: lines})
 	}
 	for _, t := range r.Tools {
-		c.Changes = append(c.Changes, Change{Object: t.Server.String() + ": " + t.Headline(), Effect: t.Effect, Lines: strings.Join(t.Lines(), "\n")})
+		lines := append([]string{"@@ " + t.Headline()}, t.Lines()...)
+		c.Changes = append(c.Changes, Change{Object: t.Server.String(), Effect: t.Effect, Lines: strings.Join(lines, "\n ")})
 	}
 	return c, nil
 }
