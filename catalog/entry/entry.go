@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	publishedapi "github.com/armature-dev/armature/catalog/api/published"
 	"github.com/armature-dev/armature/catalog/store"
-	"github.com/armature-dev/armature/functions/api/keys"
 	functionsapi "github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Of is what an object of the catalog's kinds says by itself: its spec, and

@@ -1,0 +1,35 @@
+// Package jcs writes JSON in the one form that signatures and fingerprints are
+// made over: the JSON Canonicalization Scheme, RFC 8785.
+package jcs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Transform gives the canonical form of a JSON text. A text that has two readings is
+// an error: an object with two fields of one name, invalid UTF-8, half a surrogate
+// pair, and a number that no double holds. Numbers are doubles, as the scheme demands: integers beyond 2^53 are rounded.
+func Transform(text []byte) ([]byte, error) {
+	value := jsontext.Value(bytes.Clone(text))
+	if err := value.Canonicalize(); err != nil {
+		return nil, fmt.Errorf("canonical JSON: %w", err)
+	}
+	for tokens := jsontext.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := tokens.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return value, nil
+		}
+		if err == nil && token.Kind() == '0' {
+			_, err = strconv.ParseFloat(token.String(), 64)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("canonical JSON: %w", err)
+		}
+	}
+}
