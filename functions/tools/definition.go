@@ -12,9 +12,8 @@ import (
 	"strings"
 	"unicode"
 
-	jcs "github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
-
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/jcs"
 )
 
 // Definition is what a server offers as a tool and models read, in the form of the MCP
@@ -56,7 +55,7 @@ func digest(value any) (string, error) {
 		return "", err
 	}
 	if text, err = jcs.Transform(text); err != nil {
-		return "", fmt.Errorf("canonical JSON: %w", err)
+		return "", err
 	}
 	sum := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
@@ -86,7 +85,7 @@ func Lock(server api.ToolServer, offered []Definition) (api.LockedToolServer, er
 	return locked, err
 }
 
-// Limits of what can be locked. A canonical form sorts the members of each object.
+// Limits of what can be locked.
 const (
 	maxMembers = 1000 // of one object
 	maxDepth   = 64   // of objects and lists in each other
