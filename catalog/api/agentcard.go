@@ -32,6 +32,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // +kubebuilder:resource:shortName=acard,categories=armature
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.cards[0].card.name`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Signature",type=string,JSONPath=`.status.cards[0].signature`
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.discoveredPods`
 // +kubebuilder:printcolumn:name="Errors",type=integer,JSONPath=`.status.syncErrors`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.cards[0].card.version`,priority=1
@@ -165,8 +166,31 @@ const (
 	PhaseFailed Phase = "Failed"
 )
 
-// ConditionDiscovered is true when the last answer was good.
-const ConditionDiscovered = "Discovered"
+// ConditionDiscovered is true when the last answer was good. ConditionSigned is true when the
+// cards of all pods have valid signatures; its reason is the worst verdict.
+const (
+	ConditionDiscovered = "Discovered"
+	ConditionSigned     = "Signed"
+)
+
+// Verdicts on the signatures of a card.
+const (
+	SignatureUnsigned   = "Unsigned"
+	SignatureValid      = "Valid"
+	SignatureInvalid    = "Invalid"
+	SignatureUnknownKey = "UnknownKey"
+)
+
+// Signature says whether a card is signed, and by whom.
+type Signature struct {
+	// Verdict is Unsigned, Valid, Invalid (the card is not what was signed, or a signature
+	// is malformed) or UnknownKey (no configured key has signed it).
+	// +optional
+	Verdict string `json:"signature,omitempty"`
+	// SignedBy is the name of the issuer whose key a valid signature is of.
+	// +optional
+	SignedBy string `json:"signedBy,omitempty"`
+}
 
 // ConditionToolsLocked of an MCPServer or RemoteMCPServer is true when it offers the tools
 // that the lock of its package has. An object that no lock has is without it.
@@ -197,7 +221,7 @@ type AgentCardStatus struct {
 	// ObservedGeneration is the generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Discovered.
+	// Conditions: Discovered and Signed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -230,6 +254,8 @@ type FetchedCard struct {
 	// FetchStatus is Success or describes the failure; the card is then the last good
 	// one.
 	FetchStatus string `json:"fetchStatus"`
+	// Signature of the card, in the fields signature and signedBy.
+	Signature `json:",inline"`
 	// Card as the pod returned it. Cards that would make the status too large are left
 	// out.
 	// +optional

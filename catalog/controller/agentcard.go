@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/cardkeys"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -60,6 +61,9 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 	}
 	got := r.fetchAll(ctx, spec, pods, before, memory)
 	a.entry.Instances, a.entry.Images = nil, images(pods)
+	if worst, ok := worstVerdict(got); ok {
+		a.entry.Signature, a.entry.SignedBy = worst.Verdict, worst.SignedBy
+	}
 	good := -1
 	for i, f := range got {
 		a.entry.Instances = append(a.entry.Instances, f.Instance)
@@ -106,7 +110,9 @@ type fetched struct {
 	store.Instance
 	ip   string
 	card *entry.Card
-	err  error
+	// verdict is on the card, as it was answered.
+	verdict cardkeys.Verdict
+	err     error
 }
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
@@ -119,6 +125,7 @@ func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods
 			out[i] = r.fetch(ctx, spec, &pods[i], memory)
 			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool { return o.Pod == pods[i].Name }); old >= 0 && out[i].card == nil {
 				out[i].Version = before.Instances[old].Version
+				out[i].Instance.Signature, out[i].Instance.SignedBy = before.Instances[old].Signature, before.Instances[old].SignedBy
 				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status == api.FetchSuccess {
 					out[i].Fetched = before.Fetched // kept up to date while all goes well
 				}
@@ -153,6 +160,9 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 		if data, f.err = get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
 			f.card, f.err = entry.ReadCard(data)
 		}
+		if f.err == nil {
+			f.verdict = r.cardKeys.now(ctx, r.CardKeys).Verify(data, pod.Namespace)
+		}
 		memory.settle(decoding.Load() / 4 * 3) // the card stays
 		var status statusError
 		if !errors.As(f.err, &status) || status != 404 {
@@ -164,6 +174,7 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 		return f
 	}
 	f.Status, f.Version, f.Fetched = api.FetchSuccess, f.card.Version, r.now()
+	f.Instance.Signature, f.Instance.SignedBy = f.verdict.Verdict, f.verdict.SignedBy
 	return f
 }
 
@@ -335,6 +346,13 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 		want.Card, want.Protocol = want.Cards[0].Card, "a2a"
 	}
 	condition(&want.Conditions, api.ConditionDiscovered, o.GetGeneration(), a, now)
+	if worst, ok := worstVerdict(got); ok {
+		signed := metav1.Condition{Type: api.ConditionSigned, Status: metav1.ConditionFalse, Reason: worst.Verdict, Message: worst.Reason, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
+		if worst.Verdict == api.SignatureValid {
+			signed.Status, signed.Message = metav1.ConditionTrue, "signed by "+worst.SignedBy
+		}
+		meta.SetStatusCondition(&want.Conditions, signed)
+	}
 	if equality.Semantic.DeepEqual(want, old) {
 		return nil
 	}
@@ -346,6 +364,18 @@ func cardStatus(o client.Object, old api.AgentCardStatus, a answer, got []fetche
 	}
 }
 
+// worstVerdict is the verdict on the cards of several pods; ok is false where no pod has
+// answered with a card.
+func worstVerdict(got []fetched) (worst cardkeys.Verdict, ok bool) {
+	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned, api.SignatureValid}
+	for _, f := range got {
+		if f.card != nil && (!ok || slices.Index(order, f.verdict.Verdict) < slices.Index(order, worst.Verdict)) {
+			worst, ok = f.verdict, true
+		}
+	}
+	return worst, ok
+}
+
 // fetchedCard of one pod; times stay as they are while nothing changes.
 func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api.FetchedCard {
 	out := api.FetchedCard{PodName: f.Pod, PodIP: f.ip, URL: f.URL, FetchStatus: f.Status}
@@ -354,7 +384,7 @@ func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api
 		before = old[i]
 	}
 	if f.card == nil { // the last good one survives
-		out.Card, out.LastFetchTime = before.Card, before.LastFetchTime
+		out.Card, out.LastFetchTime, out.Signature = before.Card, before.LastFetchTime, before.Signature
 		if before.FetchStatus == api.FetchSuccess && !f.Fetched.IsZero() {
 			at := metav1.NewTime(f.Fetched).Rfc3339Copy()
 			out.LastFetchTime = &at
@@ -365,7 +395,7 @@ func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api
 		return out
 	}
 	at := metav1.NewTime(now).Rfc3339Copy()
-	out.LastFetchTime = &at
+	out.LastFetchTime, out.Signature = &at, f.verdict.Signature
 	if len(f.card.Document) <= *left {
 		*left -= len(f.card.Document)
 		out.Card = &apiextensionsv1.JSON{Raw: f.card.Document}

@@ -52,6 +52,8 @@ type Options struct {
 	Dial Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
+	// CardKeys is that of Reconciler.
+	CardKeys string
 }
 
 // Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
@@ -86,7 +88,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	r := (&Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(program),
-		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod,
+		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod, CardKeys: o.CardKeys,
 	}).Init()
 	if err := process.Register(r.metrics.collectors()...); err != nil {
 		return err

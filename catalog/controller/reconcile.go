@@ -48,12 +48,16 @@ type Reconciler struct {
 	ServerPeriod time.Duration
 	// CardTimeout bounds the fetch of one card; zero means 10 seconds.
 	CardTimeout time.Duration
+	// CardKeys is a folder with the keys that verify agent cards, as cardkeys.Read reads
+	// them; "" is none.
+	CardKeys string
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 
-	memory  *budget
-	backoff workqueue.TypedRateLimiter[store.Key]
-	metrics *metrics
+	memory   *budget
+	backoff  workqueue.TypedRateLimiter[store.Key]
+	metrics  *metrics
+	cardKeys keyFolder
 }
 
 // How long to wait before a failed agent or server is queried again: doubled each time.
@@ -210,6 +214,9 @@ func (r *Reconciler) report(ctx context.Context, o client.Object, a answer, befo
 	}
 	if r.Events != nil && before.ToolLock != a.entry.ToolLock && a.entry.ToolLock == store.ToolsDrifted {
 		r.Events.Eventf(o, nil, corev1.EventTypeWarning, string(store.ToolsDrifted), "Discover", "%s", a.lock.message)
+	}
+	if r.Events != nil && a.entry.Signature == api.SignatureInvalid && before.Signature != a.entry.Signature {
+		r.Events.Eventf(o, nil, corev1.EventTypeWarning, "CardSignatureInvalid", "Verify", "the card of a pod is not the one that was signed")
 	}
 	if r.Events == nil || before.Health == a.entry.Health && before.Message == a.entry.Message {
 		return nil

@@ -2,18 +2,39 @@ package entry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
-	"github.com/a2aproject/a2a-go/a2a"
+	strict "sigs.k8s.io/json"
 
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Card is an agent card that A2A's own types can read.
+// Card is what the catalog reads of an agent card of A2A 0.3 or 1.0.
 type Card struct {
-	a2a.AgentCard
-	Document json.RawMessage // as answered, in Go's order and spacing
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Version     string `json:"version"`
+	Provider    struct {
+		Organization string `json:"organization"`
+	} `json:"provider"`
+	Skills []json.RawMessage `json:"skills"`
+	// URL is of 0.3, and Interfaces of 1.0: the first is the one that the agent prefers.
+	URL        string `json:"url"`
+	Interfaces []struct {
+		URL string `json:"url"`
+	} `json:"supportedInterfaces"`
+
+	Document json.RawMessage `json:"-"` // as answered, in Go's order and spacing
+	skills   []skill
+}
+
+type skill struct {
+	ID          string   `json:"id"`
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	Tags        []string `json:"tags"`
 }
 
 // CardError says what is wrong with a card.
@@ -25,19 +46,23 @@ func (e *CardError) Error() string { return "not a valid agent card: " + e.probl
 const maxSkills = 1000
 
 // ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A
-// demands more of a card: an agent can be found without what is missing
-// there.
+// demands more of a card: an agent can be found without what is missing there. A card
+// with two fields of one name does not: readers differ on which of them counts.
 func ReadCard(data []byte) (*Card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {
 		return nil, &CardError{"it is not a JSON object"}
 	}
 	var any map[string]any
-	if err := json.Unmarshal(data, &any); err != nil {
+	twice, err := strict.UnmarshalStrict(data, &any, strict.DisallowDuplicateFields)
+	switch {
+	case err != nil:
 		return nil, &CardError{"it is not a JSON object"}
+	case len(twice) > 0:
+		return nil, &CardError{"it has two fields of one name"}
 	}
 	c := &Card{}
-	if err := json.Unmarshal(data, &c.AgentCard); err != nil {
+	if err := strict.UnmarshalCaseSensitivePreserveInts(data, c); err != nil {
 		return nil, &CardError{"its fields are not those of A2A"}
 	}
 	switch {
@@ -46,12 +71,16 @@ func ReadCard(data []byte) (*Card, error) {
 	case len(c.Skills) > maxSkills:
 		return nil, &CardError{fmt.Sprintf("it has more than %d skills", maxSkills)}
 	}
-	for i, s := range c.Skills {
+	c.skills = make([]skill, len(c.Skills))
+	for i, text := range c.Skills {
+		s := &c.skills[i]
+		if err := strict.UnmarshalCaseSensitivePreserveInts(text, s); err != nil {
+			return nil, &CardError{"its fields are not those of A2A"}
+		}
 		if s.Name == "" && s.ID == "" {
 			return nil, &CardError{fmt.Sprintf("skill %d has neither name nor id", i+1)}
 		}
 	}
-	var err error
 	if c.Document, err = json.Marshal(any); err != nil {
 		return nil, &CardError{"it is not a JSON object"}
 	}
@@ -60,20 +89,12 @@ func ReadCard(data []byte) (*Card, error) {
 
 // Fill an entry with what the card says.
 func (c *Card) Fill(e *store.Entry) {
-	e.Title, e.Description, e.Version, e.URL = c.Name, c.Description, c.Version, c.URL
-	e.Protocol, e.Document, e.Items = "a2a", c.Document, nil
-	if c.Provider != nil {
-		e.Provider = c.Provider.Org
+	e.Title, e.Description, e.Version, e.URL, e.Provider = c.Name, c.Description, c.Version, c.URL, c.Provider.Organization
+	if c.URL == "" && len(c.Interfaces) > 0 {
+		e.URL = c.Interfaces[0].URL
 	}
-	for _, s := range c.Skills {
-		name := s.Name
-		if name == "" {
-			name = s.ID
-		}
-		document, err := json.Marshal(s)
-		if err != nil {
-			document = nil // it came from JSON
-		}
-		e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: name, Description: s.Description, Tags: s.Tags, Document: document})
+	e.Protocol, e.Document, e.Items = "a2a", c.Document, nil
+	for i, s := range c.skills {
+		e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: c.Skills[i]})
 	}
 }

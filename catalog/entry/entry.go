@@ -94,7 +94,7 @@ func fromCard(e *store.Entry, object Object) {
 	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
 	good := false
 	for _, c := range status.Cards {
-		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus}
+		i := store.Instance{Pod: c.PodName, URL: c.URL, Status: c.FetchStatus, Signature: c.Verdict, SignedBy: c.SignedBy}
 		if c.LastFetchTime != nil {
 			i.Fetched = c.LastFetchTime.UTC()
 			if e.Fetched.Before(i.Fetched) {
@@ -108,6 +108,12 @@ func fromCard(e *store.Entry, object Object) {
 		if card, err := ReadCard(c.Card.Raw); err == nil {
 			card.Fill(e)
 			good = true
+		}
+	}
+	if signed := meta.FindStatusCondition(status.Conditions, api.ConditionSigned); signed != nil {
+		e.Signature = signed.Reason
+		if len(e.Instances) > 0 && signed.Status == metav1.ConditionTrue {
+			e.SignedBy = e.Instances[0].SignedBy
 		}
 	}
 	Describe(e, spec.Metadata)

@@ -84,6 +84,11 @@ type Entry struct {
 	// Changed is when content or health last changed.
 	Changed time.Time `json:"changed,omitzero"`
 
+	// Signature of an agent's card: Unsigned, Valid, Invalid or UnknownKey, the worst of
+	// all instances. SignedBy is whose signature is valid.
+	Signature string `json:"signature,omitempty"`
+	SignedBy  string `json:"signedBy,omitempty"`
+
 	Instances []Instance `json:"instances,omitempty"`
 	// Images by digest that the agent's containers run.
 	Images []string `json:"images,omitempty"`
@@ -106,6 +111,9 @@ type Instance struct {
 	Version string `json:"version,omitempty"`
 	// Status is Success, or what went wrong.
 	Status string `json:"status"`
+	// Signature and SignedBy are the verdict on its card.
+	Signature string `json:"signature,omitempty"`
+	SignedBy  string `json:"signedBy,omitempty"`
 	// Fetched is when its last good answer came.
 	Fetched time.Time `json:"fetched,omitzero"`
 }

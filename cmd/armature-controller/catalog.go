@@ -23,7 +23,7 @@ import (
 // catalogOptions are the flags of the catalog.
 type catalogOptions struct {
 	store, storeFile string
-	caFile           string
+	caFile, cardKeys string
 	networks         []string
 	period           time.Duration
 	concurrency      int
@@ -38,6 +38,7 @@ func (c *catalogOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.serve.KeyFile, "catalog-tls-key", "", "key of that certificate")
 	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false, "serve without TLS, for a proxy in front; tokens then cross the network unencrypted")
 	f.StringVar(&c.caFile, "catalog-agent-ca", "", "PEM file of authorities to trust with agents' certificates, beside the system's")
+	f.StringVar(&c.cardKeys, "catalog-card-keys", "", "folder with the keys that verify agent cards, such as a mounted ConfigMap: NAME.json (JWKS), NAME.pub (PEM)")
 	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "networks to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
 	f.DurationVar(&c.period, "catalog-server-period", 2*time.Minute, "how often to query MCP servers for their tools")
 	f.IntVar(&c.concurrency, "catalog-concurrency", 32, "number of agents or servers of a kind to query at once")
@@ -60,7 +61,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if err != nil {
 		return usageError{err}
 	}
-	o.Dial, o.ServerPeriod, o.Concurrency = controller.GuardedDial(networks), c.period, c.concurrency
+	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys = controller.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
 	s, err := store.Open(ctx, address)
 	if err != nil {
 		return err

@@ -1,0 +1,201 @@
+// Package a2a is what a signature of an A2A agent card is made over, and where it is in
+// the card: A2A 1.0, section 8.4, "Agent Card Signing".
+package a2a
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/armature-dev/armature/functions/jcs"
+)
+
+// CardFile is the name that agents give the file with their card.
+const CardFile = "agent-card.json"
+
+// MaxCard is how large a card may be, in bytes.
+const MaxCard = 1 << 20
+
+// Signature is an AgentCardSignature: the parts of a JSON Web Signature without its payload.
+type Signature struct {
+	// Protected is the protected header, in base64url.
+	Protected string `json:"protected"`
+	// Signature is in base64url.
+	Signature string `json:"signature"`
+	// Header is not protected, so that nothing reads it.
+	Header json.RawMessage `json:"header,omitempty"`
+}
+
+// Signatures of a card.
+func Signatures(card []byte) ([]Signature, error) {
+	var c struct {
+		Signatures []Signature `json:"signatures"`
+	}
+	if err := json.Unmarshal(card, &c); err != nil {
+		return nil, fmt.Errorf("reading the signatures: %w", err)
+	}
+	return c.Signatures, nil
+}
+
+// Payload is what a signature of a card is made over: the card without its signatures and
+// without the fields that have the default value of A2A 1.0, in canonical form. Fields
+// that A2A does not know stay. A card of A2A 0.3, which has no rule for defaults, keeps
+// all of them.
+func Payload(card []byte) ([]byte, error) {
+	if len(card) > MaxCard {
+		return nil, fmt.Errorf("the card has more than %d bytes", MaxCard)
+	}
+	once, err := jcs.Transform(card) // refuses what has two readings
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(once))
+	numbers.UseNumber()
+	if err := numbers.Decode(&fields); err != nil || fields == nil {
+		return nil, errors.New("the card is not a JSON object")
+	}
+	delete(fields, "signatures")
+	if _, current := fields["supportedInterfaces"]; current {
+		agentCard.drop(fields)
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	return jcs.Transform(text)
+}
+
+// Digest names a payload: sha256: and 64 hexadecimal digits.
+func Digest(payload []byte) string {
+	sum := sha256.Sum256(payload)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// message says which fields of a message of A2A 1.0 are left out with their default: those
+// that are neither required nor optional.
+type message struct {
+	defaults []string
+	within   map[string]message // messages in fields, or in lists in fields
+	values   map[string]message // messages that are the values of a map in a field
+}
+
+func (m message) drop(fields map[string]any) {
+	for name, of := range m.within {
+		list, ok := fields[name].([]any)
+		if !ok {
+			list = []any{fields[name]}
+		}
+		for _, item := range list {
+			if one, ok := item.(map[string]any); ok {
+				of.drop(one)
+			}
+		}
+	}
+	for name, of := range m.values {
+		all, _ := fields[name].(map[string]any)
+		for _, item := range all {
+			if one, ok := item.(map[string]any); ok {
+				of.drop(one)
+			}
+		}
+	}
+	maps.DeleteFunc(fields, func(name string, value any) bool { return slices.Contains(m.defaults, name) && isDefault(value) })
+}
+
+func isDefault(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// The messages of a2a.proto, 1.0.
+var (
+	requirement = message{defaults: []string{"schemes"}, values: map[string]message{"schemes": {defaults: []string{"list"}}}}
+	flows       = message{within: map[string]message{
+		"authorizationCode": {defaults: []string{"refreshUrl", "pkceRequired"}},
+		"clientCredentials": {defaults: []string{"refreshUrl"}},
+		"implicit":          {defaults: []string{"authorizationUrl", "refreshUrl", "scopes"}},
+		"password":          {defaults: []string{"tokenUrl", "refreshUrl", "scopes"}},
+		"deviceCode":        {defaults: []string{"refreshUrl"}},
+	}}
+	scheme = message{within: map[string]message{
+		"apiKeySecurityScheme":        {defaults: []string{"description"}},
+		"httpAuthSecurityScheme":      {defaults: []string{"description", "bearerFormat"}},
+		"oauth2SecurityScheme":        {defaults: []string{"description", "oauth2MetadataUrl"}, within: map[string]message{"flows": flows}},
+		"openIdConnectSecurityScheme": {defaults: []string{"description"}},
+		"mtlsSecurityScheme":          {defaults: []string{"description"}},
+	}}
+	agentCard = message{
+		defaults: []string{"securitySchemes", "securityRequirements"},
+		within: map[string]message{
+			"supportedInterfaces":  {defaults: []string{"tenant"}},
+			"securityRequirements": requirement,
+			"capabilities":         {defaults: []string{"extensions"}, within: map[string]message{"extensions": {defaults: []string{"uri", "description", "required"}}}},
+			"skills": {defaults: []string{"examples", "inputModes", "outputModes", "securityRequirements"},
+				within: map[string]message{"securityRequirements": requirement}},
+		},
+		values: map[string]message{"securitySchemes": scheme},
+	}
+)
+
+// Sign puts signatures into the text of a card, in place of those that it has. The rest of
+// the text stays as it is.
+func Sign(card []byte, signatures []Signature) ([]byte, error) {
+	lines := bytes.IndexByte(bytes.TrimSpace(card), '\n') >= 0
+	text, err := json.Marshal(signatures)
+	if lines && err == nil {
+		text, err = json.MarshalIndent(signatures, "  ", "  ")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(card))
+	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
+		return nil, errors.New("the card is not a JSON object")
+	}
+	end, fields := d.InputOffset(), 0
+	for ; d.PeekKind() == '"'; fields++ {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		named := name.String() == "signatures"
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		end = d.InputOffset()
+		if named {
+			return slices.Concat(card[:int(end)-len(value)], text, card[end:]), nil
+		}
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	field := `"signatures":`
+	if lines {
+		field = "\n  " + `"signatures": `
+	}
+	if fields > 0 {
+		field = "," + field
+	}
+	return slices.Concat(card[:end], []byte(field), text, card[end:]), nil
+}

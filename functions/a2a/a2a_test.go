@@ -1,0 +1,95 @@
+package a2a
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func payload(t *testing.T, card string) string {
+	t.Helper()
+	text, err := Payload([]byte(card))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The example of section 8.4.1. Its card is a fragment, so that the test adds the
+// interfaces by which 1.0 is known.
+func TestDefaults(t *testing.T) {
+	const fragment = `{
+  "name": "Example Agent",
+  "description": "",
+  "capabilities": {
+    "streaming": false,
+    "pushNotifications": false,
+    "extensions": []
+  },
+  "skills": []`
+	const want = `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"","name":"Example Agent","skills":[]`
+	if got := payload(t, fragment+`, "supportedInterfaces": [], "signatures": [{"protected": "e30", "signature": "AA"}]}`); got != want+`,"supportedInterfaces":[]}` {
+		t.Errorf("the example of 8.4.1 gives %s", got)
+	}
+	if got := payload(t, fragment+`}`); !strings.Contains(got, `"extensions":[]`) {
+		t.Errorf("a card of 0.3 loses a field: %s", got)
+	}
+	for in, want := range map[string]string{
+		`{"supportedInterfaces":[{"url":"u","tenant":""},{"tenant":"a"}],"x-own":"","securitySchemes":{},"securityRequirements":[]}`:                                                                                                     `{"supportedInterfaces":[{"url":"u"},{"tenant":"a"}],"x-own":""}`,
+		`{"supportedInterfaces":[],"capabilities":{"extensions":[{"uri":"u","required":false,"description":"","params":{"a":null,"b":""}}]}}`:                                                                                            `{"capabilities":{"extensions":[{"params":{"a":null,"b":""},"uri":"u"}]},"supportedInterfaces":[]}`,
+		`{"supportedInterfaces":[],"skills":[{"id":"","tags":[],"examples":[],"inputModes":[],"outputModes":["text"],"securityRequirements":[{"schemes":{"a":{"list":[]}}}]}]}`:                                                          `{"skills":[{"id":"","outputModes":["text"],"securityRequirements":[{"schemes":{"a":{}}}],"tags":[]}],"supportedInterfaces":[]}`,
+		`{"supportedInterfaces":[],"securitySchemes":{"o":{"oauth2SecurityScheme":{"description":"","flows":{"authorizationCode":{"pkceRequired":false,"scopes":{}}}}},"k":{"apiKeySecurityScheme":{"location":"","description":"d"}}}}`: `{"securitySchemes":{"k":{"apiKeySecurityScheme":{"description":"d","location":""}},"o":{"oauth2SecurityScheme":{"flows":{"authorizationCode":{"scopes":{}}}}}},"supportedInterfaces":[]}`,
+		`{"supportedInterfaces":[],"documentationUrl":"","iconUrl":"","provider":{},"capabilities":{"extendedAgentCard":false}}`:                                                                                                         `{"capabilities":{"extendedAgentCard":false},"documentationUrl":"","iconUrl":"","provider":{},"supportedInterfaces":[]}`,
+		`{"supportedInterfaces":[],"html":"<a>&\u2028","n":1.0,"big":1e21}`:                                                                                                                                                              "{\"big\":1e+21,\"html\":\"<a>&\u2028\",\"n\":1,\"supportedInterfaces\":[]}",
+	} {
+		if diff := cmp.Diff(want, payload(t, in)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+// What has two readings, and what is not a card, has no payload.
+func TestNoPayload(t *testing.T) {
+	for name, card := range map[string]string{
+		"two names":   `{"name":"good","name":"evil"}`,
+		"two, hidden": `{"skills":[{"id":"a","\u0069d":"b"}]}`,
+		"a list":      `[]`,
+		"null":        `null`,
+		"half a pair": `{"name":"\ud800"}`,
+		"a huge card": `{"name":"` + strings.Repeat("a", MaxCard) + `"}`,
+		"deep":        strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
+	} {
+		if got, err := Payload([]byte(card)); err == nil {
+			t.Errorf("%s has a payload: %.100s", name, got)
+		}
+	}
+}
+
+// A signature changes nothing else of the text, and not what is signed.
+func TestSign(t *testing.T) {
+	signatures := []Signature{{Protected: "e30", Signature: "AA"}}
+	for in, want := range map[string]string{
+		`{"name":"a"}`: `{"name":"a","signatures":[{"protected":"e30","signature":"AA"}]}`,
+		`{}`:           `{"signatures":[{"protected":"e30","signature":"AA"}]}`,
+		`{"signatures": [{"protected":"x","signature":"y","header":{"a":[1]}}] , "name":"a"}`: `{"signatures": [{"protected":"e30","signature":"AA"}] , "name":"a"}`,
+		"{\n  \"name\": \"a\"\n}\n": "{\n  \"name\": \"a\",\n  \"signatures\": [\n    {\n      \"protected\": \"e30\",\n      \"signature\": \"AA\"\n    }\n  ]\n}\n",
+	} {
+		got, err := Sign([]byte(in), signatures)
+		if err != nil || string(got) != want {
+			t.Errorf("%s gives %s (%v)", in, got, err)
+			continue
+		}
+		if again, err := Sign(got, signatures); err != nil || string(again) != want {
+			t.Errorf("signing again gives %s (%v)", again, err)
+		}
+		if payload(t, in) != payload(t, string(got)) {
+			t.Errorf("signing changes the payload of %s", in)
+		}
+	}
+	for _, in := range []string{``, `[]`, `{"a":}`, `{"a":1`} {
+		if got, err := Sign([]byte(in), signatures); err == nil {
+			t.Errorf("%s is signed: %s", in, got)
+		}
+	}
+}
