@@ -30,14 +30,13 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	runs := func(m *expand.Maker) bool {
 		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
 	}
-	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, func(namespace, name string) (image string, found bool) {
-		for i := range p.rows {
-			if built := p.rows[i].steps.BuiltImage; built != nil && !found {
-				image, found = built(namespace, name)
-			}
+	var lock expand.Resource
+	for i := range p.rows {
+		if steps := &p.rows[i].steps; steps.BuiltImage != nil {
+			lock.BuiltImage, lock.SignCard = steps.BuiltImage, steps.SignCard
 		}
-		return image, found
-	})
+	}
+	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, lock)
 	p.report.Add(p.shared.Identity.ReadNamespaces()...)
 	for i := range p.rows {
 		if resolve := p.rows[i].steps.Resolve; resolve != nil {

@@ -141,7 +141,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	if opt.Lock != nil {
 		before = opt.Lock.Spec
 	}
-	after := api.ImageLockSpec{Builds: before.Builds, Tools: before.Tools}
+	after := api.ImageLockSpec{Builds: before.Builds, Tools: before.Tools, Cards: before.Cards}
 	if p.fromBuilds {
 		if after.Builds, err = p.builds(cmd, before.Builds); err != nil {
 			return err

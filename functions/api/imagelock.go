@@ -27,6 +27,9 @@ type ImageLockSpec struct {
 	Builds []LockedBuild `json:"builds,omitempty"`
 	// Tools are the tool servers that the package names, sorted; each occurs once.
 	Tools []LockedToolServer `json:"tools,omitempty"`
+	// Cards are signatures of agent cards, which `armature card sign` writes, sorted by
+	// name and payload.
+	Cards []LockedCard `json:"cards,omitempty"`
 }
 
 // ToolServer names an MCPServer or RemoteMCPServer of kagent.
@@ -100,4 +103,16 @@ type LockedBuild struct {
 	// Commit of the source that it was built from, in full. If omitted, it is not known,
 	// and any other image may follow this one.
 	Commit string `json:"commit,omitempty"`
+}
+
+// LockedCard is the signature of an agent card: a JSON Web Signature without its payload.
+type LockedCard struct {
+	// Name is the agent's, as the card has it.
+	Name string `json:"name"`
+	// Payload is "sha256:" and 64 hexadecimal digits: the digest of the card in
+	// canonical form, without its signatures.
+	Payload string `json:"payload"`
+	// Protected is the protected header, and Signature the signature, in base64url.
+	Protected string `json:"protected"`
+	Signature string `json:"signature"`
 }

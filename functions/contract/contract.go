@@ -104,6 +104,9 @@ type Steps struct {
 	// BuiltImage gives the image of a finished AgentBuild, with its digest. One
 	// function at most knows them.
 	BuiltImage func(namespace, name string) (image string, found bool)
+	// SignCard puts the signatures that a lock has into the text of an agent card. known is
+	// false where it has signatures, and none of this card. One function at most knows them.
+	SignCard func(card []byte) (signed []byte, known bool, err error)
 }
 
 // File is a file of the package that is not a manifest.

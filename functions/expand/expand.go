@@ -41,6 +41,9 @@ type Resource struct {
 	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
 	// the lock has it.
 	BuiltImage func(namespace, name string) (image string, found bool)
+	// SignCard puts the signatures of the lock into the text of an agent card. known is
+	// false where the lock has signatures, and none of this card.
+	SignCard func(card []byte) (signed []byte, known bool, err error)
 
 	// Objects and Findings are the result.
 	Objects  []Object

@@ -76,8 +76,8 @@ func (s *Set) Collect(o *krm.Object, maker *Maker) {
 }
 
 // Resolve makes the objects of all resources whose functions run, and enters them
-// into the index.
-func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Maker) bool, built func(namespace, name string) (string, bool)) {
+// into the index. lock has what they may ask of the lock.
+func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Maker) bool, lock Resource) {
 	for _, r := range slices.SortedStableFunc(slices.Values(s.resources), byName) {
 		if r.maker == nil || !runs(r.maker) {
 			continue
@@ -87,7 +87,7 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 			s.expanded[index.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.was}] = true
 		}
 		s.at[r.at] = r
-		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: built}
+		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: lock.BuiltImage, SignCard: lock.SignCard}
 		if r.Name == "" {
 			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {

@@ -230,10 +230,15 @@ func agentCard(e *expander, d *declarative) string {
 		{"url", url}, {"protocolVersion", "0.3"}, {"preferredTransport", "JSONRPC"},
 	}...)
 	var b bytes.Buffer
-	if err := json.Indent(&b, []byte(e.json(card)), "", "  "); err != nil {
+	err := json.Indent(&b, []byte(e.json(card)), "", "  ")
+	signed, known, problem := e.SignCard(b.Bytes())
+	switch err = cmp.Or(err, problem); {
+	case err != nil:
 		e.error("field", "spec", err.Error(), "")
+	case !known:
+		e.Report(krm.Warning, "kagent-agent/card", "", "the lock has no signature of this agent's card", "run `armature card sign`")
 	}
-	return b.String()
+	return string(signed)
 }
 
 // sandboxFile configures the sandbox in which code runs.

@@ -42,7 +42,7 @@ func begin(p *contract.Package) contract.Steps {
 	if p.Lock != nil {
 		p.Report.Add(s.lock.Add(p.Lock)...)
 	}
-	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built}
+	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, SignCard: s.lock.SignCard}
 }
 
 func (s *state) collect(o *krm.Object) {

@@ -5,6 +5,7 @@ package pinimages
 import (
 	"fmt"
 
+	"github.com/armature-dev/armature/functions/a2a"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -14,6 +15,7 @@ type Lock struct {
 	images map[string]locked // by the image as it is written
 	builds map[build]locked
 	tools  map[api.ToolServer]locked
+	cards  map[string][]a2a.Signature // by the digest of what they sign
 }
 
 type build struct{ namespace, name string }
@@ -24,6 +26,7 @@ type locked struct{ value, place string }
 var (
 	digestForm = krm.Pattern(`^sha256:[0-9a-f]{64}$`)
 	imageForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+	base64Form = krm.Pattern(`^[A-Za-z0-9_-]+$`)
 	builtForm  = krm.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
 )
 
@@ -36,7 +39,7 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 		findings = append(findings, f)
 	}
 	if l.images == nil {
-		l.images, l.builds, l.tools = make(map[string]locked), make(map[build]locked), make(map[api.ToolServer]locked)
+		l.images, l.builds, l.tools, l.cards = make(map[string]locked), make(map[build]locked), make(map[api.ToolServer]locked), make(map[string][]a2a.Signature)
 	}
 	place := fmt.Sprintf("%s:%d", lock.Origin.File, lock.Origin.Line)
 	for i, image := range lock.Spec.Images {
@@ -81,6 +84,17 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []krm.Finding) {
 			l.tools[t.ToolServer] = locked{t.Digest, place}
 		}
 	}
+	for i, c := range lock.Spec.Cards {
+		field := fmt.Sprintf("spec.cards[%d]", i)
+		switch {
+		case !digestForm().MatchString(c.Payload):
+			report(field+".payload", fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 hexadecimal digits", krm.Shown(c.Payload)))
+		case !base64Form().MatchString(c.Protected) || !base64Form().MatchString(c.Signature):
+			report(field, "protected and signature are not in base64url")
+		default:
+			l.cards[c.Payload] = append(l.cards[c.Payload], a2a.Signature{Protected: c.Protected, Signature: c.Signature})
+		}
+	}
 	return findings
 }
 
@@ -94,6 +108,24 @@ func (l *Lock) Image(image string) string {
 		return image + "@" + found.value
 	}
 	return image
+}
+
+// SignCard puts the signatures of the lock into the text of an agent card. known is false
+// where the lock has signatures, and none of this card.
+func (l *Lock) SignCard(card []byte) (signed []byte, known bool, err error) {
+	if len(l.cards) == 0 {
+		return card, true, nil
+	}
+	payload, err := a2a.Payload(card)
+	if err != nil {
+		return nil, false, err
+	}
+	signatures, known := l.cards[a2a.Digest(payload)]
+	if !known {
+		return card, false, nil
+	}
+	signed, err = a2a.Sign(card, signatures)
+	return signed, true, err
 }
 
 // Built gives the image of a finished AgentBuild, with its digest.

@@ -149,6 +149,22 @@ func (s *Signer) Session(ctx context.Context, plainHTTP bool) (*sign.Session, er
 	return signer.Open(ctx)
 }
 
+// CardKey is the key that signs agent cards.
+type CardKey struct{ name string }
+
+// Flag adds --key.
+func (k *CardKey) Flag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&k.name, "key", "", "private key: a file, k8s://namespace/secret or KMS URI")
+}
+
+// Session makes ready to sign cards.
+func (k *CardKey) Session(ctx context.Context) (*sign.Session, error) {
+	if k.name == "" {
+		return nil, Usagef("name the key that signs with --key")
+	}
+	return sign.Signer{Key: k.name, Password: func() ([]byte, error) { return password(ctx) }}.Open(ctx)
+}
+
 // password is $COSIGN_PASSWORD, or what the user types.
 func password(ctx context.Context) ([]byte, error) {
 	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/a2a"
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/pin"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+func cardCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "card", Short: "Sign agent cards"}
+	cmd.AddCommand(cardSignCommand())
+	return cmd
+}
+
+// cardSigning is `armature card sign`.
+type cardSigning struct {
+	cli.Manifests
+	cli.CardKey
+}
+
+func cardSignCommand() *cobra.Command {
+	var s cardSigning
+	cmd := &cobra.Command{
+		Use:   "sign PATH|CARD.json",
+		Short: "Sign the agent cards of a package, or a card in a file",
+		Long: `Sign renders PATH and signs the agent cards that are generated (agent-card.json), as
+A2A 1.0 says: a JSON Web Signature over the card in canonical form. The signatures are
+in armature.lock, which every render applies, without a key. Signing again signs only
+what has changed, or what another key has signed, and removes what is no longer there.
+
+With the file of a card, the signed card is printed.`,
+		Example: `  armature card sign apps/ --key cosign.key
+  armature card sign apps/ --key awskms:///alias/cards
+  armature card sign agent-card.json --key cosign.key > signed-card.json`,
+		Args: cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			switch {
+			case given[0] == "-":
+				return cli.Usagef("the lock is beside a package: name its folder, or the file of a card")
+			case filepath.Ext(given[0]) == ".json":
+				return s.file(cmd, given[0])
+			}
+			return s.packageCards(cmd, given[0])
+		},
+	}
+	s.Manifests.Flags(cmd, "PATH")
+	s.CardKey.Flag(cmd)
+	return cmd
+}
+
+// file signs one card.
+func (s *cardSigning) file(cmd *cobra.Command, file string) error {
+	card, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	payload, err := a2a.Payload(card)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	session, err := s.Session(cmd.Context())
+	if err != nil {
+		return err
+	}
+	made, err := session.Card(cmd.Context(), payload)
+	if err != nil {
+		return err
+	}
+	if card, err = a2a.Sign(card, []a2a.Signature{made}); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	_, err = cmd.OutOrStdout().Write(append(bytes.TrimSpace(card), '\n'))
+	return err
+}
+
+func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
+	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+path)
+	defer shown.End()
+	src, opt, findings, err := s.Manifests.Open(cmd, path, "")
+	if err != nil {
+		return err
+	}
+	var cards []packagedCard
+	if !krm.Failed(findings) {
+		var found []krm.Finding
+		if cards, found, err = cardsOf(shown.Reading("rendering", src), opt); err != nil {
+			return err
+		}
+		findings = found
+	}
+	shown.End()
+	if err := s.Report(cmd, findings); err != nil {
+		return err
+	}
+	before := api.ImageLockSpec{}
+	if opt.Lock != nil {
+		before = opt.Lock.Spec
+	}
+	session, err := s.Session(cmd.Context())
+	if err != nil {
+		return err
+	}
+	after := before
+	signed := 0
+	if after.Cards, signed, err = signCards(cmd.Context(), session, cards, before.Cards); err != nil {
+		return err
+	}
+	file := s.Lock
+	if file == "" {
+		root, err := cli.RootOf(path)
+		if err != nil {
+			return err
+		}
+		file = filepath.Join(root, render.LockFile)
+	}
+	if !slices.Equal(before.Cards, after.Cards) {
+		if err := pin.Write(file, opt.Lock, after); err != nil {
+			return fmt.Errorf("writing %s: %w", file, err)
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %d signed now\n", file, krm.Count(len(cards), "agent card"), signed)
+	return nil
+}
+
+// packagedCard is a card in a ConfigMap of a package.
+type packagedCard struct {
+	name    string
+	payload []byte
+}
+
+// cardsOf gives the cards of what a render makes, each once.
+func cardsOf(src render.Source, opt render.Options) (cards []packagedCard, findings []krm.Finding, err error) {
+	opt.ObjectsOnly = true
+	result, err := render.Run(src, opt)
+	if err != nil || krm.Failed(result.Findings) {
+		return nil, result.Findings, err
+	}
+	known := make(map[string]bool)
+	for _, f := range result.Files {
+		render.Objects(f, func(o *krm.Object) {
+			at := o.Get("data", a2a.CardFile)
+			if o.Kind != "ConfigMap" || !at.IsScalar() {
+				return
+			}
+			if !o.Get("metadata", "annotations", keys.RenderedFor).Exists() {
+				findings = append(findings, o.Finding(krm.Info, "card/authored", at, "this agent card is not signed, because it is not a generated one", "sign its file: armature card sign FILE.json"))
+				return
+			}
+			card := packagedCard{}
+			var head struct{ Name string }
+			var problem error
+			if card.payload, problem = a2a.Payload([]byte(at.Text())); problem == nil {
+				problem = json.Unmarshal(card.payload, &head)
+			}
+			if problem != nil {
+				findings = append(findings, o.Finding(krm.Error, "card/payload", at, "this agent card cannot be signed: "+problem.Error(), "correct the card"))
+				return
+			}
+			card.name = head.Name
+			if digest := a2a.Digest(card.payload); !known[digest] {
+				known[digest] = true
+				cards = append(cards, card)
+			}
+		})
+	}
+	return cards, findings, nil
+}
+
+// signCards gives the lock's entries of cards. Signatures of the same key stay.
+func signCards(ctx context.Context, session *sign.Session, cards []packagedCard, before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
+	header, err := session.CardHeader(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, card := range cards {
+		entry := api.LockedCard{Name: card.name, Payload: a2a.Digest(card.payload), Protected: header}
+		i := slices.IndexFunc(before, func(have api.LockedCard) bool { return have.Payload == entry.Payload && have.Protected == header })
+		if i >= 0 {
+			after = append(after, before[i])
+			continue
+		}
+		made, err := session.Card(ctx, card.payload)
+		if err != nil {
+			return nil, signed, err
+		}
+		entry.Signature = made.Signature
+		after = append(after, entry)
+		signed++
+	}
+	slices.SortFunc(after, func(a, b api.LockedCard) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Payload, b.Payload))
+	})
+	return after, signed, nil
+}
