@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
@@ -42,5 +43,21 @@ func TestClusterYAML(t *testing.T) {
 	}
 	if count["PersistentVolume"] != volumes || count["Deployment"] != 1 {
 		t.Errorf("%v", count)
+	}
+}
+
+// Each service has a command without a variable that nobody gave.
+func TestServices(t *testing.T) {
+	commands, err := Cluster{}.services()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range commands {
+		if len(command) < 2 || strings.Contains(strings.Join(command, " "), "<no value>") {
+			t.Errorf("%s: %q", name, command)
+		}
+	}
+	if len(commands) != 11 {
+		t.Errorf("%d services", len(commands))
 	}
 }

@@ -99,13 +99,17 @@ func (c Cluster) Serve() error {
 }
 
 func (c Cluster) bringUp(info *Info, progress io.Writer) error {
+	commands, err := c.services()
+	if err != nil {
+		return err
+	}
 	phases := []struct {
 		name string
 		do   func() error
 	}{
 		{"keys, registries, Git", func() error { return c.prepare(info) }},
 		{"API server", func() error {
-			if err := start(etcd, apiServer, containerd, sshd); err != nil {
+			if err := start(commands, "etcd", "kube-apiserver", "containerd", "sshd"); err != nil {
 				return err
 			}
 			return until("get", "--raw=/readyz")
@@ -116,7 +120,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 			if err := os.MkdirAll(workloadAPI, 0o755); err != nil {
 				return err
 			}
-			if err := start(controllerManager, scheduler, csi, kubelet, kubeProxy, spireServer, spireAgent); err != nil {
+			if err := start(commands, "kube-controller-manager", "kube-scheduler", "csi", "kubelet", "kube-proxy", "spire-server", "spire-agent"); err != nil {
 				return err
 			}
 			return until("wait", "--for=condition=Ready", "node/"+node, "--timeout=1s")
@@ -208,7 +212,8 @@ const volumes = 300
 func (c Cluster) values(images map[string]string) map[string]any {
 	return map[string]any{
 		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": images, "Volumes": volumes,
-		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "DNSIP": dnsIP,
+		"Node": node, "NodeIP": nodeIP, "PodCIDR": podCIDR, "ServiceCIDR": serviceCIDR, "DNSIP": dnsIP,
+		"Logs": logs, "WorkloadAPI": workloadAPI, "SPIRE": spire,
 	}
 }
 
