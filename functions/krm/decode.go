@@ -57,7 +57,7 @@ func (o *Object) Decode(rule string, into any) (findings []Finding) {
 func drop(n *yaml.Node, path string) bool {
 	var within *yaml.Node
 	at := 0
-	for _, step := range pathStep().FindAllString(path, -1) {
+	for _, step := range fieldStep().FindAllString(path, -1) {
 		i := 0
 		for n.Kind == yaml.MappingNode && i < len(n.Content) && n.Content[i].Value != step {
 			i += 2
@@ -207,57 +207,40 @@ func article(goType string) string {
 	return "a mapping"
 }
 
-var pathStep = Pattern(`[^.\[\]]+`)
+// fieldStep is a step of a field path: a key, or in brackets an index or a key.
+var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
 
-// At finds the deepest value on a field path such as "spec.rules[2].host".
-func (o *Object) At(path string) Node {
-	n := o.Root()
-	found := Node{}
-	for _, step := range pathStep().FindAllString(path, -1) {
-		next := n.Get(step)
-		if !next.Exists() && n.IsList() {
-			i := 0
-			for item := range n.Items() {
-				if fmt.Sprint(i) == step {
-					next = item
-				}
-				i++
-			}
-		}
-		if !next.Exists() {
-			if c := step[0]; c >= 'A' && c <= 'Z' {
-				continue // an inlined Go struct
-			}
-			break
-		}
-		n, found = next, next
-	}
-	return found
-}
-
-// Has reports whether the author wrote a field path such as spec.rules[2].host.
-// Keys that contain dots are in brackets.
-func (o *Object) Has(path string) bool {
+// walk finds the deepest value on a field path such as spec.rules[2].host. Keys that
+// contain dots are in brackets. all reports whether the whole path is there.
+func (o *Object) walk(path string) (deepest Node, all bool) {
 	n := o.Root()
 	for _, step := range fieldStep().FindAllString(path, -1) {
 		key := strings.Trim(step, "[]")
 		next := n.Get(key)
-		if i, err := strconv.Atoi(key); n.IsList() && err == nil {
-			for item := range n.Items() {
-				if i == 0 {
-					next = item
-				}
-				i--
-			}
+		if i, err := strconv.Atoi(key); err == nil && n.IsList() {
+			next = itemAt(n, i)
 		}
-		if n = next; !n.Exists() {
-			return false
+		switch {
+		case next.Exists():
+			n, deepest = next, next
+		case step[0] < 'A' || step[0] > 'Z': // else an inlined Go struct
+			return deepest, false
 		}
 	}
-	return true
+	return deepest, true
 }
 
-var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
+// At finds the deepest value on a field path.
+func (o *Object) At(path string) Node {
+	deepest, _ := o.walk(path)
+	return deepest
+}
+
+// Has reports whether the author wrote a field.
+func (o *Object) Has(path string) bool {
+	_, all := o.walk(path)
+	return all
+}
 
 // LineOf gives the line of a field path such as spec.rules[2].host, or of the
 // deepest value on the way to it.

@@ -29,17 +29,11 @@ type Image struct {
 func (i Image) node(o *Object) Node {
 	n := o.Root()
 	for _, step := range i.steps {
-		if key, ok := step.(string); ok {
-			n = n.Get(key)
-			continue
-		}
-		at := 0
-		for item := range n.Items() {
-			if at == step {
-				n = item
-				break
-			}
-			at++
+		switch step := step.(type) {
+		case string:
+			n = n.Get(step)
+		case int:
+			n = itemAt(n, step)
 		}
 	}
 	return n

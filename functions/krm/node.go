@@ -293,14 +293,9 @@ func (n Node) Path() string {
 	if !n.in || n.i == 0 {
 		return ""
 	}
-	t := &n.o.tree
-	parent := Node{n.o, t.nodes[n.i].parent, true}
+	parent := Node{n.o, n.node().parent, true}
 	if parent.IsList() {
-		index := 0
-		for c := parent.node().first; c != n.i; c = t.nodes[c].next {
-			index++
-		}
-		return parent.Path() + "[" + strconv.Itoa(index) + "]"
+		return parent.Path() + "[" + strconv.Itoa(indexOf(n)) + "]"
 	}
 	key := n.Key()
 	if strings.ContainsAny(key, "./") {

@@ -226,34 +226,9 @@ func (b *builder) lineOf(at origin, field string) (line int) {
 	render.Objects(render.File{Path: at.file, Data: b.files[at.file]}, func(o *krm.Object) {
 		name := o.Get("metadata", "name").Text()
 		if o.Kind == at.kind && strings.Contains(at.name, name) && len(name) > longest {
-			line, longest = lineIn(o, field), len(name)
+			line, longest = o.LineOf(field), len(name)
 		}
 	})
-	return line
-}
-
-// fieldStep is a step of a field path: a key, or an index or a key in brackets.
-var fieldStep = regexp.MustCompile(`\[[^\]]*\]|[^.\[\]]+`)
-
-// lineIn is the line of a field, or of the deepest value above it.
-func lineIn(o *krm.Object, field string) int {
-	n, line := o.Root(), o.Origin.Line
-	for _, step := range fieldStep.FindAllString(field, -1) {
-		step = strings.Trim(step, "[]")
-		next, i := n.Get(step), 0
-		if n.IsList() {
-			for item := range n.Items() {
-				if strconv.Itoa(i) == step {
-					next = item
-				}
-				i++
-			}
-		}
-		if !next.Exists() {
-			break
-		}
-		n, line = next, next.Line()
-	}
 	return line
 }
 
