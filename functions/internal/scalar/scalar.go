@@ -4,23 +4,37 @@
 package scalar
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-const hex = "0123456789abcdef"
+// form is a format of strings between double quotes.
+type form int
+
+const (
+	yaml form = iota
+	json
+	hcl
+	otel
+)
+
+// dollars is how formats that expand ${NAME} write a dollar sign before a brace.
+var dollars = [...]string{hcl: `\u0024`, otel: "$$"}
 
 // AppendYAML appends s as a double-quoted YAML scalar, which is JSON too
 // wherever s is printable.
-func AppendYAML(dst []byte, s string) []byte {
+func AppendYAML(dst []byte, s string) []byte { return appendQuoted(dst, s, yaml) }
+
+func appendQuoted(dst []byte, s string, f form) []byte {
 	dst = append(dst, '"')
-	if clean(s) {
+	if clean(s) && (dollars[f] == "" || !strings.Contains(s, "${")) {
 		dst = append(dst, s...)
 		return append(dst, '"')
 	}
-	return append(appendEscaped(dst, s, 0), '"')
+	return append(appendEscaped(dst, s, f), '"')
 }
 
 // AppendPlain appends s as a plain YAML scalar where it can be nothing but that
@@ -37,73 +51,20 @@ func AppendInner(dst []byte, s string) []byte {
 	if clean(s) {
 		return append(dst, s...)
 	}
-	return appendEscaped(dst, s, 0)
+	return appendEscaped(dst, s, yaml)
 }
 
 // AppendJSON appends s as a JSON string.
-func AppendJSON(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	if clean(s) {
-		dst = append(dst, s...)
-		return append(dst, '"')
-	}
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r >= 0x10000 && !printable(r):
-			// A surrogate pair, as JSON requires.
-			r -= 0x10000
-			dst = appendU(dst, 0xd800+r>>10)
-			dst = appendU(dst, 0xdc00+r&0x3ff)
-		case !printable(r):
-			dst = appendU(dst, r)
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return append(dst, '"')
-}
+func AppendJSON(dst []byte, s string) []byte { return appendQuoted(dst, s, json) }
 
 // AppendHCL appends s as an HCL 1 string, as spiffe-helper's helper.conf has
-// them. "${" starts an interpolation there, so that a dollar sign before a
-// brace is written as its code.
-func AppendHCL(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	if clean(s) && !strings.Contains(s, "${") {
-		dst = append(dst, s...)
-		return append(dst, '"')
-	}
-	for i, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r == '$' && strings.HasPrefix(s[i+1:], "{"):
-			dst = append(dst, `\u0024`...)
-		case r >= 0x10000 && !printable(r):
-			dst = append(dst, `\U00`...)
-			for shift := 20; shift >= 0; shift -= 4 {
-				dst = append(dst, hex[r>>shift&15])
-			}
-		case !printable(r):
-			dst = appendU(dst, r)
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return append(dst, '"')
-}
+// them. "${" starts an interpolation there.
+func AppendHCL(dst []byte, s string) []byte { return appendQuoted(dst, s, hcl) }
 
 // AppendOTel appends s as a double-quoted YAML scalar of an OpenTelemetry
 // configuration file, where ${NAME} is an environment variable and $$ a dollar
 // sign. Portable has to hold for s.
-func AppendOTel(dst []byte, s string) []byte {
-	if !strings.Contains(s, "${") {
-		return AppendYAML(dst, s)
-	}
-	dst = append(dst, '"')
-	return append(appendEscaped(dst, s, '$'), '"')
-}
+func AppendOTel(dst []byte, s string) []byte { return appendQuoted(dst, s, otel) }
 
 // Portable reports whether every OpenTelemetry loader reads what AppendOTel
 // writes as s. They differ on a doubled dollar sign, on "${" that is not followed
@@ -181,35 +142,26 @@ func AppendPath(dst []byte, p string) []byte {
 	return AppendYAML(dst, p)
 }
 
-// appendEscaped appends s for the inside of a double-quoted YAML scalar. With
-// double '$' a dollar sign before a brace is doubled.
-func appendEscaped(dst []byte, s string, double byte) []byte {
+// appendEscaped appends s for the inside of quotes.
+func appendEscaped(dst []byte, s string, f form) []byte {
+	short := f == yaml || f == otel // escapes of their own for line breaks and tabs
 	for i, r := range s {
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
-		case r == '$' && double == '$' && strings.HasPrefix(s[i+1:], "{"):
-			dst = append(dst, '$', '$')
-		case r == '\n':
+		case r == '$' && dollars[f] != "" && strings.HasPrefix(s[i+1:], "{"):
+			dst = append(dst, dollars[f]...)
+		case r == '\n' && short:
 			dst = append(dst, '\\', 'n')
-		case r == '\t':
+		case r == '\t' && short:
 			dst = append(dst, '\\', 't')
-		case r >= 0x10000 && !printable(r):
-			dst = append(dst, `\U00`...)
-			for shift := 20; shift >= 0; shift -= 4 {
-				dst = append(dst, hex[r>>shift&15])
-			}
-		case !printable(r):
-			dst = appendU(dst, r)
-		default:
+		case printable(r):
 			dst = utf8.AppendRune(dst, r)
+		default:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
 		}
 	}
 	return dst
-}
-
-func appendU(dst []byte, r rune) []byte {
-	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
 // clean reports whether s is printable ASCII without quotes and backslashes.
@@ -223,7 +175,7 @@ func clean(s string) bool {
 }
 
 // printable reports whether YAML 1.2 takes r unescaped in any scalar and no
-// reader takes it for a line break.
+// reader takes it for a line break. What it does not take has four hexadecimal digits.
 func printable(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff:
