@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
@@ -71,9 +72,9 @@ func columns(wide bool) []string {
 	return columns
 }
 
-// row is an actor as a line of a table. Unknown values are "-", such as the
+// cells are an actor as a line of a table. Unknown values are "-", such as the
 // number of messages, which only the broker has.
-func (a *Actor) row(wide bool) []string {
+func (a *Actor) cells(wide bool) []string {
 	bound := func(n *int) string {
 		if n == nil {
 			return "-"
@@ -314,7 +315,7 @@ func (l *actorLive) lastScale() string {
 	if last.IsZero() || l.now.Before(last) {
 		return ""
 	}
-	return age(l.now.Sub(last)) + " ago" + direction
+	return duration.ShortHumanDuration(l.now.Sub(last)) + " ago" + direction
 }
 
 func scaleDirection(reason, message string) string {
@@ -325,19 +326,6 @@ func scaleDirection(reason, message string) string {
 		return "down"
 	}
 	return ""
-}
-
-// age writes a time span in its largest unit.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
 // number reads a field by its path, such as ".spec.replicas".

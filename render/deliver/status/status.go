@@ -139,18 +139,44 @@ func Of(l Live) Report {
 			r.AgentCards = append(r.AgentCards, l.agentCard(cm, card))
 		}
 	}
-	sortByName(r.Actors, func(a Actor) Name { return a.Name })
-	sortByName(r.Agents, func(a Agent) Name { return a.Name })
-	sortByName(r.Workloads, func(w Workload) Name { return w.Name })
-	sortByName(r.TokenExchanges, func(t TokenExchange) Name { return t.Name })
-	sortByName(r.AgentTraces, func(t AgentTrace) Name { return t.Name })
-	sortByName(r.AgentCards, func(c AgentCard) Name { return c.Name })
+	sort(r.Actors)
+	sort(r.Agents)
+	sort(r.Workloads)
+	sort(r.TokenExchanges)
+	sort(r.AgentTraces)
+	sort(r.AgentCards)
 	return r
 }
 
-func sortByName[T any](all []T, name func(T) Name) {
+// row is a line of a report.
+type row interface {
+	who() Name
+	kind() string
+	health() Health
+}
+
+func (n Name) who() Name           { return n }
+func (Actor) kind() string         { return "AsyncActor" }
+func (a Agent) kind() string       { return a.Kind }
+func (w Workload) kind() string    { return w.Kind }
+func (TokenExchange) kind() string { return "TokenExchange" }
+func (AgentTrace) kind() string    { return "AgentTrace" }
+func (AgentCard) kind() string     { return "AgentCard" }
+
+func (r *Report) rows() []row {
+	return slices.Concat(rows(r.Actors), rows(r.Agents), rows(r.Workloads), rows(r.TokenExchanges), rows(r.AgentTraces), rows(r.AgentCards))
+}
+
+func rows[T row](all []T) (out []row) {
+	for _, x := range all {
+		out = append(out, x)
+	}
+	return out
+}
+
+func sort[T row](all []T) {
 	slices.SortStableFunc(all, func(a, b T) int {
-		return cmp.Or(cmp.Compare(name(a).Namespace, name(b).Namespace), cmp.Compare(name(a).Name, name(b).Name))
+		return cmp.Or(cmp.Compare(a.who().Namespace, b.who().Namespace), cmp.Compare(a.who().Name, b.who().Name))
 	})
 }
 
@@ -166,36 +192,14 @@ const (
 
 // Health is the worst one in the report.
 func (r *Report) Health() (worst Health) {
-	note := func(h Health) { worst = max(worst, h) }
-	for _, a := range r.Actors {
-		note(actorHealth(a.Status))
-	}
-	for _, a := range r.Agents {
-		note(agentHealth(a))
-	}
-	for _, w := range r.Workloads {
-		switch kstatus.Status(w.Status) {
-		case kstatus.CurrentStatus:
-		case kstatus.FailedStatus:
-			note(Ill)
-		default:
-			note(Busy)
-		}
-	}
-	for _, t := range r.TokenExchanges {
-		note(phaseHealth(t.Phase))
-	}
-	for _, t := range r.AgentTraces {
-		note(phaseHealth(t.Phase))
-	}
-	for _, c := range r.AgentCards {
-		note(phaseHealth(c.Phase))
+	for _, x := range r.rows() {
+		worst = max(worst, x.health())
 	}
 	return worst
 }
 
-func actorHealth(status string) Health {
-	switch status {
+func (a Actor) health() Health {
+	switch a.Status {
 	case Running, Napping:
 		return Well
 	case Creating, ScalingUp, ScalingDown, Updating, Terminating:
@@ -204,7 +208,7 @@ func actorHealth(status string) Health {
 	return Ill
 }
 
-func agentHealth(a Agent) Health {
+func (a Agent) health() Health {
 	for _, c := range a.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {
 			if c.Reason == podsFailing {
@@ -215,6 +219,20 @@ func agentHealth(a Agent) Health {
 	}
 	return Well
 }
+
+func (w Workload) health() Health {
+	switch kstatus.Status(w.Status) {
+	case kstatus.CurrentStatus:
+		return Well
+	case kstatus.FailedStatus:
+		return Ill
+	}
+	return Busy
+}
+
+func (t TokenExchange) health() Health { return phaseHealth(t.Phase) }
+func (t AgentTrace) health() Health    { return phaseHealth(t.Phase) }
+func (c AgentCard) health() Health     { return phaseHealth(c.Phase) }
 
 func phaseHealth(phase string) Health {
 	switch phase {
@@ -233,12 +251,12 @@ func (r *Report) Only(names []string) (found []string) {
 		seen[n.Name] = seen[n.Name] || slices.Contains(names, n.Name)
 		return seen[n.Name]
 	}
-	r.Actors = filter(r.Actors, func(a Actor) bool { return keep(a.Name) })
-	r.Agents = filter(r.Agents, func(a Agent) bool { return keep(a.Name) })
-	r.Workloads = filter(r.Workloads, func(w Workload) bool { return keep(w.Name) })
-	r.TokenExchanges = filter(r.TokenExchanges, func(t TokenExchange) bool { return keep(t.Name) })
-	r.AgentTraces = filter(r.AgentTraces, func(t AgentTrace) bool { return keep(t.Name) })
-	r.AgentCards = filter(r.AgentCards, func(c AgentCard) bool { return keep(c.Name) })
+	r.Actors = filter(r.Actors, keep)
+	r.Agents = filter(r.Agents, keep)
+	r.Workloads = filter(r.Workloads, keep)
+	r.TokenExchanges = filter(r.TokenExchanges, keep)
+	r.AgentTraces = filter(r.AgentTraces, keep)
+	r.AgentCards = filter(r.AgentCards, keep)
 	for _, n := range names {
 		if seen[n] {
 			found = append(found, n)
@@ -249,30 +267,14 @@ func (r *Report) Only(names []string) (found []string) {
 
 // Names of all that a report has, each with its kind.
 func (r *Report) Names() (names []string) {
-	add := func(kind string, n Name) { names = append(names, strings.ToLower(kind)+"/"+n.Name) }
-	for _, a := range r.Actors {
-		add("AsyncActor", a.Name)
-	}
-	for _, a := range r.Agents {
-		add(a.Kind, a.Name)
-	}
-	for _, w := range r.Workloads {
-		add(w.Kind, w.Name)
-	}
-	for _, t := range r.TokenExchanges {
-		add("TokenExchange", t.Name)
-	}
-	for _, t := range r.AgentTraces {
-		add("AgentTrace", t.Name)
-	}
-	for _, c := range r.AgentCards {
-		add("AgentCard", c.Name)
+	for _, x := range r.rows() {
+		names = append(names, strings.ToLower(x.kind())+"/"+x.who().Name)
 	}
 	return names
 }
 
-func filter[T any](all []T, keep func(T) bool) []T {
-	return slices.DeleteFunc(all, func(x T) bool { return !keep(x) })
+func filter[T row](all []T, keep func(Name) bool) []T {
+	return slices.DeleteFunc(all, func(x T) bool { return !keep(x.who()) })
 }
 
 // Empty reports whether a report has no row.

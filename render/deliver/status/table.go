@@ -13,7 +13,7 @@ func (r *Report) Write(w io.Writer, namespaces, wide bool) error {
 	t := tables{namespaces: namespaces}
 	t.begin("ACTOR", columns(wide)...)
 	for _, a := range r.Actors {
-		t.row(a.Name, a.row(wide)...)
+		t.row(a.Name, a.cells(wide)...)
 		t.say("actor", a.Name, a.Message)
 	}
 	t.begin("AGENT", "DEPLOYMENTAVAILABLE", "PODSSCHEDULED", "READY", "PODS")

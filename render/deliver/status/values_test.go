@@ -127,10 +127,10 @@ func TestStatusColumns(t *testing.T) {
 			`{reason: ScalingReplicaSet, message: Scaled up replica set a from 1 to 2, eventTime: "2026-01-01T11:55:00.000000Z"}`),
 	}
 	s := l.actor()
-	if diff := cmp.Diff([]string{"Degraded", "1", "1", "2", "2", "0", "50", "5m ago (up)", "Deployment", "Ready", "KEDA", "-", "-"}, s.row(true)); diff != "" {
+	if diff := cmp.Diff([]string{"Degraded", "1", "1", "2", "2", "0", "50", "5m ago (up)", "Deployment", "Ready", "KEDA", "-", "-"}, s.cells(true)); diff != "" {
 		t.Errorf("wide: -want +have\n%s", diff)
 	}
-	if len(columns(true)) != len(s.row(true)) || len(columns(false)) != len(s.row(false)) {
+	if len(columns(true)) != len(s.cells(true)) || len(columns(false)) != len(s.cells(false)) {
 		t.Error("columns and row differ")
 	}
 	var conditions []string
@@ -142,7 +142,7 @@ func TestStatusColumns(t *testing.T) {
 	}
 	l = actorLive{workload: object(t, healthy), pods: objects[corev1.Pod](t, readyPod, readyPod)}
 	manual := l.actor()
-	if diff := cmp.Diff([]string{"Running", "2", "0", "2", "2", "-", "-", "-", "Deployment", "Ready", "Manual", "-", "-"}, manual.row(true)); diff != "" {
+	if diff := cmp.Diff([]string{"Running", "2", "0", "2", "2", "-", "-", "-", "Deployment", "Ready", "Manual", "-", "-"}, manual.cells(true)); diff != "" {
 		t.Errorf("manual: -want +have\n%s", diff)
 	}
 }
