@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -97,9 +96,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		return err
 	}
 	defer func() { err = multi.Errors(err, store.Close()) }()
-	measured, err := newMetrics(ctrlmetrics.Registry)
+	measured, err := newMetrics()
 	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
+		return err
 	}
 	direct, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {

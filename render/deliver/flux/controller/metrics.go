@@ -1,13 +1,13 @@
 package controller
 
 import (
-	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // metrics of RenderedSources, beside those of controller-runtime. The first has
@@ -19,7 +19,7 @@ type metrics struct {
 }
 
 // newMetrics registers them. A second controller in a process counts with the first.
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+var newMetrics = sync.OnceValues(func() (*metrics, error) {
 	m := &metrics{
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gotk_reconcile_duration_seconds", Help: "The duration in seconds of a GitOps Toolkit resource reconciliation.",
@@ -29,24 +29,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "armature_rendered_source_archive_bytes", Help: "Size of the published archive."}, []string{"name", "namespace"}),
 	}
-	err := multi.Errors(register(registry, &m.durations), register(registry, &m.attempts), register(registry, &m.size))
-	return m, err
-}
-
-// register a collector, or take the one that is registered.
-func register[C prometheus.Collector](registry prometheus.Registerer, collector *C) error {
-	err := registry.Register(*collector)
-	var before prometheus.AlreadyRegisteredError
-	if !errors.As(err, &before) {
-		return err
-	}
-	existing, ok := before.ExistingCollector.(C)
-	if !ok {
-		return err
-	}
-	*collector = existing
-	return nil
-}
+	return m, process.Register(m.durations, m.attempts, m.size)
+})
 
 func (m *metrics) reconciled(source *api.RenderedSource, took time.Duration) {
 	m.durations.WithLabelValues(api.Kind, source.Name, source.Namespace).Observe(took.Seconds())
