@@ -15,6 +15,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +34,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := podClient(&rest.Config{Host: server.URL})
+	pods, err := typedv1.NewForConfig(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestBuildLogsFollow(t *testing.T) {
 	server := &podLogs{asked: map[string]bool{}, running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := podClient(&rest.Config{Host: kubelet.URL})
+	pods, err := typedv1.NewForConfig(&rest.Config{Host: kubelet.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,9 +163,10 @@ func TestBuildLogsFollow(t *testing.T) {
 	var out, errs controlplane.Output
 	connected, err := Connect(plane.Admin.Config, "team1", api.DefaultGroup)
 	must(err)
+	connected.pods = pods
 	done := make(chan error, 1)
 	go func() {
-		done <- connected.logs(t.Context(), pods, "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+		done <- connected.Logs(t.Context(), "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 
 	long := task(first, "long", running)
@@ -225,7 +227,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := podClient(&rest.Config{Host: server.URL})
+	pods, err := typedv1.NewForConfig(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
