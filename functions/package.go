@@ -78,6 +78,8 @@ func NewPackage(s Settings) *Package {
 	p.shared.Identity, findings = identity.NewWorkloads(profile.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
 	p.report.Add(rules.CheckConfig(s.Config)...)
+	p.shared.Images, findings = krm.ImageRows(s.Config)
+	p.report.Add(findings...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {
 		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions, keep: p.shared.KeepCustomResources(), place: i}

@@ -293,7 +293,7 @@ func (h *hydration) render(cmd *cobra.Command, dir string, r cli.Revision) (p hy
 		}
 	}
 	h.found = append(h.found, in.Locate(append(findings, result.Findings...))...)
-	if err := h.images.Pass(ctx, &in.Place, src, result.Files); err != nil {
+	if err := h.images.Pass(ctx, &in.Place, src, result.Files, opt.Config); err != nil {
 		return p, err
 	}
 	p.Path = r.Path

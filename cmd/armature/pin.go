@@ -152,8 +152,8 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	if krm.Failed(findings) {
-		return p.Report(cmd, findings)
+	if err := p.Report(cmd, findings); err != nil {
+		return err
 	}
 	for _, b := range after.Builds {
 		digested = append(digested, b.Image)

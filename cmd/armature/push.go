@@ -101,7 +101,7 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err := p.Report(cmd, findings); err != nil {
 		return err
 	}
-	if err := p.images.Pass(cmd.Context(), &p.Place, src, files); err != nil {
+	if err := p.images.Pass(cmd.Context(), &p.Place, src, files, opt.Config); err != nil {
 		return err
 	}
 	inputs, err := load(src)

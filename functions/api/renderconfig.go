@@ -58,6 +58,22 @@ type RenderConfigSpec struct {
 	// Lint sets the severity of lint rules by their names: off, info, warning or
 	// error. Default: each rule's own (armature lint --rules).
 	Lint map[string]string `json:"lint,omitempty"`
+	// Images are fields of other kinds that name an image or an artifact, beside those that
+	// are known. Pinning, lint and verification of images read them. Default: none.
+	Images []ImageFieldSpec `json:"images,omitempty"`
+}
+
+// ImageFieldSpec is a field that names an image.
+type ImageFieldSpec struct {
+	// Group and Kind of the objects that have it.
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	// Path is keys that follow one another at any depth of the object, with any index of a
+	// list between them: spec.runner.image.
+	Path string `json:"path"`
+	// Is says what the field has: image, artifact (a reference to another OCI artifact),
+	// commit (of a Git repository) or version (of an object in a bucket). Default image.
+	Is string `json:"is,omitempty"`
 }
 
 // PoliciesSpec says which policies are derived, and what becomes of them.

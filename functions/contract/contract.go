@@ -127,6 +127,8 @@ type Package struct {
 	Place  *api.Origin
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
+	// Images are the fields with images that the configuration names.
+	Images []krm.ImageRow
 	// Closed says that the workloads of all resources are in the package.
 	Closed bool
 	// Kinds are the custom resources that the functions read.

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 // Image is an image that an object names.
 type Image struct {
-	// Ref is the image as it is written.
+	// Is says what it is: an image, or another artifact that is fetched and run or read.
+	Is ImageType
+	// Ref is the image as it is written: a commit or a version where it is one of these.
 	Ref string
 	// Group, Kind and Field are those of the object; Field is a path such as
 	// spec.containers[0].image.
@@ -25,12 +28,38 @@ type Image struct {
 	steps []any // Field as keys and indices
 }
 
-// node is where an object has the image, which is one of its Value.
-func (i Image) node(o *Object) Node {
+// Pinned reports whether what runs cannot change while the object stays.
+func (i Image) Pinned() bool {
+	switch i.Is {
+	case IsCommit:
+		return commitForm().MatchString(i.Ref)
+	case IsVersion:
+		return i.Ref != ""
+	}
+	return strings.Contains(i.Ref, "@sha256:")
+}
+
+var commitForm = Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// Path is the field without indices, as rows and exemptions name it.
+func (i Image) Path() string { return imageIndices().ReplaceAllString(i.Field, "") }
+
+var imageIndices = Pattern(`\[[0-9]+\]`)
+
+// LooksQualified reports whether a reference has more than a word, so that hardly anything
+// else is written like it.
+func (i Image) LooksQualified() bool { return strings.ContainsAny(i.Ref, "/:@") }
+
+// At is where an object has the image, which is one of its Value; the nearest field above it
+// where it is missing.
+func (i Image) At(o *Object) Node {
 	n := o.Root()
 	for _, step := range i.steps {
 		switch step := step.(type) {
 		case string:
+			if !n.Get(step).Exists() {
+				return n
+			}
 			n = n.Get(step)
 		case int:
 			n = itemAt(n, step)
@@ -48,20 +77,21 @@ type ImageField struct {
 	Known bool
 }
 
-// Images gives the fields of the object with images that run. Those that only look like
-// images, and those with variables, are not among them.
-func (o *Object) Images() (fields []ImageField) {
+// Images gives the fields of the object with images that run, and with artifacts that are
+// written as images are. Those that only look like images, and those with variables, are
+// not among them. own are rows of a RenderConfig.
+func (o *Object) Images(own ...ImageRow) (fields []ImageField) {
 	add := func(n Node) {
 		if !n.IsScalar() {
 			return
 		}
 		in := Node{o, n.node().parent, true}
 		known, missing := o.follow(steps(in))
-		fields = append(fields, ImageField{n, in, missing == 0 && known.i == in.i})
+		fields = append(fields, ImageField{n, in, missing == 0 && known.i == in.i && in.IsMap()})
 	}
 	pod, ok := o.PodTemplate()
 	switch {
-	case ok && ofKubernetes(o.Group()): // without a look at anything else
+	case ok && OfKubernetes(o.Group()): // without a look at anything else
 		for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 			for c := range pod.Spec().Get(list).Items() {
 				add(c.Get("image"))
@@ -70,52 +100,98 @@ func (o *Object) Images() (fields []ImageField) {
 		for v := range pod.Spec().Get("volumes").Items() {
 			add(v.Get("image", "reference"))
 		}
-	case ok || !ofKubernetes(o.Group()) || o.Kind == "PodTemplate":
+	case ok || !OfKubernetes(o.Group()) || o.Kind == "PodTemplate":
 		value, err := o.Value()
 		if err != nil {
 			return nil // what the object is read for reports it
 		}
-		for _, i := range Images(value) {
-			if !i.Guessed && i.Problem == "" {
-				add(i.node(o))
+		for _, i := range Images(value, own...) {
+			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is == IsArtifact) && at.Text() == i.Ref {
+				add(at)
 			}
 		}
 	}
 	return fields
 }
 
-// rowType is what a row says of a field.
-type rowType int
+// ImageType is what a row says of a field.
+type ImageType string
 
+// Types of fields. A commit or a version is the last key of a row's path; the keys before it
+// lead to the source that has to have it.
 const (
-	isImage   rowType = iota // an image that runs
-	isOpaque                 // it decides what runs, and cannot be judged
-	isNothing                // no image, whatever its name is
+	IsImage    ImageType = "image"    // an image that runs
+	IsArtifact ImageType = "artifact" // an OCI artifact, such as a skill; oci:// may be before it
+	IsCommit   ImageType = "commit"   // a commit of a Git repository
+	IsVersion  ImageType = "version"  // a version of an object in a bucket
+	isOpaque   ImageType = "opaque"   // it decides what runs, and cannot be judged
+	isNothing  ImageType = "nothing"  // no image, whatever its name is
 )
 
-// imageRow says what a field of a kind is.
-type imageRow struct {
+// ImageTypes are those that a RenderConfig may give a field.
+func ImageTypes() []string {
+	return []string{string(IsImage), string(IsArtifact), string(IsCommit), string(IsVersion)}
+}
+
+// ImageRows are the rows of spec.images of a RenderConfig, and what is wrong with them. They
+// come after the table: a field that it knows stays what it is, and no row takes a field
+// out of a judgement.
+func ImageRows(config *api.RenderConfig) (rows []ImageRow, findings []Finding) {
+	if config == nil {
+		return nil, nil
+	}
+	for n, f := range config.Spec.Images {
+		r := ImageRow{group: f.Group, kind: f.Kind, path: f.Path, is: ImageType(f.Is)}
+		if f.Is == "" {
+			r.is = IsImage
+		}
+		field := fmt.Sprintf("spec.images[%d]", n)
+		report := func(message, hint string) {
+			findings = append(findings, Finding{Rule: "config/images", Severity: Error, Message: message, Hint: hint, Place: Place{
+				File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field, Object: Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
+		}
+		switch source := r.is == IsCommit || r.is == IsVersion; {
+		case f.Group == "" || f.Kind == "" || f.Path == "":
+			report("a field needs group, kind and path", "write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
+		case !slices.Contains(ImageTypes(), string(r.is)):
+			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(ImageTypes(), ", "))
+		case source && !strings.Contains(f.Path, "."):
+			report("the path of a "+f.Is+" needs the source before it", "write it as in spec.source.git.commit")
+		default:
+			rows = append(rows, r)
+		}
+	}
+	return rows, findings
+}
+
+// ImageRow says what a field of a kind is.
+type ImageRow struct {
 	group string // "*" is every group
 	kind  string // "" is every kind of the group
 	// path is keys that follow one another at any depth of the object, with any index of a
 	// list between them. An image is at the end of it, anything else at or below it; "" is
 	// the whole object.
 	path string
-	is   rowType
-	why  string // of isOpaque
+	is   ImageType // "" is IsImage
+	why  string    // of isOpaque
 }
 
-const elsewhere = "it runs what is elsewhere: a chart, a repository or a catalog"
+const (
+	elsewhere = "it runs what is elsewhere: a chart, a repository or a catalog"
+	parts     = "what runs is in several fields"
+)
 
 // imageRows is the one table of fields with images. pin, lint and all that verifies images
 // read it. The kinds of Kubernetes itself have images where a pod has them, and nowhere
 // else; of other kinds a field that looks like an image is taken for one.
-var imageRows = []imageRow{
+var imageRows = []ImageRow{
 	{group: "*", path: "containers.image"},
 	{group: "*", path: "initContainers.image"},
 	{group: "*", path: "ephemeralContainers.image"},
 	{group: "*", path: "volumes.image.reference"},
 
+	// Workflows and pipelines.
+	{group: "argoproj.io", kind: "ArgoCD", is: isOpaque, why: parts},
 	{group: "argoproj.io", path: "container.image"},
 	{group: "argoproj.io", path: "script.image"},
 	{group: "argoproj.io", path: "sidecars.image"},
@@ -129,17 +205,73 @@ var imageRows = []imageRow{
 	{group: "tekton.dev", kind: "StepAction", path: "spec.image"},
 	{group: "tekton.dev", path: "resolver", is: isOpaque, why: elsewhere},
 	{group: "tekton.dev", path: "bundle", is: isOpaque, why: elsewhere},
+	{group: "sparkoperator.k8s.io", path: "spec.image"},
+	{group: "sparkoperator.k8s.io", path: "driver.image"},
+	{group: "sparkoperator.k8s.io", path: "executor.image"},
+	{group: "flink.apache.org", path: "spec.image"},
+
+	// Observability.
 	{group: "monitoring.coreos.com", path: "spec.image"},
 	{group: "monitoring.coreos.com", path: "thanos.image"},
 	{group: "monitoring.coreos.com", path: "baseImage", is: isOpaque, why: "tag and sha are added to it"},
 	{group: "monitoring.coreos.com", kind: "PrometheusRule", is: isNothing},
 	{group: "opentelemetry.io", path: "spec.image"},
+	{group: "opentelemetry.io", path: "targetAllocator.image"},
+	{group: "opentelemetry.io", path: "java.image"},
+	{group: "opentelemetry.io", path: "nodejs.image"},
+	{group: "opentelemetry.io", path: "python.image"},
+	{group: "opentelemetry.io", path: "dotnet.image"},
+	{group: "opentelemetry.io", path: "go.image"},
+	{group: "opentelemetry.io", path: "apacheHttpd.image"},
+	{group: "opentelemetry.io", path: "nginx.image"},
+	{group: "jaegertracing.io", kind: "Jaeger", path: "image"},
+
+	// Databases and queues.
 	{group: "postgresql.cnpg.io", path: "spec.imageName"},
+	{group: "postgresql.cnpg.io", path: "spec.images.image"},
+	{group: "postgresql.cnpg.io", path: "extensions.image.reference"},
+	{group: "acid.zalan.do", path: "spec.dockerImage"},
+	{group: "k8s.mariadb.com", path: "spec.image"},
+	{group: "mongodb.com", path: "spec.image"},
+	{group: "psmdb.percona.com", path: "image"},
+	{group: "pxc.percona.com", path: "image"},
+	{group: "elasticsearch.k8s.elastic.co", path: "spec.image"},
+	{group: "kibana.k8s.elastic.co", path: "spec.image"},
+	{group: "kafka.strimzi.io", path: "build.output.image", is: isNothing}, // what it will push
+	{group: "kafka.strimzi.io", path: "image"},
+	{group: "rabbitmq.com", kind: "RabbitmqCluster", path: "spec.image"},
+	{group: "redis.redis.opstreelabs.in", path: "image"},
+
+	// Packages, charts and catalogs.
 	{group: "pkg.crossplane.io", path: "spec.package"},
+	{group: "operators.coreos.com", kind: "CatalogSource", path: "spec.image"},
+	{group: "operators.coreos.com", kind: "ClusterServiceVersion", path: "relatedImages.image"},
 	{group: "operators.coreos.com", kind: "Subscription", is: isOpaque, why: elsewhere},
+	{group: "olm.operatorframework.io", kind: "ClusterCatalog", path: "image.ref"},
+	{group: "olm.operatorframework.io", kind: "ClusterExtension", is: isOpaque, why: elsewhere},
 	{group: "helm.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
 	{group: "kustomize.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
 	{group: "helm.cattle.io", is: isOpaque, why: elsewhere},
+
+	// Meshes, models and machines.
+	{group: "extensions.istio.io", kind: "WasmPlugin", path: "spec.url", is: IsArtifact},
+	{group: "serving.kserve.io", path: "storageUri", is: IsArtifact},
+	{group: "kaito.sh", path: "presetOptions.image"},
+	{group: "nvidia.com", is: isOpaque, why: parts},
+	{group: "kubevirt.io", path: "containerDisk.image"},
+
+	// Agents and their tools. Sources of skills and plugins are images, commits or versions.
+	{group: "agent.kagenti.dev", kind: "Agent", path: "imageSource.image"},
+	{group: "toolhive.stacklok.dev", path: "spec.image"},
+	{group: "kagent.dev", path: "deployment.image"},
+	{group: "kagent.dev", path: "initContainer.image"},
+	{group: "kagent.dev", kind: "Agent", path: "skills.refs", is: IsArtifact},
+	{group: "kagent.dev", kind: "Agent", path: "skills.gitRefs.ref", is: IsCommit},
+	{group: "kagent.dev", kind: "Agent", path: "skills.s3Refs.versionId", is: IsVersion},
+	{group: "api.kagent.dev", path: "workload.image"},
+	{group: "api.kagent.dev", path: "source.oci", is: IsArtifact},
+	{group: "api.kagent.dev", path: "source.git.commit", is: IsCommit},
+	{group: "api.kagent.dev", path: "source.bucket.s3.versionId", is: IsVersion},
 
 	// Webhooks put the images of these annotations into pods.
 	{group: "*", path: "annotations.sidecar.istio.io/proxyImage"},
@@ -161,14 +293,15 @@ var imageRows = []imageRow{
 
 // Images gives what an object, as plain Go values, names of images: the references, and what
 // decides over images and cannot be judged. An object may contain others.
-func Images(object any) []Image {
-	var w imageWalk
+func Images(object any, own ...ImageRow) []Image {
+	w := imageWalk{own: own}
 	w.visit(object)
 	return w.found
 }
 
 // imageWalk is a walk through one object.
 type imageWalk struct {
+	own   []ImageRow
 	found []Image
 	in    inside
 	names []string // the keys that lead to where it is
@@ -177,7 +310,7 @@ type imageWalk struct {
 
 // inside is what the objects that lead to a field say of it.
 type inside struct {
-	rows        []imageRow
+	rows        []ImageRow
 	group, kind string // of the innermost
 	guesses     bool
 }
@@ -219,30 +352,34 @@ func (w *imageWalk) enter(object map[string]any) {
 	if !grouped {
 		group = ""
 	}
-	now := inside{group: group, kind: kind, guesses: !ofKubernetes(group)}
+	now := inside{group: group, kind: kind, guesses: !OfKubernetes(group)}
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses
 	}
-	for _, r := range imageRows {
-		switch {
-		case r.group != "*" && r.group != group || r.kind != "" && r.kind != kind || r.is == isNothing && !own:
-		case r.path != "":
-			now.rows = append(now.rows, r)
-		case r.is == isNothing:
-			w.in = inside{group: group, kind: kind}
-			return
-		default:
-			w.found = append(w.found, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.why})
+	for _, rows := range [...][]ImageRow{imageRows, w.own} {
+		for _, r := range rows {
+			switch {
+			case r.group != "*" && r.group != group || r.kind != "" && r.kind != kind || r.is == isNothing && !own:
+			case r.path != "":
+				now.rows = append(now.rows, r)
+			case r.is == isNothing:
+				w.in = inside{group: group, kind: kind}
+				return
+			default:
+				w.found = append(w.found, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Problem: r.why})
+			}
 		}
 	}
 	w.in = now
 }
 
-// ofKubernetes reports whether a group is of Kubernetes itself.
-func ofKubernetes(group string) bool {
+// OfKubernetes reports whether a group is of Kubernetes itself.
+func OfKubernetes(group string) bool {
 	switch group {
 	case "", "apps", "batch", "autoscaling", "policy", "extensions":
 		return true
+	case "sparkoperator.k8s.io": // of a project of its own
+		return false
 	}
 	return strings.HasSuffix(group, ".k8s.io")
 }
@@ -251,6 +388,12 @@ func ofKubernetes(group string) bool {
 func (w *imageWalk) field(value any) (deeper bool) {
 	text, isText := value.(string)
 	for _, r := range w.in.rows {
+		if source, item, pinned := r.source(); pinned {
+			if endsWith(w.names, source) {
+				w.sources(r.is, item, value)
+			}
+			continue
+		}
 		switch {
 		case !endsWith(w.names, r.path):
 		case r.is == isNothing, value == nil, isText && text == "":
@@ -259,12 +402,61 @@ func (w *imageWalk) field(value any) (deeper bool) {
 			w.add(Image{Problem: r.why})
 			return false
 		case isText:
-			w.image(text, false)
+			w.image(r.is, text, false)
 			return false
+		default:
+			if items, isList := value.([]any); isList && w.items(r.is, items) {
+				return false
+			}
 		}
 	}
 	if w.in.guesses && w.looksLikeImage() {
 		w.guess(value)
+	}
+	return true
+}
+
+// source divides the path of a commit or version.
+func (r ImageRow) source() (source, item string, ok bool) {
+	if r.is != IsCommit && r.is != IsVersion {
+		return "", "", false
+	}
+	at := strings.LastIndexByte(r.path, '.')
+	return r.path[:at], r.path[at+1:], true
+}
+
+// sources notes the commit or version of a source, or of each in a list. One that is missing
+// is noted, too.
+func (w *imageWalk) sources(is ImageType, item string, value any) {
+	depth := len(w.steps)
+	switch value := value.(type) {
+	case map[string]any:
+		text, _ := value[item].(string)
+		w.steps = append(w.steps, item)
+		w.image(is, text, false)
+	case []any:
+		for i, one := range value {
+			w.steps = append(w.steps, i)
+			if _, isMap := one.(map[string]any); isMap {
+				w.sources(is, item, one)
+			}
+			w.steps = w.steps[:depth]
+		}
+	}
+	w.steps = w.steps[:depth]
+}
+
+// items notes a list of texts. It reports whether it is one.
+func (w *imageWalk) items(is ImageType, items []any) bool {
+	depth := len(w.steps)
+	for i, item := range items {
+		text, isText := item.(string)
+		if !isText {
+			return false
+		}
+		w.steps = append(w.steps, i)
+		w.image(is, text, false)
+		w.steps = w.steps[:depth]
 	}
 	return true
 }
@@ -292,7 +484,7 @@ func (w *imageWalk) guess(value any) {
 	case string:
 		text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(value), "docker://"), "oci://")
 		if reference().MatchString(text) || variable(text) {
-			w.image(text, true)
+			w.image(IsImage, text, true)
 		}
 	case []any:
 		for _, item := range value {
@@ -302,15 +494,29 @@ func (w *imageWalk) guess(value any) {
 		}
 	case map[string]any:
 		if repository, _ := value["repository"].(string); repository != "" {
-			w.add(Image{Ref: repository, Guessed: true, Problem: "it is in several fields"})
+			w.add(Image{Is: IsImage, Ref: repository, Guessed: true, Problem: "it is in several fields"})
 		}
 	}
 }
 
-func (w *imageWalk) image(text string, guessed bool) {
-	i := Image{Ref: text, Guessed: guessed}
-	if variable(text) {
+func (w *imageWalk) image(is ImageType, text string, guessed bool) {
+	if is == "" {
+		is = IsImage
+	}
+	i := Image{Is: is, Ref: text, Guessed: guessed}
+	if is == IsArtifact {
+		i.Ref = strings.TrimPrefix(text, "oci://")
+		if strings.Contains(i.Ref, "://") {
+			return // it is in a bucket, or on a web server
+		}
+	}
+	switch {
+	case variable(text):
 		i.Problem = "it has a variable"
+	case is == IsCommit:
+		i.Problem = "it is from Git, and no image"
+	case is == IsVersion:
+		i.Problem = "it is from a bucket, and no image"
 	}
 	w.add(i)
 }

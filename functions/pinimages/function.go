@@ -67,7 +67,7 @@ func (s *state) run(u *contract.Unit) {
 			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
 		}
 	}
-	for _, at := range u.Object.Images() {
+	for _, at := range u.Object.Images(s.pkg.Images...) {
 		image := at.Text()
 		if image == "" || strings.Contains(image, "@") {
 			continue

@@ -44,6 +44,12 @@ const (
 	UnlockedTools = "unlocked-tools"
 )
 
+// UnknownImage and UnpinnedSource are rules on what authors wrote, for the same reason.
+const (
+	UnknownImage   = "unknown-image"
+	UnpinnedSource = "unpinned-source"
+)
+
 // Rules are all checks, in the order of docs/lint.md.
 func Rules() []Rule {
 	return []Rule{
@@ -63,6 +69,8 @@ func Rules() []Rule {
 		{keycloakAdminRule, krm.Error, "an agent's namespace that holds the credentials of Keycloak's administrator", keycloakAdmin},
 		{KustomizeBuild, krm.Warning, "a kustomization that does not build, so that nothing is known of what it would apply", nil},
 		{"unpinned-image", krm.Info, "an image without a digest", unpinnedImage},
+		{UnknownImage, krm.Warning, "a field of an unknown kind that looks like an image, which no digest is written into", nil},
+		{UnpinnedSource, krm.Warning, "a skill or plugin from Git without a full commit, from a bucket without a version, or without a digest", nil},
 		{MissingTool, krm.Error, "a tool that an agent binds, and that its server does not offer by the lock", nil},
 		{UnlockedTools, krm.Warning, "a tool server that an agent binds, and that the lock does not have", nil},
 		{"duplicate-target", krm.Error, "two objects that scale or guard one workload", duplicateTarget},
@@ -109,6 +117,7 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 type Package struct {
 	rules  []Rule // that are on
 	prefix string
+	images []krm.ImageRow // that the configuration names
 
 	collected collected
 
@@ -157,7 +166,8 @@ type namespace struct {
 // New prepares a package. config may be nil; CheckConfig has found what is
 // wrong with it. prefix is that of labels and annotations.
 func New(config *api.RenderConfig, prefix string) *Package {
-	p := (&Package{prefix: prefix, reported: make(map[string]bool)}).Next()
+	images, _ := krm.ImageRows(config)
+	p := (&Package{prefix: prefix, images: images, reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
 		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
 			r.Severity = krm.Warning
@@ -178,7 +188,7 @@ func New(config *api.RenderConfig, prefix string) *Package {
 // kustomizations builds. What is reported once is reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
-		rules: p.rules, prefix: p.prefix, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate,
+		rules: p.rules, prefix: p.prefix, images: p.images, unread: p.unread, reported: p.reported, Evaluate: p.Evaluate,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
 			byLabel: make(map[label][]*pod), scalers: make(map[id][]krm.Ref), guards: make(map[*pod]krm.Ref),

@@ -195,7 +195,7 @@ const koImage = "ko://"
 // eachImage calls visit for each image that runs, but for those whose tag something else
 // writes.
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
-	for _, at := range c.Images() {
+	for _, at := range c.Object.Images(c.images...) {
 		image := at.Text()
 		if image != "" && !strings.HasPrefix(image, koImage) && !placeholder(path.Base(image)) {
 			visit(at.Node, image)

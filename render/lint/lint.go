@@ -44,11 +44,11 @@ func Run(src render.Source, opt render.Options) ([]krm.Finding, render.Stats, er
 	for _, u := range units {
 		findings = append(findings, l.check(u)...)
 	}
-	bindings, err := l.bindings()
+	authored, err := l.authored()
 	if err != nil {
 		return nil, stats, err
 	}
-	findings = append(findings, bindings...)
+	findings = append(findings, authored...)
 	contested, err := contests(src, opt, l.rules.Severity(rules.ContestedField), l.contested)
 	findings = append(dropReported(findings), contested...)
 	krm.SortFindings(findings)

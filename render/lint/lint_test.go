@@ -32,6 +32,11 @@ func linted(t *testing.T, a *txtar.Archive, folder string) (src render.Source, f
 			if krm.Failed(findings) {
 				t.Fatal(findings)
 			}
+		case name == render.LockFile:
+			opt.Lock, findings = render.ReadLock(f.Data, name)
+			if krm.Failed(findings) {
+				t.Fatal(findings)
+			}
 		default:
 			write(t, filepath.Join(root, name), string(f.Data))
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/objects"
@@ -60,7 +61,7 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 		if err != nil || krm.Failed(found) {
 			return found, stats, err
 		}
-		if err := g.Pass(ctx, at, src, files); err != nil {
+		if err := g.Pass(ctx, at, src, files, opt.Config); err != nil {
 			return nil, render.Stats{}, err
 		}
 		for _, f := range files {
@@ -74,11 +75,12 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 
 // Pass judges the files that leave: objects, wherever they come from, and what a
 // kustomization among the files makes of them.
-func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File) error {
+func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File, config *api.RenderConfig) error {
 	if g.Policy == nil {
 		return nil
 	}
-	images := objects.ImagesIn(src, files, at.File)
+	own, _ := krm.ImageRows(config) // the render has reported what is wrong with them
+	images := objects.ImagesIn(src, files, at.File, own)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

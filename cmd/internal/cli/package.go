@@ -29,6 +29,7 @@ type Package struct {
 	rendered bool
 	registry Registry
 	trust    Trust
+	own      []krm.ImageRow // that the configuration names
 }
 
 func (p *Package) Flags(cmd *cobra.Command) {
@@ -87,7 +88,7 @@ func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, err
 	if err != nil || policy == nil || artifact && policy.Builds == nil {
 		return all, err
 	}
-	if err := objects.Verify(cmd.Context(), all, *policy); err != nil {
+	if err := objects.Verify(cmd.Context(), all, *policy, p.own); err != nil {
 		return nil, err
 	}
 	return all, nil
@@ -101,6 +102,7 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	if err != nil {
 		return nil, err
 	}
+	p.own, _ = krm.ImageRows(opt.Config) // the render reports what is wrong with them
 	src = shown.Reading("rendering", src)
 	if file := p.Kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)

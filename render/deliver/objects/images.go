@@ -19,9 +19,9 @@ import (
 
 // ImagesIn gives the images of files that leave a render of src: those of objects, wherever
 // they come from, and of what a kustomization among the files makes of them. name is that of a
-// file for people.
-func ImagesIn(src render.Source, files []render.File, name func(file string) string) []sign.Image {
-	j := judgement{name: name, src: src, all: make(map[string][]byte)}
+// file for people, own are rows of a RenderConfig.
+func ImagesIn(src render.Source, files []render.File, name func(file string) string, own []krm.ImageRow) []sign.Image {
+	j := judgement{name: name, src: src, own: own, all: make(map[string][]byte)}
 	for _, f := range files {
 		j.all[f.Path] = f.Data
 	}
@@ -35,6 +35,7 @@ func ImagesIn(src render.Source, files []render.File, name func(file string) str
 type judgement struct {
 	name   func(file string) string // of a file, for people
 	src    render.Source
+	own    []krm.ImageRow
 	all    map[string][]byte
 	images []sign.Image
 }
@@ -101,27 +102,28 @@ func (j *judgement) problem(file, why string) {
 func (j *judgement) add(file string, objects []apply.Object) {
 	for _, o := range objects {
 		o.File = j.name(file)
-		j.images = append(j.images, imagesOf(o, file)...)
+		j.images = append(j.images, imagesOf(o, file, j.own)...)
 	}
 }
 
 // imagesOf gives what an object names of images. file is its path in the package.
-func imagesOf(o apply.Object, file string) (images []sign.Image) {
+func imagesOf(o apply.Object, file string, own []krm.ImageRow) (images []sign.Image) {
 	at := o.File
 	if o.Line > 0 {
 		at = fmt.Sprintf("%s:%d", o.File, o.Line)
 	}
-	for _, i := range krm.Images(o.Object) {
+	for _, i := range krm.Images(o.Object, own...) {
 		images = append(images, sign.Image{Image: i, File: file, Place: at})
 	}
 	return images
 }
 
-// Verify checks every image that objects run against a policy. It reports all failures.
-func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy) error {
+// Verify checks every image that objects run against a policy. It reports all failures. own
+// are rows of a RenderConfig.
+func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy, own []krm.ImageRow) error {
 	var images []sign.Image
 	for _, o := range objects {
-		images = append(images, imagesOf(o, "")...)
+		images = append(images, imagesOf(o, "", own)...)
 	}
 	return multierror.Append(nil, sign.VerifyImages(ctx, images, policy)...).ErrorOrNil()
 }

@@ -37,11 +37,13 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild, ste
 		return nil, nil, result.Findings, err
 	}
 	found := make(map[string]bool)
+	rows, _ := krm.ImageRows(opt.Config) // the render has reported what is wrong with them
 	for _, f := range result.Files {
 		render.Objects(f, func(o *krm.Object) {
-			for _, image := range o.Images() {
+			for _, image := range o.Images(rows...) {
 				found[image.Text()] = true
 			}
+			findings = append(findings, unknown(o, rows)...)
 			if task := o.Get("data", "task-spec.yaml"); steps && o.Kind == "ConfigMap" && task.Exists() {
 				err = multi.Errors(err, stepImages(task.Text(), found))
 			}
@@ -55,7 +57,23 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild, ste
 			open = append(open, image)
 		}
 	}
-	return open, digested, nil, err
+	return open, digested, findings, err
+}
+
+// unknown reports fields that look like images of kinds that nobody knows: no digest is
+// written into them.
+func unknown(o *krm.Object, rows []krm.ImageRow) (findings []krm.Finding) {
+	value, err := o.Value()
+	if err != nil {
+		return nil // the render has written it
+	}
+	for _, i := range krm.Images(value, rows...) {
+		if i.Guessed && !i.Pinned() {
+			findings = append(findings, o.Finding(krm.Warning, "pin-images/unknown-image", i.At(o), fmt.Sprintf("%q may be an image, and no digest is written into this field", krm.Shown(i.Ref)),
+				fmt.Sprintf("if it is one, add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path())))
+		}
+	}
+	return findings
 }
 
 // stepImages reads a Tekton TaskSpec. Images that are parameters are left out.

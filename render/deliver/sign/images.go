@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -43,12 +42,10 @@ func (p Policy) exempt(i Image) bool {
 			}
 			return false
 		}
-		below, ok := strings.CutPrefix(indices.ReplaceAllString(i.Field, ""), e.Field)
+		below, ok := strings.CutPrefix(i.Path(), e.Field)
 		return e.Kind == i.Kind && e.Group == i.Group && (e.Field == "" || ok && (below == "" || below[0] == '.'))
 	})
 }
-
-var indices = regexp.MustCompile(`\[[0-9]+\]`)
 
 // VerifyImages checks images against a policy, eight at once. It gives an error for
 // each that is refused and for what nobody can judge, in their order, which names the
@@ -107,7 +104,7 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	case i.Kind == "":
 		exemption = fmt.Sprintf("{file: %q}", i.File)
 	case i.Field != "":
-		exemption = fmt.Sprintf("{group: %q, kind: %s, field: %s}", i.Group, i.Kind, indices.ReplaceAllString(i.Field, ""))
+		exemption = fmt.Sprintf("{group: %q, kind: %s, field: %s}", i.Group, i.Kind, i.Path())
 	}
 	return fmt.Errorf("%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s", what, err, exemption)
 }

@@ -140,13 +140,14 @@ func (b *builder) run() (r Result) {
 
 // images adds those of a file to the result. What cannot be read is an error: it might run one.
 func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
+	own, _ := krm.ImageRows(b.opt.Config) // the render has reported what is wrong with them
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
 			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
 			return
 		}
-		for _, image := range krm.Images(value) {
+		for _, image := range krm.Images(value, own...) {
 			r.Images = append(r.Images, Image{image, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
 		}
 	})

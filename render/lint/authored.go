@@ -1,0 +1,109 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/rules"
+	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/render"
+)
+
+// authored judges what authors wrote, for the rules on resources that a render replaces by the
+// objects that they stand for, and on kinds that it does not know.
+func (l *linter) authored() (findings []krm.Finding, err error) {
+	a := authored{rules: l.rules, seen: make(map[string]bool)}
+	a.images, _ = krm.ImageRows(l.opt.Config) // the render has reported what is wrong with them
+	if l.opt.Lock != nil {
+		a.locked = l.opt.Lock.Spec.Tools
+	}
+	for _, f := range l.src.Files {
+		if f.AsIs || !render.IsManifest(f.Path) || l.opt.Excludes(f.Path) {
+			continue
+		}
+		data, err := l.src.Content(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		render.Objects(render.File{Path: f.Path, Data: data}, func(o *krm.Object) {
+			a.bindings(o)
+			a.sources(o)
+		})
+	}
+	return a.findings, nil
+}
+
+type authored struct {
+	rules    *rules.Package
+	images   []krm.ImageRow
+	locked   []api.LockedToolServer
+	seen     map[string]bool // what is reported once
+	findings []krm.Finding
+}
+
+func (a *authored) report(o *krm.Object, rule string, at krm.Node, message, hint string) {
+	if severity := a.rules.Severity(rule); severity != rules.Off && !slices.Contains(rules.Ignored(o), rule) {
+		a.findings = append(a.findings, o.Finding(severity, "lint/"+rule, at, message, hint))
+	}
+}
+
+// bindings judges the tools that an agent binds by what the lock has of their servers.
+// Without tools in the lock it finds nothing.
+func (a *authored) bindings(o *krm.Object) {
+	if len(a.locked) == 0 {
+		return
+	}
+	for _, b := range tools.Bindings(o) {
+		locked, known := tools.Find(a.locked, b.Server)
+		if !known {
+			a.report(o, rules.UnlockedTools, b.At, fmt.Sprintf("the lock has no tools of %s, which may change unseen", b.Server), "run `armature pin --tools`")
+			continue
+		}
+		for _, name := range b.Tools {
+			if !locked.Has(name.Text()) {
+				a.report(o, rules.MissingTool, name, fmt.Sprintf("%s does not offer the tool %q", b.Server, tools.Visible(name.Text())),
+					"correct the name, or run `armature pin --tools` if the server has it by now")
+			}
+		}
+	}
+}
+
+// sources judges artifacts other than images, and what looks like an image. What a chart or
+// another repository runs is judged there.
+func (a *authored) sources(o *krm.Object) {
+	if krm.OfKubernetes(o.Group()) {
+		return
+	}
+	value, err := o.Value()
+	if err != nil {
+		return // the render reports it
+	}
+	found := krm.Images(value, a.images...)
+	if slices.ContainsFunc(found, func(i krm.Image) bool { return i.Field == "" }) {
+		return
+	}
+	for _, i := range found {
+		key := i.Kind + " " + i.Path() + " " + i.Ref
+		if i.Pinned() || a.seen[key] {
+			continue
+		}
+		switch {
+		case i.Guessed && i.LooksQualified():
+			a.report(o, rules.UnknownImage, i.At(o), fmt.Sprintf("%q looks like an image in a field of an unknown kind: no digest is written into it", krm.Shown(i.Ref)),
+				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
+		case i.Is == krm.IsCommit && i.Ref == "":
+			a.report(o, rules.UnpinnedSource, i.At(o), "it is from Git, and names no commit", "name the commit in full")
+		case i.Is == krm.IsCommit:
+			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
+		case i.Is == krm.IsVersion:
+			a.report(o, rules.UnpinnedSource, i.At(o), "it is from a bucket, and names no version", "name the version of the object")
+		case i.Is == krm.IsArtifact:
+			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "write its digest behind it, as NAME@sha256:…")
+		default:
+			continue
+		}
+		a.seen[key] = true
+	}
+}
