@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // corpus is a number of workloads in the forms that the programs take. It
@@ -23,7 +24,7 @@ type corpus struct {
 
 func (c *corpus) path(name string) string { return filepath.Join(c.folder, name) }
 
-// newCorpus writes the workloads as files below in and as a ResourceList, renders the
+// newCorpus writes the workloads as files below in, as a stream and as a ResourceList, renders the
 // files, and lists them with the sizes of their renders.
 func (b *bench) newCorpus(n int) (*corpus, error) {
 	c := &corpus{n: n, folder: filepath.Join(b.work, fmt.Sprint(n))}
@@ -59,6 +60,12 @@ func (c *corpus) write() error {
 	defer list.Close()
 	items := bufio.NewWriter(list)
 	fmt.Fprint(items, "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n")
+	all, err := os.Create(c.path("all.yaml"))
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	stream := bufio.NewWriter(all)
 	var text bytes.Buffer
 	for i := range c.n {
 		text.Reset()
@@ -66,11 +73,12 @@ func (c *corpus) write() error {
 			return err
 		}
 		writeItem(items, text.Bytes(), i)
+		fmt.Fprintf(stream, "---\n%s", text.Bytes())
 		if err := os.WriteFile(c.path(filepath.Join("in", workload.File(i))), text.Bytes(), 0o644); err != nil {
 			return err
 		}
 	}
-	return items.Flush()
+	return multi.Errors(items.Flush(), stream.Flush())
 }
 
 // writeItem writes a workload as a host passes it on.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/kio"
 )
 
 func main() {
@@ -69,8 +71,9 @@ func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+for
 // bench is what one run of the command has.
 type bench struct {
 	work string // the folder of all that it writes
-	// The programs, built into the work folder; kustomize is "" where it is missing.
-	armature, armatureFn, copy, kyaml, identity, kustomize string
+	// The programs, built into the work folder; kustomize and istioctl are "" where
+	// they are missing.
+	armature, armatureFn, copy, kyaml, identity, kustomize, istioctl string
 
 	version cost // of `armature version`: what armature costs before it has done anything
 }
@@ -95,7 +98,34 @@ func build(work string) (*bench, error) {
 	if _, err := os.Stat(b.kustomize); err != nil {
 		b.kustomize = ""
 	}
+	if program := filepath.Join(dir, ".cache/bin/istioctl"); b.istioConfig(program) == nil {
+		b.istioctl = program
+	}
 	return b, nil
+}
+
+// istioConfig writes the webhook's configuration, without which kube-inject asks a
+// cluster, to files that are named after their ConfigMaps and keys.
+func (b *bench) istioConfig(istioctl string) error {
+	manifests, err := exec.Command(istioctl, "manifest", "generate").Output()
+	if err != nil {
+		return err
+	}
+	objects, err := kio.FromBytes(manifests)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if o.GetKind() != "ConfigMap" {
+			continue
+		}
+		for key, text := range o.GetDataMap() {
+			if err := os.WriteFile(filepath.Join(b.work, o.GetName()+"."+key), []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // rounds is how often a number of workloads is measured.
@@ -142,6 +172,13 @@ func (b *bench) size(r *report, n int) error {
 			return err
 		}
 		groups = append(groups, group{slower(n), []*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")), stdout: c.path("out.yaml")}}})
+	}
+	if b.istioctl != "" {
+		groups = append(groups, group{slower(n), []*subject{{name: istioctl, stdout: c.path("out.yaml"), args: []string{b.istioctl, "kube-inject", "--revision", "default",
+			"--injectConfigFile", filepath.Join(b.work, "istio-sidecar-injector.config"),
+			"--meshConfigFile", filepath.Join(b.work, "istio.mesh"),
+			"--valuesFile", filepath.Join(b.work, "istio-sidecar-injector.values"),
+			"-f", c.path("all.yaml")}}}})
 	}
 	found := row{n: n, costs: map[string]cost{}}
 	for _, g := range groups {

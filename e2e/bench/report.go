@@ -42,6 +42,7 @@ const (
 	armature  = "armature"
 	kyaml     = "kyaml injector"
 	kustomize = "kustomize, armature-fn by exec"
+	istioctl  = "istioctl kube-inject"
 )
 
 const legend = `CPU is user + system time of the process and its children; the lowest of several
@@ -50,19 +51,20 @@ armature are without its start-up, what "armature version" costs. "copy" reads t
 same input with os.ReadFile and writes as many bytes as the rendered output with
 os.WriteFile. The other columns are CPU, wall and peak as multiples of armature's.
 kyaml: the same insertions through sigs.k8s.io/kustomize/kyaml. kustomize: with
-armature-fn by exec. "–" was not measured: kustomize is missing (make hosts), or the
-workloads are 10,000, for which it needs more than ten minutes.
+armature-fn by exec. istioctl: kube-inject of one stream, without a cluster. "–" was
+not measured: kustomize or istioctl is missing (make hosts, make bench-istioctl), or the
+workloads are 10,000, for which kustomize needs more than ten minutes.
 `
 
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n\n", machine())
 	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(t, "| workloads\t| armature: CPU, wall, peak\t| of copy's\t| kyaml\t| kustomize exec\t|")
-	fmt.Fprintln(t, "|---\t|---\t|---\t|---\t|---\t|")
+	fmt.Fprintln(t, "| workloads\t| armature: CPU, wall, peak\t| of copy's\t| kyaml\t| kustomize exec\t| istioctl\t|")
+	fmt.Fprintln(t, "|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, row := range r.rows {
 		ours := row.costs[armature]
 		fmt.Fprintf(t, "| %d\t| %s, %s, %s\t| %s", row.n, show(ours.cpu), show(ours.wall), mebibytes(ours.peak), multiples(ours, row.costs[copying]))
-		for _, name := range []string{kyaml, kustomize} {
+		for _, name := range []string{kyaml, kustomize, istioctl} {
 			if c, ok := row.costs[name]; ok {
 				fmt.Fprintf(t, "\t| %s", multiples(c, ours))
 			} else {
@@ -105,6 +107,12 @@ func (r *report) judge() {
 	r.add(1, ours.peak <= 32<<20, "at most 32 MiB", "%s", mebibytes(ours.peak))
 	times := ratio(library.cpu, ours.cpu)
 	r.add(1, times >= 20, "20x less CPU than a kyaml injector", "%.0fx (%s)", times, show(library.cpu))
+	if mesh, ok := large.costs[istioctl]; ok {
+		times := ratio(mesh.cpu, ours.cpu)
+		r.add(1, times >= 500, "500x less CPU than istioctl kube-inject", "%.0fx (%s)", times, show(mesh.cpu))
+	} else {
+		r.unknown(1, "500x less CPU than istioctl kube-inject", "no istioctl at hand: make bench-istioctl")
+	}
 	if medium != nil {
 		each := ratio(ours.cpu, medium.costs[armature].cpu) * float64(medium.n) / float64(large.n)
 		r.add(1, each <= 1.2, "a document of 10,000 costs at most 1.2x one of 1,000", "%.2fx", each)
