@@ -41,6 +41,21 @@ type Proposal struct {
 // Dial opens connections; nil is the network as it is.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
+// Clients opens repositories on forges. What a server allows one credential is counted once
+// for all repositories that it opened, so that a process has one of these.
+type Clients struct {
+	// Dial opens connections; nil is the network as it is.
+	Dial Dial
+	// Proxies are used as the environment names them. A Dial that forbids addresses needs
+	// false.
+	Proxies bool
+}
+
+// Open a repository by its URL, on a server of a kind that Names lists.
+func (c *Clients) Open(kind, repository string, credential Credential) (Forge, error) {
+	return nil, fmt.Errorf("%w: %s has no client yet", ErrUnsupported, kind)
+}
+
 // Open a repository by its URL, on a forge that is one of Names. token is of an account that
 // may open pull requests. It is a secret, and is sent to the repository's host alone.
 func Open(name, repository, token string, dial Dial) (*Repository, error) {
