@@ -66,7 +66,7 @@ func TestImageUpdate(t *testing.T) {
 
 	u := &updates.ImageUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, Spec: updates.ImageUpdateSpec{
 		Repository: apps.url, Branch: "main", Credentials: updates.SecretReference{Name: "apps"}, SigningKey: &updates.SecretReference{Name: "key"},
-		Author: updates.Author{Name: "Armature", Email: "bot@example.com"}}}
+		Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}
 	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, StringData: map[string]string{"token": "hunter2"}}))
 	w.login("key", compose.PurposeSigning, map[string]string{"identity": string(private)})
 	w.must(w.Client.Create(t.Context(), u))

@@ -55,6 +55,7 @@ import (
 	"github.com/armature-dev/armature/builds/turns"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -190,7 +191,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := r.setup(ctx, mgr, woken, o.Concurrency); err != nil {
 		return err
 	}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
+	forges := &forge.Clients{Dial: o.Dial}
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
 	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log}); err != nil {

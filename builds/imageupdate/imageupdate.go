@@ -35,13 +35,16 @@ import (
 	"github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Options of the controller.
 type Options struct {
-	// Dial opens connections to Git servers, forges and registries; see gitremote.Dial.
+	// Dial opens connections to Git servers and registries; see gitremote.Dial.
 	Dial gitremote.Dial
+	// Forges are asked for pull requests and commits.
+	Forges *forge.Clients
 	// PlainHTTP lists hosts that a login is sent to over http as well.
 	PlainHTTP []string
 	// FieldOwner of what the controller writes.
@@ -232,7 +235,7 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 	var refused *gitremote.RefusedError
 	var foreign *writeback.ForeignError
 	switch {
-	case errors.As(failed, &refused):
+	case errors.As(failed, &refused), errors.Is(failed, forge.ErrRefused):
 		hint := ""
 		if u.Spec.Policy != "pullRequest" {
 			hint = "\n  hint: if the branch is protected, set policy: pullRequest"
@@ -240,7 +243,8 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed error) (again error) {
 		r.report(u, metav1.ConditionFalse, api.ReasonRefused, failed.Error()+hint)
 	case errors.As(failed, &foreign):
 		r.report(u, metav1.ConditionFalse, api.ReasonForeign, failed.Error())
-	case errors.As(failed, new(invalid)), errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress):
+	case errors.As(failed, new(invalid)), errors.Is(failed, writeback.ErrNoBranch), errors.Is(failed, gitremote.ErrForbiddenAddress),
+		errors.Is(failed, forge.ErrUnauthorized), errors.Is(failed, forge.ErrNotFound), errors.Is(failed, forge.ErrUnsupported):
 		r.report(u, metav1.ConditionFalse, api.ReasonInvalid, failed.Error())
 	case failed != nil:
 		r.report(u, metav1.ConditionFalse, api.ReasonFailed, failed.Error())

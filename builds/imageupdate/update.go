@@ -31,8 +31,11 @@ import (
 
 // update the branch, and the status by what came of it.
 func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[string]*buildapi.AgentBuild) error {
-	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Name: u.Spec.Author.Name, Email: u.Spec.Author.Email, Accept: u.Spec.Accept}
-	var pulls *forge.Repository
+	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"), Accept: u.Spec.Accept}
+	if u.Spec.Author != nil {
+		to.Name, to.Email = u.Spec.Author.Name, u.Spec.Author.Email
+	}
+	var pulls forge.Forge
 	if u.Spec.Policy == "pullRequest" {
 		to.Proposal = "armature/pin/" + u.Namespace + "/" + u.Name
 	} else {
@@ -41,22 +44,25 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 	if err := to.Check(); err != nil {
 		return invalid{err}
 	}
-	var token string
+	var login forge.Credential
 	var err error
-	if to.Remote, token, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name); err != nil {
+	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository, u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
 		return err
 	}
+	if to.Proposal != "" || u.Spec.Via == "api" {
+		if pulls, err = r.forge(u, login); err != nil {
+			return err
+		}
+	}
+	if u.Spec.Via == "api" {
+		to.API = pulls
+	}
 	if to.Proposal != "" {
-		if pulls, err = r.forge(u, token); err != nil {
-			return err
-		}
-		bodies, err := pulls.Refused(ctx, to.Proposal, to.Branch)
+		found, err := pulls.PullRequests(ctx, to.Proposal)
 		if err != nil {
-			return err
+			return fmt.Errorf("looking for closed pull requests: %w", err)
 		}
-		for _, body := range bodies {
-			to.Rejected = append(to.Rejected, writeback.DigestsOf(body)...)
-		}
+		to.Rejected = writeback.RejectedBy(found, to.Branch)
 	}
 	if to.Sign, err = r.signer(ctx, u); err != nil {
 		return err
@@ -69,7 +75,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
 			login = s.Name
 		}
-		source, _, err := r.remote(ctx, b.Namespace, "spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login)
+		source, _, err := r.remote(ctx, b.Namespace, "spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login, false)
 		if err != nil {
 			return false, err
 		}
@@ -89,7 +95,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate, builds map[
 }
 
 // record what was written in status, and open the pull request of it.
-func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update, pulls *forge.Repository, result writeback.Result) error {
+func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update, pulls forge.Forge, result writeback.Result) error {
 	u.Status.Held = nil
 	for _, h := range result.Held[:min(len(result.Held), maxListed)] {
 		u.Status.Held = append(u.Status.Held, api.HeldImage{Build: h.Name, Image: h.Image, Why: shorten(h.Why)})
@@ -99,7 +105,7 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 		return nil
 	}
 	u.Status.Commit = result.Commit
-	if pulls == nil {
+	if to.Proposal == "" {
 		for _, b := range result.Changed {
 			u.Status.Written = append(slices.DeleteFunc(u.Status.Written, func(s string) bool { return s == b.Image }), b.Image)
 		}
@@ -107,56 +113,64 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 		return nil
 	}
 	title, body := result.Text()
-	address, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
+	made, _, err := pulls.Propose(ctx, forge.Proposal{Head: to.Proposal, Base: to.Branch, Title: title, Body: body, Refresh: true})
 	if err != nil {
 		return fmt.Errorf("the branch %s is written, and has no pull request: %w", to.Proposal, err)
 	}
-	u.Status.PullRequest = shorten(address)
+	u.Status.PullRequest = shorten(made.URL)
 	return nil
 }
 
-// remote is a repository with the login of a Secret; an empty name is none.
-func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string) (to gitremote.Repository, token string, err error) {
+// remote is a repository with the login of a Secret; an empty name is none. write is for a
+// login that is made for one purpose.
+func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string, write bool) (to gitremote.Repository, login forge.Credential, err error) {
 	parsed, err := gitrepo.Parse(address)
 	if err != nil {
-		return to, "", invalid{fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint)}
+		return to, login, invalid{fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint)}
 	}
 	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
 	endpoint, err := transport.NewEndpoint(to.URL)
 	if err != nil || secret == "" {
-		return to, "", err
+		return to, login, err
 	}
 	if host := endpoint.Host; endpoint.Protocol == "http" && !slices.Contains(r.options.PlainHTTP, host) && !slices.Contains(r.options.PlainHTTP, net.JoinHostPort(host, fmt.Sprint(endpoint.Port))) {
-		return to, "", invalid{fmt.Errorf("%s: a login is not sent over http\n  hint: use https, or let the operator name the host in --plain-http-hosts", to.URL)}
+		return to, login, invalid{fmt.Errorf("%s: a login is not sent over http\n  hint: use https, or let the operator name the host in --plain-http-hosts", to.URL)}
 	}
 	data, err := r.secret(ctx, namespace, secret, field, func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
 		keys.LabelCredentials+"="+string(compose.PurposeGit)+", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
 	if err != nil {
-		return to, "", err
+		return to, login, err
+	}
+	if login, err = forge.CredentialOf(data); err == nil && login.App != nil {
+		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
+		if err != nil {
+			return to, login, err
+		}
+		data = map[string][]byte{corev1.BasicAuthUsernameKey: []byte("x-access-token"), corev1.BasicAuthPasswordKey: []byte(token)}
 	}
 	auth, unfit := gitremote.Login(endpoint, "", secret, data)
 	if unfit != nil {
-		return to, "", invalid{fmt.Errorf("%s: %w", field, unfit)}
+		return to, login, invalid{fmt.Errorf("%s: %w", field, unfit)}
 	}
 	to.Auth = auth
-	return to, gitremote.Token(data), nil
+	return to, login, nil
 }
 
 // forge of the repository.
-func (r *reconciler) forge(u *api.ImageUpdate, token string) (*forge.Repository, error) {
+func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
 	kind := cmp.Or(u.Spec.Forge, forge.Of(u.Spec.Repository))
 	if kind == "" {
 		names, _ := forge.Names()
 		return nil, invalid{fmt.Errorf("spec.forge: name the kind of server that %s is on: %s", u.Spec.Repository, strings.Join(names, ", "))}
 	}
-	if token == "" {
-		return nil, invalid{fmt.Errorf("spec.credentials: Secret %s has no token, which pull requests need", u.Spec.Credentials.Name)}
+	if login.Token == "" && login.App == nil {
+		return nil, invalid{fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs", u.Spec.Credentials.Name)}
 	}
-	pulls, err := forge.Open(kind, u.Spec.Repository, token, r.options.Dial)
+	f, err := r.options.Forges.Open(kind, u.Spec.Repository, login)
 	if err != nil {
 		return nil, invalid{err}
 	}
-	return pulls, nil
+	return f, nil
 }
 
 // signer of the commits; nil for none.

@@ -3,6 +3,7 @@ package writeback
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"path"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/pin"
 )
 
@@ -131,6 +133,16 @@ func message(lock string, changed []Built) string {
 // trailer that each commit of a write-back has.
 const trailer = "Armature-Build"
 
+// setTrailer names the set of images. A commit of a forge cannot be predicted: one whose answer
+// got lost is known by this.
+func setTrailer(changed []Built) string {
+	hash := sha256.New()
+	for _, b := range changed { // in the order of their names
+		fmt.Fprintf(hash, "%s %s %s\n", b.key(), b.Image, b.Commit)
+	}
+	return fmt.Sprintf("Armature-Set: sha256:%x\n", hash.Sum(nil))
+}
+
 // commit a lock on top of head. It gives the new objects too. The same lock on the same
 // head is the same commit: its time is that of the newest image.
 func (u *Update) commit(c *clone, head plumbing.Hash, text []byte, result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
@@ -240,7 +252,9 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 		return false, err
 	}
 	// Ours is one commit on top of what the branch was once.
-	if !u.ours(at) || len(at.ParentHashes) != 1 {
+	if ours, err := u.ours(ctx, at); err != nil {
+		return false, err
+	} else if !ours || len(at.ParentHashes) != 1 {
 		return false, &ForeignError{u.Proposal, at.Hash.String(), krm.Plain(at.Author.Name)}
 	}
 	parent, err := at.Parent(0)
@@ -267,25 +281,31 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 
 // ours reports whether a commit is as this Update makes them: by its author, and signed by
 // its key, where it signs.
-func (u *Update) ours(c *object.Commit) bool {
+func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
+	if u.API != nil {
+		if !strings.Contains(c.Message, "\nArmature-Set: sha256:") {
+			return false, nil
+		}
+		return u.API.Wrote(ctx, c.Hash.String())
+	}
 	if c.Author.Name != u.Name || c.Author.Email != u.Email || c.Committer.Email != u.Email || !strings.Contains(c.Message, "\n"+trailer+": ") {
-		return false
+		return false, nil
 	}
 	if u.Sign == nil {
-		return c.PGPSignature == ""
+		return c.PGPSignature == "", nil
 	}
 	payload, err := payloadOf(c)
 	if err != nil {
-		return false
+		return false, err
 	}
 	signature, err := u.Sign(payload)
-	return err == nil && strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature)
+	return strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature), err
 }
 
 // imagesMark begins the line of a pull request's text that names its digests.
 const imagesMark = "<!-- armature-images: "
 
-// Text of the pull request for the commit. DigestsOf reads the images from its body.
+// Text of the pull request for the commit. RejectedBy reads the images from its body.
 func (r Result) Text() (title, body string) {
 	var digests strings.Builder
 	for _, b := range r.Changed {
@@ -295,11 +315,17 @@ func (r Result) Text() (title, body string) {
 	return title, fmt.Sprintf("%s%s-->\nArmature keeps this branch up to date until it is merged. If you close it, these images are not proposed again.\n\n```\n%s```\n", imagesMark, digests.String(), r.Message)
 }
 
-// DigestsOf the images that the body of a pull request names.
-func DigestsOf(body string) (digests []string) {
-	for line := range strings.Lines(body) {
-		if rest, ok := strings.CutPrefix(line, imagesMark); ok {
-			digests = append(digests, strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))...)
+// RejectedBy gives the digests of the images of pull requests into a branch that were closed
+// without a merge.
+func RejectedBy(pulls []forge.PullRequest, base string) (digests []string) {
+	for _, p := range pulls {
+		if p.Open || p.Merged || p.Fork || p.Base != base {
+			continue
+		}
+		for line := range strings.Lines(p.Body) {
+			if rest, ok := strings.CutPrefix(line, imagesMark); ok {
+				digests = append(digests, strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))...)
+			}
 		}
 	}
 	return digests

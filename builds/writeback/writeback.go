@@ -27,6 +27,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -79,6 +80,9 @@ type Update struct {
 	// Proposal is the branch that gets the commit for a pull request into Branch. It is
 	// replaced as long as nobody else committed to it. If empty, Branch gets the commit.
 	Proposal string
+	// API makes the commit, instead of Git; nil is Git. The author is its account then, and
+	// Name, Email and Sign are not used.
+	API forge.Forge
 	// Name and Email of the author and committer.
 	Name, Email string
 	// Sign a commit; nil leaves it unsigned. The same commit gets the same signature.
@@ -147,7 +151,7 @@ func (u *Update) Check() error {
 		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"), func(s string) bool { return s == ".git" }) {
 		failed = append(failed, fmt.Errorf("%q is not the path of a lock in the repository: give one such as apps/armature.lock", krm.Shown(u.Path)))
 	}
-	if u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl) {
+	if u.API == nil && (u.Name == "" || !strings.Contains(u.Email, "@") || strings.ContainsAny(u.Name+u.Email, "<>") || strings.ContainsFunc(u.Name+u.Email, isControl)) {
 		failed = append(failed, fmt.Errorf("%q cannot be the author: give a name and an address, as in Armature <armature@example.com>", krm.Shown(u.Name+" <"+u.Email+">")))
 	}
 	return multi.Errors(failed...)
@@ -164,7 +168,7 @@ func (u *Update) Write(ctx context.Context, built []Built) (Result, error) {
 	}
 	for try := 1; ; try++ {
 		result, err := u.once(ctx, built)
-		if err == nil || !errors.Is(err, gitremote.ErrMoved) || try == maxTries {
+		if err == nil || !errors.Is(err, gitremote.ErrMoved) && !errors.Is(err, forge.ErrMoved) || try == maxTries {
 			return result, err
 		}
 		select {
@@ -208,6 +212,9 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 		return result, err
 	}
 	result.Message = message(u.Path, result.Changed)
+	if u.API != nil {
+		result.Message += setTrailer(result.Changed)
+	}
 	onto := plumbing.ZeroHash
 	if u.Proposal != "" {
 		onto = tips[branches[1]]
@@ -216,13 +223,26 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 			return result, err
 		}
 	}
-	commit, objects, err := u.commit(c, head, text, result)
-	if err != nil {
-		return result, err
-	}
 	to := u.Proposal
 	if to == "" {
 		to, onto = u.Branch, head
+	}
+	if u.API != nil {
+		want := forge.Commit{Branch: to, Head: head.String(), Message: result.Message, Files: map[string][]byte{u.Path: text}}
+		if u.Proposal != "" {
+			if want.Base = u.Branch; !onto.IsZero() {
+				want.Replaces = onto.String()
+			}
+		}
+		if result.Commit, err = u.API.Commit(ctx, want); err != nil {
+			return Result{}, fmt.Errorf("writing the branch %s: %w", to, err)
+		}
+		result.New = true
+		return result, nil
+	}
+	commit, objects, err := u.commit(c, head, text, result)
+	if err != nil {
+		return result, err
 	}
 	if err := u.Remote.Push(ctx, c.objects, objects, to, onto, commit); err != nil {
 		return Result{}, fmt.Errorf("writing the branch %s: %w", to, err)

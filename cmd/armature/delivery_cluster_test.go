@@ -305,11 +305,11 @@ func (g *gitea) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var answer any
-	switch body := map[string]string{}; r.Method {
+	switch body := map[string]any{}; r.Method {
 	case http.MethodGet:
 		found := []map[string]any{}
 		for _, p := range g.pulls {
-			if p["state"] == r.URL.Query().Get("state") && r.URL.Query().Get("page") == "" {
+			if r.URL.Query().Get("state") == "all" && r.URL.Query().Get("page") == "1" {
 				found = append(found, p)
 			}
 		}

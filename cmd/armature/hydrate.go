@@ -188,22 +188,27 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 // proposalTo is a pull request into a branch, on a forge that the name of its host shows if
 // kind is empty.
 func proposalTo(ctx context.Context, to *hydrate.Branch, into, kind string) (*hydrate.Proposal, error) {
+	f, err := forgeOf(ctx, to.Folder, kind, "--pull-request")
+	return &hydrate.Proposal{Base: into, Forge: f}, err
+}
+
+// forgeOf the remote origin of a clone, with the token of the environment. flag needs it.
+func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error) {
 	names, variables := forge.Names()
-	remote, err := hydrate.OriginURL(ctx, to.Folder)
+	remote, err := hydrate.OriginURL(ctx, clone)
 	if err != nil {
 		return nil, err
 	}
 	if kind == "" {
 		if kind = forge.Of(remote); kind == "" {
-			return nil, cli.Usagef("--pull-request: name what the remote origin is on with --forge: %s", strings.Join(names, ", "))
+			return nil, cli.Usagef("%s: name what the remote origin is on with --forge: %s", flag, strings.Join(names, ", "))
 		}
 	}
 	token := os.Getenv(variables[kind])
 	if token == "" {
-		return nil, cli.Usagef("--pull-request: the environment variable %s is empty: set it to a token that may open pull requests", variables[kind])
+		return nil, cli.Usagef("%s: the environment variable %s is empty: set it to a token for the repository", flag, variables[kind])
 	}
-	repository, err := forge.Open(kind, remote, token, nil)
-	return &hydrate.Proposal{Base: into, Repository: repository}, err
+	return new(forge.Clients).Open(kind, remote, forge.Credential{Token: token})
 }
 
 // target is the branch, of the repository that the first package is in.

@@ -95,13 +95,11 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 		if proposal, err = proposalTo(ctx, to, p.into, p.forge); err != nil {
 			return err
 		}
-		bodies, err := proposal.Repository.Refused(ctx, u.Proposal, p.into)
+		pulls, err := proposal.Forge.PullRequests(ctx, u.Proposal)
 		if err != nil {
-			return err
+			return fmt.Errorf("looking for closed pull requests: %w", err)
 		}
-		for _, body := range bodies {
-			u.Rejected = append(u.Rejected, writeback.DigestsOf(body)...)
-		}
+		u.Rejected = writeback.RejectedBy(pulls, p.into)
 	}
 	if p.Given() {
 		policy, err := p.Read(&p.Registry)

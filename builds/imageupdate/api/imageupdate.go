@@ -57,6 +57,8 @@ type ImageUpdateList struct {
 }
 
 // ImageUpdateSpec says which images are written where, and by whom.
+//
+// +kubebuilder:validation:XValidation:rule="self.via == 'api' ? !has(self.author) && !has(self.signingKey) : has(self.author)",message="via: git requires author; via: api has neither author nor signingKey, because the forge makes the commit by the account of credentials"
 type ImageUpdateSpec struct {
 	// Repository is the Git URL of the package: https://host/path or ssh://git@host/path.
 	// +kubebuilder:validation:MinLength=1
@@ -85,19 +87,29 @@ type ImageUpdateSpec struct {
 	// +kubebuilder:default=push
 	// +kubebuilder:validation:Enum=push;pullRequest
 	Policy string `json:"policy,omitempty"`
-	// Forge is the kind of server of the repository, for policy pullRequest: github, gitlab
-	// or gitea. Default: by the name of its host.
+	// Via is git, which pushes a commit, or api, which lets the forge make it: GitHub signs
+	// such a commit of an App, which a branch that requires signed commits accepts. Bitbucket
+	// has git alone. Default git.
 	// +optional
-	// +kubebuilder:validation:Enum=github;gitlab;gitea
+	// +kubebuilder:default=git
+	// +kubebuilder:validation:Enum=git;api
+	Via string `json:"via,omitempty"`
+	// Forge is the kind of server of the repository, for policy pullRequest and via api:
+	// github, gitlab, gitea, bitbucket or bitbucket-datacenter. Default: by the name of its
+	// host.
+	// +optional
+	// +kubebuilder:validation:Enum=github;gitlab;gitea;bitbucket;bitbucket-datacenter
 	Forge string `json:"forge,omitempty"`
 	// Credentials names a Secret of this namespace with the login of an account that may
-	// push: kubernetes.io/basic-auth (username, password), a token under the key token, or
-	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts). Its token, or else its password,
-	// opens pull requests too. A Secret of another type needs the label
+	// push: kubernetes.io/basic-auth (username, password), a token under the key token,
+	// kubernetes.io/ssh-auth (ssh-privatekey, known_hosts), or a GitHub App under
+	// githubAppID, githubAppInstallationID and githubAppPrivateKey. Its token, App or else
+	// its password is for the API of the forge too. A Secret of another type needs the label
 	// armature.dev/credentials: git.
 	Credentials SecretReference `json:"credentials"`
-	// Author of the commits.
-	Author Author `json:"author"`
+	// Author of the commits, for via git.
+	// +optional
+	Author *Author `json:"author,omitempty"`
 	// SigningKey names a Secret of this namespace with the label
 	// armature.dev/credentials: signing, and a private key that signs the commits: SSH
 	// (ed25519 or RSA) under the key identity, or OpenPGP under git.asc. A passphrase is

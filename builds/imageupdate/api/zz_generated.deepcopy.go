@@ -122,7 +122,11 @@ func (in *ImageUpdateSpec) DeepCopyInto(out *ImageUpdateSpec) {
 		copy(*out, *in)
 	}
 	out.Credentials = in.Credentials
-	out.Author = in.Author
+	if in.Author != nil {
+		in, out := &in.Author, &out.Author
+		*out = new(Author)
+		**out = **in
+	}
 	if in.SigningKey != nil {
 		in, out := &in.SigningKey, &out.SigningKey
 		*out = new(SecretReference)

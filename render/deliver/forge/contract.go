@@ -14,9 +14,10 @@ type Forge interface {
 	MayPush(ctx context.Context, user string) (bool, error)
 	// SetStatus of a commit. The last one of a context counts. An equal one is not sent again.
 	SetStatus(ctx context.Context, s Status) error
-	// Comment on a pull request: it updates the comment of this account that begins with the
-	// marker, or adds one. An empty body removes it.
-	Comment(ctx context.Context, number int, marker, body string) error
+	// Comment on a pull request. This account has one comment there, which is updated in
+	// place: the part of a name, such as build/team1/weather, becomes this body, and the other
+	// parts stay. An empty body removes the part, and the last one the comment.
+	Comment(ctx context.Context, number int, part, body string) error
 	// PullRequest by its number.
 	PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	// PullRequests from a branch of this repository, open or not, newest first, at most 100.
@@ -122,23 +123,26 @@ type PullRequest struct {
 	Labels       []string
 }
 
-// Commit by the API of a server.
+// Proposal of a pull request from a branch of this repository.
+type Proposal struct {
+	// Head and Base are branches, without refs/heads/.
+	Head, Base  string
+	Title, Body string
+	// Refresh the text of one that is open.
+	Refresh bool
+}
+
+// Commit by the API of a server. Its author is the account of the credential.
 type Commit struct {
-	// Branch that gets the commit.
-	Branch string
-	// Head is the commit that becomes the parent. Branch has to be at it, unless Replaces is
-	// set. GitLab, Gitea and Bitbucket Data Center compare the files alone.
-	Head string
-	// Replaces is the commit that Branch is at, where that is not Head: the new commit takes
-	// its place. Zeros are a branch that does not exist.
-	Replaces string
+	// Branch that gets the commit, and Head the commit that becomes the parent.
+	Branch, Head string
+	// Base is the branch that has Head. If it is empty, that is Branch. Otherwise Branch is
+	// made from it, or, if Replaces is the commit that Branch is at, replaced.
+	Base, Replaces string
 	// Message with trailers.
 	Message string
 	// Files by their path, with their text.
 	Files map[string][]byte
-	// AuthorName and AuthorEmail where the server takes them. A commit that GitHub signs is
-	// by the account of the credential.
-	AuthorName, AuthorEmail string
 }
 
 // Credential of an account. It is secret. It is sent to the API of the repository's server

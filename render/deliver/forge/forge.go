@@ -1,42 +1,41 @@
 // Package forge asks the servers that host Git repositories for what Git has no words for:
-// pull requests. It is the only place that knows how GitHub, GitLab and Gitea differ. What
-// it asks is three requests of each, which is why it has no client library of any.
+// who may push, statuses of commits, comments, pull requests, and commits that the server
+// signs. It is the only place that knows how GitHub, GitLab, Gitea (with Forgejo), Bitbucket
+// Cloud and Bitbucket Data Center differ.
+//
+// The first three are asked with their official clients. Bitbucket Cloud is not: the client
+// github.com/ktrysmt/go-bitbucket v0.10.0 drops the context of a request, so that none has a
+// deadline, and its answers are untyped maps. What is asked of both Bitbuckets is plain
+// requests instead, over the same transport, which has the limits of all of them.
 package forge
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
-
-	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Repository on a forge.
-type Repository struct {
-	forge                 forge
-	owner, token, address string
-	client                *http.Client
-}
-
-// Proposal is a pull request that merges a branch of the repository into another one.
-type Proposal struct {
-	// Head and Base are branches, without refs/heads/.
-	Head, Base  string
-	Title, Body string
-	// Refresh the text of one that is open.
-	Refresh bool
-}
+// The kinds of servers. Gitea is Forgejo too.
+const (
+	GitHub              = "github"
+	GitLab              = "gitlab"
+	Gitea               = "gitea"
+	Bitbucket           = "bitbucket"
+	BitbucketDataCenter = "bitbucket-datacenter"
+)
 
 // Dial opens connections; nil is the network as it is.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -46,173 +45,125 @@ type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 type Clients struct {
 	// Dial opens connections; nil is the network as it is.
 	Dial Dial
-	// Proxies are used as the environment names them. A Dial that forbids addresses needs
-	// false.
-	Proxies bool
+
+	mu       sync.Mutex
+	accounts map[[sha256.Size]byte]*account
 }
 
 // Open a repository by its URL, on a server of a kind that Names lists.
-func (c *Clients) Open(kind, repository string, credential Credential) (Forge, error) {
-	return nil, fmt.Errorf("%w: %s has no client yet", ErrUnsupported, kind)
-}
-
-// Open a repository by its URL, on a forge that is one of Names. token is of an account that
-// may open pull requests. It is a secret, and is sent to the repository's host alone.
-func Open(name, repository, token string, dial Dial) (*Repository, error) {
-	i := slices.IndexFunc(forges(), func(f forge) bool { return f.name == name })
+func (c *Clients) Open(kind, repository string, login Credential) (Forge, error) {
+	i := slices.IndexFunc(kinds(), func(k kindOf) bool { return k.name == kind })
 	if i < 0 {
-		return nil, fmt.Errorf("unknown forge %q", name)
+		return nil, fmt.Errorf("unknown forge %q", kind)
 	}
+	k := kinds()[i]
 	scheme, host, path, err := locate(repository)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case login.App != nil && kind != GitHub:
+		return nil, fmt.Errorf("%s has no Apps: use a token", kind)
+	case login.App == nil && login.Token == "":
+		return nil, errors.New("the credential has no token")
 	}
-	r := &Repository{forge: forges()[i], token: token}
-	r.address = r.forge.address(scheme, host, path)
-	r.owner, _, _ = strings.Cut(path, "/")
-	r.client = &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 10 * time.Second},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("a redirect is not followed, since it would take the token along")
-		},
+	if kind == BitbucketDataCenter {
+		path = strings.TrimPrefix(path, "scm/")
 	}
-	return r, nil
-}
-
-// Propose opens a pull request, and gives its URL. One that is open already is the one.
-func (r *Repository) Propose(ctx context.Context, p Proposal) (address string, opened bool, err error) {
-	found, err := r.list(ctx, r.forge.open, p.Head, p.Base)
-	if err != nil {
-		return "", false, fmt.Errorf("looking for an open pull request: %w", err)
-	}
-	if len(found) > 0 {
-		return found[0].url(), false, r.refresh(ctx, found[0], p)
-	}
-	var made open
-	body := map[string]string{r.forge.head: p.Head, r.forge.base: p.Base, "title": p.Title, r.forge.body: p.Body}
-	if err := r.ask(ctx, http.MethodPost, "", body, &made); err != nil {
-		return "", false, fmt.Errorf("opening a pull request: %w", err)
-	}
-	return made.url(), true, nil
-}
-
-// refresh the text of a pull request that is open.
-func (r *Repository) refresh(ctx context.Context, o open, p Proposal) error {
-	if !p.Refresh || o.Body+o.Description == p.Body && o.Title == p.Title {
-		return nil
-	}
-	method := http.MethodPatch
-	if r.forge.name == "gitlab" {
-		method = http.MethodPut
-	}
-	err := r.ask(ctx, method, fmt.Sprintf("/%d", o.Number+o.IID), map[string]string{"title": p.Title, r.forge.body: p.Body}, &open{})
-	if err != nil {
-		return fmt.Errorf("changing the text of the pull request: %w", err)
-	}
-	return nil
-}
-
-// Refused gives the texts of the pull requests between two branches that were closed and not
-// merged, of the first page that has any.
-func (r *Repository) Refused(ctx context.Context, head, base string) (bodies []string, err error) {
-	found, err := r.list(ctx, "closed", head, base)
-	if err != nil {
-		return nil, fmt.Errorf("looking for closed pull requests: %w", err)
-	}
-	for _, o := range found {
-		if !o.Merged && o.MergedAt == "" {
-			bodies = append(bodies, o.Body+o.Description)
+	at := remote{path: path, login: login}
+	var rest string
+	if at.owner, at.name, _ = strings.Cut(path, "/"); kind != GitLab {
+		if _, rest, _ = strings.Cut(at.name, "/"); rest != "" || !segment.MatchString(at.owner) || !segment.MatchString(at.name) {
+			return nil, fmt.Errorf("%q is not the path of a repository on %s", path, kind)
 		}
 	}
-	return bodies, nil
+	at.api = &url.URL{Scheme: scheme, Host: host, Path: k.api}
+	if host == k.host && k.public != "" {
+		at.api.Host, at.api.Path = k.public, k.publicPath
+	}
+	at.account = c.account(kind, at.api.Host, login)
+	at.transport = &transport{scheme: scheme, host: at.api.Host, account: at.account, RoundTripper: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: c.Dial, ForceAttemptHTTP2: true, IdleConnTimeout: 10 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20,
+	}}
+	return k.open(at)
 }
 
-// list the pull requests of a state from a branch to another one, of the first page that has any.
-func (r *Repository) list(ctx context.Context, state, head, base string) (found []open, err error) {
-	query := r.forge.query(state, r.owner, head, base)
-	for page := 1; page <= maxPages; page++ {
-		if page > 1 {
-			query.Set("page", strconv.Itoa(page))
+// CredentialOf the data of a Secret: a GitHub App as Flux names its fields, a token, or a
+// password with its username.
+func CredentialOf(data map[string][]byte) (c Credential, err error) {
+	text := func(name string) string { return strings.TrimSpace(string(data[name])) }
+	if text("githubAppID") != "" {
+		c.App = &App{Key: data["githubAppPrivateKey"]}
+		if c.App.ID, err = strconv.ParseInt(text("githubAppID"), 10, 64); err != nil {
+			return c, errors.New("githubAppID is not a number")
 		}
-		found = nil
-		if err := r.ask(ctx, http.MethodGet, "?"+query.Encode(), nil, &found); err != nil {
-			return nil, err
+		if c.App.Installation, err = strconv.ParseInt(cmp.Or(text("githubAppInstallationID"), "0"), 10, 64); err != nil {
+			return c, errors.New("githubAppInstallationID is not a number")
 		}
-		if r.forge.name != "gitea" {
-			return found, nil
-		}
-		full := len(found) > 0
-		found = slices.DeleteFunc(found, func(o open) bool { return o.Head.Ref != head || o.Base.Ref != base || o.Head.ID != o.Base.ID })
-		if len(found) > 0 || !full {
-			return found, nil
-		}
+		return c, nil
 	}
-	return nil, nil
+	if c.Token = text("token"); c.Token == "" {
+		c.Token, c.User = text("password"), text("username")
+	}
+	if c.Token == "" {
+		return c, errors.New("it has neither a token, a password nor a githubAppID")
+	}
+	return c, nil
 }
 
-// A forge is a kind of Git server with pull requests.
-type forge struct {
-	name  string
-	hosts []string // that are known to be of this kind
-	// api is the path of the API, and pulls of a repository's pull requests in it, whose
-	// name is %s.
-	api, pulls string
-	// header has the token, after prefix.
-	header, prefix string
-	// Names of what a pull request has: branches, and the text.
-	head, base, body string
-	open             string // state of one that is not closed
+// segment of a path, which names an owner or a repository.
+var segment = regexp.MustCompile(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`)
+
+// remote is one repository, and how it is asked.
+type remote struct {
+	path, owner, name string
+	api               *url.URL // ends in a slash
+	login             Credential
+	account           *account
+	transport         *transport
 }
 
-// forges are those of "REST API endpoints for pull requests" (GitHub), "Merge requests API"
-// (GitLab) and "/repos/{owner}/{repo}/pulls" (Gitea, Forgejo).
-func forges() []forge {
-	return []forge{
-		{"github", []string{"github.com"}, "/api/v3", "/repos/%s/pulls", "Authorization", "Bearer ", "head", "base", "body", "open"},
-		{"gitlab", []string{"gitlab.com"}, "/api/v4", "/projects/%s/merge_requests", "PRIVATE-TOKEN", "", "source_branch", "target_branch", "description", "opened"},
-		{"gitea", []string{"gitea.com", "codeberg.org"}, "/api/v1", "/repos/%s/pulls", "Authorization", "token ", "head", "base", "body", "open"},
+// kindOf server.
+type kindOf struct {
+	name, host string // host that is known to be of this kind
+	// api is the path of the API, or publicPath on the host public for the known host.
+	api, public, publicPath string
+	open                    func(remote) (Forge, error)
+}
+
+func kinds() []kindOf {
+	return []kindOf{
+		{GitHub, "github.com", "/api/v3/", "api.github.com", "/", openGitHub},
+		{GitLab, "gitlab.com", "/api/v4/", "", "", openGitLab},
+		{Gitea, "gitea.com", "/", "", "", openGitea},
+		{Bitbucket, "bitbucket.org", "/2.0/", "api.bitbucket.org", "/2.0/", openBitbucket},
+		{BitbucketDataCenter, "", "/rest/api/latest/", "", "", openDataCenter},
 	}
 }
 
-// address of the pull requests of a repository on a host.
-func (f forge) address(scheme, host, repository string) string {
-	if f.name == "gitlab" {
-		repository = url.PathEscape(repository)
-	}
-	at := host + f.api
-	if host == "github.com" {
-		at = "api.github.com"
-	}
-	return scheme + "://" + at + fmt.Sprintf(f.pulls, repository)
-}
-
-// query for pull requests from a branch of an owner's repository to another branch.
-func (f forge) query(state, owner, head, base string) url.Values {
-	switch f.name {
-	case "gitea": // has no query for branches
-		return url.Values{"state": {state}, "limit": {"50"}}
-	case "github":
-		head = owner + ":" + head
-	}
-	return url.Values{"state": {state}, f.head: {head}, f.base: {base}}
-}
-
-// Names of the kinds of servers that pull requests are opened on, and the environment
-// variable in which each has its token by convention.
+// Names of the kinds of servers, and the environment variable in which each has its token by
+// convention.
 func Names() (names []string, variables map[string]string) {
 	variables = make(map[string]string)
-	for _, f := range forges() {
-		names, variables[f.name] = append(names, f.name), strings.ToUpper(f.name)+"_TOKEN"
+	for _, k := range kinds() {
+		names = append(names, k.name)
+		variables[k.name] = strings.ToUpper(strings.ReplaceAll(k.name, "-", "_")) + "_TOKEN"
 	}
 	return names, variables
 }
 
-// Of is the kind of server of a repository's URL; "" where its name does not say so.
+// Of is the kind of server of a repository's URL; "" where its name does not show it.
 func Of(repository string) string {
 	_, host, _, err := locate(repository)
-	for _, f := range forges() {
-		if err == nil && slices.Contains(f.hosts, host) {
-			return f.name
+	if err != nil {
+		return ""
+	}
+	if host == "codeberg.org" {
+		return Gitea
+	}
+	for _, k := range kinds() {
+		if k.host == host {
+			return k.name
 		}
 	}
 	return ""
@@ -245,73 +196,153 @@ func locate(repository string) (scheme, host, path string, err error) {
 	return scheme, strings.ToLower(host), path, nil
 }
 
-// open is a pull request as forges list them.
-type open struct {
-	Number      int    `json:"number"`
-	IID         int    `json:"iid"` // of GitLab
-	Title       string `json:"title"`
-	Body        string `json:"body"`
-	Description string `json:"description"` // of GitLab
-	Merged      bool   `json:"merged"`      // of Gitea
-	MergedAt    string `json:"merged_at"`
+// What callers give goes into addresses and queries.
+var (
+	fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	userName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`)
+	markerForm = regexp.MustCompile(`^[A-Za-z0-9/._:-]{1,200}$`)
+)
 
-	URL    string `json:"html_url"`
-	WebURL string `json:"web_url"` // of GitLab
-	Head   struct {
-		Ref string `json:"ref"`
-		ID  int64  `json:"repo_id"` // of Gitea
-	} `json:"head"`
-	Base struct {
-		Ref string `json:"ref"`
-		ID  int64  `json:"repo_id"`
-	} `json:"base"`
+// comments are the calls of one server for the comments of a pull request.
+type comments struct {
+	// list a page of comments, from 1, with those of this account marked.
+	list func(page int) (found []comment, more bool, err error)
+	add  func(body string) error
+	// edit and remove a comment.
+	edit   func(c comment, body string) error
+	remove func(c comment) error
+	// form of a hidden line, and the most bytes of a comment.
+	form string
+	most int
 }
 
-func (o open) url() string { return o.URL + o.WebURL }
+type comment struct {
+	id, version int64
+	mine        bool
+	body        string
+}
 
-// maxPages of open pull requests are looked through, with 50 on each.
-const maxPages = 40
+const maxPages = 40 // of anything that a server lists
 
-// maxAnswer is how much a forge may answer.
-const maxAnswer = 8 << 20
-
-// ask sends a request and reads the answer, which has to be a success.
-func (r *Repository) ask(ctx context.Context, method, query string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	var send io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
+// put a part of the one comment of this account. What other parts have stays.
+func (c comments) put(part, body string) error {
+	if !markerForm.MatchString(part) {
+		return fmt.Errorf("%q cannot mark a comment", part)
+	}
+	first := fmt.Sprintf(c.form, "armature")
+	prefix, suffix, _ := strings.Cut(c.form, "%s")
+	prefix += "armature: "
+	var ours []comment
+	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
+	for page, more := 1, true; more && page <= maxPages; page++ {
+		found, next, err := c.list(page)
 		if err != nil {
-			return err
+			return fmt.Errorf("listing the comments: %w", err)
 		}
-		send = bytes.NewReader(text)
+		before := len(seen)
+		for _, f := range found {
+			f.body = strings.ReplaceAll(f.body, "\r", "")
+			if !seen[f.id] && f.mine && strings.HasPrefix(f.body, first+"\n") {
+				ours = append(ours, f)
+			}
+			seen[f.id] = true
+		}
+		more = next && len(seen) > before
 	}
-	request, err := http.NewRequestWithContext(ctx, method, r.address+query, send)
-	if err != nil {
-		return err
+	parts, at := make(map[string]string), ""
+	if len(ours) > 0 {
+		for text := range strings.Lines(ours[0].body) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(text), prefix); ok {
+				at = strings.TrimSuffix(name, suffix)
+			} else if at != "" {
+				parts[at] += text
+			}
+		}
 	}
-	request.Header.Set(r.forge.header, r.forge.prefix+r.token)
-	request.Header.Set("Accept", "application/json")
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
+	parts[part] = strings.ReplaceAll(body, prefix, prefix[:len(prefix)-2]+"; ") // or it could begin another part
+	want := first + "\n"
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if text := strings.TrimSpace(parts[name]); text != "" {
+			want += fmt.Sprintf("\n%s%s%s\n\n%s\n", prefix, name, suffix, cut(text, c.most/len(parts)-len(prefix)-250))
+		}
 	}
-	answer, err := r.client.Do(request)
-	if err != nil {
-		return err
+	empty := want == first+"\n"
+	for i, f := range ours {
+		var err error
+		switch {
+		case empty || i > 0: // two writers may both have added one
+			err = c.remove(f)
+		case strings.TrimSpace(f.body) != strings.TrimSpace(want):
+			err = c.edit(f, want)
+		}
+		if err != nil {
+			return fmt.Errorf("changing the comment: %w", err)
+		}
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", request.URL.Host, err)
-	case len(text) > maxAnswer:
-		return fmt.Errorf("%s answers more than %d bytes", request.URL.Host, maxAnswer)
-	case answer.StatusCode/100 != 2:
-		return fmt.Errorf("%s answers %s: %s", request.URL.Host, answer.Status, krm.Printable(strings.Join(strings.Fields(string(text[:min(len(text), 300)])), " ")))
+	if empty || len(ours) > 0 {
+		return nil
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s: reading its answer: %w", request.URL.Host, err)
+	if err := c.add(want); err != nil {
+		return fmt.Errorf("writing the comment: %w", err)
 	}
 	return nil
+}
+
+// propose finds the open pull request, and creates or changes it.
+func propose(ctx context.Context, f Forge, p Proposal, create func() (*PullRequest, error), change func(number int) error) (*PullRequest, bool, error) {
+	find := func() (*PullRequest, error) {
+		all, err := f.PullRequests(ctx, p.Head)
+		for _, one := range all {
+			if one.Open && one.Base == p.Base && !one.Fork {
+				return &one, nil
+			}
+		}
+		return nil, err
+	}
+	there, err := find()
+	if err != nil {
+		return nil, false, fmt.Errorf("looking for an open pull request: %w", err)
+	}
+	if there == nil {
+		made, failed := create()
+		if failed == nil {
+			return made, true, nil
+		}
+		// It may exist since: another writer was faster, or an answer was lost.
+		if there, err = find(); err != nil || there == nil {
+			return nil, false, fmt.Errorf("opening a pull request: %w", failed)
+		}
+	}
+	if !p.Refresh || there.Title == p.Title && strings.TrimSpace(there.Body) == strings.TrimSpace(p.Body) {
+		return there, false, nil
+	}
+	if err := change(there.Number); err != nil {
+		return nil, false, fmt.Errorf("changing the text of the pull request: %w", err)
+	}
+	return there, false, nil
+}
+
+// moved is ErrMoved if a commit was refused because its branch is not at was any longer, and
+// otherwise the refusal.
+func moved(refused error, was string, tip func() (string, error)) error {
+	if !errors.Is(refused, ErrRefused) && !errors.Is(refused, ErrNotFound) {
+		return refused
+	}
+	if now, err := tip(); err == nil && now != was {
+		return fmt.Errorf("%w: %w", ErrMoved, refused)
+	}
+	return refused
+}
+
+// cut a text to a number of bytes at a character.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
+// line of a text for a description.
+func line(text string, most int) string {
+	return cut(strings.Join(strings.Fields(text), " "), most)
 }

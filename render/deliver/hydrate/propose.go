@@ -14,7 +14,7 @@ type Proposal struct {
 	Base string
 	// Title and Body of the pull request; empty ones describe what hydrate does.
 	Title, Body string
-	Repository  *forge.Repository
+	Forge       forge.Forge
 }
 
 // Propose opens a pull request that merges a commit of the branch, which is pushed, and gives
@@ -29,7 +29,11 @@ func (b *Branch) Propose(ctx context.Context, commit string, p Proposal) (addres
 	if !refresh {
 		p.Title, p.Body = "Hydrate "+p.Base, "`armature hydrate` renders this branch. `hydrator.metadata` names the commit that it was rendered from."
 	}
-	return p.Repository.Propose(ctx, forge.Proposal{Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh})
+	made, opened, err := p.Forge.Propose(ctx, forge.Proposal{Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh})
+	if err != nil {
+		return "", false, err
+	}
+	return made.URL, opened, nil
 }
 
 // merged reports whether a branch of the remote has all that a commit has.
