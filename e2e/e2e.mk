@@ -45,6 +45,12 @@ PEERS += kueue
 kueue: ## Build Kueue, which admits the runs of builds
 	@e2e/build.sh kueue kueue .
 
+PEERS += forge
+
+.PHONY: forge
+forge: ## Build Gitea, the forge that pull requests are tested on
+	@e2e/build.sh forge forge .
+
 PEERS += buildkit
 
 .PHONY: buildkit
@@ -80,7 +86,7 @@ cluster-packages:
 
 # What stories run beside the cluster's own programs.
 .PHONY: story-programs
-story-programs: argocd cosigns
+story-programs: argocd cosigns forge
 
 .PHONY: e2e-commands
 e2e-commands:

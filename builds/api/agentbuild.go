@@ -149,8 +149,8 @@ type AgentBuildSpec struct {
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// Trigger starts a run when the branch that source.sourceRevision names has another
-	// commit. If omitted, a branch that moves starts nothing by itself. It requires
-	// source.sourceRepository. (Armature)
+	// commit, and builds further branches, tags and pull requests. If omitted, what is pushed
+	// starts nothing by itself. It requires source.sourceRepository. (Armature)
 	// +optional
 	Trigger *SourceTrigger `json:"trigger,omitempty"`
 

@@ -49,6 +49,25 @@ type SourceSpec struct {
 	// mode's template. If omitted, only the template's policy applies. (Armature)
 	// +optional
 	Verify *SourcePolicyReference `json:"verify,omitempty"`
+
+	// PullRequest that sourceRevision is the commit of. The controller sets it on the
+	// AgentBuilds that it derives for spec.trigger.pullRequest. (Armature)
+	// +optional
+	PullRequest *SourcePullRequest `json:"pullRequest,omitempty"`
+}
+
+// SourcePullRequest says that a commit is proposed, and not accepted: its image is not attested,
+// and no ImageUpdate writes it.
+type SourcePullRequest struct {
+	// Number of the pull request.
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
+
+	// Fork is whether the commit is of another repository. Such a build is refused if its
+	// pods would get a Secret, a ServiceAccount token, a volume that outlives the run, or a
+	// cache. Default false.
+	// +optional
+	Fork bool `json:"fork,omitempty"`
 }
 
 // SourcePolicyReference names a ConfigMap in this namespace. Its key policy.yaml has a
@@ -82,12 +101,26 @@ type SourceVerification struct {
 	Signer string `json:"signer,omitempty"`
 }
 
-// SourceTrigger says when a moved branch starts a run.
+// SourceTrigger says what starts runs: the branch of sourceRevision when it moves, and
+// further branches, tags and pull requests. Each of these further ones is built by an
+// AgentBuild of its own, which the controller derives from this one and deletes with what
+// it builds.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.pullRequest) || has(self.forge)",fieldPath=".pullRequest",message="needs forge: its server is asked for pull requests"
 type SourceTrigger struct {
-	// Push limits the pushes that start a run. A push whose last commit has [skip ci],
-	// [ci skip], [skip tkn] or [tkn skip] in its message starts none.
+	// Push adds branches and tags, and limits the pushes that start a run. A push whose last
+	// commit has [skip ci], [ci skip], [skip tkn] or [tkn skip] in its message starts none.
 	// +optional
 	Push *PushTrigger `json:"push,omitempty"`
+
+	// PullRequest adds the pull requests that are open. If omitted, none is built.
+	// +optional
+	PullRequest *PullRequestTrigger `json:"pullRequest,omitempty"`
+
+	// Forge is the server of sourceRepository. It is asked who may start a build, and shown
+	// why one does not start.
+	// +optional
+	Forge *Forge `json:"forge,omitempty"`
 
 	// Poll is how often the Git server is asked for the branch. If a webhook delivers, the
 	// server is asked ten times less often beside it. Default 5m.
@@ -104,8 +137,80 @@ type SourceTrigger struct {
 	Webhook *corev1.LocalObjectReference `json:"webhook,omitempty"`
 }
 
-// PushTrigger limits the pushes that start a run.
+// Forge is a server with pull requests.
+type Forge struct {
+	// Kind of the server, such as github, gitlab or gitea. Default: what the host of
+	// sourceRepository says, such as github.com.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Kind string `json:"kind,omitempty"`
+
+	// Credentials names a Secret in this namespace with a token that may read the repository
+	// and its pull requests, set commit statuses and comment. It is marked as those of
+	// source.sourceCredentials are, and no build is given it.
+	Credentials corev1.LocalObjectReference `json:"credentials"`
+}
+
+// PullRequestTrigger adds the pull requests that are open. Their images have the tag pr-NUMBER,
+// are never attested, and are not written back by an ImageUpdate.
+type PullRequestTrigger struct {
+	// Branches are patterns of the branches that pull requests are to be merged into. * does
+	// not match a slash, ** matches everything. Default: the branch of source.sourceRevision.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:MinLength=1
+	Branches []string `json:"branches,omitempty"`
+
+	// Paths of which one must differ from the branch that the pull request is to be merged
+	// into. The patterns are those of push.paths. Default: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:MinLength=1
+	Paths []string `json:"paths,omitempty"`
+
+	// Forks adds pull requests of other repositories. If omitted, none of these is built.
+	// +optional
+	Forks *ForkTrigger `json:"forks,omitempty"`
+}
+
+// ForkTrigger adds pull requests of other repositories. Such a commit is built if its author may
+// push to source.sourceRepository, or if somebody who may push approved exactly this commit: by
+// the comment "/ok-to-test SHA", or in the annotation armature.dev/approved-commits. The build
+// has no Secret, no ServiceAccount token, no volume that outlives the run and no cache.
+type ForkTrigger struct {
+	// Repository that images of forks are pushed to, with its registry and without a login,
+	// such as registry.example.com/throwaway/weather.
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[a-z0-9][a-z0-9._/-]*$')",message="must be a repository with its registry, such as registry.example.com/throwaway/weather"
+	Repository string `json:"repository"`
+}
+
+// PushTrigger adds branches and tags, and limits the pushes that start a run.
 type PushTrigger struct {
+	// Branches are patterns of further branches, such as release/*. * does not match a slash,
+	// ** matches everything. At most 50 are built. Default: none but that of
+	// source.sourceRevision.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:MinLength=1
+	Branches []string `json:"branches,omitempty"`
+
+	// Tags are patterns of tags, such as v*. Each is built once. Those that the repository has
+	// when the patterns are set are not built. Default: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:MinLength=1
+	Tags []string `json:"tags,omitempty"`
+
 	// Paths, such as api/** or go.mod: one of them must have changed since the last run that
 	// succeeded. * does not match a slash, ** matches everything. Default: all.
 	// +optional

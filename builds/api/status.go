@@ -101,6 +101,8 @@ const (
 	ReasonLocked = "LockedByTemplate"
 	// A build sets what one step hands to another.
 	ReasonWiredParameter = "WiredParameter"
+	// A pull request of another repository would get a Secret, a token, or a volume that stays.
+	ReasonForkRestricted = "ForkRestricted"
 	// A step that signs is outside of the platform's templates.
 	ReasonPlatformStep = "PlatformStep"
 	// A template with attest: true, or its step, is not the platform's.
@@ -222,6 +224,10 @@ type AgentBuildStatus struct {
 	// Source that the last run builds.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
+
+	// Tags are those for which spec.trigger.push.tags starts no build any more.
+	// +optional
+	Tags *TagsStatus `json:"tags,omitempty"`
 
 	// Tasks of the last run, in the order of the pipeline.
 	// +optional
@@ -393,6 +399,19 @@ type Inputs struct {
 	// Commit that the revision was resolved to.
 	// +optional
 	Commit string `json:"commit,omitempty"`
+}
+
+// TagsStatus are the tags that were built, or that were there when the patterns were set.
+type TagsStatus struct {
+	// Patterns that the tags were compared with.
+	// +listType=atomic
+	Patterns []string `json:"patterns"`
+	// Seen are the names of the tags.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
+	// +kubebuilder:validation:items:MaxLength=255
+	Seen []string `json:"seen,omitempty"`
 }
 
 // TaskStatus is the state of one task.

@@ -29,6 +29,17 @@ var (
 // to set: which Dockerfile is built is a choice of the author.
 const overridable = "DOCKERFILE"
 
+// Attests reports whether the images of a build are attested: its template says so, and its
+// commit is not only proposed.
+func Attests(b *api.AgentBuild, t *recipe.Template) bool {
+	return t.Attest && b.Spec.Source.PullRequest == nil
+}
+
+// ChainsSigned is the annotation by which Tekton Chains marks a run that it has signed, or has
+// failed to sign. A run of a pull request has the mark from the beginning, so that Chains, which
+// knows no pull requests, leaves it alone.
+const ChainsSigned = "chains.tekton.dev/signed"
+
 // checkRoles refuses what a build may not decide.
 func checkRoles(in Input, spec derived, steps []step) faults {
 	found := append(checkAttestingSteps(in), checkHanded(in, steps)...)

@@ -201,6 +201,7 @@ func Pipeline(in Input) (*Output, error) {
 	made, faults := order(in, spec, steps, pipeline)
 	found = append(found, faults...)
 	warnings = append(warnings, warnOfClaims(steps, made)...)
+	found = append(found, checkFork(in, made)...)
 	found = append(found, check(in, spec, steps, made, podOf, found, broken)...)
 	if len(found) > 0 || broken {
 		return nil, found.err()

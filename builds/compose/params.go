@@ -173,6 +173,9 @@ func fromBuild(in Input, s step, name string) (given *api.Parameter, field strin
 func lookup(in Input, spec derived, s step, name string) (value tektonv1.ParamValue, place krm.Place, ok bool) {
 	build, real := in.Build.Spec, recipe.Canonical(name)
 	resolved := in.Commit != "" && real == "revision"
+	if isFork(in.Build) && slices.Contains(cacheParameters, real) {
+		return *tektonv1.NewStructuredValues(""), in.Place.At("spec.source.pullRequest.fork"), true
+	}
 	ofStep := s.user != nil && recipe.Find(s.user.Parameters, name) != nil
 	if p, field := fromBuild(in, s, name); p != nil && (ofStep || !resolved) {
 		return valueOf(*p), in.Place.At(field), true

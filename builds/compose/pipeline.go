@@ -226,7 +226,7 @@ func order(in Input, spec derived, steps []step, p tektonv1.PipelineSpec) (o ord
 		run.Spec.PipelineSpec = &o.pipeline.Spec
 	}
 	setIf(run.Annotations, keys.AnnotationTrigger, string(in.Trigger))
-	if in.Template.Attest {
+	if Attests(b, in.Template) {
 		run.Annotations[keys.AnnotationRunDigest] = RunDigest(&run.Spec)
 		if in.Settings.PipelineObjects {
 			run.Annotations[keys.AnnotationPipelineDigest] = PipelineDigest(&o.pipeline.Spec)
@@ -249,8 +249,11 @@ func runAnnotations(in Input, steps []step) map[string]string {
 		out[keys.AnnotationVerified] = tekton.JSON(in.Verified)
 	}
 	setIf(out, keys.AnnotationImage, Image(b))
-	if in.Template.Attest {
+	if Attests(b, in.Template) {
 		out[keys.AnnotationMaterials] = tekton.JSON(materials(in, steps))
+	}
+	if b.Spec.Source.PullRequest != nil {
+		out[ChainsSigned] = "failed"
 	}
 	setIf(out, keys.AnnotationRerun, b.Annotations[api.RerunAnnotation(in.Settings.group())])
 	return out

@@ -124,7 +124,7 @@ func (r *starter) input(s *seen, a attempt) compose.Input {
 
 // checkAttester adds to what is missing that the platform could not attest the run.
 func (r *starter) checkAttester(ctx context.Context, s *seen, missing error) error {
-	if s.template.Attest {
+	if compose.Attests(s.build, s.template) {
 		problem, err := r.attester.Ready(ctx, s.build)
 		if err != nil {
 			return err

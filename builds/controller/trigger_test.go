@@ -144,7 +144,7 @@ func TestWebhook(t *testing.T) {
 	if got := deliver(path, "a long secret", "{}"); got != http.StatusAccepted {
 		t.Fatal(got)
 	}
-	w.event(b, "PushSkipped", "is in spec.trigger.push.paths")
+	w.event(b, "PushSkipped", "is in the paths of spec.trigger")
 	second := change("API", "api/a.go")
 	began := time.Now()
 	deliver(path, "a long secret", "{}")

@@ -38,8 +38,8 @@ type Kueue struct {
 	FieldOwner string
 }
 
-// queueLabel of a build names its LocalQueue, as Kueue has it for every kind.
-const queueLabel = "kueue.x-k8s.io/queue-name"
+// QueueLabel of a build names its LocalQueue, as Kueue has it for every kind.
+const QueueLabel = "kueue.x-k8s.io/queue-name"
 
 // Conditions of a Workload.
 const (
@@ -70,7 +70,7 @@ func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
 // Admit a composed run. The message says what it waits for; it is empty once the run may
 // be created.
 func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild, out *compose.Output) (message string, err error) {
-	queueName := cmp.Or(b.Labels[queueLabel], k.QueueName)
+	queueName := cmp.Or(b.Labels[QueueLabel], k.QueueName)
 	message = fmt.Sprintf("waits for LocalQueue %s of Kueue", queueName)
 	w := NewWorkload()
 	err = k.Cache.Get(ctx, client.ObjectKeyFromObject(out.Run), w)

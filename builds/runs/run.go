@@ -64,7 +64,7 @@ type PipelineRunList struct {
 }
 
 // ChainsSigned is the annotation by which Tekton Chains marks a run that it signed.
-const ChainsSigned = "chains.tekton.dev/signed"
+const ChainsSigned = compose.ChainsSigned
 
 // DeepCopyObject makes a PipelineRun a runtime.Object.
 func (r *PipelineRun) DeepCopyObject() runtime.Object {

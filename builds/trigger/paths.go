@@ -12,6 +12,18 @@ import (
 // covers reports whether one of the paths matches one of the patterns: * does not match a
 // slash, ** matches everything, and a pattern that is a folder covers what is in it.
 func covers(patterns, paths []string) bool {
+	expression, err := compile(patterns, "(/|$)")
+	return err != nil || slices.ContainsFunc(paths, expression.MatchString) // in doubt, a run starts
+}
+
+// matches reports whether a branch or a tag matches one of the patterns.
+func matches(patterns []string, name string) bool {
+	expression, err := compile(patterns, "$")
+	return len(patterns) > 0 && err == nil && expression.MatchString(name)
+}
+
+// compile patterns and what follows a match.
+func compile(patterns []string, end string) (*regexp.Regexp, error) {
 	var all strings.Builder
 	for i, pattern := range patterns {
 		if i > 0 {
@@ -20,8 +32,7 @@ func covers(patterns, paths []string) bool {
 		text := regexp.QuoteMeta(strings.TrimPrefix(strings.TrimSuffix(pattern, "/"), "/"))
 		all.WriteString(strings.NewReplacer(`\*\*`, `.*`, `\*`, `[^/]*`).Replace(text))
 	}
-	expression, err := regexp.Compile(`^(?s:` + all.String() + `)(/|$)`)
-	return err != nil || slices.ContainsFunc(paths, expression.MatchString) // in doubt, a run starts
+	return regexp.Compile(`^(?s:` + all.String() + `)` + end)
 }
 
 // ownWrite reports whether a change is that of locks alone, as a write-back makes it. If the

@@ -14,10 +14,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,7 +29,10 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/webhook"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
 )
@@ -42,6 +47,8 @@ type Options struct {
 	Address string
 	// CertDir has tls.crt and tls.key for the address; empty serves plain HTTP.
 	CertDir string
+	// Forges are asked for pull requests.
+	Forges *forge.Clients
 	// FieldOwner of what is written.
 	FieldOwner string
 	Log        logr.Logger
@@ -55,6 +62,8 @@ const (
 	askTime         = time.Minute
 	// defaultPoll, and how much slower it is beside a webhook.
 	defaultPoll, besideWebhook = 5 * time.Minute, 10
+	// soon is the wait after answers that contradict each other.
+	soon = 10 * time.Second
 	// lastRetry is the longest wait after a server that failed.
 	lastRetry = time.Hour
 	// secretKeeps is how long the tokens of a webhook are used before they are read again.
@@ -70,8 +79,10 @@ type question struct{ namespace, repository, secret, user string }
 type state struct {
 	next   time.Time
 	busy   bool
-	hinted bool // a webhook came, or a build is new
-	failed int  // in a row
+	hinted bool   // a webhook came, or what is asked has changed
+	asked  string // what of the builds decides about pull requests, as it was seen last
+	soon   bool   // what was asked is not consistent yet
+	failed int    // in a row
 }
 
 // hook is a Secret whose webhooks are taken.
@@ -154,6 +165,7 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 	}
 	asking := make(map[question][]*api.AgentBuild)
 	hooks := make(map[types.NamespacedName]bool)
+	proposed := make(map[types.UID]string) // of the builds of pull requests, by what they are derived from
 	for i := range all.Items {
 		b := &all.Items[i]
 		if q, ok := questionOf(b); ok {
@@ -162,12 +174,16 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 				hooks[types.NamespacedName{Namespace: b.Namespace, Name: h.Name}] = true
 			}
 		}
+		if owner := metav1.GetControllerOf(b); owner != nil && b.Spec.Source.PullRequest != nil {
+			proposed[owner.UID] += fmt.Sprintln(b.Name, b.Spec.Source.SourceRevision, b.Status.Phase, b.Status.Message)
+		}
 	}
 	t.readHooks(ctx, hooks)
 	leads := false
 	select {
 	case <-t.leads:
 		leads = true
+		t.prune(ctx, all.Items)
 	default:
 	}
 	now := time.Now()
@@ -184,6 +200,9 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 		if s == nil { // asked within an interval, at a moment of its own
 			s = &state{next: now.Add(rand.N(t.interval(builds)))}
 			t.states[q] = s
+		}
+		if asked := aboutPulls(builds, proposed); asked != s.asked {
+			s.asked, s.hinted = asked, s.hinted || leads
 		}
 		if !s.busy && (s.hinted || leads && !now.Before(s.next)) {
 			due = append(due, q)
@@ -209,10 +228,21 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 	}
 }
 
+// aboutPulls is what decides about pull requests, or is shown on them, beside the servers.
+func aboutPulls(builds []*api.AgentBuild, proposed map[types.UID]string) string {
+	var all []string
+	for _, b := range builds {
+		if b.Spec.Trigger.PullRequest != nil {
+			all = append(all, fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved], proposed[b.UID]))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
+}
+
 // questionOf a build; ok is false if it has no trigger, or nothing can be asked yet.
 func questionOf(b *api.AgentBuild) (q question, ok bool) {
-	source := b.Status.Source
-	if b.Spec.Trigger == nil || b.DeletionTimestamp != nil || source == nil || source.Git.Ref == "" || b.Status.ObservedGeneration != b.Generation {
+	if b.Spec.Trigger == nil || b.DeletionTimestamp != nil || !followsBranch(b) && !derives(b) {
 		return q, false
 	}
 	repository, err := gitrepo.Parse(b.Spec.Source.SourceRepository)
@@ -224,6 +254,11 @@ func questionOf(b *api.AgentBuild) (q question, ok bool) {
 		q.secret = c.Name
 	}
 	return q, true
+}
+
+// followsBranch reports whether a build is of a branch, as far as its status says of its spec.
+func followsBranch(b *api.AgentBuild) bool {
+	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" && b.Status.ObservedGeneration == b.Generation
 }
 
 // interval of a question: the shortest of its builds.
@@ -248,10 +283,7 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.AgentBuild) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	repository, err := t.open(limited, q)
-	if err == nil {
-		err = t.compare(limited, repository, builds)
-	}
+	err := t.answer(limited, q, builds)
 	if err != nil && ctx.Err() == nil {
 		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository", q.repository, "problem", krm.Printable(err.Error()))
 	}
@@ -264,11 +296,41 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state, builds []*api.
 	for range min(s.failed, 10) {
 		wait = min(2*wait, lastRetry)
 	}
-	s.busy, s.next = false, time.Now().Add(wait)
+	if s.soon {
+		wait = min(wait, soon)
+	}
+	s.busy, s.soon, s.next = false, false, time.Now().Add(wait)
 	if t.running[q.namespace]--; t.running[q.namespace] == 0 {
 		delete(t.running, q.namespace)
 	}
 	t.nudge()
+}
+
+// answer a question: start the runs of what has moved, and derive the builds of what is new.
+func (t *Triggers) answer(ctx context.Context, q question, builds []*api.AgentBuild) error {
+	repository, err := t.open(ctx, q)
+	if err != nil {
+		return err
+	}
+	refs, err := repository.References(ctx)
+	if err != nil {
+		return err
+	}
+	r := &remote{Repository: repository, refs: refs, changes: make(map[[2]string]gitremote.Change)}
+	errs := []error{t.compare(ctx, r, builds)}
+	for _, b := range builds {
+		if derives(b) {
+			errs = append(errs, t.derive(ctx, r, b))
+		}
+	}
+	return multi.Errors(errs...)
+}
+
+// remote is a repository as it answered.
+type remote struct {
+	gitremote.Repository
+	refs    map[string]plumbing.Hash
+	changes map[[2]string]gitremote.Change // by the two commits
 }
 
 // open the repository with its login.
@@ -281,15 +343,11 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	if err != nil {
 		return r, err
 	}
-	key := types.NamespacedName{Namespace: q.namespace, Name: q.secret}
-	var secret corev1.Secret
-	if err := t.live.Get(ctx, key, &secret); err != nil {
-		return r, fmt.Errorf("reading Secret %s: %w", key, err)
+	secret, err := t.login(ctx, types.NamespacedName{Namespace: q.namespace, Name: q.secret})
+	if err != nil {
+		return r, err
 	}
-	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
-		return r, fmt.Errorf("Secret %s is not marked as a login for git", key)
-	}
-	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, secret.Data)
+	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, secret)
 	if unfit != nil {
 		return r, unfit
 	}
@@ -297,16 +355,26 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	return r, nil
 }
 
-// compare the branches of the server with what builds were made of.
-func (t *Triggers) compare(ctx context.Context, r gitremote.Repository, builds []*api.AgentBuild) error {
-	refs, err := r.References(ctx)
-	if err != nil {
-		return err
+// login of a Git server or forge.
+func (t *Triggers) login(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
+	var secret corev1.Secret
+	if err := t.live.Get(ctx, key, &secret); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	read := make(map[[2]string]gitremote.Change) // by the two commits
+	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
+		return nil, fmt.Errorf("Secret %s is not marked as a login for git", key)
+	}
+	return secret.Data, nil
+}
+
+// compare the branches of the server with what builds were made of.
+func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBuild) error {
 	for _, b := range builds {
+		if !followsBranch(b) {
+			continue
+		}
 		git := b.Status.Source.Git
-		tip, ok := refs[git.Ref]
+		tip, ok := r.refs[git.Ref]
 		commit, key := tip.String(), client.ObjectKeyFromObject(b)
 		t.mu.Lock()
 		known := !ok || commit == git.CommitSHA || commit == b.Annotations[api.RerunAnnotation(t.Group)] || commit == t.skipped[key]
@@ -314,7 +382,14 @@ func (t *Triggers) compare(ctx context.Context, r gitremote.Repository, builds [
 		if known {
 			continue
 		}
-		why := t.skips(ctx, r, b, commit, read)
+		older, paths := "", []string(nil)
+		if b.Status.LastRunPhase == api.PhaseSucceeded {
+			older = git.CommitSHA
+		}
+		if push := b.Spec.Trigger.Push; push != nil {
+			paths = push.Paths
+		}
+		why := t.skips(ctx, r, key, commit, older, paths)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -322,7 +397,7 @@ func (t *Triggers) compare(ctx context.Context, r gitremote.Repository, builds [
 			t.mu.Lock()
 			t.skipped[key] = commit
 			t.mu.Unlock()
-			t.events.Eventf(b, nil, corev1.EventTypeNormal, "PushSkipped", "Trigger", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, why)
+			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, why)
 			continue
 		}
 		// The generation that was seen: a spec that has changed starts a run by itself.
@@ -331,40 +406,42 @@ func (t *Triggers) compare(ctx context.Context, r gitremote.Repository, builds [
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		t.events.Eventf(b, nil, corev1.EventTypeNormal, "Pushed", "Trigger", "%s has moved to %.12s", git.Ref, commit)
+		t.event(b, "Pushed", "%s has moved to %.12s", git.Ref, commit)
 	}
 	return nil
 }
 
-// skips says why a commit starts no run; "" if it does. What cannot be read starts one.
-func (t *Triggers) skips(ctx context.Context, r gitremote.Repository, b *api.AgentBuild, commit string, read map[[2]string]gitremote.Change) string {
-	older := ""
-	if b.Status.LastRunPhase == api.PhaseSucceeded {
-		older = b.Status.Source.Git.CommitSHA
-	}
-	change, known := read[[2]string{commit, older}]
+// event of a build; the texts are Git's, which may be of any length.
+func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
+	text := krm.Printable(fmt.Sprintf(format, args...))
+	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
+}
+
+// skips says why a commit starts no run; "" if it does. It is compared with an older one, or
+// with none if that is empty. What cannot be read starts one.
+func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) string {
+	change, known := r.changes[[2]string{commit, older}]
 	if !known {
 		var err error
 		if change, err = r.Change(ctx, commit, older); err != nil && ctx.Err() == nil {
-			t.Log.Info("reading a commit, which is built as it cannot be judged", "build", client.ObjectKeyFromObject(b), "problem", krm.Printable(err.Error()))
+			t.Log.Info("reading a commit, which is built as it cannot be judged", "build", build, "problem", krm.Printable(err.Error()))
 		}
-		read[[2]string{commit, older}] = change
+		r.changes[[2]string{commit, older}] = change
 	}
 	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
 		if strings.Contains(change.Message, word) {
 			return "its message has " + word
 		}
 	}
-	push := b.Spec.Trigger.Push
 	switch {
 	case !change.Known:
 		return ""
 	case ownWrite(change.Message, change.Paths):
 		return "it changes the lock alone"
-	case push == nil || len(push.Paths) == 0 || covers(push.Paths, change.Paths):
+	case len(paths) == 0 || covers(paths, change.Paths):
 		return ""
 	}
-	return fmt.Sprintf("none of the %s that differ from %.12s is in spec.trigger.push.paths", krm.Count(len(change.Paths), "path"), older)
+	return fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger", krm.Count(len(change.Paths), "path"), older)
 }
 
 // hint that builds with a webhook's Secret may have moved.

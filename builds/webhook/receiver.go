@@ -33,7 +33,7 @@ type Receiver struct {
 // NewCounts gives the metric of deliveries.
 func NewCounts() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "armature_webhook_deliveries_total",
-		Help: "Deliveries of webhooks, by verdict: accepted, ignored (not about a branch), refused (wrong signature or path), too_large, busy."}, []string{"verdict"})
+		Help: "Deliveries of webhooks, by verdict: accepted, ignored (not about a branch, a tag or a pull request), refused (wrong signature or path), too_large, busy."}, []string{"verdict"})
 }
 
 // Server that takes deliveries on an address.

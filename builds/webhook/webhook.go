@@ -109,14 +109,14 @@ func standard(h http.Header, text string, body []byte, now time.Time, secret []b
 	return ok
 }
 
-// Concerns reports whether a delivery is about a change of branches or of pull requests,
-// rather than a test or something that starts no build.
+// Concerns reports whether a delivery is about a change of branches, tags or pull requests, or
+// about a comment, rather than a test or something that starts no build.
 func Concerns(h http.Header) bool {
 	for _, name := range []string{"X-Forgejo-Event", "X-Gitea-Event", "X-Github-Event", "X-Gitlab-Event", "X-Event-Key"} {
 		switch event := h.Get(name); event {
 		case "":
 			continue
-		case "push", "create", "pull_request", "Push Hook", "Tag Push Hook", "Merge Request Hook", "System Hook", "repo:push", "repo:refs_changed":
+		case "push", "create", "delete", "pull_request", "issue_comment", "Push Hook", "Tag Push Hook", "Merge Request Hook", "Note Hook", "System Hook", "repo:push", "repo:refs_changed":
 			return true
 		default:
 			return strings.HasPrefix(event, "pullrequest:") || strings.HasPrefix(event, "pr:")

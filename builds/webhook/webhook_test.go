@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestConcerns(t *testing.T) {
-	for event, want := range map[string]bool{"X-GitHub-Event: push": true, "X-GitHub-Event: ping": false, "X-GitHub-Event: star": false, "X-Gitlab-Event: Note Hook": false,
+	for event, want := range map[string]bool{"X-GitHub-Event: push": true, "X-GitHub-Event: ping": false, "X-GitHub-Event: star": false, "X-Gitlab-Event: Note Hook": true, "X-Gitea-Event: issue_comment": true, "X-GitHub-Event: issues": false,
 		"X-Gitlab-Event: Push Hook": true, "X-Event-Key: diagnostics:ping": false, "X-Event-Key: pr:opened": true, "Other: x": true} {
 		name, value, _ := strings.Cut(event, ": ")
 		if got := Concerns(headers(name, value)); got != want {

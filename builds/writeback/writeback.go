@@ -51,11 +51,11 @@ func (b Built) key() string { return b.Namespace + "/" + b.Name }
 func (b Built) digest() string { return b.Image[strings.LastIndex(b.Image, "@")+1:] }
 
 // Of an AgentBuild that is ready: the image of its spec is built, and attested where its
-// mode demands it. ok is false for every other one.
+// mode demands it. ok is false for every other one, and for those of pull requests.
 func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 	s := b.Status
 	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) || !strings.Contains(s.BuiltImage, "@sha256:") ||
-		s.Source == nil || s.CompletionTime == nil || s.ObservedGeneration != b.Generation {
+		s.Source == nil || s.CompletionTime == nil || s.ObservedGeneration != b.Generation || b.Spec.Source.PullRequest != nil {
 		return built, false
 	}
 	repository, err := gitrepo.Parse(b.Spec.Source.SourceRepository)

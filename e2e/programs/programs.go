@@ -37,6 +37,7 @@ func peers() []peer {
 		{"source-controller", "flux/source-controller", "make peers"},
 		{"kustomize-controller", "flux/kustomize-controller", "make peers"},
 		{"kueue", "kueue", "make peers"},
+		{"forge", "forge", "make peers"},
 		{"buildkitd", "buildkit/buildkitd", "make peers"},
 		{"argocd", "argocd", "make peers"},
 		{"cosign", "cosign/cosign", "make peers"},

@@ -3,19 +3,23 @@ package stories
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/pem"
+	"flag"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,27 +28,40 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/e2e/cluster"
+	"github.com/armature-dev/armature/e2e/gitea"
 )
 
-// loop is a story with the repository of a package, which CI renders and applies.
+// held is how long nothing may propose an image that a person took back.
+var held = flag.Duration("held", 30*time.Second, "how long TestFromPushToPod watches that a reverted image stays reverted")
+
+// loop is a story on a forge, with the repository of a package, which CI renders and applies.
 type loop struct {
 	*story
+	forge   *gitea.Server
+	outside string // the forge's address on the machine's network
+	owner   string // token of who owns the repositories
 	apps    string // a clone of the package's repository
 	allowed string // who signs its commits
 	began   time.Time
 }
 
-// A push becomes a running pod and nobody types a command in between: the webhook, the run,
-// the attested digest, which the policy accepts, the signed commit, and then what CI does:
-// render and apply. A revert brings the old image back and stays; what is newer goes on.
+// A push becomes a running pod and nobody types a command in between: the forge's webhook, the
+// run, the attested digest, which the policy accepts, the signed commit, without which the
+// forge refuses a push, and then what CI does: render and apply. A revert brings the old image
+// back and stays; what is newer goes on.
 func TestFromPushToPod(t *testing.T) {
 	t.Parallel()
 	l := &loop{story: newStory(t, nil), apps: t.TempDir()}
+	if l.info.Process == 0 {
+		t.Skip("the forge runs in the network of the cluster that make e2e starts")
+	}
 	l.installed(t)
 	public, _ := l.attestKey(t)
 	policy, err := os.ReadFile(public)
 	must(t, err)
-	l.push(t, "testdata/hello", "public/"+l.namespace+".git")
+	l.startForge(t)
+	l.pushForge(t, "testdata/hello", "hello")
 	l.startApps(t)
 	l.secret(t, "hook", corev1.SecretTypeOpaque, map[string]string{"token": "a token of the story"})
 	mode := l.briefProd(t)
@@ -55,15 +72,15 @@ metadata: {name: images}
 spec:
   keys: [cosign.pub]
   insecureIgnoreTlog: true
-  builds: {builders: [{id: "BUILDER", level: 2}], minimumLevel: 2, sources: [{repository: "`+l.info.GitHTTP+"/public/"+l.namespace+`", branches: [main]}]}
+  builds: {builders: [{id: "BUILDER", level: 2}], minimumLevel: 2, sources: [{repository: "`+l.forge.URL+`/owner/hello", branches: [main]}]}
 `, "BUILDER", attest.BuilderID(mode), 1)}}))
-	l.apply(t, strings.ReplaceAll(`
+	l.apply(t, strings.NewReplacer("MODE", mode, "FORGE", l.forge.URL).Replace(`
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
 metadata: {name: hello}
 spec:
   mode: MODE
-  source: {sourceRepository: "${git}/public/${namespace}.git", sourceRevision: main}
+  source: {sourceRepository: "FORGE/owner/hello", sourceRevision: main}
   trigger: {poll: 1h, webhook: {name: hook}}
   pipeline:
     parameters:
@@ -77,14 +94,14 @@ apiVersion: armature.dev/v1alpha1
 kind: ImageUpdate
 metadata: {name: apps}
 spec:
-  repository: "${git}/private/${namespace}-apps.git"
+  repository: "FORGE/owner/apps"
   branch: main
   interval: 10s
   author: {name: Armature, email: bot@example.com}
   credentials: {name: apps}
   signingKey: {name: signing}
   verify: {name: images}
-`, "MODE", mode))
+`))
 	first := l.rolledOut(t, "")
 
 	l.pushHello(t, "echo second >/dev/null")
@@ -96,8 +113,8 @@ spec:
 	head := git(t, l.apps, "rev-parse", "HEAD")
 	u := l.updated(t, updates.ReasonHeldBack)
 	checked := u.Status.LastChecked.Time
-	eventually(t, 5*time.Minute, "the branch was looked at twice more", func(ctx context.Context) error {
-		if u := l.updated(t, updates.ReasonHeldBack); u.Status.LastChecked.Sub(checked) < 20*time.Second {
+	eventually(t, 5*time.Minute+*held, "the branch was looked at for a while", func(ctx context.Context) error {
+		if u := l.updated(t, updates.ReasonHeldBack); u.Status.LastChecked.Sub(checked) < *held {
 			return fmt.Errorf("last at %s", u.Status.LastChecked)
 		}
 		return nil
@@ -109,6 +126,108 @@ spec:
 
 	l.pushHello(t, "echo third >/dev/null")
 	l.rolledOut(t, second)
+}
+
+// startForge starts Gitea in the network of the cluster, on the address of its node, and lets
+// the programs of this machine reach it.
+func (l *loop) startForge(t *testing.T) {
+	t.Helper()
+	bot, person := l.sshKey(t, "bot"), l.sshKey(t, "person")
+	l.allowed = filepath.Join(t.TempDir(), "allowed")
+	must(t, os.WriteFile(l.allowed, []byte("bot@example.com "+bot+"\n"), 0o600))
+	dial := dialIn(l.info.Process)
+	l.forge = gitea.Start(t, gitea.Options{Address: forgeAddress(l.info), Command: []string{"nsenter", "--target", fmt.Sprint(l.info.Process), "--net"}, Dial: dial, TrustedKeys: []string{bot, person}})
+	l.owner = l.forge.User("owner")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	l.outside = listener.Addr().String()
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go func() {
+				defer client.Close()
+				server, err := dial(context.Background(), "tcp", forgeAddress(l.info))
+				if err != nil {
+					return // which git says
+				}
+				defer server.Close()
+				go func() { _, _ = io.Copy(server, client) }()
+				_, _ = io.Copy(client, server)
+			}()
+		}
+	}()
+	service := &corev1.Service{}
+	must(t, l.Get(t.Context(), client.ObjectKey{Namespace: l.platform, Name: "armature-webhooks"}, service))
+	for _, name := range []string{"hello", "apps"} {
+		l.forge.Must(l.owner, http.MethodPost, "/user/repos", map[string]any{"name": name, "private": name == "apps", "default_branch": "main"}, nil)
+	}
+	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/hello/hooks", map[string]any{"type": "gitea", "active": true, "events": []string{"push"}, "config": map[string]string{
+		"url":    fmt.Sprintf("http://%s:%d/hook/%s/hook", service.Spec.ClusterIP, service.Spec.Ports[0].Port, l.namespace),
+		"secret": "a token of the story", "content_type": "json"}}, nil)
+}
+
+// forgeAddress is that of the node, with a port of the forge's own.
+func forgeAddress(info *cluster.Info) string {
+	host, _, _ := strings.Cut(strings.TrimPrefix(info.GitHTTP, "http://"), ":")
+	return host + ":3411"
+}
+
+// dialIn opens connections in the network of a process.
+func dialIn(process int) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // the thread ends with the goroutine, and its network with it
+			var file *os.File
+			if file, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", process)); err != nil {
+				return
+			}
+			defer file.Close()
+			if err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err == nil {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+		}()
+		<-done
+		return conn, err
+	}
+}
+
+// sshKey makes a key in a Secret and a file of its name, and gives the public one.
+func (l *loop) sshKey(t *testing.T, name string) string {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	block, err := ssh.MarshalPrivateKey(private, "")
+	must(t, err)
+	key, err := ssh.NewPublicKey(public)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(l.apps, "..", name), pem.EncodeToMemory(block), 0o600))
+	if name == "bot" {
+		must(t, l.Create(t.Context(), &corev1.Secret{StringData: map[string]string{"identity": string(pem.EncodeToMemory(block))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "signing", Labels: map[string]string{"armature.dev/credentials": "signing"}}}))
+	}
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}
+
+// remote is a repository of the owner, for git on this machine.
+func (l *loop) remote(name string) string {
+	return "http://owner:" + l.owner + "@" + l.outside + "/owner/" + name + ".git"
+}
+
+// pushForge commits the files of a folder to main of a repository.
+func (l *loop) pushForge(t *testing.T, folder, repository string) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(folder)))
+	git(t, dir, "init", "--quiet", "--initial-branch=main")
+	git(t, dir, "add", "--all", ".")
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--message=A change")
+	git(t, dir, "push", "--quiet", l.remote(repository), "main")
 }
 
 // startApps makes the repository of the package, the login for it and the key of its commits.
@@ -129,48 +248,40 @@ spec:
       containers: [{name: agent}]
 `), 0o600))
 	git(t, l.apps, "init", "--quiet", "--initial-branch=main")
-	l.pushed(t, l.apps, "private/"+l.namespace+"-apps.git")
-	url := strings.Replace(l.info.HostGitHTTP, "http://", "http://story:"+l.info.GitToken+"@", 1)
-	git(t, l.apps, "remote", "add", "origin", url+"/private/"+l.namespace+"-apps.git")
-	git(t, l.apps, "fetch", "--quiet", "origin")
-	git(t, l.apps, "branch", "--quiet", "--set-upstream-to=origin/main")
-	git(t, l.apps, "config", "user.name", "story")
-	git(t, l.apps, "config", "user.email", "story@example.com")
-	git(t, l.apps, "config", "commit.gpgsign", "false")
-	l.secret(t, "apps", corev1.SecretTypeBasicAuth, map[string]string{"username": "armature", "password": l.info.GitToken})
-
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
-	block, err := ssh.MarshalPrivateKey(private, "")
-	must(t, err)
-	key, err := ssh.NewPublicKey(public)
-	must(t, err)
-	l.allowed = filepath.Join(t.TempDir(), "allowed")
-	must(t, os.WriteFile(l.allowed, append([]byte("bot@example.com "), ssh.MarshalAuthorizedKey(key)...), 0o600))
-	must(t, l.Create(t.Context(), &corev1.Secret{StringData: map[string]string{"identity": string(pem.EncodeToMemory(block))},
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "signing", Labels: map[string]string{"armature.dev/credentials": "signing"}}}))
+	for key, value := range map[string]string{"user.name": "story", "user.email": "story@example.com", "gpg.format": "ssh",
+		"user.signingkey": filepath.Join(filepath.Dir(l.apps), "person"), "commit.gpgsign": "true"} {
+		git(t, l.apps, "config", key, value)
+	}
+	git(t, l.apps, "add", "--all", ".")
+	git(t, l.apps, "commit", "--quiet", "--message=An agent")
+	git(t, l.apps, "remote", "add", "origin", l.remote("apps"))
+	git(t, l.apps, "push", "--quiet", "--set-upstream", "origin", "main")
+	l.secret(t, "apps", corev1.SecretTypeBasicAuth, map[string]string{"username": "owner", "password": l.owner})
+	// From now on nothing gets into the branch that is not signed.
+	l.forge.Must(l.owner, http.MethodPost, "/repos/owner/apps/branch_protections", map[string]any{"rule_name": "main", "enable_push": true, "require_signed_commits": true}, nil)
+	unsigned := t.TempDir()
+	git(t, unsigned, "clone", "--quiet", l.remote("apps"), ".")
+	git(t, unsigned, "-c", "user.name=story", "-c", "user.email=story@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "--allow-empty", "--message=Not signed")
+	push := exec.Command("git", "push", "--quiet", "origin", "main")
+	push.Dir = unsigned
+	if out, err := push.CombinedOutput(); err == nil {
+		t.Errorf("the forge takes a commit that is not signed: %s", out)
+	}
 	l.began = time.Now()
 }
 
-// pushHello pushes a change of the agent, and sends the webhook as GitHub would, through the
-// API server's way to the Service.
+// pushHello pushes a change of the agent. The forge sends the webhook.
 func (l *loop) pushHello(t *testing.T, line string) {
 	t.Helper()
 	dir := t.TempDir()
-	url := strings.Replace(l.info.HostGitHTTP, "http://", "http://story:"+l.info.GitToken+"@", 1)
-	git(t, dir, "clone", "--quiet", url+"/public/"+l.namespace+".git", ".")
+	git(t, dir, "clone", "--quiet", l.remote("hello"), ".")
 	file := filepath.Join(dir, "agent.sh")
 	text, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, append([]byte(line+"\n"), text...), 0o600))
+	git(t, dir, "-c", "user.name=story", "-c", "user.email=story@example.com", "commit", "--quiet", "--all", "--message=A change")
 	l.began = time.Now()
-	l.pushed(t, dir, "public/"+l.namespace+".git")
-	body := []byte(`{"ref":"refs/heads/main","after":"0000000000000000000000000000000000000000"}`)
-	mac := hmac.New(sha256.New, []byte("a token of the story"))
-	mac.Write(body)
-	err = l.logs.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces/armature-system/services/armature-webhooks:webhooks/proxy/hook/"+l.namespace+"/hook").
-		SetHeader("X-GitHub-Event", "push").SetHeader("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil))).Body(body).Do(t.Context()).Error()
-	must(t, err)
+	git(t, dir, "push", "--quiet", "origin", "main")
 }
 
 // rolledOut waits for a commit with another image than before, plays CI, and gives the image

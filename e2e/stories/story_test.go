@@ -197,7 +197,7 @@ func (s *story) installation(t testing.TB, namespace string, mode ...string) []*
 // cluster's addresses.
 func (s *story) installArguments(namespace string, mode ...string) []string {
 	return append([]string{"install", "--namespace=" + namespace, "--image=" + s.info.Images["armature-controller"], "--image-mirror=" + s.info.Mirror,
-		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")}, mode...)
+		"--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://") + "," + forgeAddress(s.info)}, mode...)
 }
 
 // secret makes one.

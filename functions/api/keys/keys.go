@@ -108,6 +108,9 @@ const (
 	// AnnotationLost says in JSON which pod of a run was lost, where the controller stopped
 	// the run for that.
 	AnnotationLost = Own + "lost-pod"
+	// AnnotationApproved on an AgentBuild lists the full commits of pull requests of forks that
+	// may be built, separated by commas.
+	AnnotationApproved = Own + "approved-commits"
 	// AnnotationMaxRunning on a Namespace lowers how many of its builds run at once.
 	AnnotationMaxRunning = Own + "max-running"
 	// SharePrefix on a template or step ConfigMap, followed by a namespace, lets builds of

@@ -22,6 +22,10 @@ type Forge interface {
 	PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	// PullRequests from a branch of this repository, open or not, newest first, at most 100.
 	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
+	// OpenPullRequests of the repository, newest first, at most 100.
+	OpenPullRequests(ctx context.Context) ([]PullRequest, error)
+	// Comments on a pull request, newest first, at most 100.
+	Comments(ctx context.Context, number int) ([]Comment, error)
 	// Propose a pull request, unless one between the same branches is open.
 	Propose(ctx context.Context, p Proposal) (_ *PullRequest, opened bool, err error)
 	// Commit files by the server's API, so that the server signs the commit where it does.
@@ -121,6 +125,14 @@ type PullRequest struct {
 	Base         string
 	Open, Merged bool
 	Labels       []string
+}
+
+// Comment on a pull request.
+type Comment struct {
+	Author string // login name
+	Body   string // as it was written, in Markdown
+	// Edited is whether it was changed since, or the server does not say.
+	Edited bool
 }
 
 // Proposal of a pull request from a branch of this repository.

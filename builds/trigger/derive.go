@@ -1,0 +1,327 @@
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/queue"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// A branch, a tag or a pull request beside the build's own branch gets an AgentBuild of its
+// own, which is a copy of the build with another revision and image. So its runs, its status
+// and its queue are those of any other build, and the build's own are not disturbed. The copy
+// is made of the cluster's objects alone: nothing of the repository is read for it.
+
+const (
+	// maxDerived builds of one kind, branches, tags or pull requests, exist of one build.
+	maxDerived = 50
+	// maxTags are remembered for one build.
+	maxTags = 2000
+	// maxSlug is how much of a branch's name is in that of its build.
+	maxSlug = 30
+)
+
+// plain names of branches and tags are built: they can be said in a spec, a message and a
+// command, and nothing in them refers to anything.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/+=-]{0,199}$`)
+
+// derives reports whether builds are derived from a build.
+func derives(b *api.AgentBuild) bool {
+	t := b.Spec.Trigger
+	return t.PullRequest != nil || t.Push != nil && len(t.Push.Branches)+len(t.Push.Tags) > 0
+}
+
+// ownRef is the branch that a build is of.
+func ownRef(b *api.AgentBuild) string {
+	if b.Status.Source != nil && b.Status.Source.Git.Ref != "" {
+		return b.Status.Source.Git.Ref
+	}
+	if revision := b.Spec.Source.SourceRevision; strings.HasPrefix(revision, "refs/") {
+		return revision
+	}
+	return "refs/heads/" + cmp.Or(b.Spec.Source.SourceRevision, "main")
+}
+
+// derive the builds of a build's branches, tags and pull requests, and delete those of what is
+// gone.
+func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) error {
+	if b.Spec.BuildOutput == nil {
+		t.event(b, "NothingDerived", "spec.trigger builds branches, tags and pull requests only with spec.buildOutput, from which their images are named")
+		return nil
+	}
+	if _, ok := r.refs[ownRef(b)]; !ok {
+		return nil // the server may have lost more than that
+	}
+	derived, err := t.derivedFrom(ctx, b)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	branches, tags := t.matching(b, r)
+	for _, name := range branches {
+		errs = append(errs, t.put(ctx, b, derived, t.branchOf(b, name)))
+	}
+	errs = append(errs, t.newTags(ctx, b, tags))
+	for name, have := range derived {
+		ref := have.Spec.Source.SourceRevision
+		gone := strings.HasPrefix(ref, "refs/heads/") && !slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
+			strings.HasPrefix(ref, "refs/tags/") && !slices.Contains(tags, strings.TrimPrefix(ref, "refs/tags/"))
+		if gone {
+			errs = append(errs, t.remove(ctx, b, have, ref+" is gone, or is not in spec.trigger any more"))
+			delete(derived, name)
+		}
+	}
+	errs = append(errs, t.limitTags(ctx, b, derived), t.pulls(ctx, r, b, derived))
+	return multi.Errors(errs...)
+}
+
+// prune the builds that were derived from a build whose trigger does not derive any.
+func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) {
+	barren := make(map[types.UID]*api.AgentBuild)
+	for i := range all {
+		if b := &all[i]; b.Spec.Trigger == nil || !derives(b) {
+			barren[b.UID] = b
+		}
+	}
+	for i := range all {
+		owner := metav1.GetControllerOf(&all[i])
+		if owner == nil || barren[owner.UID] == nil || all[i].DeletionTimestamp != nil {
+			continue
+		}
+		if err := t.remove(ctx, barren[owner.UID], &all[i], "spec.trigger does not ask for it any more"); err != nil && ctx.Err() == nil {
+			t.Log.Error(err, "deleting a derived build", "build", client.ObjectKeyFromObject(&all[i]))
+		}
+	}
+}
+
+// matching branches and tags, in the order of their names.
+func (t *Triggers) matching(b *api.AgentBuild, r *remote) (branches, tags []string) {
+	push := b.Spec.Trigger.Push
+	if push == nil {
+		return nil, nil
+	}
+	for ref := range r.refs {
+		branch, isBranch := strings.CutPrefix(ref, "refs/heads/")
+		tag, isTag := strings.CutPrefix(ref, "refs/tags/")
+		switch {
+		case !plain.MatchString(cmp.Or(branch, tag)) || strings.Contains(ref, ".."):
+		case isBranch && ref != ownRef(b) && matches(push.Branches, branch):
+			branches = append(branches, branch)
+		case isTag && matches(push.Tags, tag):
+			tags = append(tags, tag)
+		}
+	}
+	slices.Sort(branches)
+	slices.Sort(tags)
+	if len(branches) > maxDerived {
+		t.event(b, "TooManyBranches", "%d branches match spec.trigger.push.branches, and the first %d by name are built", len(branches), maxDerived)
+		branches = branches[:maxDerived]
+	}
+	return branches, tags
+}
+
+// newTags starts the builds of tags that were not there before, as status remembers it.
+func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string) error {
+	push := b.Spec.Trigger.Push
+	if push == nil || len(push.Tags) == 0 {
+		return nil
+	}
+	if len(tags) > maxTags {
+		t.event(b, "TooManyTags", "%d tags match spec.trigger.push.tags, and at most %d are remembered: none is built until the patterns are narrower", len(tags), maxTags)
+		return nil
+	}
+	if was := b.Status.Tags; was != nil && slices.Equal(was.Patterns, push.Tags) {
+		if slices.Equal(was.Seen, tags) {
+			return nil
+		}
+		started := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return slices.Contains(was.Seen, tag) })
+		if len(started) > maxDerived {
+			t.event(b, "TooManyTags", "%d tags are new at once, and the last %d by name are built", len(started), maxDerived)
+			started = started[len(started)-maxDerived:]
+		}
+		// The builds come first: what is derived again is the same.
+		for _, tag := range started {
+			if err := t.put(ctx, b, nil, t.tagOf(b, tag)); err != nil {
+				return err
+			}
+		}
+	}
+	before := b.DeepCopy()
+	after := b.DeepCopy()
+	after.Status.Tags = &api.TagsStatus{Patterns: push.Tags, Seen: tags}
+	err := t.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(t.FieldOwner))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		t.soon(b)
+		return nil
+	}
+	return err
+}
+
+// limitTags deletes the oldest builds of tags.
+func (t *Triggers) limitTags(ctx context.Context, b *api.AgentBuild, derived map[string]*api.AgentBuild) error {
+	var all []*api.AgentBuild
+	for _, have := range derived {
+		if strings.HasPrefix(have.Spec.Source.SourceRevision, "refs/tags/") {
+			all = append(all, have)
+		}
+	}
+	slices.SortFunc(all, func(x, y *api.AgentBuild) int { return y.CreationTimestamp.Compare(x.CreationTimestamp.Time) })
+	var errs []error
+	for _, old := range all[min(len(all), maxDerived):] {
+		errs = append(errs, t.remove(ctx, b, old, "newer tags are built"))
+	}
+	return multi.Errors(errs...)
+}
+
+// derivedFrom a build, by name.
+func (t *Triggers) derivedFrom(ctx context.Context, b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
+	var all api.AgentBuildList
+	if err := t.List(ctx, &all, client.InNamespace(b.Namespace)); err != nil {
+		return nil, err
+	}
+	derived := make(map[string]*api.AgentBuild)
+	for i := range all.Items {
+		if have := &all.Items[i]; have.DeletionTimestamp == nil && metav1.IsControlledBy(have, b) {
+			derived[have.Name] = have
+		}
+	}
+	return derived, nil
+}
+
+// branchOf derives the build of a branch, which follows it as the build does its own.
+func (t *Triggers) branchOf(b *api.AgentBuild, branch string) *api.AgentBuild {
+	ref := "refs/heads/" + branch
+	slug := slugOf(branch)
+	c := t.copyOf(b, slug+"-"+hashOf(ref), ref, strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+"-"+hashOf(ref))
+	c.Spec.Trigger = b.Spec.Trigger.DeepCopy()
+	c.Spec.Trigger.PullRequest, c.Spec.Trigger.Forge = nil, nil
+	if push := c.Spec.Trigger.Push; push != nil {
+		push.Branches, push.Tags = nil, nil
+	}
+	return c
+}
+
+// imageTag is the form of tags of images.
+var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+
+// tagOf derives the build of a tag, whose image has the same tag where images can.
+func (t *Triggers) tagOf(b *api.AgentBuild, tag string) *api.AgentBuild {
+	ref, image := "refs/tags/"+tag, tag
+	if !imageTag.MatchString(tag) || tag == b.Spec.BuildOutput.ImageTag {
+		image = slugOf(tag) + "-" + hashOf(ref)
+	}
+	return t.copyOf(b, slugOf(tag)+"-"+hashOf(ref), ref, image)
+}
+
+// copyOf a build with another revision and another tag of its image.
+func (t *Triggers) copyOf(b *api.AgentBuild, suffix, revision, tag string) *api.AgentBuild {
+	name := b.Name
+	if len(name)+len(suffix) > 240 {
+		name = name[:240-len(suffix)-9] + "-" + hashOf(name)
+	}
+	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(t.Group).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
+	if name := b.Labels[queue.QueueLabel]; name != "" {
+		c.Labels = map[string]string{queue.QueueLabel: name}
+	}
+	c.Spec.Source.SourceRevision, c.Spec.BuildOutput.ImageTag, c.Spec.Trigger = revision, tag, nil
+	withoutParameters(&c.Spec, "revision", "image")
+	return c
+}
+
+// withoutParameters that would win over fields of the spec.
+func withoutParameters(spec *api.AgentBuildSpec, names ...string) {
+	if spec.Pipeline == nil {
+		return
+	}
+	named := func(p api.Parameter) bool { return slices.Contains(names, recipe.Canonical(p.Name)) }
+	spec.Pipeline.Parameters = slices.DeleteFunc(spec.Pipeline.Parameters, named)
+	for i := range spec.Pipeline.Steps {
+		spec.Pipeline.Steps[i].Parameters = slices.DeleteFunc(spec.Pipeline.Steps[i].Parameters, named)
+	}
+}
+
+// slugOf a name is what of it may be in the name of an object.
+func slugOf(name string) string {
+	slug := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name[:min(len(name), maxSlug)]))
+	return strings.Trim(slug, "-")
+}
+
+// hashOf a name distinguishes it from others of the same slug.
+func hashOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:4])
+}
+
+// put a derived build where it differs from the one that is there.
+func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
+	have := derived[want.Name]
+	if have == nil {
+		err := t.Create(ctx, want, client.FieldOwner(t.FieldOwner))
+		if !apierrors.IsAlreadyExists(err) {
+			if err == nil {
+				t.event(b, "Derived", "AgentBuild %s builds %s", want.Name, want.Spec.Source.SourceRevision)
+			}
+			return err
+		}
+		have = &api.AgentBuild{}
+		if err := t.live.Get(ctx, client.ObjectKeyFromObject(want), have); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if !metav1.IsControlledBy(have, b) {
+			t.event(b, "NameTaken", "%s is not built: the AgentBuild %s is not derived from this one", want.Spec.Source.SourceRevision, want.Name)
+			return nil
+		}
+	}
+	if have.Spec.Source.SourceRevision == want.Spec.Source.SourceRevision {
+		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel // of somebody who cancelled this one
+	}
+	if have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		return nil
+	}
+	after := have.DeepCopy()
+	after.Spec = want.Spec
+	return client.IgnoreNotFound(t.Patch(ctx, after, client.MergeFrom(have), client.FieldOwner(t.FieldOwner)))
+}
+
+// remove a derived build, with its runs.
+func (t *Triggers) remove(ctx context.Context, b, old *api.AgentBuild, why string) error {
+	err := t.Delete(ctx, old, client.Preconditions{UID: &old.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err == nil {
+		t.event(b, "DerivedRemoved", "AgentBuild %s is deleted: %s", old.Name, why)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// soon asks for a build once more.
+func (t *Triggers) soon(b *api.AgentBuild) {
+	q, ok := questionOf(b)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.states[q]; ok && s != nil {
+		s.soon = true
+	}
+}

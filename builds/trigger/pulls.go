@@ -1,0 +1,291 @@
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
+)
+
+// Who may start a build of a pull request is asked of the forge when the build is about to be
+// derived, and for the commit that Git and the forge both name at that moment. From then on the
+// derived build is the memory of the answer: it names the commit in full, and another commit is
+// another question.
+
+// forgeOf a build.
+func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge, error) {
+	f := b.Spec.Trigger.Forge
+	kind := cmp.Or(f.Kind, forge.Of(b.Spec.Source.SourceRepository))
+	if kind == "" {
+		return nil, fmt.Errorf("spec.trigger.forge.kind: name the kind of server that %s is on", b.Spec.Source.SourceRepository)
+	}
+	secret, err := t.login(ctx, types.NamespacedName{Namespace: b.Namespace, Name: f.Credentials.Name})
+	if err != nil {
+		return nil, err
+	}
+	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, forge.Credential{Token: gitremote.Token(secret), User: string(secret["username"])})
+}
+
+// pulls derives the builds of the pull requests that are open, and shows on each what became of
+// it.
+func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild, derived map[string]*api.AgentBuild) error {
+	have := make(map[int]*api.AgentBuild)
+	for _, d := range derived {
+		if p := d.Spec.Source.PullRequest; p != nil {
+			have[int(p.Number)] = d
+		}
+	}
+	if b.Spec.Trigger.PullRequest == nil {
+		var errs []error
+		for _, old := range have {
+			errs = append(errs, t.remove(ctx, b, old, "spec.trigger.pullRequest is not set"))
+		}
+		return multi.Errors(errs...)
+	}
+	f, err := t.forgeOf(ctx, b)
+	if err != nil {
+		t.event(b, "ForgeFailed", "pull requests are not built: %v", err)
+		return err
+	}
+	open, err := f.OpenPullRequests(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the open pull requests: %w", err)
+	}
+	var errs []error
+	count := 0
+	for _, p := range open {
+		if !wanted(b, p) {
+			continue
+		}
+		if count++; count > maxDerived {
+			t.event(b, "TooManyPullRequests", "more than %d pull requests are open, and the newest are built", maxDerived)
+			break
+		}
+		errs = append(errs, t.pull(ctx, f, r, b, p, have[p.Number]))
+		delete(have, p.Number)
+	}
+	for number, old := range have {
+		now, err := f.PullRequest(ctx, number)
+		switch {
+		case errors.Is(err, forge.ErrNotFound), err == nil && (!now.Open || !wanted(b, *now) || count > maxDerived):
+			errs = append(errs, t.remove(ctx, b, old, fmt.Sprintf("pull request %d is not to be built any more", number)))
+		case err != nil:
+			errs = append(errs, err)
+		}
+	}
+	return multi.Errors(errs...)
+}
+
+// wanted reports whether a pull request is one of a trigger's.
+func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
+	branches := b.Spec.Trigger.PullRequest.Branches
+	if len(branches) == 0 {
+		return "refs/heads/"+p.Base == ownRef(b)
+	}
+	return matches(branches, p.Base)
+}
+
+// pull derives the build of a pull request that is open, if it may start.
+func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest, have *api.AgentBuild) error {
+	commit := headOf(r.refs, p)
+	if commit == "" || commit != p.Commit {
+		t.soon(b) // one of the two answered before a push, and the other after it
+		return nil
+	}
+	want := t.pullOf(b, p)
+	if have == nil || have.Spec.Source.SourceRevision != commit || p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
+		stop, err := t.judge(ctx, f, r, b, p)
+		if err != nil {
+			return err
+		}
+		if stop != nil {
+			if have != nil { // its run is of a commit that is not the head any more
+				if err := t.remove(ctx, b, have, fmt.Sprintf("pull request %d has another commit, which may not be built", p.Number)); err != nil {
+					return err
+				}
+			}
+			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: contextOf(b), State: stop.state, Description: stop.why}); err != nil {
+				return err
+			}
+			if stop.comment == "" {
+				return nil
+			}
+			return f.Comment(ctx, p.Number, markerOf(b), stop.comment)
+		}
+		if p.Fork {
+			if err := f.Comment(ctx, p.Number, markerOf(b), ""); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
+		return err
+	}
+	return f.SetStatus(ctx, statusOf(b, p, have))
+}
+
+// refs of the heads of pull requests, by server.
+var pullRefs = []string{"refs/pull/%d/head", "refs/merge-requests/%d/head", "refs/pull-requests/%d/from"}
+
+// headOf a pull request as Git names it; "" where it does not.
+func headOf(refs map[string]plumbing.Hash, p forge.PullRequest) string {
+	for _, ref := range pullRefs {
+		if hash, ok := refs[fmt.Sprintf(ref, p.Number)]; ok {
+			return hash.String()
+		}
+	}
+	if hash, ok := refs["refs/heads/"+p.Head]; ok && !p.Fork {
+		return hash.String()
+	}
+	return ""
+}
+
+// stopped is why a commit is not built, for the pull request.
+type stopped struct {
+	state        forge.State
+	why, comment string
+}
+
+// judge whether the head of a pull request may be built; nil if it may.
+func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest) (*stopped, error) {
+	trigger := b.Spec.Trigger.PullRequest
+	if p.Fork && trigger.Forks == nil {
+		return &stopped{state: forge.Queued, why: "pull requests of other repositories are not built"}, nil
+	}
+	base, ok := r.refs["refs/heads/"+p.Base]
+	if !ok {
+		return &stopped{state: forge.Queued, why: "the branch " + p.Base + " does not exist"}, nil
+	}
+	if p.Fork {
+		if allowed, err := mayStart(ctx, f, b, p); err != nil || !allowed {
+			if err != nil {
+				return nil, err
+			}
+			return &stopped{state: forge.Queued, why: "waits for the approval of somebody who may push", comment: askFor(b, p)}, nil
+		}
+	}
+	why := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit, base.String(), trigger.Paths)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if why != "" {
+		return &stopped{state: forge.Skipped, why: why}, nil
+	}
+	return nil, nil
+}
+
+// mayStart asks whether the author of a pull request may push, or whether somebody who may has
+// approved its commit.
+func mayStart(ctx context.Context, f forge.Forge, b *api.AgentBuild, p forge.PullRequest) (bool, error) {
+	for commit := range strings.SplitSeq(b.Annotations[keys.AnnotationApproved], ",") {
+		if strings.TrimSpace(commit) == p.Commit {
+			return true, nil
+		}
+	}
+	asked := make(map[string]bool)
+	may := func(user string) (bool, error) {
+		if user == "" || asked[user] {
+			return false, nil
+		}
+		asked[user] = true
+		allowed, err := f.MayPush(ctx, user)
+		if errors.Is(err, forge.ErrNotFound) {
+			return false, nil
+		}
+		return allowed, err
+	}
+	if allowed, err := may(p.Author); allowed || err != nil {
+		return allowed, err
+	}
+	comments, err := f.Comments(ctx, p.Number)
+	if err != nil {
+		return false, fmt.Errorf("reading the comments of pull request %d: %w", p.Number, err)
+	}
+	for _, c := range comments {
+		if !c.Edited && approves(c.Body, p.Commit) {
+			if allowed, err := may(c.Author); allowed || err != nil {
+				return allowed, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// command of a comment that approves a commit.
+const command = "/ok-to-test"
+
+// approves reports whether a comment approves a commit. It is the command and the full commit,
+// and nothing else: so it is neither quoted nor an example, and names one commit alone.
+func approves(body, commit string) bool {
+	return strings.TrimRight(body, " \t\r\n") == command+" "+commit
+}
+
+// askFor an approval.
+func askFor(b *api.AgentBuild, p forge.PullRequest) string {
+	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another repository, and its author may not push to this one.\n\n"+
+		"Whoever may push approves this one commit by a comment that consists of this line, with the whole commit:\n\n```\n%s %s\n```\n", contextOf(b), p.Commit, command, p.Commit)
+}
+
+// contextOf a build's statuses is stable, so that a protected branch can demand it.
+func contextOf(b *api.AgentBuild) string { return "armature/" + b.Namespace + "/" + b.Name }
+
+// markerOf the comment of a build.
+func markerOf(b *api.AgentBuild) string { return "armature:approval:" + b.Namespace + "/" + b.Name }
+
+// statusOf the build of a pull request; nil is one that has just been derived.
+func statusOf(b *api.AgentBuild, p forge.PullRequest, d *api.AgentBuild) forge.Status {
+	s := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: contextOf(b), State: forge.Queued, Description: "the build is about to start"}
+	if d == nil || d.Spec.Source.SourceRevision != p.Commit || d.Status.ObservedGeneration != d.Generation {
+		return s
+	}
+	s.ID, s.Description = d.Status.PipelineRunName, d.Status.Message
+	s.State = map[api.Phase]forge.State{api.PhaseBuilding: forge.Running, api.PhaseSucceeded: forge.Success, api.PhaseFailed: forge.Failure,
+		api.PhaseCancelled: forge.Cancelled}[d.Status.Phase]
+	s.State = cmp.Or(s.State, forge.Queued)
+	return s
+}
+
+// loginsAndCaches are parameters that a fork's build has none of.
+var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache", "cache-mode", recipe.ImageCache, recipe.BuildpacksCache}
+
+// pullOf derives the build of the head of a pull request. compose refuses what a fork's build
+// must not have, whatever is left here.
+func (t *Triggers) pullOf(b *api.AgentBuild, p forge.PullRequest) *api.AgentBuild {
+	tag := fmt.Sprintf("pr-%d", p.Number)
+	c := t.copyOf(b, tag, p.Commit, tag)
+	s := &c.Spec
+	s.Source.PullRequest = &api.SourcePullRequest{Number: int64(p.Number), Fork: p.Fork}
+	s.OnChange = api.ChangeCancel // a newer commit makes a run superfluous
+	forks := b.Spec.Trigger.PullRequest.Forks
+	if !p.Fork || forks == nil {
+		return c
+	}
+	s.BuildOutput.ImageRegistry, s.BuildOutput.Image, _ = strings.Cut(forks.Repository, "/")
+	s.BuildOutput.ImageRepoCredentials = nil
+	s.Source.SourceCredentials, s.Source.RepoUser = nil, ""
+	s.Secrets, s.ServiceAccountName = nil, ""
+	s.Cache = &api.BuildCache{Mode: "off"}
+	if s.Pod != nil {
+		s.Pod.AutomountServiceAccountToken = false
+	}
+	if s.Workspace != nil {
+		s.Workspace.Keep = false
+	}
+	withoutParameters(s, loginsAndCaches...)
+	if s.Pipeline != nil {
+		s.Pipeline.Workspaces = slices.DeleteFunc(s.Pipeline.Workspaces, func(w api.WorkspaceBinding) bool { return w.Secret != nil || w.PersistentVolumeClaim != nil })
+	}
+	return c
+}
