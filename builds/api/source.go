@@ -163,8 +163,8 @@ type PullRequestTrigger struct {
 	// +kubebuilder:validation:items:MinLength=1
 	Branches []string `json:"branches,omitempty"`
 
-	// Paths of which one must differ from the branch that the pull request is to be merged
-	// into. The patterns are those of push.paths. Default: all.
+	// Paths, as in push.paths: one of them must differ from the branch that the pull request
+	// is to be merged into. Default: all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -192,7 +192,17 @@ func TestBranchesAndTags(t *testing.T) {
 		t.Error("an old tag is built")
 	}
 
-	r.git("branch", "-D", "release/1")
+	// A server that has lost the build's own branch may have lost more: nothing is deleted.
+	r.git("branch", "-m", "main", "lost")
+	r.git("branch", "-m", "release/1", "lost-too")
+	w.deliver(hook)
+	w.never("a build is deleted", func() string {
+		if w.derived()["refs/heads/release/1"] == nil {
+			return "that of release/1"
+		}
+		return ""
+	})
+	r.git("branch", "-m", "lost", "main")
 	w.deliver(hook)
 	w.isGone("refs/heads/release/1")
 

@@ -36,8 +36,8 @@ const (
 	maxSlug = 30
 )
 
-// plain names of branches and tags are built: they can be said in a spec, a message and a
-// command, and nothing in them refers to anything.
+// plain names of branches and tags are built: nothing in them has a meaning in a spec, a
+// message, a path or a command.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/+=-]{0,199}$`)
 
 // derives reports whether builds are derived from a build.
@@ -67,14 +67,14 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	if _, ok := r.refs[ownRef(b)]; !ok {
 		return nil // the server may have lost more than that
 	}
-	derived, err := t.derivedFrom(ctx, b)
+	derived, err := derivedFrom(ctx, t, b)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	branches, tags := t.matching(b, r)
 	for _, name := range branches {
-		errs = append(errs, t.put(ctx, b, derived, t.branchOf(b, name)))
+		errs = append(errs, t.put(ctx, b, derived, branchOf(t.Group, b, name)))
 	}
 	errs = append(errs, t.newTags(ctx, b, tags))
 	for name, have := range derived {
@@ -86,7 +86,10 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 			delete(derived, name)
 		}
 	}
-	errs = append(errs, t.limitTags(ctx, b, derived), t.pulls(ctx, r, b, derived))
+	for _, old := range oldestTags(derived) {
+		errs = append(errs, t.remove(ctx, b, old, "newer tags are built"))
+	}
+	errs = append(errs, t.pulls(ctx, r, b, derived))
 	return multi.Errors(errs...)
 }
 
@@ -156,7 +159,7 @@ func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string
 		}
 		// The builds come first: what is derived again is the same.
 		for _, tag := range started {
-			if err := t.put(ctx, b, nil, t.tagOf(b, tag)); err != nil {
+			if err := t.put(ctx, b, nil, tagOf(t.Group, b, tag)); err != nil {
 				return err
 			}
 		}
@@ -172,8 +175,8 @@ func (t *Triggers) newTags(ctx context.Context, b *api.AgentBuild, tags []string
 	return err
 }
 
-// limitTags deletes the oldest builds of tags.
-func (t *Triggers) limitTags(ctx context.Context, b *api.AgentBuild, derived map[string]*api.AgentBuild) error {
+// oldestTags are the builds of tags that are too many.
+func oldestTags(derived map[string]*api.AgentBuild) []*api.AgentBuild {
 	var all []*api.AgentBuild
 	for _, have := range derived {
 		if strings.HasPrefix(have.Spec.Source.SourceRevision, "refs/tags/") {
@@ -181,17 +184,13 @@ func (t *Triggers) limitTags(ctx context.Context, b *api.AgentBuild, derived map
 		}
 	}
 	slices.SortFunc(all, func(x, y *api.AgentBuild) int { return y.CreationTimestamp.Compare(x.CreationTimestamp.Time) })
-	var errs []error
-	for _, old := range all[min(len(all), maxDerived):] {
-		errs = append(errs, t.remove(ctx, b, old, "newer tags are built"))
-	}
-	return multi.Errors(errs...)
+	return all[min(len(all), maxDerived):]
 }
 
 // derivedFrom a build, by name.
-func (t *Triggers) derivedFrom(ctx context.Context, b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
+func derivedFrom(ctx context.Context, c client.Reader, b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
 	var all api.AgentBuildList
-	if err := t.List(ctx, &all, client.InNamespace(b.Namespace)); err != nil {
+	if err := c.List(ctx, &all, client.InNamespace(b.Namespace)); err != nil {
 		return nil, err
 	}
 	derived := make(map[string]*api.AgentBuild)
@@ -204,10 +203,10 @@ func (t *Triggers) derivedFrom(ctx context.Context, b *api.AgentBuild) (map[stri
 }
 
 // branchOf derives the build of a branch, which follows it as the build does its own.
-func (t *Triggers) branchOf(b *api.AgentBuild, branch string) *api.AgentBuild {
+func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	ref := "refs/heads/" + branch
 	slug := slugOf(branch)
-	c := t.copyOf(b, slug+"-"+hashOf(ref), ref, strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+"-"+hashOf(ref))
+	c := copyOf(group, b, slug+"-"+hashOf(ref), ref, strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+"-"+hashOf(ref))
 	c.Spec.Trigger = b.Spec.Trigger.DeepCopy()
 	c.Spec.Trigger.PullRequest, c.Spec.Trigger.Forge = nil, nil
 	if push := c.Spec.Trigger.Push; push != nil {
@@ -220,22 +219,22 @@ func (t *Triggers) branchOf(b *api.AgentBuild, branch string) *api.AgentBuild {
 var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
 // tagOf derives the build of a tag, whose image has the same tag where images can.
-func (t *Triggers) tagOf(b *api.AgentBuild, tag string) *api.AgentBuild {
+func tagOf(group string, b *api.AgentBuild, tag string) *api.AgentBuild {
 	ref, image := "refs/tags/"+tag, tag
 	if !imageTag.MatchString(tag) || tag == b.Spec.BuildOutput.ImageTag {
 		image = slugOf(tag) + "-" + hashOf(ref)
 	}
-	return t.copyOf(b, slugOf(tag)+"-"+hashOf(ref), ref, image)
+	return copyOf(group, b, slugOf(tag)+"-"+hashOf(ref), ref, image)
 }
 
 // copyOf a build with another revision and another tag of its image.
-func (t *Triggers) copyOf(b *api.AgentBuild, suffix, revision, tag string) *api.AgentBuild {
+func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.AgentBuild {
 	name := b.Name
 	if len(name)+len(suffix) > 240 {
 		name = name[:240-len(suffix)-9] + "-" + hashOf(name)
 	}
 	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(t.Group).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(group).String(), Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}
 	if name := b.Labels[queue.QueueLabel]; name != "" {
 		c.Labels = map[string]string{queue.QueueLabel: name}
 	}

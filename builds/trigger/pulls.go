@@ -104,7 +104,7 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 		t.soon(b) // one of the two answered before a push, and the other after it
 		return nil
 	}
-	want := t.pullOf(b, p)
+	want := pullOf(t.Group, b, p)
 	if have == nil || have.Spec.Source.SourceRevision != commit || p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
 		stop, err := t.judge(ctx, f, r, b, p)
 		if err != nil {
@@ -262,9 +262,9 @@ var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-us
 
 // pullOf derives the build of the head of a pull request. compose refuses what a fork's build
 // must not have, whatever is left here.
-func (t *Triggers) pullOf(b *api.AgentBuild, p forge.PullRequest) *api.AgentBuild {
+func pullOf(group string, b *api.AgentBuild, p forge.PullRequest) *api.AgentBuild {
 	tag := fmt.Sprintf("pr-%d", p.Number)
-	c := t.copyOf(b, tag, p.Commit, tag)
+	c := copyOf(group, b, tag, p.Commit, tag)
 	s := &c.Spec
 	s.Source.PullRequest = &api.SourcePullRequest{Number: int64(p.Number), Fork: p.Fork}
 	s.OnChange = api.ChangeCancel // a newer commit makes a run superfluous

@@ -110,13 +110,13 @@ func TestMayStart(t *testing.T) {
 			}
 		})
 	}
-	// A forge that does not answer is no approval.
+	// A forge that does not answer approves nothing.
 	down := errors.New("no answer")
 	f := &approvals{failure: down, comments: []forge.Comment{approval("maintainer", good)}}
 	if got, err := mayStart(t.Context(), f, &api.AgentBuild{}, forge.PullRequest{Author: "author", Commit: approvedCommit}); got || !errors.Is(err, down) {
 		t.Errorf("a forge that is down: %v, %v", got, err)
 	}
-	// What the pull request is told does not approve by itself, whoever wrote it.
+	// The comment that asks for an approval does not approve, whoever its author is.
 	if text := askFor(&api.AgentBuild{}, forge.PullRequest{Commit: approvedCommit}); approves(text, approvedCommit) || !strings.Contains(text, good+"\n") {
 		t.Errorf("%q", text)
 	}
@@ -176,11 +176,11 @@ func parent() *api.AgentBuild {
 // What is derived of a build for a fork has nothing that is secret or stays, and what is derived
 // for people who may push has what the build has.
 func TestDerived(t *testing.T) {
-	tr := &Triggers{Options: Options{Group: api.DefaultGroup}}
+	const group = api.DefaultGroup
 	b := parent()
 	before := b.DeepCopy()
 
-	fork := tr.pullOf(b, forge.PullRequest{Number: 12, Commit: approvedCommit, Fork: true})
+	fork := pullOf(group, b, forge.PullRequest{Number: 12, Commit: approvedCommit, Fork: true})
 	s := fork.Spec
 	if fork.Name != "weather-pr-12" || !metav1.IsControlledBy(fork, b) || len(fork.Labels) != 1 || fork.Labels["kueue.x-k8s.io/queue-name"] != "builds" {
 		t.Errorf("%+v", fork.ObjectMeta)
@@ -202,29 +202,29 @@ func TestDerived(t *testing.T) {
 		t.Errorf("%+v", s.Pod)
 	}
 
-	own := tr.pullOf(b, forge.PullRequest{Number: 13, Commit: nextCommit})
+	own := pullOf(group, b, forge.PullRequest{Number: 13, Commit: nextCommit})
 	if s := own.Spec; s.Source.SourceCredentials == nil || s.BuildOutput.Image != "weather" || s.BuildOutput.ImageTag != "pr-13" || s.Source.PullRequest.Fork || len(s.Secrets) != 1 || s.Trigger != nil {
 		t.Errorf("%+v", s)
 	}
 
-	branch := tr.branchOf(b, "release/1.0")
+	branch := branchOf(group, b, "release/1.0")
 	if s := branch.Spec; s.Source.SourceRevision != "refs/heads/release/1.0" || !strings.HasPrefix(s.BuildOutput.ImageTag, "release-1.0-") || s.Source.PullRequest != nil || derives(branch) || s.Trigger.Webhook.Name != "hook" || !slices.Equal(s.Trigger.Push.Paths, []string{"api/**"}) || s.OnChange != api.ChangeQueue {
 		t.Errorf("%+v", s)
 	}
 	// Names that differ only where an object's or an image's cannot are those of two builds.
-	if other := tr.branchOf(b, "release-1.0"); other.Name == branch.Name || other.Spec.BuildOutput.ImageTag == branch.Spec.BuildOutput.ImageTag {
+	if other := branchOf(group, b, "release-1.0"); other.Name == branch.Name || other.Spec.BuildOutput.ImageTag == branch.Spec.BuildOutput.ImageTag {
 		t.Errorf("%s, %s", other.Name, other.Spec.BuildOutput.ImageTag)
 	}
-	tag := tr.tagOf(b, "release-1.0")
-	if tag.Name == tr.branchOf(b, "release-1.0").Name || tag.Spec.BuildOutput.ImageTag != "release-1.0" || tag.Spec.Source.SourceRevision != "refs/tags/release-1.0" || tag.Spec.Trigger != nil {
+	tag := tagOf(group, b, "release-1.0")
+	if tag.Name == branchOf(group, b, "release-1.0").Name || tag.Spec.BuildOutput.ImageTag != "release-1.0" || tag.Spec.Source.SourceRevision != "refs/tags/release-1.0" || tag.Spec.Trigger != nil {
 		t.Errorf("%s %+v", tag.Name, tag.Spec)
 	}
-	if tag := tr.tagOf(b, "v1"); tag.Spec.BuildOutput.ImageTag == "v1" {
+	if tag := tagOf(group, b, "v1"); tag.Spec.BuildOutput.ImageTag == "v1" {
 		t.Error("a tag replaces the image of the build's own branch")
 	}
 	long := b.DeepCopy()
 	long.Name = strings.Repeat("x", 253)
-	for _, d := range []*api.AgentBuild{tr.tagOf(long, strings.Repeat("y", 200)), tr.pullOf(long, forge.PullRequest{Number: 1 << 30})} {
+	for _, d := range []*api.AgentBuild{tagOf(group, long, strings.Repeat("y", 200)), pullOf(group, long, forge.PullRequest{Number: 1 << 30})} {
 		if len(d.Name) > 253 || len(d.Spec.BuildOutput.ImageTag) > 128 {
 			t.Errorf("%d, %d", len(d.Name), len(d.Spec.BuildOutput.ImageTag))
 		}
@@ -258,7 +258,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// The URL that is asked is the build's. Whatever has a login in it or is no server is not asked.
+// The URL that is asked is the build's. One with a login in it, or of anything but a server, is not asked.
 func TestQuestionOf(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://github.com/acme/weather":           "https://github.com/acme/weather",

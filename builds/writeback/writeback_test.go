@@ -221,6 +221,17 @@ func TestRejected(t *testing.T) {
 			r.run(r.work, "checkout", "-q", "main")
 			r.run(r.work, "merge", "-q", "--no-ff", "-m", "Merge back", "back")
 		},
+		"squash of a revert": func(r *repository, _ *writeback.Update) {
+			r.run(r.work, "checkout", "-q", "-b", "back")
+			r.run(r.work, "revert", "--no-edit", "HEAD")
+			r.run(r.work, "checkout", "-q", "main")
+			r.run(r.work, "merge", "-q", "--squash", "back")
+			r.run(r.work, "commit", "-q", "-m", "Back")
+		},
+		"renamed": func(r *repository, _ *writeback.Update) {
+			r.run(r.work, "mv", lockPath, lockPath+".old")
+			r.run(r.work, "commit", "-q", "-m", "Rename")
+		},
 		"taken out of the history": func(r *repository, u *writeback.Update) {
 			r.run(r.work, "reset", "-q", "--hard", "HEAD~")
 			r.run(r.work, "push", "-q", "-f", "origin", "main")
