@@ -100,7 +100,17 @@ func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
 // pull derives the build of a pull request that is open, if it may start.
 func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild, p forge.PullRequest, have *api.AgentBuild) error {
 	commit := headOf(r.refs, p)
-	if commit == "" || commit != p.Commit {
+	if commit == "" {
+		return nil // a fork on a server whose Git has no references to its commits
+	}
+	if len(p.Commit) < len(commit) && strings.HasPrefix(commit, p.Commit) { // a list of Bitbucket's shortens it
+		full, err := f.PullRequest(ctx, p.Number)
+		if err != nil {
+			return err
+		}
+		p = *full
+	}
+	if commit != p.Commit {
 		t.soon(b) // one of the two answered before a push, and the other after it
 		return nil
 	}
