@@ -164,6 +164,17 @@ func TestBranchesAndTags(t *testing.T) {
 	w.deliver(hook)
 	w.succeed(w.runOfBuild(release.Name, second))
 
+	// An AgentBuild of somebody else is left as it is.
+	hash := sha256.Sum256([]byte("refs/heads/release/taken"))
+	taken := w.create("weather-release-taken-"+hex.EncodeToString(hash[:4]), func(b *api.AgentBuild) { b.Spec.Cancel = true })
+	r.git("branch", "release/taken")
+	w.deliver(hook)
+	w.event(parent, "NameTaken", taken.Name)
+	if now := w.build(taken.Name); now.Generation != taken.Generation {
+		t.Errorf("it was changed: %+v", now.Spec)
+	}
+	r.git("branch", "-D", "release/taken")
+
 	// A build of a tag that somebody deletes does not come back, and that of a branch does.
 	w.must(w.Client.Delete(t.Context(), w.derived()["refs/tags/v1.1"]))
 	w.must(w.Client.Delete(t.Context(), w.derived()["refs/heads/release/v1.1"]))
