@@ -195,8 +195,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
-	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log,
-		Forges: &forge.Clients{Dial: o.Dial}}); err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges}); err != nil {
 		return err
 	}
 	if err := multi.Errors(

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/recipe"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -35,7 +34,11 @@ func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge,
 	if err != nil {
 		return nil, err
 	}
-	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, forge.Credential{Token: gitremote.Token(secret), User: string(secret["username"])})
+	login, err := forge.CredentialOf(secret)
+	if err != nil {
+		return nil, fmt.Errorf("Secret %s: %w", f.Credentials.Name, err)
+	}
+	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, login)
 }
 
 // pulls derives the builds of the pull requests that are open, and shows on each what became of
@@ -132,10 +135,10 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 			if stop.comment == "" {
 				return nil
 			}
-			return f.Comment(ctx, p.Number, markerOf(b), stop.comment)
+			return f.Comment(ctx, p.Number, partOf(b), stop.comment)
 		}
 		if p.Fork {
-			if err := f.Comment(ctx, p.Number, markerOf(b), ""); err != nil {
+			if err := f.Comment(ctx, p.Number, partOf(b), ""); err != nil {
 				return err
 			}
 		}
@@ -251,8 +254,8 @@ func askFor(b *api.AgentBuild, p forge.PullRequest) string {
 // contextOf a build's statuses is stable, so that a protected branch can demand it.
 func contextOf(b *api.AgentBuild) string { return "armature/" + b.Namespace + "/" + b.Name }
 
-// markerOf the comment of a build.
-func markerOf(b *api.AgentBuild) string { return "armature:approval:" + b.Namespace + "/" + b.Name }
+// partOf the comment that asks for an approval.
+func partOf(b *api.AgentBuild) string { return "approval/" + b.Namespace + "/" + b.Name }
 
 // statusOf the build of a pull request; nil is one that has just been derived.
 func statusOf(b *api.AgentBuild, p forge.PullRequest, d *api.AgentBuild) forge.Status {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -47,7 +48,7 @@ func TestGitHubsExamples(t *testing.T) {
 	for _, e := range examples {
 		events[e.Event] = true
 		want := http.StatusOK
-		if e.Event == "push" || e.Event == "create" || e.Event == "pull_request" {
+		if slices.Contains([]string{"push", "create", "delete", "pull_request", "issue_comment"}, e.Event) {
 			want = http.StatusAccepted
 			builds++
 		}
