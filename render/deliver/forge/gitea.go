@@ -73,15 +73,15 @@ func (t *tea) Comment(ctx context.Context, number int, part, body string) error 
 	}
 	return comments{
 		form: "<!-- %s -->", most: 65_000,
-		list: func(int) (found []comment, more bool, err error) {
-			all, _, err := client.ListIssueComments(t.owner, t.name, int64(number), gitea.ListIssueCommentOptions{})
+		list: func(page int) (found []comment, more bool, err error) {
+			all, _, err := client.ListIssueComments(t.owner, t.name, int64(number), gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
 			if err != nil {
 				return nil, false, err
 			}
 			for _, c := range all {
 				found = append(found, comment{id: c.ID, mine: c.Poster != nil && c.Poster.ID == me.ID, body: c.Body})
 			}
-			return found, false, nil // Gitea has no pages of them
+			return found, len(all) > 0, nil
 		},
 		add: func(body string) error {
 			_, _, err := client.CreateIssueComment(t.owner, t.name, int64(number), gitea.CreateIssueCommentOption{Body: body})
