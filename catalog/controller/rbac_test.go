@@ -20,6 +20,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/controller"
@@ -48,13 +49,13 @@ func TestShippedRBAC(t *testing.T) {
 			}
 			w.applyAll(args)
 
-			access, err := plane.ServiceAccount(t.Context(), "armature-system", "armature-catalog")
+			account, err := plane.ServiceAccount(t.Context(), "armature-system", "armature-catalog")
 			w.must(err)
 			forbidden := &controlplane.Forbidden{}
-			w.config = access.Config
+			w.config = account.Config
 			w.config.Wrap(forbidden.Wrap)
 			w.start()
-			guard, err := serve.Kubernetes(w.config)
+			guard, err := access.Kubernetes(w.config)
 			w.must(err)
 			handler := (&serve.Server{Store: w.store, Access: guard}).Handler()
 

@@ -89,7 +89,7 @@ func TestStoreHangs(t *testing.T) {
 func (w *world) isAway(token string) {
 	w.Helper()
 	weather := "/" + cards + "/" + w.prefix + "team1/weather"
-	for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/entries" + weather, "/api/v1/watch", "/", "/?q=weather", "/entries" + weather} {
+	for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/entries" + weather, "/api/v1/watch"} {
 		status, h, body := w.get(token, path)
 		if status != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" || !strings.Contains(body, "the catalog cannot answer now") {
 			w.Errorf("%s answers %d %v %s", path, status, h, body)

@@ -1,5 +1,5 @@
-// Package serve answers who asks the catalog: agents by an HTTP API and by MCP,
-// people by a page. It reads and never writes, and shows a caller what that
+// Package serve answers who asks the catalog by an HTTP API and by MCP. People get the
+// pages of catalog/console. It reads and never writes, and shows a caller what that
 // caller may list in Kubernetes, nothing else.
 package serve
 
@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -29,7 +30,9 @@ import (
 type Server struct {
 	Store *store.Store
 	// Access says who a caller is and what they may see.
-	Access Access
+	Access access.Access
+	// Pages answer every other path; nil answers none.
+	Pages http.Handler
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 	// Poll is how often a watch looks for changes; zero means a second.
@@ -61,7 +64,9 @@ func (s *Server) Handler() http.Handler {
 	mux.Handle("GET /api/v1/watch", s.guarded(s.watch, s.refuseAPI))
 	mux.Handle("/mcp", s.guarded(s.mcp().ServeHTTP, s.refuseAPI))
 	s.registry(mux)
-	s.pages(mux)
+	if s.Pages != nil {
+		mux.Handle("/", s.Pages)
+	}
 	return harden(mux)
 }
 
@@ -70,7 +75,7 @@ func (s *Server) Handler() http.Handler {
 func harden(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'") // the pages have their own
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
@@ -146,6 +151,33 @@ type problem struct {
 
 func (p *problem) Error() string { return p.message }
 
+// scope of a request's caller.
+func (s *Server) scope(r *http.Request) (store.Scope, error) {
+	who, err := s.Access.Caller(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	places, err := s.Store.Places(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Access.Scope(r.Context(), who, places)
+}
+
+type scopeKey struct{}
+
+func withScope(ctx context.Context, scope store.Scope) context.Context {
+	return context.WithValue(ctx, scopeKey{}, scope)
+}
+
+// scopeOf a request; without one nothing is seen.
+func scopeOf(ctx context.Context) store.Scope {
+	scope, _ := ctx.Value(scopeKey{}).(store.Scope)
+	return scope
+}
+
 // guarded lets a caller in whose rights are known, and puts these into the
 // request's context.
 func (s *Server) guarded(next http.HandlerFunc, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
@@ -191,8 +223,11 @@ func retryLater(w http.ResponseWriter, p *problem) {
 // problem is the part of an error that the caller may see; where is the requested path.
 func (s *Server) problem(ctx context.Context, where string, err error) *problem {
 	var p *problem
+	var unknown access.Unknown
 	switch {
 	case errors.As(err, &p):
+	case errors.As(err, &unknown):
+		p = &problem{http.StatusUnauthorized, string(unknown)}
 	case errors.Is(err, store.ErrNotFound):
 		p = &problem{http.StatusNotFound, store.ErrNotFound.Error()}
 	default:

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/controlplane"
@@ -75,9 +75,9 @@ func newWorldIn(t *testing.T, address string) *world {
 	w.kube = kube
 	w.store, err = store.Open(t.Context(), w.file)
 	w.must(err)
-	access, err := serve.Kubernetes(plane.Admin.Config)
+	guard, err := access.Kubernetes(plane.Admin.Config)
 	w.must(err)
-	s := &serve.Server{Store: w.store, Access: access, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
+	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond, Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
 	s.Log = logr.New(sink{w})
 	server := httptest.NewServer(s.Handler())
 	w.url = server.URL
@@ -161,8 +161,7 @@ func (w *world) ask(token, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// Each caller sees what they may list, through every door: API, page, MCP and
-// watch.
+// Each caller sees what they may list, through every door: API, MCP and watch.
 func TestEachSeesTheirOwn(t *testing.T) {
 	w := newWorld(t)
 	for name, c := range map[string]struct {
@@ -175,7 +174,7 @@ func TestEachSeesTheirOwn(t *testing.T) {
 		"all":     {w.token("all", "*"), []string{"team1", "team2"}},
 	} {
 		texts := map[string]string{}
-		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/", "/?q=weather"} {
+		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather"} {
 			status, body := w.ask(c.token, path)
 			if status != http.StatusOK {
 				t.Errorf("%s: %s answers %d: %s", name, path, status, body)
@@ -197,7 +196,7 @@ func TestEachSeesTheirOwn(t *testing.T) {
 			if strings.Contains(strings.Join(c.sees, " "), ns) {
 				want = http.StatusOK
 			}
-			for _, path := range []string{"/api/v1/entries/" + cards + "/" + w.prefix + ns + "/weather", "/entries/" + cards + "/" + w.prefix + ns + "/weather"} {
+			for _, path := range []string{"/api/v1/entries/" + cards + "/" + w.prefix + ns + "/weather"} {
 				if status, body := w.ask(c.token, path); status != want {
 					t.Errorf("%s: %s answers %d, want %d: %s", name, path, status, want, body)
 				}
@@ -214,7 +213,7 @@ func TestEachSeesTheirOwn(t *testing.T) {
 func TestUnknownCallers(t *testing.T) {
 	w := newWorld(t)
 	for _, token := range []string{"", "s3cret-but-wrong", "eyJhbGciOiJub25lIn0.e30."} {
-		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/watch", "/mcp", "/", "/entries/" + cards + "/" + w.prefix + "team1/weather"} {
+		for _, path := range []string{"/api/v1/entries", "/api/v1/search?q=weather", "/api/v1/watch", "/mcp"} {
 			status, body := w.ask(token, path)
 			if status != http.StatusUnauthorized || strings.Contains(body, "team1") || token != "" && strings.Contains(body, token) {
 				t.Errorf("%q at %s: %d %s", token, path, status, body)
@@ -238,7 +237,7 @@ func TestBadRequests(t *testing.T) {
 	token := w.token("all", "*")
 	for path, want := range map[string]int{
 		"/api/v1/entries?limit=0": 400, "/api/v1/entries?limit=x": 400, "/api/v1/entries?tpye=agent": 400, "/api/v1/entries?type=x": 400, "/api/v1/entries?health=healthy": 400, "/api/v1/search?q=x&kind=tools": 400, "/api/v1/entries?after=x": 400,
-		"/api/v1/search": 400, "/api/v1/watch?revision=-1": 400, "/api/v1/entries/" + cards + "/none/none": 404, "/nowhere": 404, "/entries/a/b/c": 404,
+		"/api/v1/search": 400, "/api/v1/watch?revision=-1": 400, "/api/v1/entries/" + cards + "/none/none": 404, "/nowhere": 404,
 	} {
 		if status, body := w.ask(token, path); status != want {
 			t.Errorf("%s answers %d, want %d: %s", path, status, want, body)
@@ -278,16 +277,6 @@ func TestListPages(t *testing.T) {
 	want := fmt.Sprintf("%[1]steam1/office %[1]steam1/weather %[1]steam2/office %[1]steam2/weather", w.prefix)
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// The page's link to what follows asks for the same.
-func TestPageGoesOn(t *testing.T) {
-	w := newWorld(t)
-	_, body := w.ask(w.token("all", "*"), "/?limit=1&health=Healthy&namespace="+w.prefix+"team2")
-	link := "/?after=" + w.prefix + "team2%2Foffice%2F" + servers + "&health=Healthy&limit=1&namespace=" + w.prefix + "team2"
-	if !strings.Contains(html.UnescapeString(body), link) {
-		t.Errorf("no %s in\n%s", link, body)
 	}
 }
 

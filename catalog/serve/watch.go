@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query, a
 	defer ticker.Stop()
 	quiet, allowed, down := time.Now(), time.Now(), false
 	for {
-		var refused *problem
+		var refused access.Unknown
 		changes, latest, err := s.news(r, &q, after, &allowed)
 		switch {
 		case errors.As(err, &refused):

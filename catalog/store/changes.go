@@ -58,7 +58,7 @@ func (s *Store) Changes(ctx context.Context, after Position, q Query) (changes [
 	case after.Store != "" && after.Store != latest.Store, after.Revision > latest.Revision, after.Revision > 0 && after.Revision < latest.Revision-keptTombs:
 		return nil, latest, ErrExpired
 	}
-	where, args := q.where()
+	where, args := q.where(s.postgres)
 	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE entry.revision > ? AND entry.revision <= ? AND "+where+" ORDER BY entry.revision", append([]any{after.Revision, latest.Revision}, args...)...)
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading changes: %w", err)

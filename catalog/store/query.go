@@ -72,6 +72,9 @@ type Query struct {
 	Resource  string
 	Namespace string
 	Health    Health
+	// Skill and Tag are words of a skill's name and of a tag that the entry has; empty is
+	// any.
+	Skill, Tag string
 	// Kind of the item, for Search: tool, skill, agent, …; empty is any.
 	Kind string
 	// Text to search for: every word, or the beginning of one.
@@ -80,6 +83,8 @@ type Query struct {
 	Limit int
 	// After is the key that the answer before this one ended with.
 	After Key
+	// Latest is the order of List by what changed last, without After.
+	Latest bool
 }
 
 func (q Query) limit() int {
@@ -89,8 +94,27 @@ func (q Query) limit() int {
 	return min(q.Limit, 1000)
 }
 
-func (q Query) where() (string, []any) {
+func (q Query) where(postgres bool) (string, []any) {
 	text, args := q.Scope.where()
+	for _, c := range []struct {
+		words, field, weight string
+		kinds                [2]string // of the items that are looked at
+	}{
+		{q.Skill, "names", "A", [2]string{Skill, Skill}}, {q.Tag, "tags", "B", [2]string{string(Agent), string(Server)}},
+	} {
+		words := searchWords(c.words)
+		switch {
+		case c.words == "":
+		case len(words) == 0:
+			text += " AND FALSE"
+		case postgres:
+			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (?, ?) AND words @@ to_tsquery('simple', ?))"
+			args = append(args, c.kinds[0], c.kinds[1], strings.Join(words, ":"+c.weight+" & ")+":"+c.weight)
+		default:
+			text += " AND entry.uid IN (SELECT item.uid FROM words JOIN item ON item.id = words.rowid WHERE words MATCH ?)"
+			args = append(args, "{"+c.field+`} : ("`+strings.Join(words, `" AND "`)+`") AND scope : (`+kindToken(c.kinds[0])+" OR "+kindToken(c.kinds[1])+")")
+		}
+	}
 	for _, c := range []struct{ column, value string }{
 		{"entry.type", string(q.Type)}, {"entry.resource", q.Resource}, {"entry.namespace", q.Namespace}, {"entry.health", string(q.Health)},
 	} {
@@ -113,12 +137,16 @@ const columns = "entry.body, entry.fetched, entry.revision"
 // List the entries that a query picks, by namespace and name, without items.
 // More are there when the answer is as long as the limit.
 func (s *Store) List(ctx context.Context, q Query) ([]Entry, error) {
-	where, args := q.where()
+	where, args := q.where(s.postgres)
+	order := "entry.namespace, entry.name, entry.resource"
+	if q.Latest {
+		order = "entry.revision DESC"
+	}
 	if q.After != (Key{}) {
 		where += " AND (entry.namespace, entry.name, entry.resource) > (?, ?, ?)"
 		args = append(args, q.After.Namespace, q.After.Name, q.After.Resource)
 	}
-	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY entry.namespace, entry.name, entry.resource LIMIT ?", append(args, q.limit())...)
+	entries, err := list(ctx, s.reader(), scanEntry, "SELECT "+columns+" FROM entry WHERE "+where+" ORDER BY "+order+" LIMIT ?", append(args, q.limit())...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the catalog: %w", err)
 	}
@@ -180,6 +208,21 @@ type Count struct {
 	Resource string
 	Health   Health
 	Entries  int
+}
+
+// Tally counts the entries that a query picks, by health.
+func (s *Store) Tally(ctx context.Context, q Query) (map[Health]int, error) {
+	where, args := q.where(s.postgres)
+	counts, err := list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Health, &c.Entries) },
+		"SELECT health, COUNT(*) FROM entry WHERE "+where+" GROUP BY health", args...)
+	if err != nil {
+		return nil, fmt.Errorf("counting the catalog: %w", err)
+	}
+	out := map[Health]int{}
+	for _, c := range counts {
+		out[c.Health] = c.Entries
+	}
+	return out, nil
 }
 
 // Counts of entries, and how many items they have together.

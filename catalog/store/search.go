@@ -50,7 +50,7 @@ func (s *Store) Search(ctx context.Context, q Query) ([]Hit, error) {
 // sqliteSearch asks for each rank by itself: bm25 would count all matches of each
 // word, which takes ten times as long where thousands match.
 func sqliteSearch(q Query, words []string) (query string, values []any) {
-	where, args := q.where()
+	where, args := q.where(false)
 	// What the index does not know has to hold before matches are counted, or
 	// those of others would leave no room.
 	picked, picks := "", []any(nil)
@@ -77,7 +77,7 @@ SELECT ` + columns + `, item.position, item.body, best.score AS score FROM (
 
 // indexed reports whether SQLite's search index alone knows what q asks for.
 func (q Query) indexed() bool {
-	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" && (q.Scope.tokens() != nil || q.Scope["*"].All)
+	return q.Type == "" && q.Resource == "" && q.Namespace == "" && q.Health == "" && q.Skill == "" && q.Tag == "" && (q.Scope.tokens() != nil || q.Scope["*"].All)
 }
 
 // matches are the expressions of SQLite's search index for words, best rank
@@ -114,7 +114,7 @@ func postgresSearch(q Query, words []string) (query string, values []any) {
 		match = append(match, strings.TrimSuffix(w+prefix, ":"))
 		named = append(named, w+prefix+"A")
 	}
-	where, args := q.where()
+	where, args := q.where(true)
 	if q.Kind != "" {
 		where, args = where+" AND item.kind = ?", append(args, q.Kind)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
@@ -74,11 +76,12 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
 		cfg.UserAgent = controller.UserAgent()
-		access, err := serve.Kubernetes(cfg)
+		guard, err := access.Kubernetes(cfg)
 		if err != nil {
 			return err
 		}
-		server := &serve.Server{Store: s, Access: access, Log: o.Log}
+		pages := &console.Console{Store: s, Access: guard, Log: o.Log}
+		server := &serve.Server{Store: s, Access: guard, Pages: pages.Handler(), Log: o.Log}
 		tasks = append(tasks, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)

@@ -1,4 +1,4 @@
-package serve_test
+package access_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -81,16 +82,16 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 	})
 	const namespaces = 40
 	for i := range namespaces {
-		key := store.Key{Resource: cards, Namespace: fmt.Sprintf("team-%02d", i), Name: "weather"}
+		key := store.Key{Resource: "agentcards.kagenti.io", Namespace: fmt.Sprintf("team-%02d", i), Name: "weather"}
 		if _, err := s.Replace(t.Context(), store.Entry{Key: key, UID: key.Namespace, Type: store.Agent}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	access, err := serve.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
+	guard, err := access.Kubernetes(&rest.Config{Host: api.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := (&serve.Server{Store: s, Access: access}).Handler()
+	handler := (&serve.Server{Store: s, Access: guard}).Handler()
 	for range 2 {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/entries", nil)
 		request.Header.Set("Authorization", "Bearer token")

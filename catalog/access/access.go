@@ -1,4 +1,5 @@
-package serve
+// Package access asks Kubernetes who a caller of the catalog is and what they may list.
+package access
 
 import (
 	"context"
@@ -24,7 +25,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Access asks Kubernetes who a caller is and what they may list.
+// Access asks Kubernetes who a caller is and what they may list. Its zero value lets nobody in.
 type Access struct {
 	authn authenticator.Request
 	authz authorizer.Authorizer
@@ -61,39 +62,30 @@ func Kubernetes(cfg *rest.Config) (Access, error) {
 	return Access{authn, authz}, nil
 }
 
-// cookie holds the token of a person who signed in on the page.
-const cookie = "armature-catalog"
+// Cookie holds the token of a person who signed in on the page.
+const Cookie = "armature-catalog"
 
-// scope of a request's caller, or a problem with status 401.
-func (s *Server) scope(r *http.Request) (store.Scope, error) {
-	who, err := s.Access.caller(r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	places, err := s.Store.Places(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Access.scope(r.Context(), who, places)
-}
+// Unknown is the error of a caller whom Kubernetes does not know. Its text is for them.
+type Unknown string
 
-func (a Access) caller(r *http.Request) (user.Info, error) {
+func (u Unknown) Error() string { return string(u) }
+
+// Caller of a request. A cookie counts for requests that change nothing.
+func (a Access) Caller(r *http.Request) (user.Info, error) {
 	if a.authn == nil {
-		return nil, &problem{http.StatusUnauthorized, "nobody is let in: the catalog does not know whom to ask"}
+		return nil, Unknown("nobody is let in: the catalog does not know whom to ask")
 	}
 	r = r.Clone(r.Context())
-	if c, err := r.Cookie(cookie); err == nil && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet {
+	if c, err := r.Cookie(Cookie); err == nil && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet {
 		r.Header.Set("Authorization", "Bearer "+c.Value)
 	}
 	answer, ok, err := a.authn.AuthenticateRequest(r)
 	if err != nil || !ok {
 		// The error may quote the token.
 		if r.Header.Get("Authorization") != "" {
-			return nil, &problem{http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired"}
+			return nil, Unknown("Kubernetes does not know this token, or it has expired")
 		}
-		return nil, &problem{http.StatusUnauthorized, "send a Kubernetes token: Authorization: Bearer …"}
+		return nil, Unknown("send a Kubernetes token: Authorization: Bearer …")
 	}
 	return answer.User, nil
 }
@@ -101,10 +93,10 @@ func (a Access) caller(r *http.Request) (user.Info, error) {
 // maxReviews is the maximum number of concurrent reviews for one caller.
 const maxReviews = 16
 
-// scope is what a caller may list: a resource as a whole, else in the namespaces
-// that have entries of it. Kubernetes' answers are remembered for allowTTL and
-// denyTTL.
-func (a Access) scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
+// Scope is what a caller may list of the given namespaces of each resource: the resource
+// as a whole, or else some of the namespaces. Kubernetes' answers are remembered for
+// allowTTL and denyTTL.
+func (a Access) Scope(ctx context.Context, who user.Info, places map[string][]string) (store.Scope, error) {
 	out := store.Scope{}
 	var mu sync.Mutex
 	group, asking := errgroup.WithContext(ctx)
@@ -156,16 +148,4 @@ func (a Access) mayList(ctx context.Context, who user.Info, resource, namespace 
 		return false, fmt.Errorf("asking whether %s may list %s: %w", who.GetName(), resource, err)
 	}
 	return decision == authorizer.DecisionAllow, nil
-}
-
-type scopeKey struct{}
-
-func withScope(ctx context.Context, scope store.Scope) context.Context {
-	return context.WithValue(ctx, scopeKey{}, scope)
-}
-
-// scopeOf a request; without one nothing is seen.
-func scopeOf(ctx context.Context) store.Scope {
-	scope, _ := ctx.Value(scopeKey{}).(store.Scope)
-	return scope
 }

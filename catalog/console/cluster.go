@@ -1,0 +1,234 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
+)
+
+// Cluster is what a console watches of a cluster, and how it reads the rest.
+type Cluster struct {
+	// Dynamic reads what is not watched. What a caller may not list is not read for them.
+	Dynamic dynamic.Interface
+
+	group   string // of AgentBuild
+	cache   cache.Cache
+	live    client.Reader
+	log     logr.Logger
+	changes atomic.Int64
+
+	mu      sync.Mutex
+	watched map[string]bool // resources
+}
+
+// ClusterOptions say what of a cluster is watched.
+type ClusterOptions struct {
+	// Namespaces to watch; empty means all.
+	Namespaces []string
+	// Group of AgentBuild; empty means the default.
+	Group string
+	Log   logr.Logger
+}
+
+// The resources whose rights decide what is shown beside the catalog. That of AgentBuilds
+// depends on their group: Cluster.Builds has it.
+const (
+	updatesResource    = "imageupdates." + keys.Group
+	configMapsResource = "configmaps"
+	deployments        = "deployments.apps"
+	podsResource       = "pods"
+)
+
+// NewCluster watches nothing before Run.
+func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
+	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}}
+	if c.group == "" {
+		c.group = api.DefaultGroup
+	}
+	scheme := runtime.NewScheme()
+	api.AddToScheme(scheme, c.group)
+	err := multi.Errors(updates.AddToScheme(scheme), corev1.AddToScheme(scheme))
+	if err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	inventories, err := labels.NewRequirement(keys.LabelInventory, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	options := cache.Options{Scheme: scheme, DefaultTransform: process.Slim, ByObject: map[client.Object]cache.ByObject{
+		&corev1.ConfigMap{}: {Label: labels.NewSelector().Add(*inventories), Transform: func(in any) (any, error) { return in, nil }}, // their managers say who applied
+	}}
+	for _, n := range o.Namespaces {
+		if options.DefaultNamespaces == nil {
+			options.DefaultNamespaces = map[string]cache.Config{}
+		}
+		options.DefaultNamespaces[n] = cache.Config{}
+	}
+	if c.cache, err = cache.New(cfg, options); err == nil {
+		c.live, err = client.New(cfg, client.Options{Scheme: scheme})
+	}
+	if err == nil {
+		c.Dynamic, err = dynamic.NewForConfig(cfg)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watching the cluster: %w", err)
+	}
+	return c, nil
+}
+
+// kinds that are watched, by their resource.
+func (c *Cluster) kinds() map[string]struct {
+	object client.Object
+	list   client.ObjectList
+} {
+	return map[string]struct {
+		object client.Object
+		list   client.ObjectList
+	}{
+		c.Builds():         {&api.AgentBuild{}, &api.AgentBuildList{}},
+		updatesResource:    {&updates.ImageUpdate{}, &updates.ImageUpdateList{}},
+		configMapsResource: {&corev1.ConfigMap{}, &corev1.ConfigMapList{}},
+	}
+}
+
+// Builds is the resource of AgentBuilds.
+func (c *Cluster) Builds() string { return "agentbuilds." + c.group }
+
+// again is how long a kind is left alone that the cluster lacks, or that may not be listed.
+const again = 30 * time.Second
+
+// Run watches until ctx ends. A kind that is missing, or that may not be listed, is looked
+// for again and keeps no other from being watched.
+func (c *Cluster) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	for resource, kind := range c.kinds() {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				err := c.live.List(ctx, kind.list.DeepCopyObject().(client.ObjectList), client.Limit(1))
+				if err == nil {
+					err = c.watch(ctx, resource, kind.object)
+				}
+				if err == nil || ctx.Err() != nil {
+					return
+				}
+				if !meta.IsNoMatchError(err) {
+					c.log.Info("this kind is not shown", "resource", resource, "reason", err.Error(), "again", again.String())
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(again):
+				}
+			}
+		})
+	}
+	err := c.cache.Start(ctx)
+	group.Wait()
+	return err
+}
+
+// watch one kind from now on.
+func (c *Cluster) watch(ctx context.Context, resource string, object client.Object) error {
+	informer, err := c.cache.GetInformer(ctx, object)
+	if err != nil {
+		return err
+	}
+	change := func() { c.changes.Add(1) }
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() }, DeleteFunc: func(any) { change() },
+	}); err != nil {
+		return err
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched[resource] = true
+	change()
+	return nil
+}
+
+// version changes with what is watched.
+func (c *Cluster) version() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.changes.Load()
+}
+
+// Watches reports whether a resource is watched: false while the cluster lacks it, or the
+// console may not list it.
+func (c *Cluster) Watches(resource string) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watched[resource]
+}
+
+// list what is watched of a resource. The objects are shared: do not change them.
+func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectList, options ...client.ListOption) error {
+	if !c.Watches(resource) {
+		return nil
+	}
+	if err := c.cache.List(ctx, into, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+		return fmt.Errorf("reading %s: %w", resource, err)
+	}
+	return nil
+}
+
+// AgentBuilds that the caller may list, by namespace and name. They are shared: do not
+// change them.
+func (v *Visit) AgentBuilds(options ...client.ListOption) ([]api.AgentBuild, error) {
+	if v.Console.Cluster == nil {
+		return nil, nil
+	}
+	var list api.AgentBuildList
+	if err := v.Console.Cluster.list(v.Context(), v.Console.Cluster.Builds(), &list, options...); err != nil {
+		return nil, err
+	}
+	return mine(v, v.Console.Cluster.Builds(), list.Items, func(b api.AgentBuild) *metav1.ObjectMeta { return &b.ObjectMeta })
+}
+
+// ImageUpdates that the caller may list.
+func (v *Visit) ImageUpdates(options ...client.ListOption) ([]updates.ImageUpdate, error) {
+	var list updates.ImageUpdateList
+	if err := v.Console.Cluster.list(v.Context(), updatesResource, &list, options...); err != nil {
+		return nil, err
+	}
+	return mine(v, updatesResource, list.Items, func(u updates.ImageUpdate) *metav1.ObjectMeta { return &u.ObjectMeta })
+}
+
+// mine are the objects that the caller may list, by namespace and name.
+func mine[T any](v *Visit, resource string, all []T, about func(T) *metav1.ObjectMeta) ([]T, error) {
+	seen, err := Visible(v, resource, all, func(o T) string { return about(o).Namespace })
+	slices.SortFunc(seen, func(a, b T) int {
+		x, y := about(a), about(b)
+		return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name)
+	})
+	return seen, err
+}

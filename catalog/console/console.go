@@ -1,0 +1,249 @@
+// Package console serves the pages on which people see agents, tool servers, builds and
+// packages. It reads and never changes what Git owns, and shows a caller what that caller
+// may list in Kubernetes, nothing else.
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Console answers from the catalog's store and from what it watches of a cluster.
+type Console struct {
+	Store *store.Store
+	// Access says who a caller is and what they may see.
+	Access access.Access
+	// Cluster has builds and packages; nil shows none.
+	Cluster *Cluster
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+	// Poll is how often open pages look for changes; zero means a second.
+	Poll time.Duration
+	// Beat is how often a quiet stream sends an event; zero means 15 seconds.
+	Beat time.Duration
+	Log  logr.Logger
+
+	templates *template.Template
+	pages     *http.ServeMux
+	streams   streams
+}
+
+// routes of the pages. A page that is not here has no stream either.
+func routes() map[string]func(*Visit) (*Page, error) {
+	return map[string]func(*Visit) (*Page, error){
+		"/{$}": home,
+	}
+}
+
+// sections of the navigation.
+var sections = []struct{ Path, Name, Icon string }{
+	{"/", "Home", "home"},
+	{"/agents", "Agents", "agent"},
+	{"/tools", "Tool servers", "tool"},
+	{"/builds", "Builds", "build"},
+	{"/packages", "Packages", "package"},
+}
+
+// Handler of the pages and of what they load.
+func (c *Console) Handler() http.Handler {
+	c.Poll, c.Beat = cmp.Or(c.Poll, time.Second), cmp.Or(c.Beat, 15*time.Second)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.templates = parse(c.Now)
+	c.pages = http.NewServeMux()
+	for pattern, build := range routes() {
+		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, build) })
+	}
+	c.pages.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		c.serve(w, r, func(*Visit) (*Page, error) { return nil, store.ErrNotFound })
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /", c.pages)
+	mux.HandleFunc("GET /events", c.events)
+	mux.HandleFunc("GET /static/", serveStatic)
+	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
+		c.write(w, r, nil, signIn(http.StatusOK, "", r.URL.Query().Get("next")))
+	})
+	mux.HandleFunc("POST /login", c.login)
+	mux.HandleFunc("POST /logout", logout)
+	return http.NewCrossOriginProtection().Handler(harden(mux))
+}
+
+// policy lets a page load what this server has, and nothing run that stands in it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// harden sets what keeps a browser from doing more than showing the page, and bounds what
+// a caller may send.
+func harden(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// patience is how long the store and Kubernetes may take for a page.
+const patience = 5 * time.Second
+
+// serve builds a page for a caller who is known, and prints it.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visit) (*Page, error)) {
+	page, who, err := c.visit(r, build)
+	if err != nil {
+		page = c.refuse(r, err)
+	}
+	if into, ok := r.Context().Value(captureKey{}).(*captured); ok {
+		into.page = page
+		return
+	}
+	c.write(w, r, who, page)
+}
+
+// visit builds a page within the time that it may take.
+func (c *Console) visit(r *http.Request, build func(*Visit) (*Page, error)) (*Page, user.Info, error) {
+	who, err := c.Access.Caller(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	page, err := build(&Visit{Request: r.WithContext(ctx), Console: c, User: who})
+	return page, who, err
+}
+
+// Problem is an error that the caller sees, with what they can do about it.
+type Problem struct {
+	Status          int
+	Message, Remedy string
+}
+
+func (p *Problem) Error() string { return p.Message }
+
+// refuse gives the page of an error: internal ones are logged, not shown.
+func (c *Console) refuse(r *http.Request, err error) *Page {
+	var unknown access.Unknown
+	var problem *Problem
+	switch {
+	case errors.As(err, &unknown):
+		return signIn(http.StatusUnauthorized, "", r.URL.RequestURI())
+	case errors.As(err, &problem):
+	case errors.Is(err, store.ErrNotFound):
+		problem = &Problem{http.StatusNotFound, "There is nothing here that you may see.", "The address may be misspelt, the object deleted, or your rights may not include it."}
+	default:
+		if r.Context().Err() == nil {
+			c.Log.Error(err, "printing a page", "path", r.URL.Path)
+		}
+		problem = &Problem{http.StatusServiceUnavailable, "The catalog cannot answer now.", "Its store or the Kubernetes API does not answer. Reload the page in a few seconds."}
+	}
+	return &Page{Title: http.StatusText(problem.Status), Status: problem.Status, Parts: []Part{{"problem", "problem", problem}}}
+}
+
+// Visit is one request of a page, by a caller who is known.
+type Visit struct {
+	*http.Request
+	Console *Console
+	User    user.Info
+}
+
+// Scope is what the caller may list of the given namespaces of each resource.
+func (v *Visit) Scope(places map[string][]string) (store.Scope, error) {
+	return v.Console.Access.Scope(v.Context(), v.User, places)
+}
+
+// Catalog is what the caller may see of the catalog.
+func (v *Visit) Catalog() (store.Scope, error) {
+	places, err := v.Console.Store.Places(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	return v.Scope(places)
+}
+
+// May reports whether the caller may list a resource, such as agentbuilds.agent.kagenti.dev,
+// in a namespace.
+func (v *Visit) May(resource, namespace string) (bool, error) {
+	scope, err := v.Scope(map[string][]string{resource: {namespace}})
+	return scope.Allows(store.Key{Resource: resource, Namespace: namespace}), err
+}
+
+// Visible keeps the objects of a resource that the caller may list.
+func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string) ([]T, error) {
+	var names []string
+	for _, one := range all {
+		names = append(names, namespace(one))
+	}
+	slices.Sort(names)
+	scope, err := v.Scope(map[string][]string{resource: slices.Compact(names)})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
+		return !scope.Allows(store.Key{Resource: resource, Namespace: namespace(one)})
+	}), nil
+}
+
+// Allow refuses parameters that a page does not know, so that a typing error never shows
+// more than was meant.
+func (v *Visit) Allow(names ...string) error {
+	for name := range v.URL.Query() {
+		if !slices.Contains(names, name) {
+			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not known here.", name), "Remove it from the address."}
+		}
+	}
+	return nil
+}
+
+// login checks a token and puts it into a cookie that scripts cannot read.
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	token, next := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("next")
+	check := r.Clone(r.Context())
+	check.Header = http.Header{"Authorization": {"Bearer " + token}}
+	if _, err := c.Access.Caller(check); err != nil || token == "" {
+		c.write(w, r, nil, signIn(http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired.", next))
+		return
+	}
+	setCookie(w, r, token, 8*3600)
+	http.Redirect(w, r, local(next), http.StatusSeeOther)
+}
+
+func logout(w http.ResponseWriter, r *http.Request) {
+	setCookie(w, r, "", -1)
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+func setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
+	http.SetCookie(w, &http.Cookie{Name: access.Cookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
+}
+
+// local is a path of this server to go on to; anything else is the home page.
+func local(next string) string {
+	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") {
+		return "/"
+	}
+	return next
+}
+
+type signInData struct{ Problem, Next string }
+
+func signIn(status int, problem, next string) *Page {
+	return &Page{Title: "Sign in", Status: status, Parts: []Part{{"sign-in", "sign-in", signInData{problem, local(next)}}}}
+}

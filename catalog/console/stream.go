@@ -1,0 +1,211 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of streams: how many pages may be open, how many are printed at once, how often
+// one is printed again, and how long a reader may take for an event.
+const (
+	maxStreams     = 2000
+	maxPrinting    = 4
+	streamPause    = 2 * time.Second
+	streamPatience = 30 * time.Second
+)
+
+// streams of open pages.
+type streams struct {
+	mu       sync.Mutex
+	open     int
+	version  string // of what pages show
+	asked    time.Time
+	printing chan struct{}
+}
+
+func (s *streams) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == maxStreams {
+		return false
+	}
+	if s.printing == nil {
+		s.printing = make(chan struct{}, maxPrinting)
+	}
+	s.open++
+	return true
+}
+
+func (s *streams) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
+
+// version changes with what pages show, and each minute, because pages show ages. The
+// store is asked once for all streams.
+func (c *Console) version(ctx context.Context) (string, error) {
+	s := &c.streams
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.asked) < c.Poll {
+		return s.version, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	at, err := c.Store.Position(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.asked = time.Now()
+	s.version = fmt.Sprint(at, c.Cluster.version(), s.asked.Truncate(time.Minute).Unix())
+	return s.version, nil
+}
+
+type captureKey struct{}
+
+// captured is a page that is built for a stream.
+type captured struct{ page *Page }
+
+// build the page at an address for the caller of a stream.
+func (c *Console) build(r *http.Request, at *url.URL) *Page {
+	var into captured
+	request := r.Clone(context.WithValue(r.Context(), captureKey{}, &into))
+	request.URL, request.RequestURI = at, at.RequestURI()
+	c.pages.ServeHTTP(discard{}, request)
+	return into.page
+}
+
+// discard is where a page is written that a stream builds.
+type discard struct{}
+
+func (discard) Header() http.Header            { return http.Header{} }
+func (discard) Write(text []byte) (int, error) { return len(text), nil }
+func (discard) WriteHeader(int)                {}
+
+// events sends the parts of an open page that changed, as server-sent events. The id of
+// an event names what the reader then has. The page is built each time for the caller
+// whose rights are checked again, so that a stream never shows more than the page would.
+func (c *Console) events(w http.ResponseWriter, r *http.Request) {
+	at, err := url.Parse(local(r.URL.Query().Get("page")))
+	if err != nil {
+		http.Error(w, "page: use the path of a page", http.StatusBadRequest)
+		return
+	}
+	if _, err := c.Access.Caller(r); err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	if !c.streams.enter() {
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "too many pages are open: this one is brought up to date when it is loaded again", http.StatusServiceUnavailable)
+		return
+	}
+	defer c.streams.leave()
+	has := r.URL.Query().Get("seen")
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		has = id
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	s := &stream{console: c, request: r, at: at, has: strings.Split(has, ","), writer: w, control: http.NewResponseController(w)}
+	if err := s.send("retry: 3000\n\n"); err == nil {
+		s.run()
+	}
+}
+
+// stream of one open page.
+type stream struct {
+	console *Console
+	request *http.Request
+	at      *url.URL
+	has     []string // hashes of the parts that the reader has
+	writer  http.ResponseWriter
+	control *http.ResponseController
+	sent    time.Time
+}
+
+func (s *stream) send(text string) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // a server without deadlines has its own
+	if _, err := s.writer.Write([]byte(text)); err != nil {
+		return err
+	}
+	s.sent = time.Now()
+	return s.control.Flush()
+}
+
+// run until the reader disconnects or may no longer see the page.
+func (s *stream) run() {
+	ticker := time.NewTicker(s.console.Poll)
+	defer ticker.Stop()
+	var before string
+	var looked time.Time
+	for {
+		now, err := s.console.version(s.request.Context())
+		due := err == nil && now != before && time.Since(looked) > min(streamPause, s.console.Beat)
+		if due || time.Since(looked) > 4*s.console.Beat { // rights may end without a change
+			before, looked = now, time.Now()
+			if !s.look() {
+				return
+			}
+		}
+		if time.Since(s.sent) > s.console.Beat { // a proxy closes a quiet stream
+			if s.send("event: beat\ndata: {}\n\n") != nil {
+				return
+			}
+		}
+		select {
+		case <-s.request.Context().Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// lines are those of an event's data, which CR would end, too.
+var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
+
+// look at the page again and send what changed. It reports whether to go on.
+func (s *stream) look() bool {
+	c := s.console
+	select {
+	case c.streams.printing <- struct{}{}:
+	case <-s.request.Context().Done():
+		return false
+	}
+	page := c.build(s.request, s.at)
+	var parts []printed
+	var err error
+	if page != nil {
+		parts, err = c.print(page)
+	}
+	<-c.streams.printing
+	switch {
+	case err != nil:
+		c.Log.Error(err, "printing a page for its stream")
+		return false
+	case page != nil && page.Status == http.StatusServiceUnavailable: // it comes back
+		return true
+	case page == nil || page.Status != 0 || len(parts) != len(s.has): // another page, or none
+		_ = s.send("event: reload\ndata: {}\n\n")
+		return false
+	}
+	var text strings.Builder
+	for i, part := range parts {
+		if part.Hash != s.has[i] {
+			fmt.Fprintf(&text, "<hx-partial hx-target=\"#%s\" hx-swap=\"innerMorph\">%s</hx-partial>", part.ID, part.HTML)
+		}
+	}
+	if text.Len() == 0 {
+		return true
+	}
+	has := seen(parts)
+	s.has = strings.Split(has, ",")
+	return s.send("id: "+has+"\ndata: "+lines.Replace(text.String())+"\n\n") == nil
+}
