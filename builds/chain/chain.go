@@ -10,9 +10,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/armature-dev/armature/builds/api"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/status"
 )
 
 // State of a link.
@@ -53,6 +56,42 @@ type Workload struct {
 	Images []string
 	// Ready pods of those that there should be.
 	Ready, Desired int
+}
+
+// WorkloadOf an object, with the pods that the report counts. Of a workload that no render
+// injected, its own status counts them.
+func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
+	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(), Package: o.GetLabels()[keys.LabelName]}
+	at := []string{"spec", "template", "spec"}
+	if o.GetKind() == "CronJob" {
+		at = []string{"spec", "jobTemplate", "spec", "template", "spec"}
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		containers, _, _ := unstructured.NestedSlice(o.Object, append(at[:len(at):len(at)], list)...)
+		for _, c := range containers {
+			if container, ok := c.(map[string]any); ok {
+				w.Images = append(w.Images, fmt.Sprint(container["image"]))
+			}
+		}
+	}
+	count := func(path ...string) int { n, _, _ := unstructured.NestedInt64(o.Object, path...); return int(n) }
+	switch o.GetKind() {
+	case "DaemonSet":
+		w.Ready, w.Desired = count("status", "numberReady"), count("status", "desiredNumberScheduled")
+	case "Deployment", "StatefulSet":
+		w.Ready, w.Desired = count("status", "readyReplicas"), count("spec", "replicas")
+	}
+	for _, a := range report.Agents {
+		if a.Namespace == w.Namespace && a.Name.Name == w.Name {
+			w.Ready, w.Desired = a.Ready, a.Desired
+		}
+	}
+	for _, x := range report.Workloads {
+		if x.Namespace == w.Namespace && x.Name.Name == w.Name && x.Kind == w.Kind {
+			w.Ready, w.Desired = x.Ready, x.Pods
+		}
+	}
+	return w
 }
 
 // BuildOf gives the AgentBuild of a workload: the one whose image it runs, of whatever

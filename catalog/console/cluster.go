@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -36,9 +37,11 @@ type Cluster struct {
 
 	group   string // of AgentBuild
 	cache   cache.Cache
-	live    client.Reader
+	live    client.Client
 	log     logr.Logger
 	changes atomic.Int64
+	survey  survey
+	views   views
 
 	mu      sync.Mutex
 	watched map[string]bool // resources
@@ -58,8 +61,6 @@ type ClusterOptions struct {
 const (
 	updatesResource    = "imageupdates." + keys.Group
 	configMapsResource = "configmaps"
-	deployments        = "deployments.apps"
-	podsResource       = "pods"
 )
 
 // NewCluster watches nothing before Run.
@@ -104,10 +105,14 @@ func (c *Cluster) kinds() map[string]struct {
 	object client.Object
 	list   client.ObjectList
 } {
+	agent, agents := &unstructured.Unstructured{}, &unstructured.UnstructuredList{}
+	agent.SetGroupVersionKind(agentKind)
+	agents.SetGroupVersionKind(agentKind.GroupVersion().WithKind("AgentList"))
 	return map[string]struct {
 		object client.Object
 		list   client.ObjectList
 	}{
+		agentsResource:     {agent, agents},
 		c.Builds():         {&api.AgentBuild{}, &api.AgentBuildList{}},
 		updatesResource:    {&updates.ImageUpdate{}, &updates.ImageUpdateList{}},
 		configMapsResource: {&corev1.ConfigMap{}, &corev1.ConfigMapList{}},

@@ -44,7 +44,12 @@ type Console struct {
 // routes of the pages. A page that is not here has no stream either.
 func routes() map[string]func(*Visit) (*Page, error) {
 	return map[string]func(*Visit) (*Page, error){
-		"/{$}": home,
+		"/{$}":                                   home,
+		"/agents":                                agents,
+		"/tools":                                 servers,
+		"/packages":                              packagesPage,
+		"/packages/{namespace}/{name}":           packagePage,
+		"/entries/{resource}/{namespace}/{name}": entryPage,
 	}
 }
 
@@ -83,7 +88,7 @@ func (c *Console) Handler() http.Handler {
 	return http.NewCrossOriginProtection().Handler(harden(mux))
 }
 
-// policy lets a page load what this server has, and nothing run that stands in it.
+// policy lets a page load what this server has, and run nothing that the page itself holds.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // harden sets what keeps a browser from doing more than showing the page, and bounds what

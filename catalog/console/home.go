@@ -1,10 +1,61 @@
 package console
 
-import "github.com/armature-dev/armature/catalog/store"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
-type homeData struct{ Agents, Servers int }
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// home counts what the caller may see.
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// finding is something that is wrong, with its cause and what to do about it.
+type finding struct {
+	State State
+	// Kind of the thing, such as agent; Namespace, Name and Path are its.
+	Kind, Namespace, Name, Path string
+	Why, Fix                    string
+	At                          time.Time
+}
+
+// change is something that happened lately.
+type change struct {
+	State                       State
+	Kind, Namespace, Name, Path string
+	What                        string
+	At                          time.Time
+}
+
+// tile counts the things of a section.
+type tile struct {
+	Path, Name, Icon string
+	Count, Bad       int
+	Note             string // what is bad, or that nothing is
+}
+
+type homeData struct {
+	State    State
+	Sentence string
+	Tiles    []tile
+}
+
+type wrongData struct {
+	Findings []finding
+	Left     int // that are not shown
+}
+
+// Bounds of the home page.
+const (
+	shownFindings = 20
+	shownChanges  = 12
+)
+
+// home says in a sentence how everything is, then what is wrong, then what changed.
 func home(v *Visit) (*Page, error) {
 	if err := v.Allow(); err != nil {
 		return nil, err
@@ -13,15 +64,235 @@ func home(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	var data homeData
-	for kind, into := range map[store.Type]*int{store.Agent: &data.Agents, store.Server: &data.Servers} {
-		tally, err := v.Console.Store.Tally(v.Context(), store.Query{Scope: scope, Type: kind})
+	var tiles []tile
+	var findings []finding
+	var changes []change
+	unknown := 0
+	for _, t := range []struct {
+		kind             store.Type
+		path, name, icon string
+	}{{store.Agent, "/agents", "Agents", "agent"}, {store.Server, "/tools", "Tool servers", "tool"}} {
+		health, err := v.Console.Store.Tally(v.Context(), store.Query{Scope: scope, Type: t.kind})
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range tally {
-			*into += n
+		tiles = append(tiles, tile{Path: t.path, Name: t.name, Icon: t.icon, Bad: health[store.Failing] + health[store.Degraded],
+			Count: health[store.Healthy] + health[store.Degraded] + health[store.Failing] + health[store.Unknown]})
+		unknown += health[store.Unknown]
+		for _, h := range []store.Health{store.Failing, store.Degraded} {
+			entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Type: t.kind, Health: h, Limit: shownFindings})
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range entries {
+				findings = append(findings, entryFinding(e))
+			}
 		}
 	}
-	return &Page{Title: "Home", Section: "/", Parts: []Part{{"state", "home-state", data}}}, nil
+	entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Latest: true, Limit: shownChanges})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		changes = append(changes, change{stateOf(e.Health), noun(e), e.Namespace, cmp.Or(e.Title, e.Name), entryPath(e.Key), entryNews(e), e.Changed})
+	}
+	builds, err := v.AgentBuilds()
+	if err != nil {
+		return nil, err
+	}
+	if v.Console.Cluster.Watches(v.Console.Cluster.Builds()) {
+		t := tile{Path: "/builds", Name: "Builds", Icon: "build", Count: len(builds)}
+		for i := range builds {
+			if f, ok := buildFinding(&builds[i]); ok {
+				findings, t.Bad = append(findings, f), t.Bad+1
+			}
+			changes = append(changes, buildNews(&builds[i])...)
+		}
+		tiles = append(tiles, t)
+	}
+	packages, err := v.packages()
+	if err != nil {
+		return nil, err
+	}
+	if v.Console.Cluster.Watches(configMapsResource) {
+		t := tile{Path: "/packages", Name: "Packages", Icon: "package", Count: len(packages)}
+		for i := range packages {
+			if f, ok := packages[i].finding(); ok {
+				findings, t.Bad = append(findings, f), t.Bad+1
+			}
+			changes = append(changes, change{packages[i].State, "package", packages[i].Namespace, packages[i].Name, packages[i].Path(), "applied", packages[i].Applied})
+		}
+		tiles = append(tiles, t)
+	}
+	wrong := 0
+	for i, t := range tiles {
+		wrong += t.Bad
+		tiles[i].Note = "nothing wrong"
+		if t.Bad > 0 {
+			tiles[i].Note = count(t.Bad) + " to look at"
+		}
+		if t.Count == 0 {
+			tiles[i].Note = "none yet"
+		}
+	}
+	slices.SortStableFunc(findings, func(a, b finding) int {
+		return cmp.Or(cmp.Compare(severity(b.State), severity(a.State)), b.At.Compare(a.At))
+	})
+	changes = slices.DeleteFunc(changes, func(c change) bool { return c.At.IsZero() })
+	slices.SortStableFunc(changes, func(a, b change) int { return b.At.Compare(a.At) })
+	findings = findings[:min(len(findings), shownFindings)]
+	return &Page{Title: "Home", Section: "/", Parts: []Part{
+		{"state", "home-state", summary(tiles, wrong, unknown)},
+		{"wrong", "home-wrong", wrongData{findings, wrong - len(findings)}},
+		{"changes", "home-changes", changes[:min(len(changes), shownChanges)]},
+	}}, nil
+}
+
+// summary is the overall state in a sentence.
+func summary(tiles []tile, wrong, unknown int) homeData {
+	out := homeData{Healthy, "Everything is as it should be.", tiles}
+	total := 0
+	for _, t := range tiles {
+		total += t.Count
+	}
+	switch {
+	case total == 0:
+		out.State, out.Sentence = Unknown, "There is nothing here yet that you may see."
+	case wrong > 0:
+		out.State, out.Sentence = Failing, plural(wrong, "thing")+" to look at; everything else is as it should be."
+		if wrong == total {
+			out.Sentence = "Nothing is as it should be."
+		}
+	case unknown == total:
+		out.State, out.Sentence = Unknown, "Nothing has answered yet."
+	case unknown > 0:
+		out.Sentence = "Everything that has answered is as it should be; " + count(unknown) + " did not answer yet."
+	}
+	return out
+}
+
+// severity orders what is wrong.
+func severity(s State) int {
+	return slices.Index([]State{Healthy, Unknown, Queued, Building, Cancelled, Drifted, Degraded, Failing}, s)
+}
+
+func stateOf(h store.Health) State {
+	switch h {
+	case store.Healthy:
+		return Healthy
+	case store.Degraded:
+		return Degraded
+	case store.Failing:
+		return Failing
+	}
+	return Unknown
+}
+
+func noun(e store.Entry) string {
+	if e.Type == store.Server {
+		return "tool server"
+	}
+	return "agent"
+}
+
+// entryPath is the page of an agent or tool server.
+func entryPath(k store.Key) string { return path("entries", k.Resource, k.Namespace, k.Name) }
+
+func entryFinding(e store.Entry) finding {
+	f := finding{State: stateOf(e.Health), Kind: noun(e), Namespace: e.Namespace, Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed, Why: cmp.Or(e.Message, "it did not answer")}
+	f.Fix = remedy(e)
+	return f
+}
+
+// remedy is what to do about an entry that does not answer.
+func remedy(e store.Entry) string {
+	switch {
+	case e.Health == store.Degraded:
+		return "some pods answer and others do not: look at those that do not, below the agent."
+	case strings.Contains(e.Message, "is missing"):
+		return "create what is missing, or correct the name in " + e.Kind + " " + e.Name + "."
+	case e.Type == store.Server:
+		return "check that " + cmp.Or(e.URL, "its address") + " can be reached from the cluster, and the headers that " + e.Kind + " " + e.Name + " sends."
+	}
+	return "check the pods and the port and path in " + e.Kind + " " + e.Name + "."
+}
+
+func entryNews(e store.Entry) string {
+	switch e.Health {
+	case store.Failing:
+		return "does not answer"
+	case store.Degraded:
+		return "answers in part"
+	case store.Unknown:
+		return "was registered"
+	}
+	return "answers, with " + offers(e)
+}
+
+// offers counts what an entry has.
+func offers(e store.Entry) string {
+	var words []string
+	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
+		if n := e.Counts[kind]; n > 0 {
+			words = append(words, plural(n, kind))
+		}
+	}
+	return cmp.Or(strings.Join(words, ", "), "nothing to offer")
+}
+
+// buildFinding says what is wrong with a build.
+func buildFinding(b *api.AgentBuild) (finding, bool) {
+	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: path("builds", b.Namespace, b.Name)}
+	if t := b.Status.CompletionTime; t != nil {
+		f.At = t.Time
+	}
+	attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
+	switch {
+	case attested != nil && attested.Status == metav1.ConditionFalse:
+		f.Why, f.Fix = cause("its image is not attested: " + attested.Message)
+	case b.Status.Phase != api.PhaseFailed:
+		return f, false
+	default:
+		f.Why, f.Fix = cause(cmp.Or(b.Status.Message, "it failed"))
+		if d := b.Status.FailureDetails; d != nil && d.Step != "" && !strings.Contains(f.Why, d.Step) {
+			f.Why = fmt.Sprintf("step %s: %s", d.Step, f.Why)
+		}
+	}
+	f.Fix = cmp.Or(f.Fix, "read the log of the step that failed.")
+	return f, true
+}
+
+// cause splits a message from its remedy, which is after "hint: ".
+func cause(message string) (why, fix string) {
+	why, fix, _ = strings.Cut(message, "hint: ")
+	return strings.Join(strings.Fields(why), " "), strings.Join(strings.Fields(fix), " ")
+}
+
+func buildNews(b *api.AgentBuild) []change {
+	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: path("builds", b.Namespace, b.Name), State: buildState(b)}
+	switch {
+	case b.Status.Phase == api.PhaseBuilding && b.Status.StartTime != nil:
+		c.What, c.At = "is building", b.Status.StartTime.Time
+	case b.Status.CompletionTime != nil:
+		c.At = b.Status.CompletionTime.Time
+		c.What = map[State]string{Healthy: "built an image", Failing: "failed", Cancelled: "was cancelled"}[c.State]
+	default:
+		return nil
+	}
+	return []change{c}
+}
+
+// buildState is a build's phase as a state.
+func buildState(b *api.AgentBuild) State {
+	switch b.Status.Phase {
+	case api.PhaseSucceeded:
+		return Healthy
+	case api.PhaseFailed:
+		return Failing
+	case api.PhaseCancelled:
+		return Cancelled
+	case api.PhaseBuilding:
+		return Building
+	}
+	return Queued
 }

@@ -36,12 +36,15 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 	out := map[string]staticFile{}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(assets))) { // the font first
 		var data []byte
-		for _, file := range assets[name] {
+		for i, file := range assets[name] {
 			text, err := staticFiles.ReadFile("static/" + file)
 			if err != nil {
 				panic(err) // it is not embedded
 			}
-			data = append(append(data, text...), '\n')
+			if i > 0 {
+				data = append(data, '\n')
+			}
+			data = append(data, text...)
 		}
 		if name == "console.css" {
 			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"), []byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))

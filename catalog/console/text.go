@@ -20,7 +20,7 @@ func funcs(now func() time.Time) template.FuncMap {
 		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": asset,
 		"link": link, "plural": plural, "pill": func(state State, words string) pill { return pill{state, words} },
 		"since": func(at time.Time) template.HTML { return since(at, now()) },
-		"took":  took, "count": count, "slice": func(all ...string) []string { return all },
+		"took":  took, "count": count, "linkState": linkState, "words": strings.Fields, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
 	}
 }
 

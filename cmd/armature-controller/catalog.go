@@ -80,9 +80,13 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 		if err != nil {
 			return err
 		}
-		pages := &console.Console{Store: s, Access: guard, Log: o.Log}
+		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, Log: o.Log})
+		if err != nil {
+			return err
+		}
+		pages := &console.Console{Store: s, Access: guard, Cluster: cluster, Log: o.Log}
 		server := &serve.Server{Store: s, Access: guard, Pages: pages.Handler(), Log: o.Log}
-		tasks = append(tasks, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
+		tasks = append(tasks, cluster.Run, func(ctx context.Context) error { return server.Run(ctx, c.serve) })
 	}
 	return together(ctx, tasks)
 }

@@ -9,14 +9,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/chain"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
@@ -39,7 +37,7 @@ func (s *statusOf) chains(ctx context.Context, live status.Live, report status.R
 		if o.GetName() != s.names[0] {
 			continue
 		}
-		w := workloadOf(o, report)
+		w := chain.WorkloadOf(o, report)
 		if b := chain.BuildOf(w, builds.Items); b != nil {
 			all = append(all, chain.Of(w, b, chain.UpdateOf(b, writes.Items)))
 		}
@@ -57,34 +55,6 @@ func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResourc
 		return false, fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
 	}
 	return true, runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), into)
-}
-
-// workloadOf an object, with the pods that the report counts.
-func workloadOf(o *unstructured.Unstructured, report status.Report) chain.Workload {
-	w := chain.Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(), Package: o.GetLabels()[keys.LabelName]}
-	at := []string{"spec", "template", "spec"}
-	if o.GetKind() == "CronJob" {
-		at = []string{"spec", "jobTemplate", "spec", "template", "spec"}
-	}
-	for _, list := range []string{"initContainers", "containers"} {
-		containers, _, _ := unstructured.NestedSlice(o.Object, append(at[:len(at):len(at)], list)...)
-		for _, c := range containers {
-			if container, ok := c.(map[string]any); ok {
-				w.Images = append(w.Images, fmt.Sprint(container["image"]))
-			}
-		}
-	}
-	for _, a := range report.Agents {
-		if a.Namespace == w.Namespace && a.Name.Name == w.Name {
-			w.Ready, w.Desired = a.Ready, a.Desired
-		}
-	}
-	for _, x := range report.Workloads {
-		if x.Namespace == w.Namespace && x.Name.Name == w.Name && x.Kind == w.Kind {
-			w.Ready, w.Desired = x.Ready, x.Pods
-		}
-	}
-	return w
 }
 
 // writeChains below the tables: a line for each link, then where it stands still.

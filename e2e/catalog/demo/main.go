@@ -1,12 +1,11 @@
-// Command demo runs the catalog for real: a Kubernetes API server, three agents
-// made of A2A's server, two tool servers made of MCP's SDK, and the controller's
-// own program. It shows list, search and an entry, and cleans up.
+// Command demo runs the console for real: a Kubernetes API server, three agents
+// made of A2A's server, two tool servers made of MCP's SDK, builds and a package, some of
+// which have something wrong, and the controller's own program. It prints the address of
+// the page and a token, and cleans up.
 package main
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"flag"
 	"fmt"
 	"log"
@@ -20,9 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	ssautil "github.com/fluxcd/pkg/ssa/utils"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
+	"github.com/armature-dev/armature/e2e/catalog/fleet"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/ports"
@@ -32,7 +29,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	bin := flag.String("bin", "bin", "folder with armature and armature-controller")
-	stay := flag.Bool("stay", false, "keep running until Ctrl-C, to open the page in a browser")
+	stay := flag.Bool("stay", true, "keep running until Ctrl-C, to open the page in a browser")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,21 +39,23 @@ func main() {
 }
 
 func run(ctx context.Context, bin string, stay bool) (err error) {
-	dir, err := os.MkdirTemp("", "catalog-demo-")
+	dir, err := os.MkdirTemp("", "console-demo-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(dir)) }()
-	log.Println("starting a Kubernetes API server, three agents and two tool servers")
+	log.Println("starting a Kubernetes API server, three agents and two tool servers; the page follows")
 	plane, err := controlplane.Run()
 	if err != nil {
 		return err
 	}
 	defer func() { err = multi.Errors(err, plane.Stop()) }()
-	if err := plane.InstallCRDs(filepath.Join("templates", "crds", "catalog")); err != nil {
-		return err
+	for _, folder := range fleet.CRDs() {
+		if err := plane.InstallCRDs(folder); err != nil {
+			return err
+		}
 	}
-	if err := multi.Errors(furnish(ctx, plane), serve()); err != nil {
+	if err := multi.Errors(fleet.Furnish(ctx, plane.Admin.Config), serve()); err != nil {
 		return err
 	}
 	reader, err := plane.ServiceAccount(ctx, "default", "reader")
@@ -84,71 +83,35 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 		_ = catalog.Process.Signal(syscall.SIGTERM)
 		_ = catalog.Wait() // it was stopped
 	}()
-	if err := show(ctx, bin, "--server", "http://"+address, "--token-file", token); err != nil {
+	if err := found(ctx, bin, "--server", "http://"+address, "--token-file", token); err != nil {
 		return err
 	}
+	fmt.Printf("\nOpen http://%s and sign in with this token, good for an hour:\n\n%s\n\n", address, reader.Config.BearerToken)
 	if stay {
-		fmt.Printf("\nOpen http://%s and sign in with this token, good for an hour; Ctrl-C ends.\n%s\n", address, reader.Config.BearerToken)
+		fmt.Println("Ctrl-C ends.")
 		<-ctx.Done()
 	}
 	return nil
 }
 
-// show list, search and one entry, once everybody has answered.
-func show(ctx context.Context, bin string, access ...string) error {
-	armature := func(args ...string) *exec.Cmd {
-		return exec.CommandContext(ctx, filepath.Join(bin, "armature"), append(append([]string{"catalog"}, args...), access...)...)
-	}
+// found waits until everybody who can answer has.
+func found(ctx context.Context, bin string, access ...string) error {
+	list := append([]string{"catalog", "list", "-A", "--health", "Healthy", "-o", "json"}, access...)
 	for started := time.Now(); ; time.Sleep(300 * time.Millisecond) {
-		out, err := armature("list", "-A", "--health", "Healthy", "-o", "json").Output()
-		if err == nil && strings.Count(string(out), `"uid"`) == 5 {
-			break
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "armature"), list...).Output()
+		if err == nil && strings.Count(string(out), `"uid"`) == answering {
+			return nil
 		}
 		if time.Since(started) > time.Minute || ctx.Err() != nil {
-			return fmt.Errorf("the catalog has not found all five within a minute: %w\n%s", err, out)
+			return fmt.Errorf("the catalog has not found all %d within a minute: %w\n%s", answering, err, out)
 		}
 	}
-	for _, args := range [][]string{{"list", "-A"}, {"search", "book", "-A"}, {"get", "travel/planner"}} {
-		fmt.Printf("\n$ armature catalog %s\n", strings.Join(args, " "))
-		cmd := armature(args...)
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("armature catalog %s: %w", strings.Join(args, " "), err)
-		}
-	}
-	return nil
 }
 
-//go:embed demo.yaml
-var manifests []byte
+// answering is how many agents and tool servers of the fleet are healthy.
+const answering = 6
 
-// furnish the cluster with demo.yaml, status included.
-func furnish(ctx context.Context, plane *controlplane.ControlPlane) error {
-	c, err := client.New(plane.Admin.Config, client.Options{})
-	if err != nil {
-		return err
-	}
-	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		status := o.Object["status"]
-		if err := c.Create(ctx, o); err != nil {
-			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-		if status == nil {
-			continue
-		}
-		o.Object["status"] = status
-		if err := c.Status().Update(ctx, o); err != nil {
-			return fmt.Errorf("the status of %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-	}
-	return nil
-}
-
-// serve the agents and tool servers that demo.yaml names, until the program ends.
+// serve the agents and tool servers that the fleet names, until the program ends.
 func serve() error {
 	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"}, peer.Tool{Name: "search_mail", Description: "Search the mailbox"})
 	booking := peer.Server("Booking", 0, append(peer.Many("booking", 12), peer.Tool{Name: "book_table", Description: "Book a table in a restaurant"})...)

@@ -34,7 +34,7 @@ func TestInventoryRoundTrip(t *testing.T) {
 		if size := cm.Size(); size > 1<<20 {
 			t.Errorf("%d objects take %d bytes", n, size)
 		}
-		back, err := parseInventory(cm)
+		back, err := ParseInventory(cm)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) 
 	if err != nil {
 		return nil, fmt.Errorf("reading the inventory of %s: %w", p, err)
 	}
-	return parseInventory(cm)
+	return ParseInventory(cm)
 }
 
 // Inventories reads those of a namespace, or of all where it is "". One that cannot be
@@ -150,13 +150,14 @@ func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inv
 		return nil, fmt.Errorf("listing inventories: %w", err)
 	}
 	for i := range list.Items {
-		v, unreadable := parseInventory(&list.Items[i])
+		v, unreadable := ParseInventory(&list.Items[i])
 		all, err = append(all, v), cmp.Or(err, unreadable)
 	}
 	return all, err
 }
 
-func parseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
+// ParseInventory reads the ConfigMap of an inventory. One that cannot be read has no entries.
+func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
 	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]}, stored: cm, Complete: cm.Data[stateKey] == stateApplied, Deleting: cm.Data[stateKey] == stateDeleting}
 	broken := func(err error) (*Inventory, error) {
 		return v, fmt.Errorf("ConfigMap %s/%s is not an inventory that this version can read: %w\n  hint: use the version of armature that wrote it; without its inventory a package cannot be pruned",

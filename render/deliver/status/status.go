@@ -118,7 +118,7 @@ func Of(l Live) Report {
 	for _, w := range l.Workloads {
 		made, _, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
 		_, injected := w.GetAnnotations()[keys.Injected]
-		pods := l.podsOf(w)
+		pods := l.PodsOf(w)
 		switch {
 		case isActor(w):
 			r.Actors = append(r.Actors, l.actor(w, pods))
@@ -282,13 +282,13 @@ func (r *Report) Empty() bool {
 	return len(r.Actors)+len(r.Agents)+len(r.Workloads)+len(r.AgentCards) == 0
 }
 
-// podsOf gives the pods of a workload: those that its selector picks, or that a
+// PodsOf gives the pods of a workload: those that its selector picks, or that a
 // Job of a CronJob owns.
-func (l *Live) podsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
+func (l *Live) PodsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
 	if w.GetKind() == "CronJob" {
 		for _, job := range l.Workloads {
 			if job.GetNamespace() == w.GetNamespace() && metav1.IsControlledBy(job, w) {
-				pods = append(pods, l.podsOf(job)...)
+				pods = append(pods, l.PodsOf(job)...)
 			}
 		}
 		return pods

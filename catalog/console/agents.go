@@ -1,0 +1,172 @@
+package console
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// pageSize of lists.
+const pageSize = 50
+
+// listData is a list of agents or tool servers.
+type listData struct {
+	Path, Title, Lead, Noun string
+	Filter                  filter
+	Namespaces, Kinds       []string
+	Rows                    []row
+	Total                   int
+	Next                    string // the address of the page after this one
+}
+
+// filter is the state of a list, which is in its address.
+type filter struct{ Q, Namespace, Kind, Health, Skill, Tag string }
+
+// row is an entry, with the items that a search found in it.
+type row struct {
+	store.Entry
+	Found []store.Item
+}
+
+// State of the entry.
+func (r row) State() State { return stateOf(r.Health) }
+
+// Label is what people call the entry.
+func (r row) Label() string { return cmp.Or(r.Title, r.Name) }
+
+// Path of its page.
+func (r row) Path() string { return entryPath(r.Key) }
+
+// Offers counts what it has.
+func (r row) Offers() string { return offers(r.Entry) }
+
+func agents(v *Visit) (*Page, error) {
+	return list(v, store.Agent, listData{Path: "/agents", Title: "Agents", Noun: "agent", Lead: "What runs here, what it can do, and how to reach it."})
+}
+
+func servers(v *Visit) (*Page, error) {
+	return list(v, store.Server, listData{Path: "/tools", Title: "Tool servers", Noun: "tool server", Lead: "MCP servers with their tools, and which agents are bound to them."})
+}
+
+func list(v *Visit, kind store.Type, data listData) (*Page, error) {
+	if err := v.Allow("q", "namespace", "kind", "health", "skill", "tag", "after"); err != nil {
+		return nil, err
+	}
+	scope, err := v.Catalog()
+	if err != nil {
+		return nil, err
+	}
+	data.Namespaces, data.Kinds, err = choices(v, scope)
+	if err != nil {
+		return nil, err
+	}
+	get := func(name string) string { return strings.TrimSpace(v.URL.Query().Get(name)) }
+	f := filter{get("q"), get("namespace"), get("kind"), get("health"), get("skill"), get("tag")}
+	data.Filter = f
+	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind, Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
+	if q.After, err = afterKey(get("after")); err != nil {
+		return nil, err
+	}
+	tally, err := v.Console.Store.Tally(v.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range tally {
+		data.Total += n
+	}
+	if f.Q != "" {
+		q.Limit = 2 * pageSize
+		hits, err := v.Console.Store.Search(v.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		data.Rows = found(hits)
+		data.Total = len(data.Rows)
+	} else {
+		q.Limit++
+		entries, err := v.Console.Store.List(v.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) > pageSize {
+			entries = entries[:pageSize]
+			last, next := entries[pageSize-1].Key, v.URL.Query()
+			next.Set("after", last.Namespace+"/"+last.Name+"/"+last.Resource)
+			data.Next = data.Path + "?" + next.Encode()
+		}
+		for _, e := range entries {
+			data.Rows = append(data.Rows, row{Entry: e})
+		}
+	}
+	return &Page{Title: data.Title, Section: data.Path, Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
+}
+
+// found groups what a search found by entry, in the order of the best hit of each.
+func found(hits []store.Hit) (rows []row) {
+	for _, h := range hits {
+		at := slices.IndexFunc(rows, func(r row) bool { return r.Key == h.Entry.Key })
+		if at < 0 {
+			if len(rows) == pageSize {
+				continue
+			}
+			at, rows = len(rows), append(rows, row{Entry: h.Entry})
+		}
+		if h.Item != nil && len(rows[at].Found) < 5 {
+			rows[at].Found = append(rows[at].Found, *h.Item)
+		}
+	}
+	return rows
+}
+
+// choices are the namespaces and resources of which the caller may see something.
+func choices(v *Visit, scope store.Scope) (namespaces, kinds []string, err error) {
+	places, err := v.Console.Store.Places(v.Context())
+	for resource, in := range places {
+		for _, namespace := range in {
+			if scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {
+				namespaces, kinds = append(namespaces, namespace), append(kinds, resource)
+			}
+		}
+	}
+	slices.Sort(namespaces)
+	slices.Sort(kinds)
+	return slices.Compact(namespaces), slices.Compact(kinds), err
+}
+
+func afterKey(text string) (store.Key, error) {
+	if text == "" {
+		return store.Key{}, nil
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return store.Key{}, &Problem{400, "This page of the list does not exist.", "Begin with its first page."}
+	}
+	return store.Key{Namespace: parts[0], Name: parts[1], Resource: parts[2]}, nil
+}
+
+// Chips are the filters that are set and have no field of their own, each with the address
+// without it.
+func (d listData) Chips() (out [][2]string) {
+	for _, c := range [][2]string{{"skill", d.Filter.Skill}, {"tag", d.Filter.Tag}} {
+		if c[1] != "" {
+			out = append(out, [2]string{c[0] + ": " + c[1], d.Path + "?" + d.Filter.without(c[0]).Encode()})
+		}
+	}
+	return out
+}
+
+// Filtered reports whether anything is filtered.
+func (d listData) Filtered() bool { return d.Filter != (filter{}) }
+
+func (f filter) without(name string) url.Values {
+	v := url.Values{}
+	for key, value := range map[string]string{"q": f.Q, "namespace": f.Namespace, "kind": f.Kind, "health": f.Health, "skill": f.Skill, "tag": f.Tag} {
+		if value != "" && key != name {
+			v.Set(key, value)
+		}
+	}
+	return v
+}

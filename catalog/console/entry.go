@@ -1,0 +1,468 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/chain"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/deliver/health"
+	"github.com/armature-dev/armature/render/deliver/status"
+)
+
+// entryData is what the page of an agent or tool server shows.
+type entryData struct {
+	row
+	Noun, List, ListName string
+	Edit                 string // where Git has it
+	Snippets             []snippet
+	Chain                []chain.Link
+	Stop                 string // the name of the link where it stands still
+	Build                string // the path of its build's page
+	Commit               string // where the forge shows the commit
+	Troubles             []string
+	Uses, UsedBy         []binding
+	Egress               []string
+	EgressKnown          bool
+	Tools                []toolForm
+	Card                 string
+}
+
+// Remedy is what to do where it does not answer.
+func (d entryData) Remedy() string {
+	if d.Health == store.Healthy || d.Health == store.Unknown {
+		return ""
+	}
+	return remedy(d.Entry)
+}
+
+// linkState is the state of a link of the chain.
+func linkState(s chain.State) State {
+	return map[chain.State]State{chain.Done: Healthy, chain.Waiting: Queued, chain.Failed: Failing}[s]
+}
+
+type snippet struct{ ID, Title, Text string }
+
+// entryPage is the page of an agent or tool server.
+func entryPage(v *Visit) (*Page, error) {
+	if err := v.Allow(); err != nil {
+		return nil, err
+	}
+	key := store.Key{Resource: v.PathValue("resource"), Namespace: v.PathValue("namespace"), Name: v.PathValue("name")}
+	scope, err := v.Scope(map[string][]string{key.Resource: {key.Namespace}})
+	if err != nil {
+		return nil, err
+	}
+	if !scope.Allows(key) {
+		return nil, store.ErrNotFound
+	}
+	e, err := v.Console.Store.Get(v.Context(), key)
+	if err != nil {
+		return nil, err
+	}
+	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents", Card: pretty(e.Document)}
+	parts := []string{"about", "chain", "offers", "call", "reach", "pods", "card"}
+	if e.Type == store.Server {
+		d.List, d.ListName = "/tools", "Tool servers"
+		d.Tools = forms(e.Items)
+		d.Snippets = serverSnippets(e)
+		parts = []string{"about", "tools", "call", "users", "card"}
+	} else {
+		d.Snippets = agentSnippets(e)
+	}
+	if err := d.readCluster(v); err != nil {
+		return nil, err
+	}
+	page := &Page{Title: d.Label(), Section: d.List}
+	for _, part := range parts {
+		page.Parts = append(page.Parts, Part{part, "entry-" + part, d})
+	}
+	return page, nil
+}
+
+// readCluster adds what the cluster knows, as far as the caller may list it.
+func (d *entryData) readCluster(v *Visit) error {
+	c := v.Console.Cluster
+	if c == nil {
+		return nil
+	}
+	bindings, err := v.bindings()
+	if err != nil {
+		return err
+	}
+	for _, b := range bindings {
+		if b.Agent == d.Key {
+			d.Uses = append(d.Uses, b)
+		}
+		if b.serves(d.Entry) {
+			d.UsedBy = append(d.UsedBy, b)
+		}
+	}
+	if d.Type == store.Server {
+		return nil
+	}
+	in := client.InNamespace(d.Namespace)
+	builds, err := v.AgentBuilds(in)
+	if err != nil {
+		return err
+	}
+	writes, err := v.ImageUpdates(in)
+	if err != nil {
+		return err
+	}
+	live, err := v.live(d.Namespace)
+	if err != nil {
+		return err
+	}
+	d.follow(live, builds, writes)
+	return nil
+}
+
+// follow the agent from the commit to its pods.
+func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.ImageUpdate) {
+	var w chain.Workload
+	var b *api.AgentBuild
+	if o := workloadOf(d.Entry, &live.Live); o != nil {
+		w = chain.WorkloadOf(o, status.Of(live.Live))
+		b = chain.BuildOf(w, builds)
+		for _, pod := range live.PodsOf(o) {
+			for _, t := range health.Troubles(pod) {
+				d.Troubles = append(d.Troubles, t.String())
+			}
+		}
+		d.Egress, d.EgressKnown = egress(o, live.policies), live.policiesRead
+		d.Edit = origin(o)
+	} else if i := slices.IndexFunc(builds, func(b api.AgentBuild) bool {
+		return slices.ContainsFunc(d.Builds, func(made store.Build) bool { return made.Name == b.Name })
+	}); i >= 0 {
+		b = &builds[i]
+	}
+	if b == nil {
+		if w.Name != "" {
+			l := chain.Link{Name: "pods", State: chain.Done, What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
+			if w.Ready < w.Desired {
+				l.State = chain.Waiting
+			}
+			d.Chain = []chain.Link{{Name: "workload", State: chain.Done, What: w.Kind + "/" + w.Name}, l}
+		}
+		return
+	}
+	u := chain.UpdateOf(b, writes)
+	if w.Name == "" { // the workload may not be read: the way ends before it
+		w.Images = []string{b.Status.BuiltImage}
+	}
+	way := chain.Of(w, b, u)
+	if w.Name == "" {
+		way.Links = slices.DeleteFunc(way.Links, func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
+	}
+	d.Chain, d.Build = way.Links, path("builds", b.Namespace, b.Name)
+	if stop := way.Stop(); stop != nil {
+		d.Stop = stop.Name
+	}
+	if s := b.Status.Source; s != nil {
+		d.Commit = forgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
+	}
+	if d.Edit == "" && u != nil {
+		d.Edit = forgeLink(u.Spec.Repository, "tree", u.Spec.Branch, strings.TrimSuffix(u.Spec.Path, "armature.lock"))
+	}
+}
+
+// workloadOf an agent: the one whose pods answered, or else the one of its name.
+func workloadOf(e store.Entry, live *status.Live) *unstructured.Unstructured {
+	var named *unstructured.Unstructured
+	for _, w := range live.Workloads {
+		if w.GetNamespace() != e.Namespace {
+			continue
+		}
+		if w.GetName() == e.Name {
+			named = w
+		}
+		if slices.ContainsFunc(live.PodsOf(w), func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(e.Instances, func(i store.Instance) bool { return i.Pod == p.Name })
+		}) {
+			return w
+		}
+	}
+	return named
+}
+
+// view is a namespace as it was last read.
+type view struct {
+	status.Live
+	policies     []networkingv1.NetworkPolicy
+	policiesRead bool
+}
+
+// views of namespaces, which open pages share.
+type views struct {
+	mu  sync.Mutex
+	all map[string]*viewed
+}
+
+type viewed struct {
+	mu   sync.Mutex
+	at   time.Time
+	what map[string][]unstructured.Unstructured // by resource; nil was not read
+}
+
+// Bounds of views: how long one is good, and how many are kept.
+const (
+	viewTTL  = 3 * time.Second
+	maxViews = 100
+)
+
+// viewKinds are read for the page of an agent.
+var viewKinds = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+	{Group: "apps", Version: "v1", Resource: "statefulsets"}, {Group: "apps", Version: "v1", Resource: "daemonsets"},
+	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+}
+
+// read a namespace, unless that was done a moment ago. What the console may not list is
+// left out.
+func (c *Cluster) read(ctx context.Context, namespace string) map[string][]unstructured.Unstructured {
+	c.views.mu.Lock()
+	if len(c.views.all) >= maxViews || c.views.all == nil {
+		c.views.all = map[string]*viewed{}
+	}
+	one := c.views.all[namespace]
+	if one == nil {
+		one = &viewed{}
+		c.views.all[namespace] = one
+	}
+	c.views.mu.Unlock()
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if time.Since(one.at) < viewTTL {
+		return one.what
+	}
+	var mu sync.Mutex
+	what := map[string][]unstructured.Unstructured{}
+	var group errgroup.Group
+	for _, kind := range viewKinds {
+		group.Go(func() error {
+			list, err := c.Dynamic.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 2000})
+			if err != nil {
+				c.log.V(1).Info("reading a namespace", "namespace", namespace, "resource", kind.Resource, "reason", err.Error())
+				return nil
+			}
+			for i := range list.Items {
+				list.Items[i].SetManagedFields(nil)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			what[kind.GroupResource().String()] = append([]unstructured.Unstructured{}, list.Items...)
+			return nil
+		})
+	}
+	_ = group.Wait() // each has logged its own
+	if ctx.Err() == nil {
+		one.at, one.what = time.Now(), what
+	}
+	return what
+}
+
+// live is what the caller may list of a namespace.
+func (v *Visit) live(namespace string) (out view, err error) {
+	places := map[string][]string{}
+	for _, kind := range viewKinds {
+		places[kind.GroupResource().String()] = []string{namespace}
+	}
+	scope, err := v.Scope(places)
+	if err != nil {
+		return out, err
+	}
+	what := v.Console.Cluster.read(v.Context(), namespace)
+	out.Now = v.Console.Now()
+	for resource, objects := range what {
+		if !scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {
+			continue
+		}
+		for i := range objects {
+			switch resource {
+			case "pods":
+				var pod corev1.Pod
+				if runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object, &pod) == nil {
+					out.Pods = append(out.Pods, &pod)
+				}
+			case "networkpolicies.networking.k8s.io":
+				var policy networkingv1.NetworkPolicy
+				if runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object, &policy) == nil {
+					out.policies = append(out.policies, policy)
+				}
+			default:
+				out.Workloads = append(out.Workloads, &objects[i])
+			}
+		}
+		out.policiesRead = out.policiesRead || resource == "networkpolicies.networking.k8s.io"
+	}
+	return out, nil
+}
+
+// egress is where the pods of a workload may connect to, by the NetworkPolicies that
+// select them; nil means anywhere.
+func egress(o *unstructured.Unstructured, policies []networkingv1.NetworkPolicy) (out []string) {
+	pods, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+	limited := false
+	for _, p := range policies {
+		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+		if err != nil || !selector.Matches(labels.Set(pods)) || !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			continue
+		}
+		limited = true
+		for _, rule := range p.Spec.Egress {
+			out = append(out, peers(rule)...)
+		}
+	}
+	if limited && len(out) == 0 {
+		return []string{"nowhere"}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// peers of a rule, each with its ports.
+func peers(rule networkingv1.NetworkPolicyEgressRule) (out []string) {
+	var ports []string
+	for _, p := range rule.Ports {
+		if p.Port != nil {
+			ports = append(ports, p.Port.String())
+		}
+	}
+	suffix := ""
+	if len(ports) > 0 {
+		suffix = ", port " + strings.Join(ports, ", ")
+	}
+	if len(rule.To) == 0 {
+		return []string{"anywhere" + suffix}
+	}
+	for _, to := range rule.To {
+		var words []string
+		if to.IPBlock != nil {
+			words = append(words, to.IPBlock.CIDR)
+			if len(to.IPBlock.Except) > 0 {
+				words = append(words, "except "+strings.Join(to.IPBlock.Except, ", "))
+			}
+		}
+		if to.PodSelector != nil {
+			words = append(words, "pods "+cmp.Or(metav1.FormatLabelSelector(to.PodSelector), "all"))
+		}
+		if to.NamespaceSelector != nil {
+			words = append(words, "in namespaces "+cmp.Or(metav1.FormatLabelSelector(to.NamespaceSelector), "all"))
+		}
+		out = append(out, strings.ReplaceAll(strings.Join(words, " "), "<none>", "all")+suffix)
+	}
+	return out
+}
+
+// origin is where the forge shows the file that an object was made from, where kustomize
+// noted that.
+func origin(o *unstructured.Unstructured) string {
+	var from struct{ Path, Repo, Ref string }
+	if yaml.Unmarshal([]byte(o.GetAnnotations()[krm.OriginAnnotation]), &from) != nil || from.Repo == "" {
+		return ""
+	}
+	return forgeLink(from.Repo, "blob", cmp.Or(from.Ref, "HEAD"), from.Path)
+}
+
+// forgeLink is where a forge shows a commit, a file (blob) or a folder (tree); "" where the
+// repository has no address that a browser may go to.
+func forgeLink(repository, kind, ref, file string) string {
+	repository = strings.TrimSuffix(strings.TrimSuffix(repository, "/"), ".git")
+	if !strings.Contains(repository, "://") {
+		repository = "https://" + repository
+	}
+	if link(repository) == "" || ref == "" {
+		return ""
+	}
+	between := "/" + kind + "/"
+	switch forge.Of(repository) {
+	case "gitlab":
+		between = "/-" + between
+	case "gitea":
+		if kind != "commit" {
+			between = "/src/branch/"
+		}
+	}
+	var escaped []string
+	for part := range strings.SplitSeq(strings.Trim(ref+"/"+file, "/"), "/") {
+		escaped = append(escaped, url.PathEscape(part))
+	}
+	return repository + between + strings.Join(escaped, "/")
+}
+
+// pretty prints JSON for people.
+func pretty(document json.RawMessage) string {
+	var v any
+	if len(document) == 0 || json.Unmarshal(document, &v) != nil {
+		return string(document)
+	}
+	out, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return string(document)
+	}
+	return string(out)
+}
+
+// agentSnippets show how to call an agent.
+func agentSnippets(e store.Entry) []snippet {
+	if link(e.URL) == "" {
+		return nil
+	}
+	at := strings.TrimSuffix(e.URL, "/")
+	return []snippet{
+		{"call-send", "Send a message (A2A)", "curl -sS " + quote(at+"/") + " \\\n  -H 'Content-Type: application/json' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"message/send\", \"params\": {\"message\":\n    {\"role\": \"user\", \"messageId\": \"1\", \"parts\": [{\"kind\": \"text\", \"text\": \"Hello\"}]}}}'"},
+		{"call-card", "Read its card", "curl -sS " + quote(at+"/.well-known/agent-card.json")},
+		{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)},
+	}
+}
+
+// serverSnippets show how to call a tool server.
+func serverSnippets(e store.Entry) []snippet {
+	if link(e.URL) == "" {
+		return nil
+	}
+	kind := "http"
+	if e.Protocol == "mcp+sse" {
+		kind = "sse"
+	}
+	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{e.Name: map[string]string{"type": kind, "url": e.URL}}}, "", "  ")
+	if err != nil {
+		return nil
+	}
+	out := []snippet{{"call-client", "Configure an MCP client", string(config)}}
+	if kind == "http" {
+		out = append(out, snippet{"call-list", "List its tools (MCP)", "curl -sS " + quote(e.URL) + " \\\n  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/list\"}'"})
+	}
+	return append(out, snippet{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)})
+}
+
+// quote a word for a shell, whatever others wrote into it.
+func quote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

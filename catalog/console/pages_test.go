@@ -1,0 +1,60 @@
+package console_test
+
+import (
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// words of a page without its tags.
+func words(body string) string {
+	body = regexp.MustCompile(`(?s)<head>.*?</head>|<svg.*?</svg>`).ReplaceAllString(body, " ")
+	body = regexp.MustCompile(`<wbr>|</?bdi>`).ReplaceAllString(body, "")
+	body = regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")
+	return html.UnescapeString(strings.Join(strings.Fields(body), " "))
+}
+
+// Each page answers what people look for on it.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	token := w.token("*")
+	for path, wants := range map[string][]string{
+		"/": {"things to look at", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run `go mod tidy` and commit go.sum",
+			"Timetables tool server in travel", "travel package in travel", "What changed lately", "planner is building"},
+		"/agents":                                 {"5 agents", "Trip Planner 1.4.2", "2 skills", "Healthy", "Failing"},
+		"/agents?q=forecast":                      {"1 agent for “forecast”", "skill get_forecast"},
+		"/agents?skill=forecast":                  {"1 agent", "skill: forecast", "Weather"},
+		"/agents?tag=rooms":                       {"1 agent", "Secretary"},
+		"/agents?health=Failing&namespace=travel": {"1 agent", "Concierge", "no pod is ready"},
+		"/agents?q=nothing-like-this":             {"Nothing that you may see matches.", "Show all"},
+		"/tools":                                  {"3 tool servers", "Booking", "6 tools"},
+		"/entries/" + cards + "/travel/weather": {"Weather Healthy", "Healthy since 3h ago", "Last good answer 2m ago", "From the commit to the pods", "3f1c9b7a52d0 refs/heads/main", "weather-6f2c81d0", "SLSA level 3",
+			"Deployment/weather of package travel", "1 of 1 ready", "get_forecast", "message/send", "curl -sS http://weather.travel.svc:8081/", "10.20.0.0/16, port 443", "limited by NetworkPolicies", "Edit in Git"},
+		"/entries/" + cards + "/travel/concierge":  {"Failing", "no pod is ready", "It stands still at run.", "go.sum does not match", "Remedy: run `go mod tidy`", "ImagePullBackOff", "pull access denied"},
+		"/entries/" + agents + "/office/assistant": {"Assistant", "What it may reach", "RemoteMCPServer mail in office send_mail", "booking in office book_table"},
+		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
+			`"url": "http://booking.office.svc:8080/mcp"`},
+		"/packages":               {"1 package", "travel", "Failed", "objects healthy"},
+		"/packages/travel/travel": {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init containers", "spiffe-helper", "pin-images"},
+	} {
+		status, _, body := w.get(token, path)
+		text := words(body)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, text)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %q:\n%s", path, want, text)
+			}
+		}
+		if strings.Contains(text, "<no value>") || strings.Contains(text, "%!") {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+	if logged := w.logged.text(); strings.Contains(logged, "error") {
+		t.Error(logged)
+	}
+}
