@@ -10,24 +10,25 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Client of a cluster.
+// Client of a cluster. It is the dynamic one: a generated clientset, as well as
+// controller-runtime, knows every kind of Kubernetes, and sets that up whenever any
+// command starts.
 type Client struct {
-	client client.WithWatch
-	pods   typedv1.PodsGetter
+	dynamic.Interface
+	config *rest.Config
 	// Namespace of the builds, "" for all.
 	Namespace string
 	// Group of AgentBuild.
@@ -38,53 +39,56 @@ type Client struct {
 func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil) // no question to the cluster finds these
-	api.AddToScheme(scheme, group)
-	err := tektonv1.AddToScheme(scheme)
-	mapper.Add(api.GroupVersion(group).WithKind(api.Kind), meta.RESTScopeNamespace)
-	for _, kind := range []string{"PipelineRun", "TaskRun"} {
-		mapper.Add(tektonv1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
-	}
-	c, err1 := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
-	pods, err2 := typedv1.NewForConfig(config)
-	if err := multi.Errors(err, err1, err2); err != nil {
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &Client{c, pods, namespace, group}, nil
+	return &Client{c, config, namespace, group}, nil
+}
+
+var (
+	pipelineRuns = tektonv1.SchemeGroupVersion.WithResource("pipelineruns")
+	taskRuns     = tektonv1.SchemeGroupVersion.WithResource("taskruns")
+)
+
+func (c *Client) builds(namespace string) dynamic.ResourceInterface {
+	return c.Resource(api.GroupVersion(c.Group).WithResource("agentbuilds")).Namespace(namespace)
+}
+
+// read an object into one of its type.
+func (c *Client) read(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, into any) error {
+	u, err := c.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
 // List the builds of the namespace.
 func (c *Client) List(ctx context.Context) (list api.AgentBuildList, err error) {
-	if err := c.client.List(ctx, &list, client.InNamespace(c.Namespace)); err != nil {
+	found, err := c.builds(c.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return list, c.failed("listing AgentBuilds", err)
 	}
-	list.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind + "List"))
-	for i := range list.Items {
-		c.complete(&list.Items[i])
+	for i := range found.Items {
+		found.Items[i].SetManagedFields(nil)
 	}
-	return list, nil
+	return list, runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list)
 }
 
 // Get a build of the namespace.
 func (c *Client) Get(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b := &api.AgentBuild{}
-	if err := c.client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, b); err != nil {
+	if err := c.read(ctx, api.GroupVersion(c.Group).WithResource("agentbuilds"), c.Namespace, name, b); err != nil {
 		return nil, c.failed(fmt.Sprintf("reading AgentBuild %s/%s", c.Namespace, name), err)
 	}
-	c.complete(b)
-	return b, nil
-}
-
-// complete a build that was read, as people see it.
-func (c *Client) complete(b *api.AgentBuild) {
-	b.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind))
 	b.ManagedFields = nil
+	return b, nil
 }
 
 // Delete a build, with its runs.
 func (c *Client) Delete(ctx context.Context, name string) error {
-	b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}}
-	if err := c.client.Delete(ctx, b); err != nil {
+	if err := c.builds(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return c.failed(fmt.Sprintf("deleting AgentBuild %s/%s", c.Namespace, name), err)
 	}
 	return nil
@@ -110,10 +114,11 @@ func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 	u.SetAPIVersion(api.GroupVersion(c.Group).String())
 	u.SetKind(api.Kind)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("armature")); err != nil {
+	applied, err := c.builds(b.Namespace).Apply(ctx, b.Name, u, metav1.ApplyOptions{FieldManager: "armature"})
+	if err != nil {
 		return 0, c.failed(fmt.Sprintf("applying AgentBuild %s/%s", b.Namespace, b.Name), err)
 	}
-	return u.GetGeneration(), nil
+	return applied.GetGeneration(), nil
 }
 
 // Patch is a JSON merge patch of an AgentBuild.
@@ -134,7 +139,7 @@ func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error
 	patch.Metadata.ResourceVersion = b.ResourceVersion
 	data, err := json.Marshal(patch)
 	if err == nil {
-		err = c.client.Patch(ctx, b.DeepCopy(), client.RawPatch(types.MergePatchType, data))
+		_, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("changing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -148,7 +153,7 @@ func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild) ([]tektonv1.Ta
 		return nil, nil
 	}
 	var run tektonv1.PipelineRun
-	if err := c.client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Status.PipelineRunName}, &run); err != nil {
+	if err := c.read(ctx, pipelineRuns, b.Namespace, b.Status.PipelineRunName, &run); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil // cleaned up: status still has the tasks
 		}
@@ -157,7 +162,7 @@ func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild) ([]tektonv1.Ta
 	var out []tektonv1.TaskRun
 	for _, child := range run.Status.ChildReferences {
 		var task tektonv1.TaskRun
-		err := c.client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: child.Name}, &task)
+		err := c.read(ctx, taskRuns, b.Namespace, child.Name, &task)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -240,7 +245,7 @@ func deleted(b *api.AgentBuild) error {
 // watch a build until look says that it is over, or the API server ends the watch. look sees it
 // when it changes, and now and then.
 func (c *Client) watch(ctx context.Context, b *api.AgentBuild, look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
-	watch, err := c.client.Watch(ctx, &api.AgentBuildList{}, client.InNamespace(b.Namespace), client.MatchingFields{"metadata.name": b.Name})
+	watch, err := c.builds(b.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Name).String()})
 	switch {
 	case err != nil && denied(err):
 		return false, fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
@@ -249,7 +254,7 @@ func (c *Client) watch(ctx context.Context, b *api.AgentBuild, look func(now *ap
 	}
 	defer watch.Stop()
 	// A watch reports only deletions that follow it.
-	if err := c.client.Get(ctx, client.ObjectKeyFromObject(b), &api.AgentBuild{}); apierrors.IsNotFound(err) {
+	if _, err := c.builds(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return false, deleted(b)
 	}
 	now := &api.AgentBuild{}
@@ -257,14 +262,17 @@ func (c *Client) watch(ctx context.Context, b *api.AgentBuild, look func(now *ap
 		select {
 		case <-time.After(2 * poll): // its tasks may have changed
 		case event := <-watch.ResultChan():
-			changed, ok := event.Object.(*api.AgentBuild)
+			u, ok := event.Object.(*unstructured.Unstructured)
 			switch {
 			case !ok: // the API server ends the watch
 				return false, nil
 			case event.Type == apiwatch.Deleted:
 				return false, deleted(b)
 			}
-			now = changed
+			now = &api.AgentBuild{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
+				return false, fmt.Errorf("reading AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+			}
 		}
 		if over, err := look(now); over || err != nil {
 			return over, err

@@ -6,19 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -43,7 +46,15 @@ type LogOptions struct {
 // Logs prints each step's log of a build's last run once; if it follows, it waits for those to
 // come.
 func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
-	p := &stepLogs{LogOptions: opt, ctx: ctx, pods: c.pods, printed: map[string]bool{}}
+	pods, err := podClient(c.config)
+	if err != nil {
+		return err
+	}
+	return c.logs(ctx, pods, name, opt)
+}
+
+func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt LogOptions) error {
+	p := &stepLogs{LogOptions: opt, ctx: ctx, pods: pods, printed: map[string]bool{}}
 	follow := opt.Follow
 	for first := true; ; first = false {
 		b, err := c.Get(ctx, name)
@@ -84,8 +95,8 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.ctx
 	if p.watch == nil {
-		of := client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
-		tasks, err := c.client.Watch(ctx, &tektonv1.TaskRunList{}, client.InNamespace(b.Namespace), of)
+		of := labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}
+		tasks, err := c.Resource(taskRuns).Namespace(b.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: of.String()})
 		if err != nil {
 			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}
@@ -98,12 +109,16 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 		case <-time.After(poll):
 			return nil
 		case event := <-p.watch.ResultChan():
-			task, ok := event.Object.(*tektonv1.TaskRun)
+			u, ok := event.Object.(*unstructured.Unstructured)
 			if !ok { // API servers end a watch after a while, or when they restart
 				p.watch.Stop()
 				p.watch = nil
 				time.Sleep(poll)
 				return nil
+			}
+			task := &tektonv1.TaskRun{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
+				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
 			if !task.CreationTimestamp.Before(p.since) { // else it is of a run before
 				p.task(task.Labels[pipeline.PipelineRunLabelKey], task.Labels[pipeline.PipelineTaskLabelKey], task)
@@ -116,7 +131,7 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 type stepLogs struct {
 	LogOptions
 	ctx  context.Context
-	pods typedv1.PodsGetter
+	pods rest.Interface
 
 	since   *metav1.Time    // when the run that is followed first was created
 	printed map[string]bool // tasks by run, and containers by pod
@@ -140,15 +155,15 @@ func (p *stepLogs) task(run, name string, task *tektonv1.TaskRun) {
 		}
 		p.printed[key], p.printed[run+"/"+name] = true, true
 		title := name + "/" + step.Name
-		options := &corev1.PodLogOptions{Container: step.Container, Follow: p.Follow && step.Terminated == nil}
+		logs := p.pods.Get().Namespace(task.Namespace).Resource("pods").Name(task.Status.PodName).SubResource("log").Param("container", step.Container)
 		if p.Tail >= 0 {
-			options.TailLines = &p.Tail
+			logs.Param("tailLines", strconv.FormatInt(p.Tail, 10))
 		}
 		if p.Since > 0 {
-			options.SinceSeconds = new(int64((p.Since + time.Second - 1) / time.Second))
+			logs.Param("sinceSeconds", strconv.FormatInt(int64((p.Since+time.Second-1)/time.Second), 10))
 		}
-		logs := p.pods.Pods(task.Namespace).GetLogs(task.Status.PodName, options)
-		if options.Follow {
+		if p.Follow && step.Terminated == nil {
+			logs.Param("follow", "true")
 			p.streams.Go(func() { p.print(title, logs) })
 		} else {
 			p.print(title, logs)
@@ -212,4 +227,19 @@ func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 		return fmt.Errorf("no step of a task %q has begun\n  hint: `armature build describe %s -n %s` lists the tasks", p.Task, b.Name, b.Namespace)
 	}
 	return p.failed
+}
+
+// podClient reads the logs of pods.
+func podClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	scheme := runtime.NewScheme()
+	core := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, core) // refusals
+	config.APIPath, config.GroupVersion, config.QPS = "/api", &core, -1
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
 }

@@ -15,7 +15,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,7 +33,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := typedv1.NewForConfig(&rest.Config{Host: server.URL})
+	pods, err := podClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func TestBuildLogsFollow(t *testing.T) {
 	server := &podLogs{asked: map[string]bool{}, running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := typedv1.NewForConfig(&rest.Config{Host: kubelet.URL})
+	pods, err := podClient(&rest.Config{Host: kubelet.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,10 +162,9 @@ func TestBuildLogsFollow(t *testing.T) {
 	var out, errs controlplane.Output
 	connected, err := Connect(plane.Admin.Config, "team1", api.DefaultGroup)
 	must(err)
-	connected.pods = pods
 	done := make(chan error, 1)
 	go func() {
-		done <- connected.Logs(t.Context(), "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+		done <- connected.logs(t.Context(), pods, "weather", LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 
 	long := task(first, "long", running)
@@ -227,7 +225,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := typedv1.NewForConfig(&rest.Config{Host: server.URL})
+	pods, err := podClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
