@@ -22,6 +22,8 @@ type Pipeline struct {
 	Tasks []Task
 	// Results are lines such as "image = $(tasks.push.results.image)".
 	Results []string
+	// LeftOut says how many tasks Most left out; empty for none.
+	LeftOut string
 }
 
 // Task is a task of a pipeline.
@@ -34,6 +36,11 @@ type Task struct {
 	When []string
 	// Steps are the names of its steps.
 	Steps []string
+	// State of the task in a run: Pending, Running, Succeeded, Failed, Cancelled or Skipped;
+	// empty where no run is drawn. Note says more, such as how long it took.
+	State, Note string
+	// Link is where the task leads to in a page; empty for nowhere.
+	Link string
 	// from are the edges that are drawn: the indices of the tasks in After, without those
 	// that another task in After waits for.
 	from []int
@@ -79,30 +86,82 @@ func dependencies(t tektonv1.PipelineTask) []string {
 
 // connect finds the edges. A task gets no edge to a task that it reaches through another one.
 func (p *Pipeline) connect() {
-	all := make([][]int, len(p.Tasks))
-	for i, t := range p.Tasks {
-		for j, from := range p.Tasks {
-			if i != j && !t.Finally && !from.Finally && slices.Contains(t.After, from.Name) {
-				all[i] = append(all[i], j)
-			}
-		}
-	}
-	// above reports whether a task waits for another one, over one edge or more.
-	var above func(task, other int, seen []bool) bool
-	above = func(task, other int, seen []bool) bool {
-		if seen[task] {
-			return false
-		}
-		seen[task] = true
-		return slices.ContainsFunc(all[task], func(j int) bool { return j == other || above(j, other, seen) })
-	}
+	all, above := p.waits()
 	for i := range p.Tasks {
+		p.Tasks[i].from = nil
 		for _, j := range all[i] {
-			if !slices.ContainsFunc(all[i], func(k int) bool { return k != j && above(k, j, make([]bool, len(all))) }) {
+			if !slices.ContainsFunc(all[i], func(k int) bool { return k != j && above[k].has(j) }) {
 				p.Tasks[i].from = append(p.Tasks[i].from, j)
 			}
 		}
 	}
+}
+
+// waits gives the tasks that each task names in After, and all those that it waits for, over
+// one edge or more.
+func (p *Pipeline) waits() (all [][]int, above []set) {
+	number := map[string][]int{}
+	for i, t := range p.Tasks {
+		if !t.Finally {
+			number[t.Name] = append(number[t.Name], i)
+		}
+	}
+	all, above = make([][]int, len(p.Tasks)), make([]set, len(p.Tasks))
+	for i, t := range p.Tasks {
+		above[i] = make(set, (len(p.Tasks)+63)/64)
+		for _, name := range t.After {
+			for _, j := range number[name] {
+				if i != j && !t.Finally && !slices.Contains(all[i], j) {
+					all[i] = append(all[i], j)
+				}
+			}
+		}
+		slices.Sort(all[i])
+	}
+	// Tasks after those that they wait for, so that a second round finds something to add only
+	// in a circle.
+	var order []int
+	seen := make([]bool, len(p.Tasks))
+	var visit func(int)
+	visit = func(i int) {
+		if seen[i] {
+			return
+		}
+		seen[i] = true
+		for _, j := range all[i] {
+			visit(j)
+		}
+		order = append(order, i)
+	}
+	for i := range p.Tasks {
+		visit(i)
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, i := range order {
+			for _, j := range all[i] {
+				changed = above[i].add(j, above[j]) || changed
+			}
+		}
+	}
+	return all, above
+}
+
+// set of numbers of tasks.
+type set []uint64
+
+func (s set) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// add a number and all of another set, and report whether that changed anything.
+func (s set) add(i int, more set) (changed bool) {
+	if changed = !s.has(i); changed {
+		s[i/64] |= 1 << (i % 64)
+	}
+	for n, bits := range more {
+		changed = changed || bits&^s[n] != 0
+		s[n] |= bits
+	}
+	return changed
 }
 
 // Formats are the ways to draw.
@@ -168,6 +227,9 @@ func (t *Task) about() string {
 	}
 	if len(t.Steps) > 0 {
 		words = append(words, "steps: "+strings.Join(t.Steps, ", "))
+	}
+	if state := t.state(); state != "" {
+		words = append(words, state)
 	}
 	return strings.Join(words, "; ")
 }

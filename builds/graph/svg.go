@@ -29,7 +29,7 @@ func svg(b *strings.Builder, pipelines []Pipeline) {
 	var body strings.Builder
 	width, y := 0, margin
 	for i := range pipelines {
-		w, h := pipelines[i].draw(&body, y)
+		w, h := pipelines[i].draw(&body, y, true)
 		width, y = max(width, w), y+h+margin
 	}
 	var names []string
@@ -40,19 +40,24 @@ func svg(b *strings.Builder, pipelines []Pipeline) {
 			words.WriteString(pipelines[i].Tasks[n].about() + ".\n")
 		}
 	}
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-labelledby="name" aria-describedby="about">`+"\n", width, y, width, y)
+	fmt.Fprintf(b, `<svg class="pipeline" xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-labelledby="name" aria-describedby="about">`+"\n", width, y, width, y)
 	fmt.Fprintf(b, "<title id=\"name\">Pipeline of %s</title>\n<desc id=\"about\">%s</desc>\n", html.EscapeString(strings.Join(names, ", ")), html.EscapeString(words.String()))
 	fmt.Fprintf(b, "<style>\n%s</style>\n", style)
-	b.WriteString(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>` + "\n")
+	b.WriteString(tip)
 	b.WriteString("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n" + body.String() + "</svg>\n")
 }
 
+// tip of an edge.
+const tip = `<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>` + "\n"
+
 // draw draws one pipeline from a height on, and gives its size.
-func (p *Pipeline) draw(b *strings.Builder, top int) (width, height int) {
-	l := place(p, size)
-	at := fmt.Sprintf("<g transform=\"translate(%d %d)\">\n", margin, top+heading)
-	fmt.Fprintf(b, "<text class=\"title\" x=\"%d\" y=\"%d\">%s</text>\n", margin, top+16, html.EscapeString(p.Name))
-	b.WriteString(at)
+func (p *Pipeline) draw(b *strings.Builder, top int, titled bool) (width, height int) {
+	l, longest := place(p, size), 0
+	if titled {
+		longest = len([]rune(p.Name)) * nameLetter
+		fmt.Fprintf(b, "<text class=\"title\" x=\"%d\" y=\"%d\">%s</text>\n", margin, top+16, html.EscapeString(p.Name))
+	}
+	fmt.Fprintf(b, "<g transform=\"translate(%d %d)\">\n", margin, top+heading)
 	for _, edge := range l.edges {
 		b.WriteString("<path class=\"edge\" marker-end=\"url(#tip)\" d=\"" + l.path(edge) + "\"/>\n")
 	}
@@ -70,7 +75,6 @@ func (p *Pipeline) draw(b *strings.Builder, top int) (width, height int) {
 		p.Tasks[i].draw(b, &l.boxes[i])
 	}
 	y := l.height + 16
-	longest := len([]rune(p.Name)) * nameLetter
 	for _, r := range p.Results {
 		y += noteLine
 		shown := "result " + shorten(r, 4*longestNote)
@@ -116,6 +120,9 @@ func (t *Task) lines() (name, notes []string) {
 	}
 	for _, w := range t.When {
 		notes = append(notes, shorten("if "+condition(w), longestNote))
+	}
+	if state := t.state(); state != "" {
+		notes = append(notes, shorten(state, longestNote))
 	}
 	return name, notes
 }
@@ -177,7 +184,13 @@ func (t *Task) draw(b *strings.Builder, at *box) {
 	case len(t.When) > 0:
 		class = "task maybe"
 	}
-	fmt.Fprintf(b, "<g class=\"%s\" transform=\"translate(%d %d)\"><title>%s</title>\n", class, at.x, at.y, html.EscapeString(t.about()))
+	if t.State != "" {
+		class += " " + strings.ToLower(t.State)
+	}
+	if t.Link != "" {
+		fmt.Fprintf(b, "<a href=\"%s\">", html.EscapeString(t.Link))
+	}
+	fmt.Fprintf(b, "<g class=\"%s\" transform=\"translate(%d %d)\"><title>%s</title>\n", html.EscapeString(class), at.x, at.y, html.EscapeString(t.about()))
 	fmt.Fprintf(b, "<rect width=\"%d\" height=\"%d\" rx=\"6\"/>\n", at.w, at.h)
 	name, notes := t.lines()
 	y := padding - 4
@@ -195,5 +208,9 @@ func (t *Task) draw(b *strings.Builder, at *box) {
 	for _, text := range notes {
 		line("note", text, noteLetter, noteLine)
 	}
-	b.WriteString("</g>\n")
+	b.WriteString("</g>")
+	if t.Link != "" {
+		b.WriteString("</a>")
+	}
+	b.WriteString("\n")
 }
