@@ -15,6 +15,12 @@ cosigns:
 	@e2e/build.sh cosign/ signing github.com/sigstore/cosign/v2/cmd/cosign
 	@e2e/build.sh cosign3/ signing github.com/sigstore/cosign/v3/cmd/cosign
 
+PEERS += oidc
+
+.PHONY: oidc
+oidc: ## Build an OpenID provider for the tests of people's logins
+	@e2e/build.sh oidc oidc .
+
 PEERS += clouds
 
 .PHONY: clouds

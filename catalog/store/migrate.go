@@ -52,6 +52,18 @@ var migrations = []struct{ sqlite, postgres []string }{
 			`INSERT INTO identity VALUES (left(md5(random()::text || clock_timestamp()::text), 16))`,
 		},
 	},
+	{ // sessions of people: all replicas know them
+		sqlite: []string{
+			`CREATE TABLE session (id TEXT PRIMARY KEY, name TEXT NOT NULL, expires INTEGER NOT NULL, body BLOB NOT NULL)`,
+			`CREATE INDEX session_expires ON session (expires)`,
+			`CREATE INDEX session_name ON session (name, expires)`,
+		},
+		postgres: []string{
+			`CREATE TABLE session (id TEXT PRIMARY KEY, name TEXT NOT NULL, expires BIGINT NOT NULL, body BYTEA NOT NULL)`,
+			`CREATE INDEX session_expires ON session (expires)`,
+			`CREATE INDEX session_name ON session (name, expires)`,
+		},
+	},
 }
 
 // migrate brings the schema to this version in one transaction, so that several

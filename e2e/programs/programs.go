@@ -43,6 +43,7 @@ func peers() []peer {
 		{"cosign", "cosign/cosign", "make peers"},
 		{"cosign3", "cosign3/cosign", "make peers"},
 		{"fulcio", "fulcio/fulcio", "make peers"},
+		{"oidc", "oidc", "make peers"},
 		{"kubectl", "kubectl-alone/kubectl", "make peers"},
 		{"runc", "/usr/*bin/runc", "make deps"},
 		{"busybox", "/bin/busybox", "make deps"},
