@@ -1,4 +1,4 @@
-// Package live reads, applies and follows the AgentBuilds of a cluster, for commands.
+// Package live reads, applies and follows the AgentBuilds of a cluster, for commands and pages.
 package live
 
 import (
@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // Client of a cluster. It is the dynamic one: a generated clientset, as well as
@@ -28,7 +32,7 @@ import (
 // command starts.
 type Client struct {
 	dynamic.Interface
-	config *rest.Config
+	pods, tekton rest.Interface
 	// Namespace of the builds, "" for all.
 	Namespace string
 	// Group of AgentBuild.
@@ -39,11 +43,13 @@ type Client struct {
 func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	c, err := dynamic.NewForConfig(config)
-	if err != nil {
+	objects, err1 := dynamic.NewForConfig(config)
+	pods, err2 := restClient(config, "/api", schema.GroupVersion{Version: "v1"})
+	tekton, err3 := restClient(config, "/apis", tektonv1.SchemeGroupVersion)
+	if err := multi.Errors(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &Client{c, config, namespace, group}, nil
+	return &Client{objects, pods, tekton, namespace, group}, nil
 }
 
 var (
@@ -121,6 +127,20 @@ func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 	return applied.GetGeneration(), nil
 }
 
+// Cancel a build: its run stops, and no other starts.
+func (c *Client) Cancel(ctx context.Context, b *api.AgentBuild) error {
+	var patch Patch
+	patch.Spec.Cancel = new(true)
+	return c.Edit(ctx, b, patch)
+}
+
+// Rerun builds once more, from the revision as it is at a time.
+func (c *Client) Rerun(ctx context.Context, b *api.AgentBuild, at time.Time) error {
+	var patch Patch
+	patch.Metadata.Annotations = map[string]string{api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)}
+	return c.Edit(ctx, b, patch)
+}
+
 // Patch is a JSON merge patch of an AgentBuild.
 type Patch struct {
 	Metadata struct {
@@ -147,32 +167,43 @@ func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error
 	return nil
 }
 
-// taskRuns of the build's last run, in the order of their start.
+// taskRuns of the build's last run, by the name of their task.
 func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild) ([]tektonv1.TaskRun, error) {
-	if b.Status.PipelineRunName == "" {
-		return nil, nil
+	_, tasks, err := c.LastRun(ctx, b)
+	return tasks, err
+}
+
+// LastRun of a build and its tasks, by the name of their task in the order in which the run
+// lists them. It is nil where it was cleaned up: status still has the tasks.
+func (c *Client) LastRun(ctx context.Context, b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
+	name := b.Status.PipelineRunName
+	if name == "" {
+		return nil, nil, nil
 	}
-	var run tektonv1.PipelineRun
-	if err := c.read(ctx, pipelineRuns, b.Namespace, b.Status.PipelineRunName, &run); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil // cleaned up: status still has the tasks
-		}
-		return nil, fmt.Errorf("reading run %s: %w", b.Status.PipelineRunName, err)
+	run := &tektonv1.PipelineRun{}
+	if err := c.read(ctx, pipelineRuns, b.Namespace, name, run); apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading run %s: %w", name, err)
 	}
-	var out []tektonv1.TaskRun
+	found, err := c.Resource(taskRuns).Namespace(b.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the tasks of run %s: %w", name, err)
+	}
+	var list tektonv1.TaskRunList
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list); err != nil {
+		return nil, nil, fmt.Errorf("reading the tasks of run %s: %w", name, err)
+	}
+	var tasks []tektonv1.TaskRun
 	for _, child := range run.Status.ChildReferences {
-		var task tektonv1.TaskRun
-		err := c.read(ctx, taskRuns, b.Namespace, child.Name, &task)
-		if apierrors.IsNotFound(err) {
-			continue
+		at := slices.IndexFunc(list.Items, func(t tektonv1.TaskRun) bool { return t.Name == child.Name })
+		if at >= 0 {
+			task := list.Items[at]
+			task.Name = child.PipelineTaskName
+			tasks = append(tasks, task)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading task %s: %w", child.Name, err)
-		}
-		task.Name = child.PipelineTaskName
-		out = append(out, task)
 	}
-	return out, nil
+	return run, tasks, nil
 }
 
 // Tasks of the build's last run. The status of a finished run has all of them, including
@@ -183,24 +214,29 @@ func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) ([]api.TaskStatus
 	}
 	runs, err := c.taskRuns(ctx, b)
 	var tasks []api.TaskStatus
-	for _, run := range runs {
-		t := api.TaskStatus{Name: run.Name, State: "Pending", StartTime: run.Status.StartTime, CompletionTime: run.Status.CompletionTime}
-		if c := run.Status.GetCondition("Succeeded"); c != nil {
-			t.Reason = c.Reason
-			switch {
-			case c.Reason == tektonv1.TaskRunReasonCancelled.String():
-				t.State = "Cancelled"
-			case c.IsTrue():
-				t.State = "Succeeded"
-			case c.IsFalse():
-				t.State = "Failed"
-			default:
-				t.State = "Running"
-			}
-		}
-		tasks = append(tasks, t)
+	for i := range runs {
+		tasks = append(tasks, statusOf(&runs[i]))
 	}
 	return tasks, err
+}
+
+// statusOf a task that may still run.
+func statusOf(run *tektonv1.TaskRun) api.TaskStatus {
+	t := api.TaskStatus{Name: run.Name, State: "Pending", StartTime: run.Status.StartTime, CompletionTime: run.Status.CompletionTime}
+	if c := run.Status.GetCondition("Succeeded"); c != nil {
+		t.Reason = c.Reason
+		switch {
+		case c.Reason == tektonv1.TaskRunReasonCancelled.String():
+			t.State = "Cancelled"
+		case c.IsTrue():
+			t.State = "Succeeded"
+		case c.IsFalse():
+			t.State = "Failed"
+		default:
+			t.State = "Running"
+		}
+	}
+	return t
 }
 
 // ErrNotBuilt ends the wait for a build that failed or was cancelled.

@@ -46,11 +46,7 @@ type LogOptions struct {
 // Logs prints each step's log of a build's last run once; if it follows, it waits for those to
 // come.
 func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
-	pods, err := podClient(c.config)
-	if err != nil {
-		return err
-	}
-	return c.logs(ctx, pods, name, opt)
+	return c.logs(ctx, c.pods, name, opt)
 }
 
 func (c *Client) logs(ctx context.Context, pods rest.Interface, name string, opt LogOptions) error {
@@ -229,17 +225,12 @@ func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 	return p.failed
 }
 
-// podClient reads the logs of pods.
-func podClient(config *rest.Config) (rest.Interface, error) {
+// restClient sends requests of a group of the API, and reads refusals.
+func restClient(config *rest.Config, path string, group schema.GroupVersion) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
-	core := schema.GroupVersion{Version: "v1"}
-	metav1.AddToGroupVersion(scheme, core) // refusals
-	config.APIPath, config.GroupVersion, config.QPS = "/api", &core, -1
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	config.APIPath, config.GroupVersion, config.QPS = path, &group, -1
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	return c, nil
+	return rest.RESTClientFor(config)
 }

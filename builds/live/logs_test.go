@@ -15,6 +15,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +34,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := podClient(&rest.Config{Host: server.URL})
+	pods, err := restClient(&rest.Config{Host: server.URL}, "/api", schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestBuildLogsFollow(t *testing.T) {
 	server := &podLogs{asked: map[string]bool{}, running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := podClient(&rest.Config{Host: kubelet.URL})
+	pods, err := restClient(&rest.Config{Host: kubelet.URL}, "/api", schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := podClient(&rest.Config{Host: server.URL})
+	pods, err := restClient(&rest.Config{Host: server.URL}, "/api", schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,8 +190,8 @@ func (r Run) Finished() time.Time {
 	return r.CreationTimestamp.Time
 }
 
-// ownedBy a build are these runs of the list, newest first.
-func ownedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
+// OwnedBy a build are these runs of the list, newest first.
+func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
 	var out []Run
 	for i := range list.Items {
 		if metav1.IsControlledBy(&list.Items[i], build) {

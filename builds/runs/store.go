@@ -42,7 +42,7 @@ func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
 	}
-	return s.counting(ctx, build, ownedBy(build, &list))
+	return s.counting(ctx, build, OwnedBy(build, &list))
 }
 
 // Owned returns the runs in the API server that name the build as their owner, including
@@ -56,7 +56,7 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) ([]Run, error)
 	if err != nil {
 		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace, build.Name, err)
 	}
-	return ownedBy(build, &list), nil
+	return OwnedBy(build, &list), nil
 }
 
 // counting keeps of the runs that a build owns those that count.
@@ -196,7 +196,7 @@ func (s *Store) Existing(ctx context.Context, build *api.AgentBuild, run *tekton
 	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 		return false, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 	}
-	counted, err := s.counting(ctx, build, ownedBy(build, &PipelineRunList{Items: []PipelineRun{*have}}))
+	counted, err := s.counting(ctx, build, OwnedBy(build, &PipelineRunList{Items: []PipelineRun{*have}}))
 	if err != nil {
 		return false, err
 	}

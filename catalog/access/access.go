@@ -3,6 +3,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,13 +23,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
 // Access asks Kubernetes who a caller is and what they may list. Its zero value lets nobody in.
 type Access struct {
+	// Login knows who has a session; nil is nobody.
+	Login *login.Login
+
 	authn authenticator.Request
-	authz authorizer.Authorizer
+	authz authorizer.UnconditionalAuthorizer
 }
 
 // How long an answer of Kubernetes is cached. A revoked right ends after this
@@ -59,7 +64,7 @@ func Kubernetes(cfg *rest.Config) (Access, error) {
 	if err != nil {
 		return Access{}, fmt.Errorf("setting up authorization: %w", err)
 	}
-	return Access{authn, authz}, nil
+	return Access{authn: authn, authz: authz}, nil
 }
 
 // Cookie holds the token of a person who signed in on the page.
@@ -72,11 +77,30 @@ func (u Unknown) Error() string { return string(u) }
 
 // Caller of a request. A cookie counts for requests that change nothing.
 func (a Access) Caller(r *http.Request) (user.Info, error) {
+	return a.caller(r, r.Method == http.MethodGet || r.Method == http.MethodHead)
+}
+
+// Actor is the caller of a request that changes something, of which the server knows that no
+// other site made the browser send it.
+func (a Access) Actor(r *http.Request) (user.Info, error) { return a.caller(r, true) }
+
+func (a Access) caller(r *http.Request, cookies bool) (user.Info, error) {
+	headed := r.Header.Get("Authorization") != ""
+	if a.Login != nil && cookies && !headed {
+		session, err := a.Login.Who(r)
+		if err == nil {
+			// As Kubernetes itself adds for each caller that it knows.
+			return &user.DefaultInfo{Name: session.Name, Groups: append(session.Groups, user.AllAuthenticated)}, nil
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+	}
 	if a.authn == nil {
-		return nil, Unknown("nobody is let in: the catalog does not know whom to ask")
+		return nil, Unknown("nobody is let in without a session")
 	}
 	r = r.Clone(r.Context())
-	if c, err := r.Cookie(Cookie); err == nil && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet {
+	if c, err := r.Cookie(Cookie); err == nil && cookies && !headed {
 		r.Header.Set("Authorization", "Bearer "+c.Value)
 	}
 	answer, ok, err := a.authn.AuthenticateRequest(r)
@@ -88,6 +112,24 @@ func (a Access) Caller(r *http.Request) (user.Info, error) {
 		return nil, Unknown("send a Kubernetes token: Authorization: Bearer …")
 	}
 	return answer.User, nil
+}
+
+// May reports whether a caller may do something with a resource, such as
+// agentbuilds.agent.kagenti.dev or pods/log, in a namespace; "" is all of them. An empty name
+// is any object.
+func (a Access) May(ctx context.Context, who user.Info, verb, resource, namespace, name string) (bool, error) {
+	if a.authz == nil {
+		return false, Unknown("nobody may do anything")
+	}
+	plural, group, _ := strings.Cut(resource, ".")
+	plural, sub, _ := strings.Cut(plural, "/")
+	decision, _, err := a.authz.Authorize(ctx, authorizer.AttributesRecord{
+		User: who, Verb: verb, APIGroup: group, APIVersion: "*", Resource: plural, Subresource: sub, Namespace: namespace, Name: name, ResourceRequest: true,
+	})
+	if err != nil && decision != authorizer.DecisionAllow {
+		return false, fmt.Errorf("asking whether %s may %s %s: %w", who.GetName(), verb, resource, err)
+	}
+	return decision == authorizer.DecisionAllow, nil
 }
 
 // maxReviews is the maximum number of concurrent reviews for one caller.
@@ -103,7 +145,7 @@ func (a Access) Scope(ctx context.Context, who user.Info, places map[string][]st
 	group.SetLimit(maxReviews)
 	look := func(resource, namespace string, found func()) {
 		group.Go(func() error {
-			ok, err := a.mayList(asking, who, resource, namespace)
+			ok, err := a.May(asking, who, "list", resource, namespace, "")
 			mu.Lock()
 			defer mu.Unlock()
 			if ok && err == nil {
@@ -137,15 +179,4 @@ func (a Access) Scope(ctx context.Context, who user.Info, places map[string][]st
 		slices.Sort(seen.Names)
 	}
 	return out, nil
-}
-
-func (a Access) mayList(ctx context.Context, who user.Info, resource, namespace string) (bool, error) {
-	name, group, _ := strings.Cut(resource, ".")
-	decision, _, err := a.authz.Authorize(ctx, authorizer.AttributesRecord{
-		User: who, Verb: "list", APIGroup: group, APIVersion: "*", Resource: name, Namespace: namespace, ResourceRequest: true,
-	})
-	if err != nil && decision != authorizer.DecisionAllow {
-		return false, fmt.Errorf("asking whether %s may list %s: %w", who.GetName(), resource, err)
-	}
-	return decision == authorizer.DecisionAllow, nil
 }

@@ -14,18 +14,14 @@ import (
 func buildCancelCommand() *cobra.Command {
 	return buildVerbCommand("cancel", "Stop the run of an AgentBuild and start no other", "is cancelled",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
-			var patch live.Patch
-			patch.Spec.Cancel = new(true)
-			return c.Edit(cmd.Context(), b, patch)
+			return c.Cancel(cmd.Context(), b)
 		})
 }
 
 func buildRerunCommand() *cobra.Command {
 	return buildVerbCommand("rerun", "Build once more, from the revision as it is now", "is started again",
 		func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
-			var patch live.Patch
-			patch.Metadata.Annotations = map[string]string{api.RerunAnnotation(c.Group): time.Now().UTC().Format(time.RFC3339Nano)}
-			return c.Edit(cmd.Context(), b, patch)
+			return c.Rerun(cmd.Context(), b, time.Now())
 		})
 }
 

@@ -1,0 +1,284 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/graph"
+	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/functions/api/keys"
+)
+
+// View of a build's last run.
+type View struct {
+	// Graph of its pipeline with the states of its tasks; without tasks where the run is gone.
+	Graph graph.Pipeline
+	// Tasks in the order of the pipeline.
+	Tasks []Task
+	// Params of its tasks.
+	Params []Param
+}
+
+// Task of a run.
+type Task struct {
+	api.TaskStatus
+	// After are the tasks that it waits for.
+	After []string
+	// Pod that runs its steps; empty before it has one.
+	Pod   string
+	Steps []Step
+}
+
+// Step of a task.
+type Step struct {
+	Name, Container string
+	// State is Pending, Running, Succeeded or Failed.
+	State    string
+	ExitCode int32
+	// Start and End are zero where they are still to come.
+	Start, End time.Time
+}
+
+// Took is how long a task ran until now, or until its end.
+func (t Task) Took(now time.Time) time.Duration {
+	if t.StartTime == nil {
+		return 0
+	}
+	if t.CompletionTime != nil {
+		now = t.CompletionTime.Time
+	}
+	return max(0, now.Sub(t.StartTime.Time)).Round(time.Second)
+}
+
+// ViewOf a build's last run at a time. The run is nil where it is gone: the build's status then
+// has the tasks. Each task that is drawn links to what link gives.
+func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, now time.Time, link func(task string) string) View {
+	v := View{}
+	if run == nil || pipelineOf(run) == nil {
+		for _, t := range b.Status.Tasks {
+			v.Tasks = append(v.Tasks, Task{TaskStatus: t})
+		}
+		return v
+	}
+	spec := pipelineOf(run)
+	v.Graph = graph.Of(b.Name, &tektonv1.Pipeline{Spec: *spec})
+	v.Graph.Results = nil
+	known := slices.Concat(spec.Tasks, spec.Finally)
+	for i := range known {
+		t := taskOf(b, run, tasks, known[i].Name)
+		drawn := &v.Graph.Tasks[i]
+		t.After = drawn.After
+		drawn.State, drawn.Link = t.State, link(t.Name)
+		if took := t.Took(now); took > 0 {
+			drawn.Note = took.String()
+		}
+		v.Tasks = append(v.Tasks, t)
+		v.Params = append(v.Params, paramsOf(b, run, &known[i])...)
+	}
+	return v
+}
+
+// pipelineOf a run, as Tekton resolved it; nil where it has not.
+func pipelineOf(run *tektonv1.PipelineRun) *tektonv1.PipelineSpec {
+	if run.Status.PipelineSpec != nil {
+		return run.Status.PipelineSpec
+	}
+	return run.Spec.PipelineSpec
+}
+
+// taskOf a run by its name: the status of a finished build has more than its TaskRun, and a
+// task that was skipped has none.
+func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, name string) Task {
+	t := Task{TaskStatus: api.TaskStatus{Name: name, State: "Pending"}}
+	if slices.ContainsFunc(run.Status.SkippedTasks, func(s tektonv1.SkippedTask) bool { return s.Name == name }) {
+		t.State = "Skipped"
+	}
+	if at := slices.IndexFunc(tasks, func(r tektonv1.TaskRun) bool { return r.Name == name }); at >= 0 {
+		t.TaskStatus, t.Pod = statusOf(&tasks[at]), tasks[at].Status.PodName
+		for _, s := range tasks[at].Status.Steps {
+			t.Steps = append(t.Steps, stepOf(s))
+		}
+	}
+	if at := slices.IndexFunc(b.Status.Tasks, func(s api.TaskStatus) bool { return s.Name == name }); at >= 0 && b.Status.PipelineRunUID == run.UID {
+		t.TaskStatus = b.Status.Tasks[at]
+	}
+	return t
+}
+
+func stepOf(s tektonv1.StepState) Step {
+	out := Step{Name: s.Name, Container: s.Container, State: "Pending"}
+	switch {
+	case s.Running != nil:
+		out.State, out.Start = "Running", s.Running.StartedAt.Time
+	case s.Terminated != nil:
+		out.State, out.Start, out.End, out.ExitCode = "Succeeded", s.Terminated.StartedAt.Time, s.Terminated.FinishedAt.Time, s.Terminated.ExitCode
+		if s.Terminated.ExitCode != 0 {
+			out.State = "Failed"
+		}
+	}
+	return out
+}
+
+// Param of a task, and where its value comes from.
+type Param struct {
+	Task, Name, Value string
+	// From is "this build, for the step", "this build", a field of its spec, "an earlier spec of
+	// this build", "the template", "another task" or "the step's default".
+	From string
+}
+
+// paramsOf a task. The run has the values, and the build as it is now says which of them it
+// gave.
+func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun, task *tektonv1.PipelineTask) (out []Param) {
+	given := map[string]tektonv1.ParamValue{}
+	for _, p := range task.Params {
+		given[p.Name] = p.Value
+	}
+	if task.TaskSpec == nil {
+		return nil
+	}
+	for _, declared := range task.TaskSpec.Params {
+		p := Param{Task: task.Name, Name: declared.Name}
+		value, ok := given[declared.Name]
+		switch {
+		case !ok && declared.Default == nil:
+			continue
+		case !ok:
+			p.Value, p.From = valueText(*declared.Default), "the step's default"
+		default:
+			p.Value, p.From = valueText(value), origin(b, task.Name, declared.Name, value)
+			if name, is := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(p.Value, ")"), "[*]"), "$(params."); is {
+				if at := slices.IndexFunc(run.Spec.Params, func(r tektonv1.Param) bool { return r.Name == name }); at >= 0 {
+					p.Value, p.From = valueText(run.Spec.Params[at].Value), cmp.Or(recipe.Field(name), "the run")
+				}
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// origin of a value that a run gives to a task.
+func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) string {
+	text := valueText(value)
+	if strings.Contains(text, "$(tasks.") {
+		return "another task"
+	}
+	differs := false
+	look := func(params []api.Parameter) bool {
+		p := recipe.Find(params, name)
+		if p == nil {
+			return false
+		}
+		same := text == buildText(*p)
+		differs = differs || !same
+		return same
+	}
+	if pipeline := b.Spec.Pipeline; pipeline != nil {
+		for _, step := range pipeline.Steps {
+			if step.Name == task && look(step.Parameters) {
+				return "this build, for the step"
+			}
+		}
+		if look(pipeline.Parameters) {
+			return "this build"
+		}
+	}
+	if differs {
+		return "an earlier spec of this build"
+	}
+	return "the template"
+}
+
+func buildText(p api.Parameter) string {
+	switch {
+	case p.Array != nil:
+		return strings.Join(p.Array, "\n")
+	case p.Object != nil:
+		return valueText(tektonv1.ParamValue{Type: tektonv1.ParamTypeObject, ObjectVal: p.Object})
+	case p.Value != nil:
+		return *p.Value
+	}
+	return ""
+}
+
+func valueText(v tektonv1.ParamValue) string {
+	switch v.Type {
+	case tektonv1.ParamTypeArray:
+		return strings.Join(v.ArrayVal, "\n")
+	case tektonv1.ParamTypeObject:
+		var lines []string
+		for key, value := range v.ObjectVal {
+			lines = append(lines, key+": "+value)
+		}
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	return v.StringVal
+}
+
+// maxRuns of a build are read, and maxRunsBytes of them.
+const (
+	maxRuns      = 50
+	maxRunsBytes = 32 << 20
+)
+
+// Runs of a build that there still are, newest first.
+func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
+	raw, err := c.tekton.Get().Namespace(b.Namespace).Resource("pipelineruns").Param("limit", fmt.Sprint(maxRuns)).
+		Param("labelSelector", labels.Set{compose.LabelManagedBy: compose.ManagedBy, keys.LabelBuild: compose.LabelValue(b.Name)}.String()).Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	defer raw.Close()
+	var list runs.PipelineRunList
+	if err := json.NewDecoder(io.LimitReader(raw, maxRunsBytes)).Decode(&list); err != nil {
+		return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return runs.OwnedBy(b, &list), nil
+}
+
+// StepLog reads the log of a container, the last lines of it.
+func (c *Client) StepLog(ctx context.Context, namespace, pod, container string, lines int64) (io.ReadCloser, error) {
+	return c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
+		Param("container", container).Param("tailLines", fmt.Sprint(lines)).Stream(ctx)
+}
+
+// Record an event about a build: who did what with it by which program.
+func (c *Client) Record(ctx context.Context, b *api.AgentBuild, program, reason, action, note string, at time.Time) error {
+	event := &unstructured.Unstructured{Object: map[string]any{
+		"metadata":  map[string]any{"namespace": b.Namespace, "name": fmt.Sprintf("%.200s.%x", b.Name, at.UnixNano())},
+		"eventTime": at.UTC().Format(metav1.RFC3339Micro), "type": "Normal", "reason": reason, "action": action, "note": note,
+		"reportingController": program, "reportingInstance": program,
+		"regarding": map[string]any{"apiVersion": api.GroupVersion(c.Group).String(), "kind": api.Kind, "namespace": b.Namespace, "name": b.Name, "uid": string(b.UID)},
+	}}
+	event.SetAPIVersion("events.k8s.io/v1")
+	event.SetKind("Event")
+	events := schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
+	if _, err := c.Resource(events).Namespace(b.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("recording an event about AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+// With gives the client of a namespace.
+func (c *Client) With(namespace string) *Client {
+	out := *c
+	out.Namespace = namespace
+	return &out
+}

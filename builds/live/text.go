@@ -1,0 +1,82 @@
+package live
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Text is the end of a log, as a page shows it.
+type Text struct {
+	Lines []string
+	// Cut says what of the log is not in it; empty for nothing.
+	Cut string
+}
+
+// maxLine is how much of a line is shown, in bytes.
+const maxLine = 8 << 10
+
+// ansi are the sequences that steer a terminal: CSI, OSC up to its end, and the short ones.
+var ansi = krm.Pattern(`\x1b(\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])`)
+
+// Clean is a line of a log without what steers a terminal. What a carriage return overwrote is
+// left out, as on a terminal; any other control character is shown as a code.
+func Clean(line []byte) string {
+	text := strings.TrimRight(ansi().ReplaceAllString(string(line), ""), "\r\n")
+	if at := strings.LastIndexByte(text, '\r'); at >= 0 {
+		text = text[at+1:]
+	}
+	return krm.Plain(text)
+}
+
+// ReadText reads the last lines of a log, at most so many and so many bytes, from a reader that
+// has at most limit bytes of it.
+func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
+	var t Text
+	var bytesRead, kept, skipped int
+	reader := bufio.NewReaderSize(log, maxLine)
+	for bytesRead < limit {
+		line, err := reader.ReadSlice('\n')
+		bytesRead += len(line)
+		text := ""
+		if len(line) > 0 {
+			long := errors.Is(err, bufio.ErrBufferFull)
+			if long {
+				for len(line) > maxLine-utf8.UTFMax && !utf8.Valid(line) { // not amid a character
+					line = line[:len(line)-1]
+				}
+			}
+			text = Clean(bytes.TrimRight(line, "\r\n"))
+			for errors.Is(err, bufio.ErrBufferFull) && bytesRead < limit {
+				var more []byte
+				more, err = reader.ReadSlice('\n')
+				bytesRead += len(more)
+			}
+			if long {
+				text += " … (the rest of this line is not shown)"
+			}
+			t.Lines = append(t.Lines, text)
+			for kept += len(text) + 1; len(t.Lines) > lines || kept > size && len(t.Lines) > 1; skipped++ {
+				kept -= len(t.Lines[0]) + 1
+				t.Lines = t.Lines[1:]
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if skipped > 0 {
+				t.Cut = fmt.Sprintf("the last %s", krm.Count(len(t.Lines), "line"))
+			}
+			return t, nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return t, fmt.Errorf("reading a log: %w", err)
+		}
+	}
+	t.Cut = fmt.Sprintf("the last lines of the first %d MiB", limit>>20)
+	return t, nil
+}
