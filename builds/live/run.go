@@ -54,20 +54,25 @@ type Step struct {
 	Start, End time.Time
 }
 
-// Took is how long a task ran until now, or until its end.
-func (t Task) Took(now time.Time) time.Duration {
-	if t.StartTime == nil {
+// Took is how long a task took; zero while it runs.
+func (t Task) Took() time.Duration {
+	if t.StartTime == nil || t.CompletionTime == nil {
 		return 0
 	}
-	if t.CompletionTime != nil {
-		now = t.CompletionTime.Time
-	}
-	return max(0, now.Sub(t.StartTime.Time)).Round(time.Second)
+	return max(0, t.CompletionTime.Sub(t.StartTime.Time)).Round(time.Second)
 }
 
-// ViewOf a build's last run at a time. The run is nil where it is gone: the build's status then
+// Began is when a task began; zero before that.
+func (t Task) Began() time.Time {
+	if t.StartTime == nil {
+		return time.Time{}
+	}
+	return t.StartTime.Time
+}
+
+// ViewOf a build's last run. The run is nil where it is gone: the build's status then
 // has the tasks. Each task that is drawn links to what link gives.
-func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, now time.Time, link func(task string) string) View {
+func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, link func(task string) string) View {
 	v := View{}
 	if run == nil || pipelineOf(run) == nil {
 		for _, t := range b.Status.Tasks {
@@ -84,7 +89,7 @@ func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 		drawn := &v.Graph.Tasks[i]
 		t.After = drawn.After
 		drawn.State, drawn.Link = t.State, link(t.Name)
-		if took := t.Took(now); took > 0 {
+		if took := t.Took(); took > 0 {
 			drawn.Note = took.String()
 		}
 		v.Tasks = append(v.Tasks, t)

@@ -75,6 +75,9 @@ type Unknown string
 
 func (u Unknown) Error() string { return string(u) }
 
+// Tokens reports whether callers may send tokens.
+func (a Access) Tokens() bool { return a.authn != nil }
+
 // Caller of a request. A cookie counts for requests that change nothing.
 func (a Access) Caller(r *http.Request) (user.Info, error) {
 	return a.caller(r, r.Method == http.MethodGet || r.Method == http.MethodHead)

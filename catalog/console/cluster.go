@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -25,6 +27,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
@@ -36,6 +40,11 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 
 	group   string // of AgentBuild
+	builds  *live.Client
+	own     access.Access             // the console's own rights
+	recent  *utilcache.LRUExpireCache // what was read for pages a moment ago
+	asking  singleflight.Group
+	slots   chan struct{}
 	cache   cache.Cache
 	live    client.Client
 	log     logr.Logger
@@ -45,6 +54,8 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	watched map[string]bool // resources
+
+	namespaces []string // that are watched; empty means all
 }
 
 // ClusterOptions say what of a cluster is watched.
@@ -65,7 +76,8 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}}
+	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces,
+		recent: utilcache.NewLRUExpireCache(maxRecent), slots: make(chan struct{}, maxAsking)}
 	if c.group == "" {
 		c.group = api.DefaultGroup
 	}
@@ -93,6 +105,12 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	}
 	if err == nil {
 		c.Dynamic, err = dynamic.NewForConfig(cfg)
+	}
+	if err == nil {
+		c.builds, err = live.Connect(cfg, "", c.group)
+	}
+	if err == nil {
+		c.own, err = access.Own(cfg, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watching the cluster: %w", err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -47,9 +51,12 @@ func routes() map[string]func(*Visit) (*Page, error) {
 		"/{$}":                                   home,
 		"/agents":                                agents,
 		"/tools":                                 servers,
+		"/builds":                                buildsPage,
+		"/builds/{namespace}/{name}":             buildPage,
 		"/packages":                              packagesPage,
 		"/packages/{namespace}/{name}":           packagePage,
 		"/entries/{resource}/{namespace}/{name}": entryPage,
+		"/rights":                                rightsPage,
 	}
 }
 
@@ -81,10 +88,33 @@ func (c *Console) Handler() http.Handler {
 	mux.HandleFunc("GET /events", c.events)
 	mux.HandleFunc("GET /static/", serveStatic)
 	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
-		c.write(w, r, nil, signIn(http.StatusOK, "", r.URL.Query().Get("next")))
+		c.write(w, r, nil, c.signIn(http.StatusOK, "", r.URL.Query().Get("next")))
 	})
 	mux.HandleFunc("POST /login", c.login)
-	mux.HandleFunc("POST /logout", logout)
+	mux.HandleFunc("POST /logout", c.logout)
+	if l := c.Access.Login; l != nil {
+		l.Failed = func(w http.ResponseWriter, r *http.Request, why string, err error) {
+			c.Log.Error(err, "a person is not signed in")
+			c.write(w, r, nil, c.signIn(http.StatusForbidden, why, ""))
+		}
+		if l.Provider() {
+			mux.HandleFunc("GET "+login.Path, l.Begin)
+			mux.HandleFunc("GET "+login.Callback, l.End)
+		}
+	}
+	if c.Cluster != nil {
+		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)
+		mux.HandleFunc("POST /builds/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
+			c.act(w, r, "CancelRequested", "cancel", func(ctx context.Context, builds *live.Client, b *api.AgentBuild) error {
+				return builds.Cancel(ctx, b)
+			})
+		})
+		mux.HandleFunc("POST /builds/{namespace}/{name}/retry", func(w http.ResponseWriter, r *http.Request) {
+			c.act(w, r, "RetryRequested", "retry", func(ctx context.Context, builds *live.Client, b *api.AgentBuild) error {
+				return builds.Rerun(ctx, b, c.Now())
+			})
+		})
+	}
 	return http.NewCrossOriginProtection().Handler(harden(mux))
 }
 
@@ -120,6 +150,11 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 		into.page = page
 		return
 	}
+	// Who is still signed in at the provider comes back without a question.
+	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() && l.Began(r) {
+		http.Redirect(w, r, login.Path+"?"+url.Values{"next": {login.Local(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+		return
+	}
 	c.write(w, r, who, page)
 }
 
@@ -149,7 +184,7 @@ func (c *Console) refuse(r *http.Request, err error) *Page {
 	var problem *Problem
 	switch {
 	case errors.As(err, &unknown):
-		return signIn(http.StatusUnauthorized, "", r.URL.RequestURI())
+		return c.signIn(http.StatusUnauthorized, "", r.URL.RequestURI())
 	case errors.As(err, &problem):
 	case errors.Is(err, store.ErrNotFound):
 		problem = &Problem{http.StatusNotFound, "There is nothing here that you may see.", "The address may be misspelt, the object deleted, or your rights may not include it."}
@@ -223,32 +258,48 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	check := r.Clone(r.Context())
 	check.Header = http.Header{"Authorization": {"Bearer " + token}}
 	if _, err := c.Access.Caller(check); err != nil || token == "" {
-		c.write(w, r, nil, signIn(http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired.", next))
+		c.write(w, r, nil, c.signIn(http.StatusUnauthorized, "Kubernetes does not know this token, or it has expired.", next))
+		return
+	}
+	if err := c.endSession(w, r); err != nil {
+		c.write(w, r, nil, c.refuse(r, err))
 		return
 	}
 	setCookie(w, r, token, 8*3600)
-	http.Redirect(w, r, local(next), http.StatusSeeOther)
+	http.Redirect(w, r, login.Local(next), http.StatusSeeOther)
 }
 
-func logout(w http.ResponseWriter, r *http.Request) {
+func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	setCookie(w, r, "", -1)
+	if err := c.endSession(w, r); err != nil {
+		c.write(w, r, nil, c.refuse(r, err))
+		return
+	}
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+func (c *Console) endSession(w http.ResponseWriter, r *http.Request) error {
+	if c.Access.Login == nil {
+		return nil
+	}
+	return c.Access.Login.Logout(w, r)
 }
 
 func setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
 	http.SetCookie(w, &http.Cookie{Name: access.Cookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
 }
 
-// local is a path of this server to go on to; anything else is the home page.
-func local(next string) string {
-	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") {
-		return "/"
-	}
-	return next
+// signInData offers the ways to sign in. Next is the path to go on to.
+type signInData struct {
+	Problem, Next, Provider string
+	Tokens                  bool
 }
 
-type signInData struct{ Problem, Next string }
-
-func signIn(status int, problem, next string) *Page {
-	return &Page{Title: "Sign in", Status: status, Parts: []Part{{"sign-in", "sign-in", signInData{problem, local(next)}}}}
+func (c *Console) signIn(status int, problem, next string) *Page {
+	next = login.Local(next)
+	d := signInData{Problem: problem, Next: next, Tokens: c.Access.Tokens()}
+	if l := c.Access.Login; l != nil && l.Provider() {
+		d.Provider = login.Path + "?" + url.Values{"next": {next}}.Encode()
+	}
+	return &Page{Title: "Sign in", Status: status, Parts: []Part{{"sign-in", "sign-in", d}}}
 }

@@ -21,6 +21,8 @@ type Page struct {
 	Section string
 	// Status of the answer; zero is 200.
 	Status int
+	// Live is a page that changes more often than what is watched, such as with a log.
+	Live bool
 	// Parts from top to bottom. An open page gets those that changed.
 	Parts []Part
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/armature-dev/armature/builds/graph"
 )
 
 //go:embed static
@@ -45,6 +47,9 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 				data = append(data, '\n')
 			}
 			data = append(data, text...)
+		}
+		if name == "console.css" {
+			data = append(data, graph.Style()...)
 		}
 		if name == "console.css" {
 			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"), []byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/armature-dev/armature/catalog/login"
 )
 
 // Bounds of streams: how many pages may be open, how many are printed at once, how often
@@ -92,7 +94,7 @@ func (discard) WriteHeader(int)                {}
 // an event names what the reader then has. The page is built each time for the caller
 // whose rights are checked again, so that a stream never shows more than the page would.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
-	at, err := url.Parse(local(r.URL.Query().Get("page")))
+	at, err := url.Parse(login.Local(r.URL.Query().Get("page")))
 	if err != nil {
 		http.Error(w, "page: use the path of a page", http.StatusBadRequest)
 		return
@@ -129,6 +131,7 @@ type stream struct {
 	writer  http.ResponseWriter
 	control *http.ResponseController
 	sent    time.Time
+	live    bool // the page changes without what is watched
 }
 
 func (s *stream) send(text string) error {
@@ -148,7 +151,7 @@ func (s *stream) run() {
 	var looked time.Time
 	for {
 		now, err := s.console.version(s.request.Context())
-		due := err == nil && now != before && time.Since(looked) > min(streamPause, s.console.Beat)
+		due := err == nil && (now != before || s.live) && time.Since(looked) > min(streamPause, s.console.Beat)
 		if due || time.Since(looked) > 4*s.console.Beat { // rights may end without a change
 			before, looked = now, time.Now()
 			if !s.look() {
@@ -180,6 +183,7 @@ func (s *stream) look() bool {
 		return false
 	}
 	page := c.build(s.request, s.at)
+	s.live = page != nil && page.Live
 	var parts []printed
 	var err error
 	if page != nil {

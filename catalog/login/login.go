@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -202,6 +203,28 @@ func (l *Login) Grant(w http.ResponseWriter, r *http.Request, session store.Sess
 	}
 	l.set(w, sessionCookie, secret, session.Expires.Sub(now))
 	return nil
+}
+
+// Provider reports whether there is an OpenID provider.
+func (l *Login) Provider() bool { return l.Config.Issuer != "" }
+
+// Once gives a secret for an address, and what takes it from there: it begins a session for the
+// first who has it, and for nobody else.
+func (l *Login) Once(session store.Session) (secret string, take http.HandlerFunc) {
+	secret = rand.Text()
+	var taken atomic.Bool
+	return secret, func(w http.ResponseWriter, r *http.Request) {
+		right := subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(secret)) == 1
+		if !right || taken.Swap(true) {
+			l.Failed(w, r, "This address has been used, or is of another console. Run armature console again.", errors.New("login: the token is not good"))
+			return
+		}
+		if err := l.Grant(w, r, session); err != nil {
+			l.Failed(w, r, "The console cannot answer now.", err)
+			return
+		}
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+	}
 }
 
 // Who has the session of a request. The error is store.ErrNotFound where it has none.

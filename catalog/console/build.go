@@ -1,0 +1,354 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/chain"
+	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// buildData is the page of one build.
+type buildData struct {
+	buildRow
+	// MayCancel and MayRetry say which buttons there are.
+	MayCancel, MayRetry bool
+	CommitLink          string
+	Attested            *metav1.Condition
+	Pin                 *pin
+}
+
+// pin is what writes the image of a build into Git.
+type pin struct {
+	Update *updates.ImageUpdate
+	// Link to the pull request, Commit that was written, and why the image is held back.
+	Link, Commit, Held string
+}
+
+// causeData is why a build failed.
+type causeData struct {
+	*api.FailureDetails
+	Message, Remedy string
+}
+
+// runData is what the last run does.
+type runData struct {
+	Build *api.AgentBuild
+	live.View
+	// Hidden says that the caller may not read runs.
+	Hidden  bool
+	Drawing template.HTML
+}
+
+// Link of a task's log.
+func (d runData) Link(task string) string { return taskLink(d.Build, task) }
+
+// TaskState is how a task is.
+func (d runData) TaskState(state string) State { return taskState(state) }
+
+func taskState(state string) State {
+	switch state {
+	case "Succeeded":
+		return Healthy
+	case "Failed":
+		return Failing
+	case "Running":
+		return Building
+	case "Cancelled", "Skipped":
+		return Cancelled
+	}
+	return Queued
+}
+
+func taskLink(b *api.AgentBuild, task string) string {
+	return buildPath(b.Namespace, b.Name) + "?" + url.Values{"task": {task}}.Encode() + "#log"
+}
+
+// runRow is an earlier run.
+type runRow struct{ runs.Run }
+
+// Outcome of the run.
+func (r runRow) Outcome() string {
+	switch {
+	case !r.Done():
+		return "Running"
+	case r.Succeeded():
+		return "Succeeded"
+	case r.Cancelled():
+		return "Cancelled"
+	}
+	return "Failed"
+}
+
+// State of the run.
+func (r runRow) State() State { return taskState(r.Outcome()) }
+
+// Began is when it was created.
+func (r runRow) Began() time.Time { return r.CreationTimestamp.Time }
+
+// Took is how long it took; zero while it runs.
+func (r runRow) Took() time.Duration {
+	if !r.Done() {
+		return 0
+	}
+	return max(0, r.Finished().Sub(r.CreationTimestamp.Time)).Round(time.Second)
+}
+
+// maxDrawn tasks of a pipeline are drawn.
+const maxDrawn = 200
+
+// buildPage shows one build.
+func buildPage(v *Visit) (*Page, error) {
+	if err := v.Allow("task"); err != nil {
+		return nil, err
+	}
+	b, err := v.build(v.PathValue("namespace"), v.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	data, err := v.buildData(b)
+	if err != nil {
+		return nil, err
+	}
+	run, mayRuns, err := v.view(b)
+	if err != nil {
+		return nil, err
+	}
+	shown := runData{Build: b, View: run, Hidden: !mayRuns}
+	if drawn := run.Graph.Most(maxDrawn); len(drawn.Tasks) > 0 {
+		shown.Drawing = template.HTML(drawn.Inline()) //nolint:gosec // it escapes names
+		shown.Graph.LeftOut = drawn.LeftOut
+	}
+	log, err := v.log(b, run, v.URL.Query().Get("task"))
+	if err != nil {
+		return nil, err
+	}
+	var earlier []runRow
+	if mayRuns {
+		if earlier, err = v.earlier(b); err != nil {
+			return nil, err
+		}
+	}
+	return &Page{Title: b.Name, Section: "/builds", Live: !b.Over(), Parts: []Part{
+		{"about", "build-about", data}, {"cause", "build-cause", causeOfBuild(b)}, {"run", "build-run", shown},
+		{"log", "build-log", log}, {"params", "build-params", run.Params}, {"runs", "build-runs", earlier},
+	}}, nil
+}
+
+// build that the caller may list; any other does not exist for them.
+func (v *Visit) build(namespace, name string) (*api.AgentBuild, error) {
+	if v.Console.Cluster == nil {
+		return nil, store.ErrNotFound
+	}
+	all, _, err := v.builds(client.InNamespace(namespace))
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(all, func(b *api.AgentBuild) bool { return b.Name == name })
+	if at < 0 {
+		return nil, store.ErrNotFound
+	}
+	return all[at], nil
+}
+
+func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
+	c := v.Console
+	may, err := c.Access.May(v.Context(), v.User, "patch", c.Cluster.Builds(), b.Namespace, b.Name)
+	if err != nil {
+		return buildData{}, err
+	}
+	d := buildData{buildRow: buildRow{b}, MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
+	d.CommitLink = commitAddress(b.Spec.Source.SourceRepository, d.Commit())
+	d.Attested = meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
+	all, err := v.ImageUpdates(client.InNamespace(b.Namespace))
+	if err != nil {
+		return buildData{}, err
+	}
+	if u := chain.UpdateOf(b, all); u != nil {
+		d.Pin = &pin{Update: u, Link: link(u.Status.PullRequest), Commit: u.Status.Commit}
+		for _, h := range u.Status.Held {
+			if h.Build == b.Name && h.Image == b.Status.BuiltImage {
+				d.Pin.Held = h.Why
+			}
+		}
+	}
+	return d, nil
+}
+
+// causeOfBuild is why a build failed, or waits for somebody; nil for neither.
+func causeOfBuild(b *api.AgentBuild) *causeData {
+	if b.Status.Phase != api.PhaseFailed && (b.Status.Phase != api.PhasePending || b.Status.Message == "") {
+		return nil
+	}
+	d := &causeData{FailureDetails: b.Status.FailureDetails}
+	d.Message, d.Remedy, _ = strings.Cut(cmp.Or(b.Status.Message, "The build failed, and its status does not say why."), "\n  hint: ")
+	return d
+}
+
+// read is what several visitors of a page share for a moment.
+type read[T any] struct {
+	value T
+	err   error
+}
+
+// share asks once for all who ask for the same within a time. Those who asked first may leave.
+func share[T any](v *Visit, key string, ttl func(T) time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	c := v.Console.Cluster
+	if have, ok := c.recent.Get(key); ok {
+		return have.(read[T]).value, have.(read[T]).err
+	}
+	done := c.asking.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(v.Context()), patience)
+		defer cancel()
+		var value T
+		leave, err := c.enter(ctx)
+		if err != nil {
+			return value, err
+		}
+		defer leave()
+		value, err = ask(ctx)
+		wait := time.Second
+		if err == nil {
+			wait = ttl(value)
+		}
+		c.recent.Add(key, read[T]{value, err}, wait)
+		return value, err
+	})
+	select {
+	case <-v.Context().Done():
+		var none T
+		return none, v.Context().Err()
+	case got := <-done:
+		return got.Val.(T), got.Err
+	}
+}
+
+// enter waits until less than maxAsking requests are under way.
+func (c *Cluster) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Bounds of what is read of a cluster for pages: how many answers are remembered, and how many
+// are asked for at once.
+const (
+	maxRecent = 256
+	maxAsking = 16
+)
+
+// may reports whether the caller may do something in a build's namespace.
+func (v *Visit) may(b *api.AgentBuild, verb string, resources ...string) (bool, error) {
+	for _, resource := range resources {
+		ok, err := v.Console.Access.May(v.Context(), v.User, verb, resource, b.Namespace, "")
+		if err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// view of a build's last run, of what its status has where the caller may not read runs.
+func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
+	ok, err := v.may(b, "get", "pipelineruns.tekton.dev", "taskruns.tekton.dev")
+	if err != nil {
+		return live.View{}, false, err
+	}
+	link := func(task string) string { return taskLink(b, task) }
+	fromStatus := live.ViewOf(b, nil, nil, link)
+	if !ok {
+		return fromStatus, false, nil
+	}
+	view, err := share(v, "run/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, func(live.View) time.Duration {
+		if b.Over() {
+			return 30 * time.Second
+		}
+		return streamPause
+	}, func(ctx context.Context) (live.View, error) {
+		run, tasks, err := v.Console.Cluster.builds.LastRun(ctx, b)
+		return live.ViewOf(b, run, tasks, link), err
+	})
+	if apierrors.IsForbidden(err) { // the console's own rights
+		return fromStatus, false, nil
+	}
+	return view, true, err
+}
+
+// earlier runs of a build, newest first.
+func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
+	found, err := share(v, "runs/"+b.Namespace+"/"+string(b.UID), func([]runs.Run) time.Duration { return 10 * time.Second },
+		func(ctx context.Context) ([]runs.Run, error) { return v.Console.Cluster.builds.Runs(ctx, b) })
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the console's own rights, or no Tekton
+		return nil, nil
+	}
+	for _, r := range found {
+		rows = append(rows, runRow{r})
+	}
+	return rows, err
+}
+
+// act retries or cancels a build for a caller who may change it, and records who did.
+func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string, do func(context.Context, *live.Client, *api.AgentBuild) error) {
+	who, err := c.Access.Actor(r)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		v := &Visit{Request: r.WithContext(ctx), Console: c, User: who}
+		var b *api.AgentBuild
+		if b, err = v.build(r.PathValue("namespace"), r.PathValue("name")); err == nil {
+			err = v.change(b, reason, verb, do)
+		}
+	}
+	if err != nil {
+		c.write(w, r, who, c.refuse(r, err))
+		return
+	}
+	http.Redirect(w, r, buildPath(r.PathValue("namespace"), r.PathValue("name")), http.StatusSeeOther)
+}
+
+// change a build. The event is written first: without it, nothing is changed.
+func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.Context, *live.Client, *api.AgentBuild) error) error {
+	ok, err := v.Console.Access.May(v.Context(), v.User, "patch", v.Console.Cluster.Builds(), b.Namespace, b.Name)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &Problem{http.StatusForbidden, fmt.Sprintf("You may not %s this build.", verb), "Ask for the right to patch agentbuilds in " + b.Namespace + "."}
+	}
+	builds := v.Console.Cluster.builds
+	err = builds.Record(v.Context(), b, program, reason, verb, fmt.Sprintf("%s asked the console to %s this build", clip(300, v.User.GetName()), verb), v.Console.Now())
+	if err == nil {
+		v.Console.Log.Info("a person changes a build", "user", v.User.GetName(), "action", verb, "namespace", b.Namespace, "name", b.Name)
+		err = do(v.Context(), builds, b)
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		return &Problem{http.StatusConflict, "The build changed in the meantime.", "Look at it again before you " + verb + " it."}
+	case apierrors.IsForbidden(err):
+		v.Console.Log.Error(err, "changing a build")
+		return &Problem{http.StatusForbidden, "The console itself may not do this.", "Its page of rights says what it lacks; or use armature build."}
+	}
+	return err
+}
+
+// program is the console's name in events.
+const program = "armature-console"

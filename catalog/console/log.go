@@ -1,0 +1,224 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// Bounds of a log: on a page, which is sent again as it grows, and as a file; and how much of it
+// is read to find its last lines.
+const (
+	pageLines, pageBytes = 500, 64 << 10
+	fileLines, fileBytes = 5000, 512 << 10
+	maxLogRead           = 16 << 20
+	maxLogSteps          = 20
+)
+
+// logData is the log of one task.
+type logData struct {
+	Build *api.AgentBuild
+	// Task whose log it is; empty where none has begun. Tasks are those that have one.
+	Task  string
+	Tasks []live.Task
+	Steps []stepLog
+	// Why there is no log, or not all of it.
+	Why string
+	// Tail of the step that failed, from the build's status, where the log is gone.
+	Tail []string
+}
+
+// stepLog is the log of a step.
+type stepLog struct {
+	live.Step
+	Text   string
+	Cut    string
+	Why    string // there is no text
+	File   string // the address of the log as a file
+	Folded bool
+}
+
+// State of the step.
+func (s stepLog) State() State { return taskState(s.Step.State) }
+
+// log of a task: the one that is asked for, or else that which failed, or runs, or ran last.
+func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, error) {
+	d := &logData{Build: b}
+	for _, t := range run.Tasks {
+		if t.Pod != "" {
+			d.Tasks = append(d.Tasks, t)
+		}
+	}
+	d.Task = taskToShow(b, run.Tasks, asked)
+	if f := b.Status.FailureDetails; f != nil && f.Task == d.Task {
+		d.Tail = f.LogTail
+	}
+	ok, err := v.may(b, "get", "pods/log")
+	at := slices.IndexFunc(d.Tasks, func(t live.Task) bool { return t.Name == d.Task })
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		d.Why, d.Tasks = "You may not read the logs of pods in this namespace.", nil
+		return d, nil
+	case at < 0:
+		if d.Task != "" && b.Over() {
+			d.Why = "The pod is gone, and its log with it. A retention limit, or cleanupAfterBuild: false, keeps runs."
+		}
+		return d, nil
+	}
+	for _, step := range d.Tasks[at].Steps {
+		if len(d.Steps) == maxLogSteps {
+			d.Why = fmt.Sprintf("Only the first %d steps are shown.", maxLogSteps)
+			break
+		}
+		s := stepLog{Step: step, Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
+		if step.State != "Pending" {
+			text, err := v.stepText(b.Namespace, d.Tasks[at].Pod, step)
+			if err != nil {
+				return nil, err
+			}
+			s.Text, s.Cut, s.Why = strings.Join(text.Lines, "\n"), text.Cut, text.why
+			s.File = buildPath(b.Namespace, b.Name) + path("log", d.Task, step.Name)
+		}
+		d.Steps = append(d.Steps, s)
+	}
+	return d, nil
+}
+
+func taskToShow(b *api.AgentBuild, tasks []live.Task, asked string) string {
+	has := func(name string) bool {
+		return name != "" && slices.ContainsFunc(tasks, func(t live.Task) bool { return t.Name == name })
+	}
+	if has(asked) {
+		return asked
+	}
+	if f := b.Status.FailureDetails; f != nil && has(f.Task) {
+		return f.Task
+	}
+	for _, state := range []string{"Failed", "Running"} {
+		if i := slices.IndexFunc(tasks, func(t live.Task) bool { return t.State == state }); i >= 0 {
+			return tasks[i].Name
+		}
+	}
+	last, name := time.Time{}, ""
+	for _, t := range tasks {
+		if t.StartTime != nil && t.StartTime.After(last) {
+			last, name = t.StartTime.Time, t.Name
+		}
+	}
+	return name
+}
+
+// stepText is the end of a step's log, or why there is none.
+type stepText struct {
+	live.Text
+	why string
+}
+
+// stepText reads the end of a step's log once for all who look at it.
+func (v *Visit) stepText(namespace, pod string, step live.Step) (stepText, error) {
+	return share(v, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, func(stepText) time.Duration {
+		if step.State == "Running" {
+			return streamPause
+		}
+		return 10 * time.Minute
+	}, func(ctx context.Context) (stepText, error) {
+		return v.Console.readLog(ctx, namespace, pod, step.Container, pageLines, pageBytes)
+	})
+}
+
+// readLog reads the last lines of a container's log.
+func (c *Console) readLog(ctx context.Context, namespace, pod, container string, lines, size int) (stepText, error) {
+	log, err := c.Cluster.builds.StepLog(ctx, namespace, pod, container, int64(lines)+1)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err):
+		return stepText{why: "The log is gone, or has not begun."}, nil
+	case apierrors.IsForbidden(err):
+		return stepText{why: "The console itself may not read logs of pods here."}, nil
+	case err != nil:
+		c.Log.Error(err, "reading the log of a step", "namespace", namespace, "pod", pod)
+		return stepText{why: "The log cannot be read now: the node of the pod does not answer."}, nil
+	}
+	defer log.Close()
+	text, err := live.ReadText(log, lines, size, maxLogRead)
+	if err != nil && len(text.Lines) == 0 {
+		return stepText{why: "The log cannot be read now."}, nil
+	}
+	return stepText{Text: text}, nil
+}
+
+// logFile is the log of a step as a file.
+func (c *Console) logFile(w http.ResponseWriter, r *http.Request) {
+	text, err := c.logText(r)
+	if err != nil {
+		who, _ := c.Access.Caller(r)
+		c.write(w, r, who, c.refuse(r, err))
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Disposition", "attachment; filename=build.log")
+	_, _ = w.Write([]byte(text)) // the reader may have disconnected
+}
+
+func (c *Console) logText(r *http.Request) (string, error) {
+	who, err := c.Access.Caller(r)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*patience)
+	defer cancel()
+	v := &Visit{Request: r.WithContext(ctx), Console: c, User: who}
+	if err := v.Allow(); err != nil {
+		return "", err
+	}
+	b, err := v.build(r.PathValue("namespace"), r.PathValue("name"))
+	if err != nil {
+		return "", err
+	}
+	ok, err := v.may(b, "get", "pods/log")
+	if err == nil && !ok {
+		err = &Problem{http.StatusForbidden, "You may not read the logs of pods in this namespace.", "Ask for the right to get pods/log in " + b.Namespace + "."}
+	}
+	if err != nil {
+		return "", err
+	}
+	run, _, err := v.view(b)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range run.Tasks {
+		for _, s := range t.Steps {
+			if t.Name != r.PathValue("task") || s.Name != r.PathValue("step") || t.Pod == "" {
+				continue
+			}
+			leave, err := c.Cluster.enter(ctx)
+			if err != nil {
+				return "", err
+			}
+			defer leave()
+			text, err := c.readLog(ctx, b.Namespace, t.Pod, s.Container, fileLines, fileBytes)
+			if err != nil {
+				return "", err
+			}
+			if text.why != "" {
+				return "", &Problem{http.StatusNotFound, text.why, "The page of the build has what is left of it."}
+			}
+			out := strings.Join(text.Lines, "\n") + "\n"
+			if text.Cut != "" {
+				out = "(" + text.Cut + ")\n" + out
+			}
+			return out, nil
+		}
+	}
+	return "", store.ErrNotFound
+}
