@@ -84,7 +84,7 @@ type lock struct {
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools
 // that the catalog had before say which of them changed.
 func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item) lock {
-	want := o.GetAnnotations()[keys.Tools]
+	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
 		return lock{}
 	}
@@ -152,7 +152,7 @@ const maxNamed = 10
 // lock knows has no such condition. What the last good answer said stays while a server
 // does not answer.
 func lockCondition(list *[]metav1.Condition, o client.Object, a answer, now time.Time) {
-	if o.GetAnnotations()[keys.Tools] == "" {
+	if o.GetAnnotations()[keys.ToolsDigest] == "" {
 		meta.RemoveStatusCondition(list, api.ConditionToolsLocked)
 		return
 	}

@@ -100,7 +100,7 @@ func TestToolLock(t *testing.T) {
 	if err != nil || !strings.Contains(string(lock), "protocol: \"2026-07-28\"") || strings.Count(string(lock), "sha256:") != 3 {
 		t.Errorf("%v\n%s", err, lock)
 	}
-	if out, _ := a.run(t, 0, "render", folder); !strings.Contains(out, "armature.dev/tools: sha256:") {
+	if out, _ := a.run(t, 0, "render", folder); !strings.Contains(out, "armature.dev/tools-digest: sha256:") {
 		t.Errorf("the render has no digest:\n%s", out)
 	}
 	git(t, folder, "add", "-A")

@@ -62,7 +62,7 @@ func (s *state) run(u *contract.Unit) {
 	}
 	if server, ok := tools.ServerOf(u.Object); ok && len(s.lock.tools) > 0 {
 		if locked, known := s.lock.tools[server]; known {
-			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.Tools, locked.value)
+			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"}, keys.ToolsDigest, locked.value)
 		} else {
 			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
 		}

@@ -259,7 +259,7 @@ func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.C
 func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refused error) {
 	var c client.Client
 	for _, o := range objects {
-		digest := o.GetAnnotations()[keys.Tools]
+		digest := o.GetAnnotations()[keys.ToolsDigest]
 		if digest == "" {
 			continue
 		}

@@ -44,9 +44,9 @@ const (
 	// IgnoreFields on an object names fields, as JSON pointers separated by commas,
 	// that apply sets when it creates the object and leaves to others from then on.
 	IgnoreFields = Own + "ignore-fields"
-	// Tools on an MCPServer or RemoteMCPServer is the digest of the tools that the lock has
+	// ToolsDigest on an MCPServer or RemoteMCPServer is the digest of the tools that the lock has
 	// of it. The catalog compares what the server offers.
-	Tools = Own + "tools"
+	ToolsDigest = Own + "tools-digest"
 	// KagentImage and KagentURL on a kagent Agent say what kagent's controller has
 	// from its environment.
 	KagentImage = Own + "kagent-image"
