@@ -18,8 +18,9 @@ vendor-console: ## Copy what the console embeds from npm, in the versions that i
 		cp $$m/@fontsource-variable/inter/files/inter-latin-wght-normal.woff2 $(VENDOR)/inter.woff2 && cp $$m/@fontsource-variable/inter/LICENSE $(VENDOR)/LICENSE-inter.txt && rm -r $$dir
 
 .PHONY: bench-catalog
-bench-catalog: controlplane ## Print what 1,000 agents and 200 tool servers cost
+bench-catalog: controlplane ## Print what 1,000 agents and 200 tool servers cost, and pages among 10,000
 	$(GO) test -run '^$$' -bench Catalog -benchtime 1x -timeout 30m ./e2e/catalog
+	$(GO) test -run '^$$' -bench Console -benchtime 1x -timeout 30m ./catalog/console
 
 .PHONY: generate-catalog
 generate-catalog: ## Write the deep copies and CRDs of the catalog's kinds

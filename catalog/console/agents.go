@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -33,6 +34,9 @@ type row struct {
 
 // State of the entry.
 func (r row) State() State { return stateOf(r.Health) }
+
+// Drifted reports whether its tools differ from the lock.
+func (r row) Drifted() bool { return r.ToolLock == store.ToolsDrifted }
 
 // Label is what people call the entry.
 func (r row) Label() string { return cmp.Or(r.Title, r.Name) }
@@ -63,7 +67,7 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	get := func(name string) string { return strings.TrimSpace(v.URL.Query().Get(name)) }
+	get := func(name string) string { return strings.TrimSpace(strings.Map(printable, v.URL.Query().Get(name))) }
 	f := filter{get("q"), get("namespace"), get("kind"), get("health"), get("skill"), get("tag")}
 	data.Filter = f
 	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind, Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
@@ -102,6 +106,14 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 		}
 	}
 	return &Page{Title: data.Title, Section: data.Path, Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
+}
+
+// printable drops what nobody sees from what a person typed or pasted.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return -1
 }
 
 // found groups what a search found by entry, in the order of the best hit of each.

@@ -16,7 +16,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/chain"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/forge"
@@ -52,10 +52,23 @@ type entryData struct {
 
 // Remedy is what to do where it does not answer.
 func (d entryData) Remedy() string {
-	if d.Health == store.Healthy || d.Health == store.Unknown {
+	if d.Health == store.Unknown || d.Health == store.Healthy && !d.Drifted() {
 		return ""
 	}
 	return remedy(d.Entry)
+}
+
+// SignatureState is that of the signature of its card.
+func (d entryData) SignatureState() State {
+	switch d.Signature {
+	case "Valid":
+		return Healthy
+	case "Invalid":
+		return Failing
+	case "UnknownKey":
+		return Degraded
+	}
+	return Unknown
 }
 
 // linkState is the state of a link of the chain.
@@ -152,7 +165,7 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 				d.Troubles = append(d.Troubles, t.String())
 			}
 		}
-		d.Egress, d.EgressKnown = egress(o, live.policies), live.policiesRead
+		d.Egress, d.EgressKnown = facts.Egress(o, live.policies), live.policiesRead
 		d.Edit = origin(o)
 	} else if i := slices.IndexFunc(builds, func(b api.AgentBuild) bool {
 		return slices.ContainsFunc(d.Builds, func(made store.Build) bool { return made.Name == b.Name })
@@ -319,62 +332,6 @@ func (v *Visit) live(namespace string) (out view, err error) {
 		out.policiesRead = out.policiesRead || resource == "networkpolicies.networking.k8s.io"
 	}
 	return out, nil
-}
-
-// egress is where the pods of a workload may connect to, by the NetworkPolicies that
-// select them; nil means anywhere.
-func egress(o *unstructured.Unstructured, policies []networkingv1.NetworkPolicy) (out []string) {
-	pods, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
-	limited := false
-	for _, p := range policies {
-		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-		if err != nil || !selector.Matches(labels.Set(pods)) || !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
-			continue
-		}
-		limited = true
-		for _, rule := range p.Spec.Egress {
-			out = append(out, peers(rule)...)
-		}
-	}
-	if limited && len(out) == 0 {
-		return []string{"nowhere"}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// peers of a rule, each with its ports.
-func peers(rule networkingv1.NetworkPolicyEgressRule) (out []string) {
-	var ports []string
-	for _, p := range rule.Ports {
-		if p.Port != nil {
-			ports = append(ports, p.Port.String())
-		}
-	}
-	suffix := ""
-	if len(ports) > 0 {
-		suffix = ", port " + strings.Join(ports, ", ")
-	}
-	if len(rule.To) == 0 {
-		return []string{"anywhere" + suffix}
-	}
-	for _, to := range rule.To {
-		var words []string
-		if to.IPBlock != nil {
-			words = append(words, to.IPBlock.CIDR)
-			if len(to.IPBlock.Except) > 0 {
-				words = append(words, "except "+strings.Join(to.IPBlock.Except, ", "))
-			}
-		}
-		if to.PodSelector != nil {
-			words = append(words, "pods "+cmp.Or(metav1.FormatLabelSelector(to.PodSelector), "all"))
-		}
-		if to.NamespaceSelector != nil {
-			words = append(words, "in namespaces "+cmp.Or(metav1.FormatLabelSelector(to.NamespaceSelector), "all"))
-		}
-		out = append(out, strings.ReplaceAll(strings.Join(words, " "), "<none>", "all")+suffix)
-	}
-	return out
 }
 
 // origin is where the forge shows the file that an object was made from, where kustomize

@@ -89,6 +89,14 @@ func home(v *Visit) (*Page, error) {
 			}
 		}
 	}
+	drifted, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Type: store.Server, Health: store.Healthy, Drifted: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range drifted {
+		findings = append(findings, entryFinding(e))
+	}
+	tiles[1].Bad += len(drifted)
 	entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Latest: true, Limit: shownChanges})
 	if err != nil {
 		return nil, err
@@ -201,12 +209,20 @@ func entryPath(k store.Key) string { return path("entries", k.Resource, k.Namesp
 func entryFinding(e store.Entry) finding {
 	f := finding{State: stateOf(e.Health), Kind: noun(e), Namespace: e.Namespace, Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed, Why: cmp.Or(e.Message, "it did not answer")}
 	f.Fix = remedy(e)
+	if e.Health == store.Healthy {
+		f.State, f.Why = Drifted, toolsDrifted
+	}
 	return f
 }
 
-// remedy is what to do about an entry that does not answer.
+// toolsDrifted says what is wrong with a server that offers other tools than its lock has.
+const toolsDrifted = "it offers other tools than armature.lock has"
+
+// remedy is what to do about an entry that does not answer, or whose tools drifted.
 func remedy(e store.Entry) string {
 	switch {
+	case e.Health == store.Healthy:
+		return "armature verify --tools shows what differs; where that is meant, armature pin --tools puts it into the lock."
 	case e.Health == store.Degraded:
 		return "some pods answer and others do not: look at those that do not, below the agent."
 	case strings.Contains(e.Message, "is missing"):

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -73,9 +74,9 @@ type liveState struct {
 	Word    string
 	Message string
 	// Drift are the fields that others set.
-	Drift []drift
+	Drift []facts.Drift
 	// Added is what rendering added, for workloads.
-	Added []added
+	Added []facts.Added
 }
 
 // survey is how the objects of all packages were last found.
@@ -212,7 +213,7 @@ func (c *Cluster) listLabelled(ctx context.Context, m *meta.RESTMapping, into ma
 // stateOfObject is how a live object is.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
-	s := liveState{State: Building, Word: h.Status, Message: h.Message, Drift: driftOf(u), Added: addedBy(u)}
+	s := liveState{State: Building, Word: h.Status, Message: h.Message, Drift: facts.DriftOf(u), Added: facts.AddedBy(u)}
 	switch {
 	case h.Good():
 		s.State, s.Word, s.Message = Healthy, "Healthy", ""

@@ -21,7 +21,7 @@ func TestPages(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
 	for path, wants := range map[string][]string{
-		"/": {"things to look at", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run `go mod tidy` and commit go.sum",
+		"/": {"5 things to look at", "it offers other tools than armature.lock has", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run `go mod tidy` and commit go.sum",
 			"Timetables tool server in travel", "travel package in travel", "What changed lately", "planner is building"},
 		"/agents":                                 {"5 agents", "Trip Planner 1.4.2", "2 skills", "Healthy", "Failing"},
 		"/agents?q=forecast":                      {"1 agent for “forecast”", "skill get_forecast"},
@@ -30,14 +30,15 @@ func TestPages(t *testing.T) {
 		"/agents?health=Failing&namespace=travel": {"1 agent", "Concierge", "no pod is ready"},
 		"/agents?q=nothing-like-this":             {"Nothing that you may see matches.", "Show all"},
 		"/tools":                                  {"3 tool servers", "Booking", "6 tools"},
-		"/entries/" + cards + "/travel/weather": {"Weather Healthy", "Healthy since 3h ago", "Last good answer 2m ago", "From the commit to the pods", "3f1c9b7a52d0 refs/heads/main", "weather-6f2c81d0", "SLSA level 3",
+		"/entries/" + cards + "/travel/weather": {"Weather Healthy", "Healthy since 3 h ago", "Signature of its card Valid travel-team", "Last good answer 2 min ago", "From the commit to the pods", "3f1c9b7a52d0 refs/heads/main", "weather-6f2c81d0", "SLSA level 3",
 			"Deployment/weather of package travel", "1 of 1 ready", "get_forecast", "message/send", "curl -sS http://weather.travel.svc:8081/", "10.20.0.0/16, port 443", "limited by NetworkPolicies", "Edit in Git"},
 		"/entries/" + cards + "/travel/concierge":  {"Failing", "no pod is ready", "It stands still at run.", "go.sum does not match", "Remedy: run `go mod tidy`", "ImagePullBackOff", "pull access denied"},
 		"/entries/" + agents + "/office/assistant": {"Assistant", "What it may reach", "RemoteMCPServer mail in office send_mail", "booking in office book_table"},
 		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
 			`"url": "http://booking.office.svc:8080/mcp"`},
-		"/packages":               {"1 package", "travel", "Failed", "objects healthy"},
-		"/packages/travel/travel": {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init containers", "spiffe-helper", "pin-images"},
+		"/entries/" + remotes + "/office/mail": {"Tools drifted", "armature pin --tools"},
+		"/packages":                            {"1 package", "travel", "Failed", "objects healthy"},
+		"/packages/travel/travel":              {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init containers", "spiffe-helper", "pin-images"},
 	} {
 		status, _, body := w.get(token, path)
 		text := words(body)

@@ -6,10 +6,10 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -20,7 +20,7 @@ func funcs(now func() time.Time) template.FuncMap {
 		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": asset,
 		"link": link, "plural": plural, "pill": func(state State, words string) pill { return pill{state, words} },
 		"since": func(at time.Time) template.HTML { return since(at, now()) },
-		"took":  took, "count": count, "linkState": linkState, "words": strings.Fields, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
+		"took":  took, "count": count, "linkState": linkState, "value": valueText, "account": account, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
 	}
 }
 
@@ -46,15 +46,8 @@ func name(s string) template.HTML {
 // text is what others wrote in several lines.
 func text(s string) string { return krm.Plain(s) }
 
-// clip is the beginning of a text that others wrote, which may be long.
-func clip(length int, s string) string {
-	s = strings.Join(strings.Fields(krm.Plain(s)), " ")
-	if utf8.RuneCountInString(s) <= length {
-		return s
-	}
-	runes := []rune(s)[:length]
-	return strings.TrimRight(string(runes), " ,.;:") + "…"
-}
+// clip is the beginning of a text that others wrote, in one line.
+func clip(length int, s string) string { return facts.Clip(length, s) }
 
 // short is a digest or commit by its first digits, and an image with such a digest.
 func short(s string) string {
@@ -78,6 +71,30 @@ func short(s string) string {
 		out = before + "@" + out
 	}
 	return out
+}
+
+// valueText shows words of which some are digests, and some addresses.
+func valueText(s string) template.HTML {
+	var out []string
+	for _, word := range strings.Fields(s) {
+		switch digits := short(strings.TrimSuffix(word, ",")); {
+		case link(word) != "":
+			out = append(out, `<a href="`+template.HTMLEscapeString(word)+`" rel="noreferrer">`+string(name(word))+`</a>`)
+		case digits != word:
+			out = append(out, `<code title="`+template.HTMLEscapeString(krm.Printable(word))+`">`+string(name(digits))+`</code>`)
+		default:
+			out = append(out, string(name(word)))
+		}
+	}
+	return template.HTML(strings.Join(out, " ")) //nolint:gosec // each word is escaped
+}
+
+// account is a user's name as people say it.
+func account(user string) string {
+	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		return krm.Printable(strings.Replace(rest, ":", "/", 1))
+	}
+	return krm.Printable(user)
 }
 
 // link is an address that a browser may go to: what agents say may be anything.
@@ -123,10 +140,21 @@ func since(at, now time.Time) template.HTML {
 	}
 	age := "just now"
 	if d := now.Sub(at); d >= time.Minute { // seconds would change with each look
-		age = duration.HumanDuration(d.Truncate(time.Minute)) + " ago"
+		age = rough(d) + " ago"
 	}
 	at = at.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 January 2006, 15:04:05 UTC"), age)) //nolint:gosec // no text of others
+}
+
+// rough is a duration in its largest unit.
+func rough(d time.Duration) string {
+	switch {
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
 // took is how long something lasted.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -18,7 +19,7 @@ import (
 type toolForm struct {
 	store.Item
 	ID     string
-	Params []param
+	Params []facts.Param
 	Hints  []string // of the server about the tool
 	Left   int      // parameters that are not shown
 	Raw    string
@@ -30,22 +31,6 @@ type toolGroup struct {
 	Tools []toolForm
 }
 
-// param is a parameter, or a field of one.
-type param struct {
-	Name, Type, Description string
-	Required                bool
-	Default                 string
-	Values                  []string // that it may have
-	Fields                  []param
-}
-
-// Bounds of the parameters of a tool that are shown.
-const (
-	maxParams = 60
-	maxDepth  = 4
-	maxValues = 20
-)
-
 // forms of the tools among items.
 func forms(items []store.Item) (out []toolForm) {
 	for i, item := range items {
@@ -55,9 +40,7 @@ func forms(items []store.Item) (out []toolForm) {
 			Annotations map[string]any
 		}
 		if item.Kind == store.Tool && json.Unmarshal(item.Document, &tool) == nil {
-			left := maxParams
-			f.Params = params(tool.InputSchema, maxDepth, &left)
-			f.Left = max(0, -left)
+			f.Params, f.Left = facts.Params(tool.InputSchema)
 			for name, words := range map[string]string{"readOnlyHint": "reads only", "destructiveHint": "may destroy", "idempotentHint": "may be repeated", "openWorldHint": "reaches other systems"} {
 				if tool.Annotations[name] == true {
 					f.Hints = append(f.Hints, words)
@@ -68,83 +51,6 @@ func forms(items []store.Item) (out []toolForm) {
 		out = append(out, f)
 	}
 	return out
-}
-
-// params reads the properties of a JSON Schema, those that are required first.
-func params(s map[string]any, depth int, left *int) (out []param) {
-	properties, _ := s["properties"].(map[string]any)
-	required, _ := s["required"].([]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if *left--; *left < 0 {
-			continue
-		}
-		p, _ := properties[name].(map[string]any)
-		one := param{Name: name, Type: typeOf(p), Required: slices.Contains(required, any(name))}
-		one.Description, _ = p["description"].(string)
-		if d, ok := p["default"]; ok {
-			one.Default = shown(d)
-		}
-		values, _ := p["enum"].([]any)
-		for _, value := range values[:min(len(values), maxValues)] {
-			one.Values = append(one.Values, shown(value))
-		}
-		if depth > 1 {
-			inner := p
-			if items, ok := p["items"].(map[string]any); ok {
-				inner = items
-			}
-			one.Fields = params(inner, depth-1, left)
-		}
-		out = append(out, one)
-	}
-	slices.SortStableFunc(out, func(a, b param) int {
-		switch {
-		case a.Required == b.Required:
-			return 0
-		case a.Required:
-			return -1
-		}
-		return 1
-	})
-	return out
-}
-
-// typeOf a schema in a few words.
-func typeOf(s map[string]any) string {
-	var words []string
-	switch t := s["type"].(type) {
-	case string:
-		words = append(words, t)
-	case []any:
-		for _, one := range t {
-			words = append(words, fmt.Sprint(one))
-		}
-	}
-	if items, ok := s["items"].(map[string]any); ok {
-		if of := typeOf(items); of != "" {
-			words = append(words, "of "+of)
-		}
-	}
-	for _, key := range []string{"anyOf", "oneOf"} {
-		if list, ok := s[key].([]any); ok {
-			for _, one := range list[:min(len(list), 5)] {
-				if m, ok := one.(map[string]any); ok {
-					words = append(words, typeOf(m))
-				}
-			}
-		}
-	}
-	text := strings.Join(words, " or ")
-	text = strings.ReplaceAll(text, " or of ", " of ")
-	if format, ok := s["format"].(string); ok {
-		text += ", " + clip(30, format)
-	}
-	for key, sign := range map[string]string{"minimum": "≥", "maximum": "≤"} {
-		if n, ok := s[key].(float64); ok {
-			text += fmt.Sprintf(" %s %v", sign, n)
-		}
-	}
-	return text
 }
 
 // Groups are the tools by the beginning of their names, up to _ or -, where at least two

@@ -152,6 +152,7 @@ func catalog() []store.Entry {
 	weather := agent("travel", "weather", "Weather", "Answers questions about the weather of the next ten days, with the sources of each forecast.", "2.1.0", store.Healthy, "",
 		skill("get_forecast", "The forecast of a place for up to ten days", "weather", "forecast"), skill("get_climate_data", "Averages of temperature and rain of a place and month", "climate"))
 	weather.Instances = []store.Instance{{Pod: "weather-0", URL: "http://10.20.0.7:8081", Version: "2.1.0", Status: "Success", Fetched: weather.Fetched}}
+	weather.Signature, weather.SignedBy = "Valid", "travel-team"
 	weather.Images = []string{"sha256:" + strings.Repeat("8", 64)}
 	planner := agent("travel", "planner", "Trip Planner", "Plans trips by train, and asks the weather agent before it books.", "1.4.2", store.Healthy, "",
 		skill("plan_trip", "Plans a trip between two places", "travel", "trains"), skill("book_hotel", "Books a hotel along the way", "travel"))
@@ -159,6 +160,8 @@ func catalog() []store.Entry {
 	concierge := agent("travel", "concierge", "Concierge", "Answers guests, and books what they ask for.", "3.0.0", store.Failing, "no pod is ready: the last good answer is shown",
 		skill("recommend", "Recommends restaurants and sights nearby", "travel", "guests"))
 	concierge.Fetched, concierge.Changed = now.Add(-52*time.Minute), now.Add(-49*time.Minute)
+	mail := server("office", "mail", "Mail", "Reads and sends mail.", store.Healthy, "", tool("send_mail", "Send a mail"), tool("search_mail", "Search the mailbox"))
+	mail.ToolLock = store.ToolsDrifted
 	return []store.Entry{
 		weather, planner, concierge,
 		agent("office", "secretary", "Secretary", "Keeps calendars and finds a slot for everybody.", "1.0.3", store.Healthy, "", skill("find_slot", "Finds a time at which everybody is free", "calendar"), skill("book_room", "Books a room with enough seats", "calendar", "rooms")),
@@ -167,7 +170,7 @@ func catalog() []store.Entry {
 		server("office", "booking", "Booking", "Tables and rooms, booked for people who are hungry or tired.", store.Healthy, "",
 			store.Item{Kind: store.Tool, Name: "book_table", Description: "Book a table in a restaurant", Document: schema}, tool("book_list", "List what is booked"), tool("book_cancel", "Cancel a booking"),
 			tool("room_find", "Find a free room"), tool("room_reserve", "Reserve a room"), tool("ping", "Say that the server is there")),
-		server("office", "mail", "Mail", "Reads and sends mail.", store.Healthy, "", tool("send_mail", "Send a mail"), tool("search_mail", "Search the mailbox")),
+		mail,
 		server("travel", "timetables", "Timetables", "Trains and connections of twelve railways.", store.Failing, "the server answers 503 Service Unavailable", tool("find_connection", "Find a connection between two stations")),
 	}
 }

@@ -61,8 +61,8 @@ func Furnish(ctx context.Context, cfg *rest.Config) error {
 	}
 	// What the controller of Deployments would report.
 	for name, status := range map[string]any{
-		"weather": map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1), "conditions": []any{map[string]any{"type": "Available", "status": "True"}}},
-		"planner": map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1), "conditions": []any{map[string]any{"type": "Available", "status": "True"}}},
+		"weather": available(),
+		"planner": available(),
 		"concierge": map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1), "unavailableReplicas": int64(1), "conditions": []any{
 			map[string]any{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "ReplicaSet concierge-5d9f has timed out progressing"}}},
 	} {
@@ -83,6 +83,12 @@ func Furnish(ctx context.Context, cfg *rest.Config) error {
 		}
 	}
 	return nil
+}
+
+// available is the status of a Deployment whose pod is ready.
+func available() map[string]any {
+	return map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1), "conditions": []any{
+		map[string]any{"type": "Available", "status": "True"}, map[string]any{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}}}
 }
 
 // edit a Deployment as kubectl edit does.

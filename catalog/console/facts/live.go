@@ -1,4 +1,6 @@
-package console
+// Package facts reads what pages show from live objects of a cluster and from the schemas of
+// tools. It is pure.
+package facts
 
 import (
 	"bytes"
@@ -16,8 +18,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// drift is a field of an applied object that somebody else set.
-type drift struct {
+// Drift is a field of an applied object that somebody else set.
+type Drift struct {
 	Manager, Field, Value string
 	At                    time.Time
 }
@@ -25,10 +27,10 @@ type drift struct {
 // maxDrift fields of an object are shown.
 const maxDrift = 20
 
-// driftOf gives the fields outside of metadata and status that a person or program set by
+// DriftOf gives the fields outside of metadata and status that a person or program set by
 // an update, beside what was applied. Kubernetes' own controllers, and what writes
 // subresources such as scale, are left out.
-func driftOf(u *unstructured.Unstructured) (out []drift) {
+func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 	if fields.Of(u, fields.Ours) == nil {
 		return nil
 	}
@@ -45,7 +47,7 @@ func driftOf(u *unstructured.Unstructured) (out []drift) {
 			if first == nil || *first == "metadata" || *first == "status" || len(out) == maxDrift {
 				return
 			}
-			d := drift{Manager: m.Manager, Field: strings.TrimPrefix(p.String(), "."), Value: shown(at(u.Object, p))}
+			d := Drift{Manager: m.Manager, Field: strings.TrimPrefix(p.String(), "."), Value: Shown(at(u.Object, p))}
 			if m.Time != nil {
 				d.At = m.Time.Time
 			}
@@ -87,23 +89,11 @@ func hasKey(one any, key value.FieldList) bool {
 	return ok && !slices.ContainsFunc(key, func(f value.Field) bool { return fmt.Sprint(m[f.Name]) != fmt.Sprint(f.Value.Unstructured()) })
 }
 
-// shown is a value in a line.
-func shown(v any) string {
-	if s, ok := v.(string); ok {
-		return clip(200, s)
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return ""
-	}
-	return clip(200, string(text))
-}
+// Added is something that rendering added to a workload, or set in it.
+type Added struct{ What, Value, Was, By string }
 
-// added is something that rendering added to a workload, or set in it.
-type added struct{ What, Value, Was, By string }
-
-// addedBy reads from the annotations of a rendered object what rendering did to it.
-func addedBy(u *unstructured.Unstructured) (out []added) {
+// AddedBy reads from the annotations of a rendered object what rendering did to it.
+func AddedBy(u *unstructured.Unstructured) (out []Added) {
 	var injected struct {
 		InitContainers, Containers, Volumes, PodAnnotations []string
 		Env                                                 map[string][]string
@@ -117,14 +107,14 @@ func addedBy(u *unstructured.Unstructured) (out []added) {
 			{"init containers", injected.InitContainers}, {"containers", injected.Containers}, {"volumes", injected.Volumes}, {"annotations of pods", injected.PodAnnotations},
 		} {
 			if len(part.names) > 0 {
-				out = append(out, added{What: part.what, Value: strings.Join(part.names, ", "), By: "inject"})
+				out = append(out, Added{What: part.what, Value: strings.Join(part.names, ", "), By: "inject"})
 			}
 		}
 		for container, names := range injected.Env {
-			out = append(out, added{What: "variables of container " + container, Value: strings.Join(names, ", "), By: "inject"})
+			out = append(out, Added{What: "variables of container " + container, Value: strings.Join(names, ", "), By: "inject"})
 		}
 		for _, f := range injected.Fields {
-			out = append(out, added{What: f.At, Value: f.Value, Was: f.Was, By: "inject"})
+			out = append(out, Added{What: f.At, Value: f.Value, Was: f.Was, By: "inject"})
 		}
 	}
 	var changed struct {
@@ -136,10 +126,10 @@ func addedBy(u *unstructured.Unstructured) (out []added) {
 	if text := u.GetAnnotations()[keys.Changed]; text != "" && json.Unmarshal([]byte(text), &changed) == nil {
 		for _, c := range changed.Changes {
 			for _, s := range c.Set {
-				out = append(out, added{What: strings.Join(append(slices.Clone(c.At), s.Key), "."), Value: strings.Trim(s.Value, `"`), Was: s.Was, By: s.By})
+				out = append(out, Added{What: strings.Join(append(slices.Clone(c.At), s.Key), "."), Value: strings.Trim(s.Value, `"`), Was: s.Was, By: s.By})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b added) int { return strings.Compare(a.What, b.What) })
+	slices.SortStableFunc(out, func(a, b Added) int { return strings.Compare(a.What, b.What) })
 	return out
 }

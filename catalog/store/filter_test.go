@@ -1,0 +1,75 @@
+package store_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/armature-dev/armature/catalog/store"
+)
+
+// A list is filtered by skill, tag and drifted tools, and counted by health.
+func TestFilters(t *testing.T) {
+	each(t, func(t *testing.T, open func() *store.Store) {
+		s := open()
+		for i, c := range []struct {
+			name, skill string
+			tags        []string
+			health      store.Health
+		}{{"a", "get_forecast", []string{"weather", "EU-west"}, store.Healthy}, {"b", "getTickets", []string{"travel"}, store.Failing}, {"c", "book_room", []string{"travel", "weather"}, store.Healthy}} {
+			e := agent("team1", c.name, 1)
+			e.Tags, e.Health, e.Items = c.tags, c.health, []store.Item{{Kind: store.Skill, Name: c.skill, Description: "forecast"}}
+			if i == 2 {
+				e.Type, e.ToolLock = store.Server, store.ToolsDrifted
+			}
+			e.Document = json.RawMessage(`{"toolLock":"ToolsDrifted"}`) // of the server, not of the catalog
+			if _, err := s.Replace(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, c := range map[string]struct {
+			q    store.Query
+			want []string
+		}{
+			"all":           {store.Query{}, []string{"a", "b", "c"}},
+			"skill":         {store.Query{Skill: "forecast"}, []string{"a"}},
+			"words":         {store.Query{Skill: "get tickets"}, []string{"b"}},
+			"tag":           {store.Query{Tag: "weather"}, []string{"a", "c"}},
+			"two words":     {store.Query{Tag: "eu-west"}, []string{"a"}},
+			"both":          {store.Query{Tag: "travel", Skill: "book"}, []string{"c"}},
+			"of a type":     {store.Query{Tag: "weather", Type: store.Agent}, []string{"a"}},
+			"half a word":   {store.Query{Tag: "weath"}, nil},
+			"no word":       {store.Query{Tag: `"*`}, nil},
+			"hostile":       {store.Query{Skill: `") OR scope : ("x`}, nil},
+			"drifted":       {store.Query{Drifted: true}, []string{"c"}},
+			"latest":        {store.Query{Latest: true}, []string{"c", "b", "a"}},
+			"out of scope":  {store.Query{Tag: "weather", Scope: store.Scope{cards: {Names: []string{"team2"}}}}, nil},
+			"without scope": {store.Query{Tag: "weather", Scope: store.Scope{}}, nil},
+		} {
+			if c.q.Scope == nil {
+				c.q.Scope = store.Everything()
+			}
+			entries, err := s.List(t.Context(), c.q)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var got []string
+			for _, e := range entries {
+				got = append(got, e.Name)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+		tally, err := s.Tally(t.Context(), store.Query{Scope: store.Everything()})
+		if want := (map[store.Health]int{store.Healthy: 2, store.Failing: 1}); err != nil || !cmp.Equal(tally, want) {
+			t.Errorf("tally %v, want %v: %v", tally, want, err)
+		}
+		hits, err := s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "forecast", Tag: "travel", Health: store.Failing})
+		if err != nil || len(hits) == 0 || slices.ContainsFunc(hits, func(h store.Hit) bool { return h.Entry.Name != "b" }) {
+			t.Errorf("a filtered search finds %v: %v", hits, err)
+		}
+	})
+}
