@@ -46,7 +46,7 @@ func TestImports(t *testing.T) {
 		{index, module + "functions/identity", "the index says what there is, and not what it means"},
 		{index, module + "functions/contract", "functions get the index, which knows no function"},
 	}
-	for _, folder := range []string{"agent", "kagentagent", "asyncactor", "inject", "tokenexchange", "agenttrace", "agentcard", "overcommit", "pinimages", "validate"} {
+	for _, folder := range []string{"agent", "kagentagent", "asyncactor", "inject", "tokenexchange", "agenttrace", "agentcard", "overcommit", "pinimages", "policies", "validate"} {
 		bans = append(bans, struct {
 			packages []string
 			prefix   string

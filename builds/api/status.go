@@ -302,6 +302,10 @@ type Attestation struct {
 	// SBOMDigest is the digest of the document as the step wrote it.
 	// +optional
 	SBOMDigest string `json:"sbomDigest,omitempty"`
+	// Tests are the verdicts of the platform's test steps, which are attested as test
+	// results. The list is empty if no step reports a verdict.
+	// +optional
+	Tests []TestVerdict `json:"tests,omitempty"`
 	// Platforms are the images of an image for several platforms. Each has its own
 	// signature, provenance and SBOM, under the tags of its digest. Tekton Chains
 	// attests only the index that lists them.
@@ -315,6 +319,18 @@ type Attestation struct {
 	// platform's key.
 	// +optional
 	Signer *AttestationSigner `json:"signer,omitempty"`
+}
+
+// TestVerdict is what a test step reported.
+type TestVerdict struct {
+	// Step of the template.
+	Step string `json:"step"`
+	// Digest of the image of a platform that was tested. It is omitted if the verdict is
+	// about the whole image.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// Result is PASSED, WARNED or FAILED.
+	Result string `json:"result"`
 }
 
 // PlatformAttestation is what was signed about the image of one platform.

@@ -68,6 +68,10 @@ func TestPlatforms(t *testing.T) {
 					{Digest: attesttest.DigestOf(attesttest.SBOM(parts[0])), Of: parts[0]},
 					{Digest: attesttest.DigestOf(attesttest.SBOM(parts[1])), Of: parts[1]},
 				}}
+			if tests := built.Tests; len(tests) != 1 || tests[0].Step != "tests" || tests[0].Of != "" || tests[0].Verdict != "PASSED" {
+				t.Errorf("tests %+v", tests)
+			}
+			built.Tests = nil
 			if diff := cmp.Diff(&want, built); diff != "" {
 				t.Errorf("built (-want +got):\n%s", diff)
 			}

@@ -229,6 +229,9 @@ func attestation(run types.UID, built *attest.Built, artifact name.Digest, bills
 	}
 	out := attestedProvenance(run, built, artifact, text)
 	out.Signature = attachedTag(artifact) + ".sig"
+	for _, t := range built.Tests {
+		out.Tests = append(out.Tests, api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+	}
 	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
 	for i := range out.Platforms {
 		out.Platforms[i].SBOMDigest = bills[out.Platforms[i].Digest]

@@ -185,12 +185,12 @@ func (s *shop) predicate(t testing.TB, repository string, d v1.Descriptor) strin
 	return manifest.Annotations["dev.sigstore.bundle.predicateType"]
 }
 
-// once fails unless an image has exactly one signature, one bill of materials and one
-// provenance in each form.
+// once fails unless an image has exactly one signature, one bill of materials, one test
+// result and one provenance in each form.
 func (s *shop) once(t testing.TB, repository, digest string) {
 	t.Helper()
 	signatures, attestations, bundles := s.statements(t, repository, digest)
-	if signatures != 1 || attestations != 2 || len(bundles) != 3 || bundles["https://sigstore.dev/cosign/sign/v1"] != 1 || bundles[sign.PredicateType] != 1 || bundles[sign.SPDXType] != 1 {
+	if signatures != 1 || attestations != 3 || len(bundles) != 4 || bundles["https://sigstore.dev/cosign/sign/v1"] != 1 || bundles[sign.TestResultType] != 1 || bundles[sign.PredicateType] != 1 || bundles[sign.SPDXType] != 1 {
 		t.Errorf("%s has %d signatures, %d attestations and bundles %v, want one of each", repository, signatures, attestations, bundles)
 	}
 }
@@ -323,8 +323,14 @@ func TestAttested(t *testing.T) {
 			// A platform finds the template's digest so.
 			var template corev1.ConfigMap
 			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "pipeline-template-prod"}, &template))
+			var step corev1.ConfigMap
+			w.must(w.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: "run-tests-step"}, &step))
+			if len(a.Tests) != 1 || a.Tests[0] != (api.TestVerdict{Step: "tests", Result: sign.Passed}) {
+				t.Errorf("tests %+v", a.Tests)
+			}
 			policy := func() sign.Policy {
 				p := s.policy(t, a.BuilderID)
+				p.Builds.Tests = []sign.RequiredTest{{Step: "tests", Digests: []string{"sha256:" + sum(step.Data["task-spec.yaml"])}, Parameters: map[string]string{"TEST_COMMAND": ""}}}
 				p.Builds.Templates = []string{"sha256:" + sum(template.Data["template.yaml"])}
 				p.Builds.MaxAge = &metav1.Duration{Duration: 24 * time.Hour}
 				return p
@@ -343,7 +349,10 @@ func TestAttested(t *testing.T) {
 				"template": func(b *sign.Builds) {
 					b.Templates = []string{"sha256:" + sum("another")}
 				},
-				"scan": func(b *sign.Builds) { b.MaxSeverity = "high" }, // no scan is attested
+				"test":            func(b *sign.Builds) { b.Tests[0].Step = "evaluate" },
+				"test definition": func(b *sign.Builds) { b.Tests[0].Digests = []string{"sha256:" + sum("another")} },
+				"test command":    func(b *sign.Builds) { b.Tests[0].Parameters = map[string]string{"TEST_COMMAND": "make evaluate"} },
+				"scan":            func(b *sign.Builds) { b.MaxSeverity = "high" }, // no scan is attested
 			} {
 				p := policy()
 				edit(p.Builds)
@@ -378,6 +387,12 @@ func TestForgedIsNotAttested(t *testing.T) {
 				}
 			}
 		}, api.ReasonResultsForged},
+		"a TaskRun's verdict": {func(_ *world, _ *shop, e *ended) { e.verdict(sign.Failed, true, false) }, api.ReasonResultsForged},
+		"a verdict that an earlier container left": {func(_ *world, _ *shop, e *ended) {
+			e.verdict(sign.Failed, true, true)
+			e.pods["tests"].Status.ContainerStatuses[0].State.Terminated.Message = `[{"key":"TEST_RESULT","value":"PASSED","type":1}]`
+		}, api.ReasonResultsForged},
+		"no verdict": {func(_ *world, _ *shop, e *ended) { e.verdict("SUCCESS", true, true) }, api.ReasonResultInvalid},
 		"another pipeline's TaskRun": {func(w *world, _ *shop, e *ended) {
 			tr := e.taskRuns["tests"]
 			before := tr.DeepCopy()
@@ -454,6 +469,52 @@ func TestForgedIsNotAttested(t *testing.T) {
 				return ""
 			})
 		})
+	}
+}
+
+// verdict of the step tests, in its pod, as the kubelet wrote it, and in the TaskRun.
+func (e *ended) verdict(verdict string, byPod, byTaskRun bool) {
+	results := e.taskRuns["tests"].Status.Results
+	for i := range results {
+		if r := &results[i]; r.Name == "TEST_RESULT" {
+			states := e.pods["tests"].Status.ContainerStatuses
+			last := states[len(states)-1].State.Terminated
+			if byPod {
+				last.Message = strings.ReplaceAll(last.Message, r.Value.StringVal, verdict)
+			}
+			if byTaskRun {
+				r.Value = *tektonv1.NewStructuredValues(verdict)
+			}
+		}
+	}
+}
+
+// A test that failed is attested as such where the step reports it and goes on, and policies
+// refuse the image.
+func TestFailedTestIsAttested(t *testing.T) {
+	w, s := newWorld(t), newShop(t, true)
+	w.start()
+	w.create("weather", s.sold)
+	run := w.run(1)
+	digest := s.push(t, "weather:v1")
+	w.play(run, digest, func(e *ended) { e.verdict(sign.Failed, true, true) })
+	a := w.phase("weather", api.PhaseSucceeded).Status.Attestation
+	if len(a.Tests) != 1 || a.Tests[0].Result != sign.Failed {
+		t.Errorf("tests %+v", a.Tests)
+	}
+	var result sign.TestResult
+	w.must(json.Unmarshal([]byte(s.attested(t, "weather", digest, sign.TestResultType)[0]), &result))
+	if result.Result != sign.Failed || len(result.FailedTests) != 1 || result.FailedTests[0] != "tests" {
+		t.Errorf("%+v", result)
+	}
+	artifact := s.ref(t, "weather@"+digest).(name.Digest)
+	p := s.policy(t, a.BuilderID)
+	if _, err := sign.Verify(t.Context(), artifact, p); err != nil {
+		t.Error(err)
+	}
+	p.Builds.Tests = []sign.RequiredTest{{Step: "tests", MaxResult: sign.Warned}}
+	if _, err := sign.Verify(t.Context(), artifact, p); err == nil || !strings.Contains(err.Error(), `ended with "FAILED"`) {
+		t.Errorf("a policy that demands the test: %v", err)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestAttestedPlatforms(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 			signatures, attestations, bundles := s.statements(t, "weather", whole)
-			if signatures != 1 || attestations != 1 || len(bundles) != 2 || bundles[sign.PredicateType] != 1 {
+			if signatures != 1 || attestations != 2 || len(bundles) != 3 || bundles[sign.PredicateType] != 1 || bundles[sign.TestResultType] != 1 {
 				t.Errorf("the index has %d signatures, %d attestations and bundles %v", signatures, attestations, bundles)
 			}
 			provenance := s.attested(t, "weather", whole, sign.PredicateType)

@@ -71,7 +71,7 @@ func TestSummary(t *testing.T) {
 			count := func(as func(n, one int) bool) string {
 				summaries := len(s.attested(t, "weather", digest, sign.SummaryType))
 				_, attestations, bundles := s.statements(t, "weather", digest)
-				if !as(summaries, 1) || !as(attestations, 3) || !as(bundles[sign.SummaryType], 1) || !as(bundles[sign.PredicateType], 1) {
+				if !as(summaries, 1) || !as(attestations, 4) || !as(bundles[sign.SummaryType], 1) || !as(bundles[sign.PredicateType], 1) {
 					return fmt.Sprintf("%d summaries, %d attestations, bundles %v", summaries, attestations, bundles)
 				}
 				return ""

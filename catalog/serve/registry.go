@@ -89,14 +89,18 @@ type registryPage struct {
 	NextCursor string `json:"nextCursor,omitempty"`
 }
 
+// registry answers from a store.
+type registry struct{ store *store.Store }
+
 // registry adds the registry's paths.
 func (s *Server) registry(mux *http.ServeMux) {
-	mux.Handle("GET /v0.1/servers", s.api(s.listServers))
-	mux.Handle("GET /v0.1/servers/{server}/versions", s.api(s.listVersions))
-	mux.Handle("GET /v0.1/servers/{server}/versions/{version}", s.api(s.getVersion))
+	from := registry{s.Store}
+	mux.Handle("GET /v0.1/servers", s.api(from.list))
+	mux.Handle("GET /v0.1/servers/{server}/versions", s.api(from.versions))
+	mux.Handle("GET /v0.1/servers/{server}/versions/{version}", s.api(from.version))
 }
 
-func (s *Server) listServers(r *http.Request) (any, error) {
+func (g registry) list(r *http.Request) (any, error) {
 	if err := allow(r, "cursor", "limit", "search", "updated_since", "version", "include_deleted"); err != nil {
 		return nil, err
 	}
@@ -123,7 +127,7 @@ func (s *Server) listServers(r *http.Request) (any, error) {
 	search, version := strings.ToLower(v.Get("search")), v.Get("version")
 	out := registryList{Servers: []registryAnswer{}}
 	for { // what is searched for is a part of a name that the store does not know
-		entries, err := within(r.Context(), s.Store.List, q)
+		entries, err := within(r.Context(), g.store.List, q)
 		if err != nil {
 			return nil, err
 		}
@@ -145,16 +149,16 @@ func (s *Server) listServers(r *http.Request) (any, error) {
 	}
 }
 
-func (s *Server) listVersions(r *http.Request) (any, error) {
-	found, err := s.findServer(r)
+func (g registry) versions(r *http.Request) (any, error) {
+	found, err := g.find(r)
 	if err != nil {
 		return nil, err
 	}
 	return registryList{Servers: []registryAnswer{found}, Metadata: registryPage{Count: 1}}, nil
 }
 
-func (s *Server) getVersion(r *http.Request) (any, error) {
-	found, err := s.findServer(r)
+func (g registry) version(r *http.Request) (any, error) {
+	found, err := g.find(r)
 	if err == nil && !found.has(r.PathValue("version")) {
 		err = errServerNotFound
 	}
@@ -166,8 +170,8 @@ func (s *Server) getVersion(r *http.Request) (any, error) {
 
 var errServerNotFound = &problem{http.StatusNotFound, "Server not found"}
 
-// findServer gives the server of a name that the caller may see.
-func (s *Server) findServer(r *http.Request) (none registryAnswer, _ error) {
+// find gives the server of a name that the caller may see.
+func (g registry) find(r *http.Request) (none registryAnswer, _ error) {
 	if err := allow(r, "include_deleted"); err != nil {
 		return none, err
 	}
@@ -178,7 +182,7 @@ func (s *Server) findServer(r *http.Request) (none registryAnswer, _ error) {
 	if !ok || !scopeOf(r.Context()).Allows(key) {
 		return none, errServerNotFound
 	}
-	e, err := within(r.Context(), s.Store.Summary, key)
+	e, err := within(r.Context(), g.store.Summary, key)
 	if errors.Is(err, store.ErrNotFound) {
 		return none, errServerNotFound
 	} else if err != nil {

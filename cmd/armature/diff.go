@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/compare"
 	"github.com/armature-dev/armature/render/deliver/apply"
+	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/page"
 	"github.com/armature-dev/armature/render/source"
 )
@@ -128,11 +129,11 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 		return false, cli.Usagef("standard input has no revisions: name a file or folder of a repository")
 	}
 	d.Format = "text"
-	before, was, err := d.render(cmd, path, d.against)
+	before, reported, was, err := d.render(cmd, path, d.against)
 	if err != nil {
 		return false, err
 	}
-	after, is, err := d.render(cmd, path, d.to)
+	after, reports, is, err := d.render(cmd, path, d.to)
 	if err != nil {
 		return false, err
 	}
@@ -152,8 +153,29 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 	}
 	if format == "text" {
 		fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
+		return !report.Empty(), d.derived(cmd, reported, reports)
 	}
 	return !report.Empty(), nil
+}
+
+// derived prints the findings about policies that one side has and the other has not: what
+// policies would allow that are only reported.
+func (d *revisionDiff) derived(cmd *cobra.Command, before, after []krm.Finding) error {
+	print := func(title string, of, but []krm.Finding) error {
+		known := map[string]bool{}
+		for _, f := range but {
+			known[f.Object.String()+f.Message] = true
+		}
+		of = slices.DeleteFunc(slices.Clone(of), func(f krm.Finding) bool {
+			return !strings.HasPrefix(f.Rule, "policies/") || known[f.Object.String()+f.Message]
+		})
+		if len(of) == 0 {
+			return nil
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), title)
+		return host.WriteFindings(cmd.ErrOrStderr(), "text", d.Locate(of))
+	}
+	return multi.Errors(print("policies no longer:", before, after), print("policies now:", after, before))
 }
 
 // side names one of the two that are compared.
@@ -166,42 +188,41 @@ func side(ref string) string {
 
 // render renders the package as a revision has it, or as the working tree has it
 // where none is named. A package that is not found there is empty.
-func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, found bool, err error) {
+func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.Package, findings []krm.Finding, found bool, err error) {
 	in := d.Input
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	var src render.Source
 	var opt render.Options
-	var findings []krm.Finding
 	if ref == "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			_, err := cli.FindRevision(cmd.Context(), path, "HEAD")
-			return p, false, err // deleted
+			return p, nil, false, err // deleted
 		}
 		found = true
 		src, opt, findings, err = in.Open(cmd, path, "")
 	} else {
 		var stage string
 		if stage, err = os.MkdirTemp("", "armature-diff-"); err != nil {
-			return p, false, err
+			return p, nil, false, err
 		}
 		defer os.RemoveAll(stage)
 		var r cli.Revision
 		if r, err = cli.FindRevision(cmd.Context(), path, ref); err != nil {
-			return p, false, err
+			return p, nil, false, err
 		}
 		if in.Config, err = cli.FileOf(cmd.Context(), in.Config, ref, stage); err != nil {
-			return p, false, err
+			return p, nil, false, err
 		}
 		src, opt, findings, found, err = in.OpenRevision(cmd, r, stage)
 	}
 	if err != nil || !found {
-		return p, false, err
+		return p, nil, false, err
 	}
 	if !krm.Failed(findings) {
 		var more []krm.Finding
 		if p, more, err = compare.Render(cli.InterruptibleSource(cmd, shown.Reading("rendering "+side(ref), src)), opt); err != nil {
-			return p, false, err
+			return p, nil, false, err
 		}
 		findings = append(findings, more...)
 		if opt.Lock != nil {
@@ -222,9 +243,9 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 		if in.Quiet = true; ref != "" {
 			in.Folder = "" // the folder of a revision is nobody's
 		}
-		return compare.Package{}, false, in.Report(cmd, findings)
+		return compare.Package{}, nil, false, in.Report(cmd, findings)
 	}
-	return p, true, nil
+	return p, findings, true, nil
 }
 
 // clusterDiff compares a package with what a cluster has.

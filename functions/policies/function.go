@@ -63,12 +63,12 @@ func begin(p *contract.Package) contract.Steps {
 	if s.spec == nil {
 		return contract.Steps{}
 	}
-	s.network, s.tools = s.mode("network", s.spec.Network), s.mode("tools", s.spec.Tools)
+	s.network, s.tools = modeOf(p, "network", s.spec.Network), modeOf(p, "tools", s.spec.Tools)
 	for _, host := range slices.Sorted(maps.Keys(s.spec.Addresses)) {
-		s.check("addresses."+host, s.spec.Addresses[host])
+		check(p, "addresses."+host, s.spec.Addresses[host])
 	}
 	if s.spec.DNS != nil {
-		s.check("dns", s.spec.DNS)
+		check(p, "dns", s.spec.DNS)
 	}
 	if s.network == off && s.tools == off {
 		return contract.Steps{}
@@ -77,31 +77,32 @@ func begin(p *contract.Package) contract.Steps {
 	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Whole: func() bool { return true }}
 }
 
-func (s *state) misconfigured(field, message, hint string) {
-	s.pkg.Misconfigured("config/policies", "spec.policies."+field, message, hint)
+func misconfigured(p *contract.Package, field, message, hint string) {
+	p.Misconfigured("config/policies", "spec.policies."+field, message, hint)
 }
 
-func (s *state) mode(field string, value *string) mode {
+// modeOf a field of the configuration.
+func modeOf(p *contract.Package, field string, value *string) mode {
 	if value == nil || *value == string(report) || *value == string(enforce) {
 		return mode(deref(value))
 	}
-	s.misconfigured(field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)), "write report, and enforce once the findings are right")
+	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", krm.Shown(*value)), "write report, and enforce once the findings are right")
 	return off
 }
 
 // check an address of the configuration.
-func (s *state) check(field string, a *api.AddressSpec) {
+func check(p *contract.Package, field string, a *api.AddressSpec) {
 	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 && (a.Namespace != nil || a.Pods != nil) {
-		s.misconfigured(field, "an address is either cidrs, or a namespace and the labels of pods in it", "set one of the two")
+		misconfigured(p, field, "an address is either cidrs, or a namespace and the labels of pods in it", "set one of the two")
 		return
 	}
 	for _, c := range a.CIDRs {
 		if prefix, err := netip.ParsePrefix(c); err != nil || prefix.Masked() != prefix {
-			s.misconfigured(field, fmt.Sprintf("%q is not a network", krm.Shown(c)), "write it as 203.0.113.0/24")
+			misconfigured(p, field, fmt.Sprintf("%q is not a network", krm.Shown(c)), "write it as 203.0.113.0/24")
 		}
 	}
 	if a.Port != nil && (*a.Port < 1 || *a.Port > 65535) {
-		s.misconfigured(field, fmt.Sprintf("%d is not a port", *a.Port), "use 1 to 65535")
+		misconfigured(p, field, fmt.Sprintf("%d is not a port", *a.Port), "use 1 to 65535")
 	}
 }
 
@@ -197,7 +198,7 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 }
 
 // unknown reports what keeps policies of an object from being derived.
-func (s *state) unknown(u *contract.Unit, problems []string) {
+func unknown(u *contract.Unit, problems []string) {
 	slices.Sort(problems)
 	for _, problem := range slices.Compact(problems) {
 		u.Report(krm.Warning, function+"/unknown-address", krm.Node{}, problem+": no policy is derived for it",

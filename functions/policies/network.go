@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
-	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 const networking = "networking.k8s.io/v1"
@@ -36,7 +38,7 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	if !known {
 		if u.Injected() {
 			u.Report(krm.Info, function+"/unknown-calls", krm.Node{}, "nothing says what this agent calls: no NetworkPolicy is derived for it",
-				"name its tool servers in the annotation armature.dev/tools, and the rest in armature.dev/calls; empty values say that it calls nothing")
+				"name its tool servers in the annotation "+keys.Tools+", and the rest in "+keys.Calls+"; empty values say that it calls nothing")
 		}
 		return
 	}
@@ -61,7 +63,7 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 		problems = append(problems, "its pods have no labels to select them by")
 	}
 	if len(problems) > 0 {
-		s.unknown(u, problems)
+		unknown(u, problems)
 		return
 	}
 	byPeer := map[string]*rule{}
@@ -140,7 +142,7 @@ func (s *state) ingress(u *contract.Unit, svc *service) {
 		return
 	}
 	if problems := s.routed(svc, callers); len(problems) > 0 {
-		s.unknown(u, problems)
+		unknown(u, problems)
 		return
 	}
 	byPeer := map[string]*rule{}

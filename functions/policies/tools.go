@@ -145,7 +145,7 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 		return
 	}
 	if len(problems) > 0 {
-		s.unknown(u, problems)
+		unknown(u, problems)
 		return
 	}
 	var expressions, says []string
@@ -252,7 +252,7 @@ func (s *state) kuadrant(u *contract.Unit, r *route) {
 		return
 	}
 	if len(problems) > 0 {
-		s.unknown(u, problems)
+		unknown(u, problems)
 		return
 	}
 	issuer := issuerOf(s.pkg.Config)
