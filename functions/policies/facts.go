@@ -111,8 +111,8 @@ type backend struct {
 	} `json:"spec"`
 }
 
-// registration of a server at Kuadrant's gateway; or a policy that somebody wrote for a gateway,
-// of which only the targets matter.
+// registration of a server at Kuadrant's gateway; or a policy that somebody wrote for a gateway:
+// then only the targets matter.
 type registration struct {
 	object
 	Spec struct {
