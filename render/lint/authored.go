@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -99,7 +100,7 @@ func (a *authored) sources(o *krm.Object) {
 			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
 		case i.Is == krm.IsVersion:
 			a.report(o, rules.UnpinnedSource, i.At(o), "it is from a bucket, and names no version", "name the version of the object")
-		case i.Is == krm.IsArtifact:
+		case i.Is == krm.IsArtifact && (i.At(o).Text() != i.Ref || strings.HasSuffix(i.Field, "]")): // pin writes others
 			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "write its digest behind it, as NAME@sha256:…")
 		default:
 			continue
