@@ -34,6 +34,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/process"
 )
@@ -253,9 +254,10 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 }
 
 // specChanged lets updates pass that changed generation or labels (002, "Event
-// Filtering"): not our own writes of status.
+// Filtering"), or the lock of a server's tools: not our own writes of status.
 func specChanged(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+		e.ObjectOld.GetAnnotations()[keys.Tools] != e.ObjectNew.GetAnnotations()[keys.Tools]
 }
 
 // podChanged lets updates pass that change whom to ask.

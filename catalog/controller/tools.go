@@ -149,7 +149,7 @@ func changed(server functionsapi.ToolServer, was, is []tools.Definition) (text s
 const maxNamed = 10
 
 // lockCondition states whether a server offers the tools of the lock. An object that no
-// lock knows has no such condition. What the last good answer said stays while a server
+// lock knows has no such condition. The verdict on the last good answer stays while a server
 // does not answer.
 func lockCondition(list *[]metav1.Condition, o client.Object, a answer, now time.Time) {
 	if o.GetAnnotations()[keys.ToolsDigest] == "" {

@@ -205,11 +205,11 @@ func TestToolLockRefuses(t *testing.T) {
 	a := buildArmature(t)
 	folder := t.TempDir()
 	file := filepath.Join(folder, "office.yaml")
-	refused := func(what, url string, wants ...string) {
+	refused := func(what, url string, expected ...string) {
 		t.Helper()
 		writeFile(t, file, remoteServer("office", url))
 		out, errOut := a.run(t, 1, "pin", folder, "--tools")
-		for _, want := range append(wants, "office.yaml:4", "hint: ") {
+		for _, want := range append(expected, "office.yaml:4", "hint: ") {
 			if !strings.Contains(errOut, want) {
 				t.Errorf("%s: no %q in\n%s%s", what, want, out, errOut)
 			}
