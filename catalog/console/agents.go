@@ -133,7 +133,7 @@ func found(hits []store.Hit) (rows []row) {
 	return rows
 }
 
-// choices are the namespaces and resources of which the caller may see something.
+// choices are the namespaces and resources in which the caller may see something.
 func choices(v *Visit, scope store.Scope) (namespaces, kinds []string, err error) {
 	places, err := v.Console.Store.Places(v.Context())
 	for resource, in := range places {

@@ -50,7 +50,6 @@ type Cluster struct {
 	log     logr.Logger
 	changes atomic.Int64
 	survey  survey
-	views   views
 
 	mu      sync.Mutex
 	watched map[string]bool // resources
@@ -137,6 +136,14 @@ func (c *Cluster) kinds() map[string]struct {
 	}
 }
 
+// places are the namespaces to list: "" is all of them.
+func (c *Cluster) places() []string {
+	if len(c.namespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return c.namespaces
+}
+
 // Builds is the resource of AgentBuilds.
 func (c *Cluster) Builds() string { return "agentbuilds." + c.group }
 
@@ -150,7 +157,12 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for resource, kind := range c.kinds() {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				err := c.live.List(ctx, kind.list.DeepCopyObject().(client.ObjectList), client.Limit(1))
+				var err error
+				for _, namespace := range c.places() {
+					if err == nil {
+						err = c.live.List(ctx, kind.list, client.Limit(1), client.InNamespace(namespace))
+					}
+				}
 				if err == nil {
 					err = c.watch(ctx, resource, kind.object)
 				}

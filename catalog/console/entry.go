@@ -228,23 +228,8 @@ type view struct {
 	policiesRead bool
 }
 
-// views of namespaces, which open pages share.
-type views struct {
-	mu  sync.Mutex
-	all map[string]*viewed
-}
-
-type viewed struct {
-	mu   sync.Mutex
-	at   time.Time
-	what map[string][]unstructured.Unstructured // by resource; nil was not read
-}
-
-// Bounds of views: how long one is good, and how many are kept.
-const (
-	viewTTL  = 3 * time.Second
-	maxViews = 100
-)
+// viewTTL is how long a view is shared.
+const viewTTL = 3 * time.Second
 
 // viewKinds are read for the page of an agent.
 var viewKinds = []schema.GroupVersionResource{
@@ -253,24 +238,8 @@ var viewKinds = []schema.GroupVersionResource{
 	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 }
 
-// read a namespace, unless that was done a moment ago. What the console may not list is
-// left out.
-func (c *Cluster) read(ctx context.Context, namespace string) map[string][]unstructured.Unstructured {
-	c.views.mu.Lock()
-	if len(c.views.all) >= maxViews || c.views.all == nil {
-		c.views.all = map[string]*viewed{}
-	}
-	one := c.views.all[namespace]
-	if one == nil {
-		one = &viewed{}
-		c.views.all[namespace] = one
-	}
-	c.views.mu.Unlock()
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if time.Since(one.at) < viewTTL {
-		return one.what
-	}
+// readNamespace reads these kinds, by resource. What the console may not list is left out.
+func (c *Cluster) readNamespace(ctx context.Context, namespace string) map[string][]unstructured.Unstructured {
 	var mu sync.Mutex
 	what := map[string][]unstructured.Unstructured{}
 	var group errgroup.Group
@@ -286,14 +255,11 @@ func (c *Cluster) read(ctx context.Context, namespace string) map[string][]unstr
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			what[kind.GroupResource().String()] = append([]unstructured.Unstructured{}, list.Items...)
+			what[kind.GroupResource().String()] = list.Items
 			return nil
 		})
 	}
 	_ = group.Wait() // each has logged its own
-	if ctx.Err() == nil {
-		one.at, one.what = time.Now(), what
-	}
 	return what
 }
 
@@ -307,7 +273,14 @@ func (v *Visit) live(namespace string) (out view, err error) {
 	if err != nil {
 		return out, err
 	}
-	what := v.Console.Cluster.read(v.Context(), namespace)
+	c := v.Console.Cluster
+	what, err := share(v, "namespace "+namespace, func(map[string][]unstructured.Unstructured) time.Duration { return viewTTL },
+		func(ctx context.Context) (map[string][]unstructured.Unstructured, error) {
+			return c.readNamespace(ctx, namespace), nil
+		})
+	if err != nil {
+		return out, err
+	}
 	out.Now = v.Console.Now()
 	for resource, objects := range what {
 		if !scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {

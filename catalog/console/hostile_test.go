@@ -292,7 +292,7 @@ func TestUnknownCallers(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is said, and nothing is written by any other method.
+// A wrong request gets a reason, and no other method writes anything.
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")

@@ -193,21 +193,27 @@ func (c *Cluster) take(ctx context.Context, all []*apply.Inventory) {
 
 // listLabelled notes the objects of a kind that carry a package's label.
 func (c *Cluster) listLabelled(ctx context.Context, m *meta.RESTMapping, into map[apply.ID]liveState) error {
-	options := metav1.ListOptions{LabelSelector: keys.LabelName, Limit: 500}
-	for {
-		list, err := c.Dynamic.Resource(m.Resource).List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			u := &list.Items[i]
-			id := apply.ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: m.GroupVersionKind.GroupKind()}
-			into[id] = stateOfObject(u)
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return nil
+	places := c.places()
+	if m.Scope.Name() == meta.RESTScopeNameRoot {
+		places = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range places {
+		options := metav1.ListOptions{LabelSelector: keys.LabelName, Limit: 500}
+		for {
+			list, err := c.Dynamic.Resource(m.Resource).Namespace(namespace).List(ctx, options)
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				u := &list.Items[i]
+				into[apply.ID{Namespace: u.GetNamespace(), Name: u.GetName(), GroupKind: m.GroupVersionKind.GroupKind()}] = stateOfObject(u)
+			}
+			if options.Continue = list.GetContinue(); options.Continue == "" {
+				break
+			}
 		}
 	}
+	return nil
 }
 
 // stateOfObject is how a live object is.
@@ -313,11 +319,11 @@ func (p *packageView) finding() (finding, bool) {
 	f := finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name, Path: p.Path(), Why: p.Why, At: p.Applied}
 	switch p.State {
 	case Failing:
-		f.Fix = "open the package to see the object; kubectl describe says more about its pods."
+		f.Fix = "open the package to see the object; `kubectl describe` says more about its pods."
 	case Degraded:
-		f.Fix = "apply the package again: armature apply continues where it ended."
+		f.Fix = "apply the package again: `armature apply` continues where it ended."
 	case Drifted:
-		f.Fix = "put the change into Git, or apply the package again with --force-conflicts."
+		f.Fix = "put the change into Git, or apply the package again with `--force-conflicts`."
 	default:
 		return f, false
 	}

@@ -3,15 +3,18 @@ package console_test
 import (
 	"html"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
 )
 
 // words of a page without its tags.
 func words(body string) string {
 	body = regexp.MustCompile(`(?s)<head>.*?</head>|<svg.*?</svg>`).ReplaceAllString(body, " ")
-	body = regexp.MustCompile(`<wbr>|</?bdi>`).ReplaceAllString(body, "")
+	body = regexp.MustCompile(`<wbr>|</?bdi>|</?code>`).ReplaceAllString(body, "")
 	body = regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")
 	return html.UnescapeString(strings.Join(strings.Fields(body), " "))
 }
@@ -20,8 +23,8 @@ func words(body string) string {
 func TestPages(t *testing.T) {
 	w := newWorld(t)
 	token := w.token("*")
-	for path, wants := range map[string][]string{
-		"/": {"5 things to look at", "it offers other tools than armature.lock has", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run `go mod tidy` and commit go.sum",
+	for path, texts := range map[string][]string{
+		"/": {"5 things to look at", "it offers other tools than armature.lock has", "What to look at", "Concierge agent in travel", "no pod is ready", "concierge build in travel", "go.sum does not match", "Remedy: run go mod tidy and commit go.sum",
 			"Timetables tool server in travel", "travel package in travel", "What changed lately", "planner is building"},
 		"/agents":                                 {"5 agents", "Trip Planner 1.4.2", "2 skills", "Healthy", "Failing"},
 		"/agents?q=forecast":                      {"1 agent for “forecast”", "skill get_forecast"},
@@ -32,7 +35,7 @@ func TestPages(t *testing.T) {
 		"/tools":                                  {"3 tool servers", "Booking", "6 tools"},
 		"/entries/" + cards + "/travel/weather": {"Weather Healthy", "Healthy since 3 h ago", "Signature of its card Valid travel-team", "Last good answer 2 min ago", "From the commit to the pods", "3f1c9b7a52d0 refs/heads/main", "weather-6f2c81d0", "SLSA level 3",
 			"Deployment/weather of package travel", "1 of 1 ready", "get_forecast", "message/send", "curl -sS http://weather.travel.svc:8081/", "10.20.0.0/16, port 443", "limited by NetworkPolicies", "Edit in Git"},
-		"/entries/" + cards + "/travel/concierge":  {"Failing", "no pod is ready", "It stands still at run.", "go.sum does not match", "Remedy: run `go mod tidy`", "ImagePullBackOff", "pull access denied"},
+		"/entries/" + cards + "/travel/concierge":  {"Failing", "no pod is ready", "It stands still at run.", "go.sum does not match", "Remedy: run go mod tidy", "ImagePullBackOff", "pull access denied"},
 		"/entries/" + agents + "/office/assistant": {"Assistant", "What it may reach", "RemoteMCPServer mail in office send_mail", "booking in office book_table"},
 		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
 			`"url": "http://booking.office.svc:8080/mcp"`},
@@ -46,7 +49,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, text)
 			continue
 		}
-		for _, want := range wants {
+		for _, want := range texts {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s has no %q:\n%s", path, want, text)
 			}
@@ -58,4 +61,33 @@ func TestPages(t *testing.T) {
 	if logged := w.logged.text(); strings.Contains(logged, "error") {
 		t.Error(logged)
 	}
+}
+
+// A console that may list little shows that: what it may list in a namespace of its own, and
+// the catalog alone where it may list nothing.
+func TestNarrowConsole(t *testing.T) {
+	plane := shared.Get(t)
+	admin := newWorld(t)
+	config := func(token string) *rest.Config {
+		cfg := rest.AnonymousClientConfig(plane.Admin.Config)
+		cfg.BearerToken, cfg.QPS = token, -1
+		return cfg
+	}
+	person := admin.token("*")
+	narrow := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.token("travel")), "travel")
+	narrow.eventually("builds of travel are watched", func() bool {
+		return narrow.cluster.Watches(narrow.cluster.Builds()) && narrow.cluster.Watches("configmaps")
+	})
+	narrow.eventually("the package is shown", func() bool {
+		_, _, body := narrow.get(person, "/")
+		return strings.Contains(words(body), "Builds 3 1 to look at") && strings.Contains(words(body), "Packages 1")
+	})
+	blind := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.token()))
+	for path := range map[string]bool{"/": true, "/packages": true, "/entries/" + cards + "/travel/weather": true, "/entries/" + remotes + "/office/booking": true} {
+		status, _, body := blind.get(person, path)
+		if status != http.StatusOK || strings.Contains(words(body), "go.sum") {
+			t.Errorf("%s: %d %s", path, status, words(body))
+		}
+	}
+	blind.eventually("the reason is logged", func() bool { return strings.Contains(blind.logged.text(), "is forbidden") })
 }

@@ -45,13 +45,9 @@ func rightsPage(v *Visit) (*Page, error) {
 		return &Page{Title: "What the console may do", Parts: []Part{{"rights", "rights", rightsData{}}}}, nil
 	}
 	data := rightsData{Namespaces: c.namespaces, Needs: c.needs()}
-	places := c.namespaces
-	if len(places) == 0 {
-		places = []string{""}
-	}
 	for i, n := range data.Needs {
 		has := true
-		for _, namespace := range places {
+		for _, namespace := range c.places() {
 			ok, err := c.own.May(v.Context(), v.User, n.verb, n.Resource, namespace, "")
 			if err != nil {
 				return nil, err

@@ -20,7 +20,7 @@ func funcs(now func() time.Time) template.FuncMap {
 		"name": name, "text": text, "clip": clip, "short": short, "icon": icon, "asset": asset,
 		"link": link, "plural": plural, "pill": func(state State, words string) pill { return pill{state, words} },
 		"since": func(at time.Time) template.HTML { return since(at, now()) },
-		"took":  took, "count": count, "linkState": linkState, "value": valueText, "account": account, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
+		"took":  took, "count": count, "linkState": linkState, "value": valueText, "account": account, "prose": prose, "causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} }, "slice": func(all ...string) []string { return all },
 	}
 }
 
@@ -73,7 +73,7 @@ func short(s string) string {
 	return out
 }
 
-// valueText shows words of which some are digests, and some addresses.
+// valueText shows words. Digests among them are shortened, and addresses are links.
 func valueText(s string) template.HTML {
 	var out []string
 	for _, word := range strings.Fields(s) {
@@ -87,6 +87,20 @@ func valueText(s string) template.HTML {
 		}
 	}
 	return template.HTML(strings.Join(out, " ")) //nolint:gosec // each word is escaped
+}
+
+// prose is a text in which commands are between backticks.
+func prose(s string) template.HTML {
+	var out strings.Builder
+	for i, part := range strings.Split(krm.Plain(s), "`") {
+		if i%2 == 1 {
+			part = "<code>" + template.HTMLEscapeString(part) + "</code>"
+		} else {
+			part = template.HTMLEscapeString(part)
+		}
+		out.WriteString(part)
+	}
+	return template.HTML(out.String()) //nolint:gosec // each part is escaped
 }
 
 // account is a user's name as people say it.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/armature-dev/armature/catalog/access"
@@ -89,6 +91,16 @@ func newWorld(t testing.TB) *world {
 // newWorldIn the store at an address.
 func newWorldIn(t testing.TB, address string) *world {
 	t.Helper()
+	w := newWorldAs(t, address, shared.Get(t).Admin.Config)
+	w.eventually("the cluster is watched", func() bool {
+		return w.cluster.Watches(w.cluster.Builds()) && w.cluster.Watches("configmaps") && w.cluster.Watches(agents) && w.cluster.Watches("imageupdates.armature.dev")
+	})
+	return w
+}
+
+// newWorldAs has a console that reads with the rights of cfg, in the namespaces.
+func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
+	t.Helper()
 	plane := shared.Get(t)
 	w := &world{TB: t, logged: &journal{}}
 	var err error
@@ -100,7 +112,7 @@ func newWorldIn(t testing.TB, address string) *world {
 	w.must(err)
 	ctrl.SetLogger(logr.Discard())
 	log := logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
-	w.cluster, err = console.NewCluster(plane.Admin.Config, console.ClusterOptions{Log: log})
+	w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: log})
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -118,9 +130,6 @@ func newWorldIn(t testing.TB, address string) *world {
 	for _, e := range catalog() {
 		w.put(e)
 	}
-	w.eventually("the cluster is watched", func() bool {
-		return w.cluster.Watches(w.cluster.Builds()) && w.cluster.Watches("configmaps") && w.cluster.Watches(agents) && w.cluster.Watches("imageupdates.armature.dev")
-	})
 	return w
 }
 
@@ -197,6 +206,8 @@ func (w *world) eventually(what string, is func() bool) {
 	}
 }
 
+var accounts atomic.Int32
+
 // everything is what the role of a person who may see the fleet lists.
 var everything = []rbacv1.PolicyRule{
 	{APIGroups: []string{"kagenti.io", "kagent.dev", "agent.kagenti.dev", "armature.dev", "apps", "networking.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"list"}},
@@ -213,7 +224,7 @@ func (w *world) token(namespaces ...string) string {
 func (w *world) tokenFor(rules []rbacv1.PolicyRule, namespaces ...string) string {
 	w.Helper()
 	ctx := w.Context()
-	name := fmt.Sprintf("reader-%d", time.Now().UnixNano())
+	name := fmt.Sprintf("anna-%d", accounts.Add(1))
 	account, err := shared.Get(w).ServiceAccount(ctx, "default", name)
 	w.must(err)
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}}

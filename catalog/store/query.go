@@ -117,12 +117,8 @@ func (q Query) where(postgres bool) (string, []any) {
 			args = append(args, "{"+c.field+`} : ("`+strings.Join(words, `" AND "`)+`") AND scope : (`+kindToken(c.kinds[0])+" OR "+kindToken(c.kinds[1])+")")
 		}
 	}
-	if q.Drifted { // a document of the server may have the words, too: List looks again
-		has := " AND instr(entry.body, ?) > 0"
-		if postgres {
-			has = " AND position(?::bytea IN entry.body) > 0"
-		}
-		text, args = text+has, append(args, []byte(`"toolLock":"`+string(ToolsDrifted)+`"`))
+	if q.Drifted {
+		text += " AND entry.tool_lock = '" + string(ToolsDrifted) + "'"
 	}
 	for _, c := range []struct{ column, value string }{
 		{"entry.type", string(q.Type)}, {"entry.resource", q.Resource}, {"entry.namespace", q.Namespace}, {"entry.health", string(q.Health)},
@@ -159,7 +155,7 @@ func (s *Store) List(ctx context.Context, q Query) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the catalog: %w", err)
 	}
-	return slices.DeleteFunc(entries, func(e Entry) bool { return q.Drifted && e.ToolLock != ToolsDrifted }), nil
+	return entries, nil
 }
 
 // Get one entry with its items, or ErrNotFound.

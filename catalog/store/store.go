@@ -256,12 +256,12 @@ func putRow(ctx context.Context, tx session, row row, revision int64, items bool
 		return err
 	}
 	err := tx.exec(ctx, `
-INSERT INTO entry (uid, resource, type, namespace, name, generation, health, fetched, hash, items_hash, revision, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, fetched = excluded.fetched,
+INSERT INTO entry (uid, resource, type, namespace, name, generation, health, tool_lock, fetched, hash, items_hash, revision, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, health = excluded.health, tool_lock = excluded.tool_lock, fetched = excluded.fetched,
   hash = excluded.hash, items_hash = excluded.items_hash, revision = excluded.revision, body = excluded.body
 WHERE excluded.generation >= entry.generation`,
-		e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), millis(e.Fetched), row.hash, row.itemsHash, revision, row.body)
+		e.UID, e.Resource, string(e.Type), e.Namespace, e.Name, e.Generation, string(e.Health), string(e.ToolLock), millis(e.Fetched), row.hash, row.itemsHash, revision, row.body)
 	if err != nil {
 		return err
 	}
