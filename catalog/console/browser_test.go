@@ -16,6 +16,7 @@ func pagesByName() map[string]string {
 		"home": "/", "agents": "/agents", "search": "/agents?q=travel", "agent": "/entries/" + cards + "/travel/weather", "failing": "/entries/" + cards + "/travel/concierge",
 		"tools": "/tools", "tool": "/entries/" + remotes + "/office/booking", "bound": "/entries/" + agents + "/office/assistant",
 		"packages": "/packages", "package": "/packages/travel/travel", "nothing": "/agents?q=nothing-like-this",
+		"builds": "/builds", "building": "/builds/travel/planner", "failed": "/builds/travel/concierge", "rights": "/rights",
 	}
 }
 

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,15 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/chain"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
-	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/health"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
@@ -37,17 +31,27 @@ type entryData struct {
 	row
 	Noun, List, ListName string
 	Edit                 string // where Git has it
-	Snippets             []snippet
-	Chain                []chain.Link
-	Stop                 string // the name of the link where it stands still
-	Build                string // the path of its build's page
-	Commit               string // where the forge shows the commit
-	Troubles             []string
-	Uses, UsedBy         []binding
-	Egress               []string
-	EgressKnown          bool
-	Tools                []toolForm
-	Card                 string
+	Snippets             []facts.Snippet
+	way
+	Troubles []string
+	reach
+	Tools []toolForm
+	Card  string
+}
+
+// way is how an agent got from a commit to its pods.
+type way struct {
+	Chain []chain.Link
+	Stop  string // the name of the link where it stands still
+	// Build is the path of its build's page, and Commit where the forge shows the commit.
+	Build, Commit string
+}
+
+// reach is what an agent may call, and which agents may call a server.
+type reach struct {
+	Uses, UsedBy []binding
+	Egress       []string
+	EgressKnown  bool
 }
 
 // Remedy is what to do where it does not answer.
@@ -76,8 +80,6 @@ func linkState(s chain.State) State {
 	return map[chain.State]State{chain.Done: Healthy, chain.Waiting: Queued, chain.Failed: Failing}[s]
 }
 
-type snippet struct{ ID, Title, Text string }
-
 // entryPage is the page of an agent or tool server.
 func entryPage(v *Visit) (*Page, error) {
 	if err := v.Allow(); err != nil {
@@ -95,15 +97,15 @@ func entryPage(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents", Card: pretty(e.Document)}
+	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents", Card: facts.Pretty(e.Document)}
 	parts := []string{"about", "chain", "offers", "call", "reach", "pods", "card"}
 	if e.Type == store.Server {
 		d.List, d.ListName = "/tools", "Tool servers"
 		d.Tools = forms(e.Items)
-		d.Snippets = serverSnippets(e)
+		d.Snippets = facts.ServerSnippets(e)
 		parts = []string{"about", "tools", "call", "users", "card"}
 	} else {
-		d.Snippets = agentSnippets(e)
+		d.Snippets = facts.AgentSnippets(e)
 	}
 	if err := d.readCluster(v); err != nil {
 		return nil, err
@@ -166,7 +168,7 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 			}
 		}
 		d.Egress, d.EgressKnown = facts.Egress(o, live.policies), live.policiesRead
-		d.Edit = origin(o)
+		d.Edit = facts.Origin(o)
 	} else if i := slices.IndexFunc(builds, func(b api.AgentBuild) bool {
 		return slices.ContainsFunc(d.Builds, func(made store.Build) bool { return made.Name == b.Name })
 	}); i >= 0 {
@@ -186,19 +188,19 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 	if w.Name == "" { // the workload may not be read: the way ends before it
 		w.Images = []string{b.Status.BuiltImage}
 	}
-	way := chain.Of(w, b, u)
+	links := chain.Of(w, b, u)
 	if w.Name == "" {
-		way.Links = slices.DeleteFunc(way.Links, func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
+		links.Links = slices.DeleteFunc(links.Links, func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
 	}
-	d.Chain, d.Build = way.Links, path("builds", b.Namespace, b.Name)
-	if stop := way.Stop(); stop != nil {
+	d.Chain, d.Build = links.Links, buildPath(b.Namespace, b.Name)
+	if stop := links.Stop(); stop != nil {
 		d.Stop = stop.Name
 	}
 	if s := b.Status.Source; s != nil {
-		d.Commit = forgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
+		d.Commit = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
 	}
 	if d.Edit == "" && u != nil {
-		d.Edit = forgeLink(u.Spec.Repository, "tree", u.Spec.Branch, strings.TrimSuffix(u.Spec.Path, "armature.lock"))
+		d.Edit = facts.ForgeLink(u.Spec.Repository, "tree", u.Spec.Branch, strings.TrimSuffix(u.Spec.Path, "armature.lock"))
 	}
 }
 
@@ -305,94 +307,4 @@ func (v *Visit) live(namespace string) (out view, err error) {
 		out.policiesRead = out.policiesRead || resource == "networkpolicies.networking.k8s.io"
 	}
 	return out, nil
-}
-
-// origin is where the forge shows the file that an object was made from, where kustomize
-// noted that.
-func origin(o *unstructured.Unstructured) string {
-	var from struct{ Path, Repo, Ref string }
-	if yaml.Unmarshal([]byte(o.GetAnnotations()[krm.OriginAnnotation]), &from) != nil || from.Repo == "" {
-		return ""
-	}
-	return forgeLink(from.Repo, "blob", cmp.Or(from.Ref, "HEAD"), from.Path)
-}
-
-// forgeLink is where a forge shows a commit, a file (blob) or a folder (tree); "" where the
-// repository has no address that a browser may go to.
-func forgeLink(repository, kind, ref, file string) string {
-	repository = strings.TrimSuffix(strings.TrimSuffix(repository, "/"), ".git")
-	if !strings.Contains(repository, "://") {
-		repository = "https://" + repository
-	}
-	if link(repository) == "" || ref == "" {
-		return ""
-	}
-	between := "/" + kind + "/"
-	switch forge.Of(repository) {
-	case "gitlab":
-		between = "/-" + between
-	case "gitea":
-		if kind != "commit" {
-			between = "/src/branch/"
-		}
-	}
-	var escaped []string
-	for part := range strings.SplitSeq(strings.Trim(ref+"/"+file, "/"), "/") {
-		escaped = append(escaped, url.PathEscape(part))
-	}
-	return repository + between + strings.Join(escaped, "/")
-}
-
-// pretty prints JSON for people.
-func pretty(document json.RawMessage) string {
-	var v any
-	if len(document) == 0 || json.Unmarshal(document, &v) != nil {
-		return string(document)
-	}
-	out, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return string(document)
-	}
-	return string(out)
-}
-
-// agentSnippets show how to call an agent.
-func agentSnippets(e store.Entry) []snippet {
-	if link(e.URL) == "" {
-		return nil
-	}
-	at := strings.TrimSuffix(e.URL, "/")
-	return []snippet{
-		{"call-send", "Send a message (A2A)", "curl -sS " + quote(at+"/") + " \\\n  -H 'Content-Type: application/json' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"message/send\", \"params\": {\"message\":\n    {\"role\": \"user\", \"messageId\": \"1\", \"parts\": [{\"kind\": \"text\", \"text\": \"Hello\"}]}}}'"},
-		{"call-card", "Read its card", "curl -sS " + quote(at+"/.well-known/agent-card.json")},
-		{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)},
-	}
-}
-
-// serverSnippets show how to call a tool server.
-func serverSnippets(e store.Entry) []snippet {
-	if link(e.URL) == "" {
-		return nil
-	}
-	kind := "http"
-	if e.Protocol == "mcp+sse" {
-		kind = "sse"
-	}
-	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{e.Name: map[string]string{"type": kind, "url": e.URL}}}, "", "  ")
-	if err != nil {
-		return nil
-	}
-	out := []snippet{{"call-client", "Configure an MCP client", string(config)}}
-	if kind == "http" {
-		out = append(out, snippet{"call-list", "List its tools (MCP)", "curl -sS " + quote(e.URL) + " \\\n  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/list\"}'"})
-	}
-	return append(out, snippet{"call-find", "Find it with the command line", "armature catalog get " + quote(e.Namespace+"/"+e.Name)})
-}
-
-// quote a word for a shell, whatever others wrote into it.
-func quote(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -258,7 +258,7 @@ func offers(e store.Entry) string {
 
 // buildFinding says what is wrong with a build.
 func buildFinding(b *api.AgentBuild) (finding, bool) {
-	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: path("builds", b.Namespace, b.Name)}
+	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: buildPath(b.Namespace, b.Name)}
 	if t := b.Status.CompletionTime; t != nil {
 		f.At = t.Time
 	}
@@ -285,7 +285,7 @@ func cause(message string) (why, fix string) {
 }
 
 func buildNews(b *api.AgentBuild) []change {
-	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: path("builds", b.Namespace, b.Name), State: buildState(b)}
+	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name, Path: buildPath(b.Namespace, b.Name), State: buildState(b)}
 	switch {
 	case b.Status.Phase == api.PhaseBuilding && b.Status.StartTime != nil:
 		c.What, c.At = "is building", b.Status.StartTime.Time
@@ -296,19 +296,4 @@ func buildNews(b *api.AgentBuild) []change {
 		return nil
 	}
 	return []change{c}
-}
-
-// buildState is a build's phase as a state.
-func buildState(b *api.AgentBuild) State {
-	switch b.Status.Phase {
-	case api.PhaseSucceeded:
-		return Healthy
-	case api.PhaseFailed:
-		return Failing
-	case api.PhaseCancelled:
-		return Cancelled
-	case api.PhaseBuilding:
-		return Building
-	}
-	return Queued
 }

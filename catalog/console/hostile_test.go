@@ -73,15 +73,21 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// open gives the lines of the stream of a page that was just loaded.
-func (w *world) open(ctx context.Context, token, page string) <-chan string {
+// streamOf is the address of the stream of a page that was just loaded.
+func (w *world) streamOf(token, page string) string {
 	w.Helper()
 	_, _, body := w.get(token, page)
 	at := regexp.MustCompile(`hx-sse:connect="([^"]*)"`).FindStringSubmatch(body)
 	if at == nil {
 		w.Fatalf("%s has no stream: %s", page, body)
 	}
-	address, err := url.Parse(html.UnescapeString(at[1]))
+	return html.UnescapeString(at[1])
+}
+
+// open gives the lines of that stream.
+func (w *world) open(ctx context.Context, token, page string) <-chan string {
+	w.Helper()
+	address, err := url.Parse(w.streamOf(token, page))
 	w.must(err)
 	return w.stream(ctx, token, address.Query().Get("page"), address.Query().Get("seen"))
 }

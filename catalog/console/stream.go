@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,25 @@ func (c *Console) build(r *http.Request, at *url.URL) *Page {
 	request.URL, request.RequestURI = at, at.RequestURI()
 	c.pages.ServeHTTP(discard{}, request)
 	return into.page
+}
+
+// look builds and prints a page in a goroutine of its own, whose stack grows: that of a stream
+// stays small.
+func (c *Console) look(r *http.Request, at *url.URL) (page *Page, parts []printed, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+			}
+		}()
+		if page = c.build(r, at); page != nil {
+			parts, err = c.print(page)
+		}
+	}()
+	<-done
+	return page, parts, err
 }
 
 // discard is where a page is written that a stream builds.
@@ -182,13 +202,7 @@ func (s *stream) look() bool {
 	case <-s.request.Context().Done():
 		return false
 	}
-	page := c.build(s.request, s.at)
-	s.live = page != nil && page.Live
-	var parts []printed
-	var err error
-	if page != nil {
-		parts, err = c.print(page)
-	}
+	page, parts, err := c.look(s.request, s.at)
 	<-c.streams.printing
 	switch {
 	case err != nil:

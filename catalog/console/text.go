@@ -111,13 +111,8 @@ func account(user string) string {
 	return krm.Printable(user)
 }
 
-// link is an address that a browser may go to: what agents say may be anything.
-func link(s string) string {
-	if u, err := url.Parse(s); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil {
-		return s
-	}
-	return ""
-}
+// link is an address that a browser may go to; "" for any other.
+func link(s string) string { return facts.Link(s) }
 
 // path joins the segments of an address of this server.
 func path(segments ...string) string {

@@ -34,7 +34,7 @@ type toolGroup struct {
 // forms of the tools among items.
 func forms(items []store.Item) (out []toolForm) {
 	for i, item := range items {
-		f := toolForm{Item: item, ID: fmt.Sprintf("tool-%d", i), Raw: pretty(item.Document)}
+		f := toolForm{Item: item, ID: fmt.Sprintf("tool-%d", i), Raw: facts.Pretty(item.Document)}
 		var tool struct {
 			InputSchema map[string]any
 			Annotations map[string]any

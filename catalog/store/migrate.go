@@ -67,13 +67,13 @@ var migrations = []struct{ sqlite, postgres []string }{
 	{ // lists and counts of pages without a look at the bodies
 		sqlite: []string{
 			`ALTER TABLE entry ADD COLUMN tool_lock TEXT NOT NULL DEFAULT ''`,
-			`CREATE INDEX entry_health ON entry (type, health, namespace, name, resource)`,
+			`CREATE INDEX entry_list ON entry (type, namespace, name, resource, health)`,
 			`CREATE INDEX entry_place ON entry (resource, namespace)`,
 			`CREATE INDEX entry_tool_lock ON entry (namespace, name, resource) WHERE tool_lock = 'ToolsDrifted'`,
 		},
 		postgres: []string{
 			`ALTER TABLE entry ADD COLUMN tool_lock TEXT NOT NULL DEFAULT ''`,
-			`CREATE INDEX entry_health ON entry (type, health, namespace, name, resource)`,
+			`CREATE INDEX entry_list ON entry (type, namespace, name, resource, health)`,
 			`CREATE INDEX entry_place ON entry (resource, namespace)`,
 			`CREATE INDEX entry_tool_lock ON entry (namespace, name, resource) WHERE tool_lock = 'ToolsDrifted'`,
 		},

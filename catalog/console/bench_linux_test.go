@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -49,23 +52,30 @@ func benchmark(b *testing.B) {
 		{"agents, filtered by tag and health", all, "/agents?tag=travel&health=Failing"}, {"search for a word that a thousand have", all, "/agents?q=weather"}, {"search for a word that a few have", all, "/agents?q=secretary-00043"},
 		{"tool servers", all, "/tools"}, {"an agent", all, "/entries/" + cards + "/travel/weather"}, {"a tool server", all, "/entries/" + remotes + "/office/booking"}, {"a package", all, "/packages/travel/travel"},
 	} {
-		var took []time.Duration
-		for i := range 210 {
+		var took, worked []time.Duration
+		for i := range 310 {
+			cpu := cpuTime(b)
 			d := w.firstByte(b, page.token, page.path)
 			if i >= 10 { // Kubernetes' answers are remembered from then on
-				took = append(took, d)
+				took, worked = append(took, d), append(worked, cpuTime(b)-cpu)
 			}
 		}
 		slices.Sort(took)
-		report("first byte: "+page.what, took[len(took)*99/100].Round(100*time.Microsecond).String(), "<= 50ms")
+		slices.Sort(worked)
+		p99 := func(all []time.Duration) string { return all[len(all)*99/100].Round(100 * time.Microsecond).String() }
+		report("first byte: "+page.what, p99(took), "<= 50ms")
+		report("  CPU time of the page, server and reader together", p99(worked), "")
 	}
 	before := memory()
-	var lines []<-chan string
+	var open atomic.Int64
 	for i := range benchStreams {
-		lines = append(lines, w.open(b.Context(), all, []string{"/", "/agents", "/tools", "/entries/" + cards + "/travel/weather"}[i%4]))
+		w.hold(b, all, []string{"/", "/agents", "/tools", "/entries/" + cards + "/travel/weather"}[i%4], &open)
 	}
 	time.Sleep(5 * time.Second)
-	report(fmt.Sprintf("memory of %d open pages, server and reader together", len(lines)), fmt.Sprintf("%.0f MiB", (memory()-before)/(1<<20)), "<= 64 MiB")
+	if open.Load() != benchStreams {
+		b.Errorf("%d pages are open", open.Load())
+	}
+	report(fmt.Sprintf("memory of %d open pages, server and reader together", benchStreams), fmt.Sprintf("%.0f MiB", (memory()-before)/(1<<20)), "<= 64 MiB")
 }
 
 // firstByte of a page.
@@ -82,6 +92,32 @@ func (w *world) firstByte(b *testing.B, token, path string) (took time.Duration)
 		b.Fatalf("%s: %s", path, response.Status)
 	}
 	return took
+}
+
+// hold a page open, and read what its stream sends.
+func (w *world) hold(b *testing.B, token, page string, open *atomic.Int64) {
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.url+w.streamOf(token, page), nil)
+	w.must(err)
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	w.must(err)
+	open.Add(1)
+	go func() {
+		defer open.Add(-1)
+		defer response.Body.Close()
+		for part := make([]byte, 512); err == nil; {
+			_, err = response.Body.Read(part)
+		}
+	}()
+}
+
+// cpuTime of this process: on a busy machine it says what a page costs.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // memory that is in use, after garbage is collected.
