@@ -232,7 +232,7 @@ func (d *revisionDiff) render(cmd *cobra.Command, path, ref string) (p compare.P
 			}
 			p.Tools.Locked = opt.Lock.Spec.Tools
 			if p.Tools.Definitions, more, err = source.FindTools(folder, opt.Lock); err != nil {
-				return p, false, err
+				return p, nil, false, err
 			}
 			findings = append(findings, more...)
 		}
