@@ -154,6 +154,12 @@ type AgentBuildSpec struct {
 	// +optional
 	Trigger *SourceTrigger `json:"trigger,omitempty"`
 
+	// Report shows the state of each run as the status armature/NAMESPACE/NAME of its commit,
+	// and on open pull requests. If omitted, nothing is shown. It requires
+	// source.sourceRepository. (Armature)
+	// +optional
+	Report *Report `json:"report,omitempty"`
+
 	// Priority among the waiting builds of this namespace, if the controller limits how
 	// many run at once: higher goes first, then the older build. Default 0. (Armature)
 	// +optional

@@ -243,6 +243,10 @@ type AgentBuildStatus struct {
 	// +optional
 	Inputs *Inputs `json:"inputs,omitempty"`
 
+	// Report is what was shown on the forge, if spec.report is set.
+	// +optional
+	Report *ReportStatus `json:"report,omitempty"`
+
 	// Ignored inputs changed during a run while onChange was Ignore.
 	// +optional
 	Ignored *Inputs `json:"ignored,omitempty"`

@@ -59,7 +59,7 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape := build.Spec.DeepCopy()
 	shape.CleanupAfterBuild = nil
 	shape.Priority = 0
-	shape.Trigger = nil
+	shape.Trigger, shape.Report = nil, nil
 	shape.Retries = nil
 	shape.Retention = nil
 	shape.OnChange = ""

@@ -50,6 +50,7 @@ import (
 	"github.com/armature-dev/armature/builds/library"
 	"github.com/armature-dev/armature/builds/queue"
 	"github.com/armature-dev/armature/builds/registry"
+	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/runs"
 	"github.com/armature-dev/armature/builds/trigger"
 	"github.com/armature-dev/armature/builds/turns"
@@ -193,6 +194,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	forges := &forge.Clients{Dial: o.Dial}
 	if err := imageupdate.Setup(mgr, imageupdate.Options{Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner}); err != nil {
+		return err
+	}
+	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group, FieldOwner: fieldOwner}); err != nil {
 		return err
 	}
 	if err := trigger.Setup(mgr, trigger.Options{Dial: o.Dial, Group: o.Settings.Group, Address: o.WebhookAddress, CertDir: o.WebhookCertDir, FieldOwner: fieldOwner, Log: o.Log, Forges: forges}); err != nil {

@@ -6,6 +6,7 @@ package trigger
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -398,12 +399,15 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			t.skipped[key] = commit
 			t.mu.Unlock()
 			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref, commit, why)
+			if b.Spec.Report != nil { // a status that branch protection requires is shown all the same
+				if err := t.annotate(ctx, b, api.SkippedAnnotation(t.Group), commit+" "+why); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		// The generation that was seen: a spec that has changed starts a run by itself.
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.RerunAnnotation(t.Group), commit)
-		err := t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(t.FieldOwner))
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := t.annotate(ctx, b, api.RerunAnnotation(t.Group), commit); err != nil {
 			return err
 		}
 		t.event(b, "Pushed", "%s has moved to %.12s", git.Ref, commit)
@@ -415,6 +419,16 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
 	text := krm.Printable(fmt.Sprintf(format, args...))
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
+}
+
+// annotate a build that is there.
+func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, name, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
+	if err != nil {
+		return err
+	}
+	err = t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(t.FieldOwner))
+	return client.IgnoreNotFound(err)
 }
 
 // skips says why a commit starts no run; "" if it does. It is compared with an older one, or

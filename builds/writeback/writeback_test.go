@@ -515,19 +515,22 @@ const killed = "ARMATURE_TEST_WRITEBACK"
 
 func TestMain(m *testing.M) {
 	if bare := os.Getenv(killed); bare != "" {
-		key, err := os.ReadFile(os.Getenv(killed + "_KEY"))
-		if err != nil {
-			panic(err)
-		}
-		sign, err := writeback.ReadSigner(key, nil)
-		if err != nil {
-			panic(err)
-		}
 		var digit int
 		if _, err := fmt.Sscan(os.Getenv(killed+"_DIGIT"), &digit); err != nil {
 			panic(err)
 		}
-		u := &writeback.Update{Remote: gitremote.Repository{URL: bare}, Branch: "main", Path: lockPath, Name: "Armature", Email: "bot@example.com", Sign: sign}
+		u, err := byAPI(bare)
+		if u.Proposal = os.Getenv(killed + "_PROPOSAL"); os.Getenv(killed+"_API") == "" {
+			key, failed := os.ReadFile(os.Getenv(killed + "_KEY"))
+			if failed != nil {
+				panic(failed)
+			}
+			u = &writeback.Update{Remote: gitremote.Repository{URL: bare}, Branch: "main", Path: lockPath, Name: "Armature", Email: "bot@example.com"}
+			u.Sign, err = writeback.ReadSigner(key, nil)
+		}
+		if err != nil {
+			panic(err)
+		}
 		if _, err := u.Write(context.Background(), []writeback.Built{built("weather", digit)}); err != nil {
 			panic(err)
 		}

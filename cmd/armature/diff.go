@@ -128,19 +128,10 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 	if path == "-" {
 		return false, cli.Usagef("standard input has no revisions: name a file or folder of a repository")
 	}
-	d.Format = "text"
-	before, reported, was, err := d.render(cmd, path, d.against)
+	report, before, after, err := d.compare(cmd, path)
 	if err != nil {
 		return false, err
 	}
-	after, reports, is, err := d.render(cmd, path, d.to)
-	if err != nil {
-		return false, err
-	}
-	if !was && !is {
-		return false, fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
-	}
-	report := compare.Packages(before, after)
 	if format == "html" {
 		changes, err := page.ChangesOf(fmt.Sprintf("%s: %s against %s", path, side(d.to), d.against), &report)
 		if err == nil {
@@ -153,7 +144,7 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 	}
 	if format == "text" {
 		fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
-		return !report.Empty(), d.derived(cmd, reported, reports)
+		return !report.Empty(), d.derived(cmd, before, after)
 	}
 	return !report.Empty(), nil
 }
@@ -176,6 +167,23 @@ func (d *revisionDiff) derived(cmd *cobra.Command, before, after []krm.Finding) 
 		return host.WriteFindings(cmd.ErrOrStderr(), "text", d.Locate(of))
 	}
 	return multi.Errors(print("policies no longer:", before, after), print("policies now:", after, before))
+}
+
+// compare both sides. before and after are what each of them reports.
+func (d *revisionDiff) compare(cmd *cobra.Command, path string) (report compare.Report, before, after []krm.Finding, err error) {
+	d.Format = "text"
+	old, before, was, err := d.render(cmd, path, d.against)
+	if err != nil {
+		return report, nil, nil, err
+	}
+	now, after, is, err := d.render(cmd, path, d.to)
+	if err != nil {
+		return report, nil, nil, err
+	}
+	if !was && !is {
+		return report, nil, nil, fmt.Errorf("%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
+	}
+	return compare.Packages(old, now), before, after, nil
 }
 
 // side names one of the two that are compared.

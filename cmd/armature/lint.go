@@ -55,27 +55,10 @@ usage.`,
 			if err := cli.Among("output", "format", format, host.Formats()); err != nil {
 				return err
 			}
-			shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+args[0])
-			defer shown.End()
-			src, opt, findings, err := in.Open(cmd, args[0], "")
+			findings, stats, err := lintPackage(cmd, &in, args[0])
 			if err != nil {
 				return err
 			}
-			if list, err := resourceList(src, opt); err != nil {
-				return err
-			} else if list != nil {
-				opt.Config, findings = list.Config, append(findings, list.Findings...)
-			}
-			var stats render.Stats
-			refused := func(f krm.Finding) bool { return f.Severity == krm.Error && f.Rule != source.LinkRule }
-			if !slices.ContainsFunc(findings, refused) { // what a link hides does not keep the rest from being judged
-				var found []krm.Finding
-				if found, stats, err = lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt); err != nil {
-					return err
-				}
-				findings = append(findings, found...)
-			}
-			shown.End()
 			return reportLint(cmd, format, color, in.Quiet, in.Locate(findings), stats)
 		},
 	}
@@ -86,6 +69,30 @@ usage.`,
 	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules with their default severities")
 	cli.CompleteFlag(cmd, "output", host.Formats)
 	return cmd
+}
+
+// lintPackage gives what lint finds.
+func lintPackage(cmd *cobra.Command, in *cli.Input, path string) (findings []krm.Finding, stats render.Stats, err error) {
+	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer shown.End()
+	src, opt, findings, err := in.Open(cmd, path, "")
+	if err != nil {
+		return nil, stats, err
+	}
+	if list, err := resourceList(src, opt); err != nil {
+		return nil, stats, err
+	} else if list != nil {
+		opt.Config, findings = list.Config, append(findings, list.Findings...)
+	}
+	refused := func(f krm.Finding) bool { return f.Severity == krm.Error && f.Rule != source.LinkRule }
+	if !slices.ContainsFunc(findings, refused) { // what a link hides does not keep the rest from being judged
+		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt)
+		if err != nil {
+			return nil, stats, err
+		}
+		findings, stats = append(findings, found...), counted
+	}
+	return findings, stats, nil
 }
 
 func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings []krm.Finding, stats render.Stats) error {

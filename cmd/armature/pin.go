@@ -65,7 +65,9 @@ the branch of the remote origin, as one commit that changes only their lines, an
 leaves the working tree alone; with --pull-request BASE, it writes a branch of its own
 and opens a pull request. An image that a person took out of the lock again, by a
 revert or by closing the pull request, is held back, and so is one whose source commit
-is older than that of the lock; --accept lifts that.`,
+is older than that of the lock; --accept lifts that. With --via api, the forge makes
+the commit, by the account of the token in GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN,
+so that GitHub signs it.`,
 		Example: `  armature pin apps/
   armature pin apps/ --check
   armature pin apps/ --platform linux/arm64 --verify-policy policy.yaml
@@ -73,6 +75,7 @@ is older than that of the lock; --accept lifts that.`,
   armature pin apps/ --tools --catalog https://localhost:8443 --certificate-authority ca.crt
   armature pin apps/ --from-builds -n team1
   armature pin apps/ --from-builds -n team1 --commit --signing-key bot.key --verify-policy policy.yaml
+  armature pin apps/ --from-builds -n team1 --commit --via api
   armature pin apps/ --from-builds -n team1 --pull-request main`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 

@@ -31,7 +31,7 @@ const passphraseVariable = "ARMATURE_SIGNING_PASSPHRASE"
 type committing struct {
 	commit       bool
 	into, branch string
-	forge        string
+	via, forge   string
 	author, key  string
 	accept       []string
 }
@@ -41,8 +41,9 @@ func (c *committing) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.commit, "commit", false, "with --from-builds, push one commit with the images to the remote origin")
 	f.StringVar(&c.into, "pull-request", "", "with --from-builds, push the commit to a branch of its own, and open a pull request that merges it into this one, unless one is open")
 	f.StringVar(&c.branch, "branch", "", "branch to write to, without refs/heads/ (default: the one that is checked out, or armature/pin/PATH with --pull-request)")
+	cli.WordFlag(cmd, &c.via, "via", "", "git", "git pushes the commit; api lets the forge of the remote origin make it, by the account of the token, and sign it where it does", "way", "git", "api")
 	names, _ := forge.Names()
-	cli.WordFlag(cmd, &c.forge, "forge", "", "", "with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	cli.WordFlag(cmd, &c.forge, "forge", "", "", "with --pull-request or --via api, the forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 	f.StringVar(&c.author, "author", "", "author of the commit, as NAME <ADDRESS> (default: Git's user.name and user.email)")
 	f.StringVar(&c.key, "signing-key", "", "file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+passphraseVariable)
 	f.StringArrayVar(&c.accept, "accept", nil, "digest that is written although it is held back, because a person took it out again or its commit is older; repeatable")
@@ -56,8 +57,8 @@ func (p *pinning) checkCommit() error {
 	c := p.committing
 	switch {
 	case !c.given():
-		if c.branch != "" || c.author != "" || c.key != "" || len(c.accept) > 0 || c.forge != "" {
-			return cli.Usagef("--branch, --author, --signing-key, --accept and --forge require --commit or --pull-request")
+		if c.branch != "" || c.author != "" || c.key != "" || len(c.accept) > 0 || c.forge != "" || c.via == "api" {
+			return cli.Usagef("--branch, --author, --signing-key, --accept, --via and --forge require --commit or --pull-request")
 		}
 		return nil
 	case c.commit && c.into != "":
@@ -66,8 +67,10 @@ func (p *pinning) checkCommit() error {
 		return cli.Usagef("--commit and --pull-request require --from-builds")
 	case p.check || p.steps || p.platform != "":
 		return cli.Usagef("--commit and --pull-request write the images of builds alone: --check, --steps and --platform are for the file")
-	case c.forge != "" && c.into == "":
-		return cli.Usagef("--forge requires --pull-request")
+	case c.forge != "" && c.into == "" && c.via != "api":
+		return cli.Usagef("--forge requires --pull-request or --via api")
+	case c.via == "api" && (c.author != "" || c.key != ""):
+		return cli.Usagef("--via api commits by the account of the token: leave out --author and --signing-key")
 	}
 	for _, digest := range c.accept {
 		if !digestForm.MatchString(digest) {
@@ -88,6 +91,11 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 	clone, u, err := p.updateOf(ctx, path)
 	if err != nil {
 		return err
+	}
+	if p.via == "api" {
+		if u.API, err = forgeOf(ctx, clone, p.forge, "--via api"); err != nil {
+			return err
+		}
 	}
 	to := &hydrate.Branch{Folder: clone, Name: u.Proposal, Push: true}
 	var proposal *hydrate.Proposal
@@ -142,7 +150,7 @@ func (p *pinning) runCommit(cmd *cobra.Command, path string) error {
 	}
 	result, err := u.Write(ctx, built)
 	shown.End()
-	if refused := (*gitremote.RefusedError)(nil); errors.As(err, &refused) && p.commit {
+	if refused := (*gitremote.RefusedError)(nil); (errors.As(err, &refused) || errors.Is(err, forge.ErrRefused)) && p.commit {
 		err = fmt.Errorf("%w\n  hint: if the branch is protected, use --pull-request %s", err, u.Branch)
 	}
 	if err != nil {
@@ -190,6 +198,9 @@ func (p *pinning) updateOf(ctx context.Context, path string) (clone string, _ *w
 	}
 	if u.Remote, err = cli.Origin(ctx, at.Repository); err != nil {
 		return "", nil, err
+	}
+	if p.via == "api" {
+		return at.Repository, u, nil
 	}
 	return at.Repository, u, multi.Errors(p.identify(ctx, at.Repository, u), u.Check())
 }

@@ -185,9 +185,10 @@ func emphasis(w *Workload) string {
 	return strings.TrimSpace("**" + escape(strings.TrimSpace(text[:end])) + "**" + escape(text[end:]))
 }
 
-// escape keeps Markdown and HTML from reading a text as theirs.
+// escape keeps Markdown and HTML from reading a text as theirs. A zero-width space keeps a
+// forge from mentioning people and from linking issues and addresses.
 func escape(text string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
+	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;", "[", `\[`, "!", `\!`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
 }
 
 // code quotes a text inside of a table.

@@ -497,7 +497,7 @@ func TestGitHubChecks(t *testing.T) {
 	// A lost answer is an error, and the next attempt finds the run.
 	lost := Status{Commit: commitC, Context: "c", State: Running, ID: "lost-1"}
 	if err := f.SetStatus(t.Context(), lost); err == nil {
-		t.Error("a lost answer is no error")
+		t.Error("a lost answer gives no error")
 	}
 	expect(t, f.SetStatus(t.Context(), lost), nil, nil)
 	expect(t, nil, h.sent(), []string{"POST /check-runs"})
@@ -588,7 +588,7 @@ func TestGitHubComment(t *testing.T) {
 		h.mu.Unlock()
 		h.before = nil
 		if err := f.Comment(t.Context(), 7, "package", strings.Repeat("é", 70_000)); err == nil {
-			t.Error("a lost answer is no error")
+			t.Error("a lost answer gives no error")
 		}
 		expect(t, f.Comment(t.Context(), 7, "package", "found"), len(h.comments), 152)
 	}

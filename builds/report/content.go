@@ -1,0 +1,130 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/compare"
+)
+
+const (
+	maxRows = 50     // of findings that are shown
+	maxText = 20_000 // bytes of a part of a comment
+)
+
+// Build says in Markdown how a build ended: for one that failed cause, place and remedy, and
+// what the step printed last.
+func Build(b *api.AgentBuild) string {
+	s, d := b.Status, b.Status.FailureDetails
+	name, commit := b.Namespace+"/"+b.Name, ""
+	if s.Source != nil {
+		commit = s.Source.Git.CommitSHA
+	}
+	var out strings.Builder
+	if s.Phase != api.PhaseFailed || d == nil {
+		fmt.Fprintf(&out, "### Build %s\n\n%s\n", code(name), code(s.Message))
+		if s.Phase == api.PhaseSucceeded && s.BuiltImage != "" {
+			fmt.Fprintf(&out, "\nImage %s\n", code(s.BuiltImage))
+		}
+		return out.String()
+	}
+	fmt.Fprintf(&out, "### Build %s failed: %s\n\n", code(name), code(d.Reason))
+	if d.Message != "" {
+		for line := range strings.Lines(d.Message) {
+			fmt.Fprintf(&out, "%s\n\n", code(line))
+		}
+	}
+	if d.Cause != "" {
+		fmt.Fprintf(&out, "The build is not to blame for it: %s.\n\n", code(string(d.Cause)))
+	}
+	if len(d.LogTail) > 0 {
+		at := ""
+		if d.Step != "" {
+			at = " of the step " + code(d.Step)
+		}
+		fmt.Fprintf(&out, "The last lines%s:\n\n%s\n", at, fenced(d.LogTail))
+	}
+	fmt.Fprintf(&out, "Run %s, commit %s. To build it again: %s\n", code(s.PipelineRunName), code(commit), code(fmt.Sprintf("armature build rerun %s -n %s", b.Name, b.Namespace)))
+	return out.String()
+}
+
+// Package says in Markdown what lint found in a package, and what a change of it means. changes
+// is nil where the two sides could not be compared. quiet reports that there is nothing that a
+// reviewer has to know.
+func Package(name string, findings []krm.Finding, changes *compare.Report) (body string, quiet bool) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "### Package %s\n\n", code(name))
+	var shown []krm.Finding
+	for _, f := range findings {
+		if f.Severity != krm.Info {
+			shown = append(shown, f)
+		}
+	}
+	fmt.Fprintf(&out, "Lint: %s\n", Counts(findings))
+	if len(shown) > 0 {
+		out.WriteString("\n| severity | where | finding |\n|---|---|---|\n")
+	}
+	for _, f := range shown[:min(len(shown), maxRows)] {
+		text := code(f.Message)
+		if f.Hint != "" {
+			text += "<br>" + code("hint: "+f.Hint)
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s %s |\n", f.Severity, code(f.Place.String()), code(f.Rule), text)
+	}
+	if more := len(shown) - maxRows; more > 0 {
+		fmt.Fprintf(&out, "\nand %d more\n", more)
+	}
+	if changes == nil {
+		out.WriteString("\nWhat this changes is not known, because one of the two sides does not render.\n")
+	} else {
+		var text strings.Builder
+		if err := changes.Write(&text, "markdown"); err != nil || text.Len() > maxText {
+			text.Reset()
+			fmt.Fprintf(&text, "### What this changes\n\n%s\n\nThe list is too long for a comment: see %s\n", code(changes.Summary()), code("armature diff --against"))
+		}
+		out.WriteString("\n" + text.String())
+	}
+	return out.String(), len(shown) == 0 && changes != nil && changes.Empty()
+}
+
+// Counts of findings, in one line.
+func Counts(findings []krm.Finding) string {
+	count := make(map[krm.Severity]int)
+	for _, f := range findings {
+		count[f.Severity]++
+	}
+	return krm.Count(count[krm.Error], "error") + ", " + krm.Count(count[krm.Warning], "warning")
+}
+
+// code shows a text as it is: in a code span nothing mentions a person, links or loads.
+func code(text string) string {
+	text = strings.Join(strings.Fields(krm.Printable(strings.TrimSpace(text))), " ")
+	if len(text) > 1000 {
+		text = strings.ToValidUTF8(text[:1000], "") + "…"
+	}
+	return "`" + strings.NewReplacer("|", `\|`, "`", "'").Replace(text) + "`"
+}
+
+var backticks = regexp.MustCompile("`+")
+
+// fenced puts lines into a block whose fence is longer than any in them.
+func fenced(lines []string) string {
+	var text strings.Builder
+	for _, line := range lines {
+		if text.Len()+len(line) > maxText/2 {
+			text.WriteString("…\n")
+			break
+		}
+		text.WriteString(krm.Printable(line) + "\n")
+	}
+	fence := "```"
+	for _, run := range backticks.FindAllString(text.String(), -1) {
+		if len(run) >= len(fence) {
+			fence = run + "`"
+		}
+	}
+	return fence + "\n" + text.String() + fence + "\n"
+}

@@ -1,0 +1,304 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/forge"
+)
+
+// Options of the controller.
+type Options struct {
+	Forges *forge.Clients
+	// Group is the API group of AgentBuild.
+	Group string
+	// FieldOwner of what the controller writes.
+	FieldOwner string
+}
+
+const (
+	// workers report at once, and those of one namespace, each for maxTime at most.
+	workers, workersOfOne = 8, 2
+	maxTime               = time.Minute
+	// maxInvalid is the time after which a Secret, or what a forge refused, is tried again.
+	maxInvalid = 2 * time.Minute
+	// maxLeave is how long a forge that does not answer holds a build that is being deleted.
+	maxLeave = 5 * time.Minute
+)
+
+type reconciler struct {
+	client.Client
+	live    client.Reader
+	events  events.EventRecorder
+	options Options
+
+	mu      sync.Mutex
+	running map[string]int // by namespace
+}
+
+// Setup adds the controller to a manager whose cache has AgentBuilds.
+func Setup(mgr ctrl.Manager, o Options) error {
+	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(o.FieldOwner), options: o, running: make(map[string]int)}
+	concerned := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		b := o.(*api.AgentBuild)
+		return b.Spec.Report != nil || b.Status.Report != nil
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("report").For(&api.AgentBuild{}, builder.WithPredicates(concerned)).WithOptions(controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, 5*time.Minute),
+		SkipNameValidation:      ptr.To(true),
+	}).Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the reports: %w", err)
+	}
+	return nil
+}
+
+// take a worker of a namespace: a slow forge of one tenant leaves workers to the others.
+func (r *reconciler) take(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[namespace] == workersOfOne {
+		return false
+	}
+	r.running[namespace]++
+	return true
+}
+
+func (r *reconciler) leave(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[namespace]--; r.running[namespace] == 0 {
+		delete(r.running, namespace)
+	}
+}
+
+// Reconcile shows the state of a build. What a build passes through meanwhile is not shown.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if !r.take(request.Namespace) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	defer r.leave(request.Namespace)
+	var b api.AgentBuild
+	if err := r.Get(ctx, request.NamespacedName, &b); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the forge did not answer within %s", maxTime))
+	defer cancel()
+	gone := !b.DeletionTimestamp.IsZero()
+	var err error
+	switch {
+	case gone:
+		err = r.finish(limited, &b)
+	case b.Spec.Report == nil:
+		err = r.record(ctx, &b, nil)
+	default:
+		err = r.show(limited, &b)
+	}
+	if again, failed := r.problem(ctx, &b, err); failed != nil || again > 0 {
+		if !gone || ctx.Err() != nil || time.Since(b.DeletionTimestamp.Time) < maxLeave {
+			return reconcile.Result{RequeueAfter: again}, failed
+		}
+	}
+	if gone || !unfinished(b.Status.Report) {
+		return reconcile.Result{}, r.release(ctx, &b)
+	}
+	return reconcile.Result{}, nil
+}
+
+// invalid is what the author of a build has to correct.
+type invalid struct{ error }
+
+// problem of a report, for status. again is when it is tried again, where that is not at once.
+func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild, failed error) (again time.Duration, err error) {
+	if failed == nil {
+		return 0, nil
+	}
+	var limited *forge.LimitedError
+	switch {
+	case ctx.Err() != nil, apierrors.IsConflict(failed):
+		return 0, failed
+	case errors.As(failed, &limited):
+		return max(time.Until(limited.Until), time.Second), nil
+	}
+	known := errors.As(failed, new(invalid))
+	for _, kind := range []error{forge.ErrUnauthorized, forge.ErrNotFound, forge.ErrRefused, forge.ErrUnsupported} {
+		known = known || errors.Is(failed, kind)
+	}
+	if !known {
+		return 0, failed
+	}
+	last := b.Status.Report.DeepCopy()
+	if last == nil {
+		last = &api.ReportStatus{}
+	}
+	text := api.Clip(failed.Error())
+	if last.Problem != text {
+		last.Problem = text
+		r.events.Eventf(b, nil, corev1.EventTypeWarning, "NotReported", "Report", "%s", text)
+	}
+	return maxInvalid, r.record(ctx, b, last)
+}
+
+// show what is new.
+func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
+	send := plan(b, api.SkippedAnnotation(r.options.Group))
+	if len(send) == 0 {
+		return nil
+	}
+	f, err := r.open(ctx, b)
+	if err != nil {
+		return err
+	}
+	for _, s := range send {
+		next := b.Status.Report.DeepCopy()
+		if next == nil {
+			next = &api.ReportStatus{}
+		}
+		isRun := s.State != forge.Skipped
+		if isRun && !s.State.Done() { // known to be there, whatever is killed now
+			next.Commit, next.Run, next.State = s.Commit, s.ID, string(s.State)
+			if err := r.hold(ctx, b); err != nil {
+				return err
+			}
+			if err := r.record(ctx, b, next); err != nil {
+				return err
+			}
+		}
+		if err := f.SetStatus(ctx, s); err != nil {
+			return fmt.Errorf("setting the status %s of commit %.12s: %w", s.Context, s.Commit, err)
+		}
+		next = next.DeepCopy()
+		next.Problem = ""
+		if isRun {
+			if s.State == forge.Success || s.State == forge.Failure || s.State == forge.Error {
+				if err := r.comment(ctx, f, b, s); err != nil {
+					return err
+				}
+			}
+			next.Commit, next.Run, next.State, next.Sum = s.Commit, s.ID, string(s.State), sum(s)
+		} else {
+			next.Skipped = s.Commit
+		}
+		if err := r.record(ctx, b, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comment on the pull requests of the branch whose head was built.
+func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild, s forge.Status) error {
+	branch, ok := strings.CutPrefix(s.Ref, "refs/heads/")
+	if !ok {
+		return nil
+	}
+	pulls, err := f.PullRequests(ctx, branch)
+	if err != nil {
+		return fmt.Errorf("looking for pull requests of %s: %w", branch, err)
+	}
+	body := ""
+	if s.State != forge.Success || b.Spec.Report.Comment == "Always" {
+		body = Build(b)
+	}
+	for _, p := range pulls {
+		if !p.Open || p.Fork || !strings.HasPrefix(s.Commit, p.Commit) || p.Commit == "" {
+			continue
+		}
+		if err := f.Comment(ctx, p.Number, "build/"+b.Namespace+"/"+b.Name, body); err != nil {
+			return fmt.Errorf("commenting on pull request %d: %w", p.Number, err)
+		}
+	}
+	return nil
+}
+
+// finish the status of a build that is being deleted.
+func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
+	last := b.Status.Report
+	if b.Spec.Report == nil || !unfinished(last) {
+		return nil
+	}
+	f, err := r.open(ctx, b)
+	if err != nil {
+		return err
+	}
+	return f.SetStatus(ctx, forge.Status{Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: "the build was deleted"})
+}
+
+// open the forge of a build's repository.
+func (r *reconciler) open(ctx context.Context, b *api.AgentBuild) (forge.Forge, error) {
+	kind := cmp.Or(b.Spec.Report.Kind, forge.Of(b.Spec.Source.SourceRepository))
+	if kind == "" {
+		names, _ := forge.Names()
+		return nil, invalid{fmt.Errorf("spec.report.kind: name the kind of server that the repository is on: %s", strings.Join(names, ", "))}
+	}
+	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
+	var secret corev1.Secret
+	switch err := r.live.Get(ctx, key, &secret); {
+	case apierrors.IsNotFound(err):
+		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s does not exist", key)}
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
+	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
+		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit)}
+	}
+	login, err := forge.CredentialOf(secret.Data)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err)}
+	}
+	f, err := r.options.Forges.Open(kind, b.Spec.Source.SourceRepository, login)
+	if err != nil {
+		return nil, invalid{fmt.Errorf("spec.report: %w", err)}
+	}
+	return f, nil
+}
+
+// record in status what was shown.
+func (r *reconciler) record(ctx context.Context, b *api.AgentBuild, report *api.ReportStatus) error {
+	if was := b.Status.Report; was == report || was != nil && report != nil && *was == *report {
+		return nil
+	}
+	before := b.DeepCopy()
+	b.Status.Report = report
+	return client.IgnoreNotFound(r.Status().Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(r.options.FieldOwner)))
+}
+
+// hold a build until its status is finished.
+func (r *reconciler) hold(ctx context.Context, b *api.AgentBuild) error {
+	return r.finalizer(ctx, b, controllerutil.AddFinalizer)
+}
+
+// release it.
+func (r *reconciler) release(ctx context.Context, b *api.AgentBuild) error {
+	return client.IgnoreNotFound(r.finalizer(ctx, b, controllerutil.RemoveFinalizer))
+}
+
+func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild, change func(client.Object, string) bool) error {
+	before := b.DeepCopy()
+	if !change(b, api.ReportFinalizer(r.options.Group)) {
+		return nil
+	}
+	return r.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.options.FieldOwner))
+}

@@ -1,0 +1,147 @@
+// Package report shows on the forge what becomes of the runs of AgentBuilds: a status on the
+// commit, and why a run failed on its pull requests.
+package report
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/forge"
+)
+
+// Context of the statuses of a build. It is stable, so that branch protection can require it:
+// a build that was derived for a pull request has that of the build which it was derived from.
+func Context(b *api.AgentBuild) string {
+	name := b.Name
+	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind {
+		name = owner.Name
+	}
+	return "armature/" + b.Namespace + "/" + name
+}
+
+// Of the last run of a build: the status of its commit. ok is false where there is none.
+func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
+	st := b.Status
+	if st.Source == nil || st.Source.Git.CommitSHA == "" || st.PipelineRunName == "" || !meta.IsStatusConditionTrue(st.Conditions, api.ConditionRunExists) {
+		return s, false
+	}
+	s = forge.Status{Commit: st.Source.Git.CommitSHA, Ref: st.Source.Git.Ref, Context: Context(b), ID: st.PipelineRunName, State: forge.Running, Description: krm.Plain(st.Message)}
+	switch st.Phase {
+	case api.PhasePending:
+		s.State = forge.Queued
+	case api.PhaseSucceeded:
+		s.State = forge.Success
+	case api.PhaseCancelled:
+		s.State = forge.Cancelled
+	case api.PhaseFailed:
+		if !b.Over() {
+			break // it is tried again
+		}
+		s.State = forge.Failure
+		if d := st.FailureDetails; d != nil {
+			if d.Cause != "" {
+				s.State = forge.Error
+			}
+			s.Description = krm.Plain(cmp.Or(d.Message, st.Message))
+			s.Summary, s.Annotations = Build(b), annotations(b.Spec.Source.SourceSubfolder, d)
+		}
+	}
+	return s, true
+}
+
+// skipped is the status of a commit that starts no run.
+func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
+	commit, why, _ := strings.Cut(b.Annotations[annotation], " ")
+	if !fullCommit.MatchString(commit) {
+		return s, false
+	}
+	s = forge.Status{Commit: commit, Context: Context(b), State: forge.Skipped, ID: "skipped-" + commit, Description: krm.Plain(why)}
+	if src := b.Status.Source; src != nil {
+		s.Ref = src.Git.Ref
+		ok = src.Git.CommitSHA != commit // one that was built after all
+	}
+	return s, ok
+}
+
+var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// plan what is to be sent, in its order: the end of a status that another run or commit has
+// superseded, the status of a skipped commit, and that of the run.
+func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
+	last := b.Status.Report
+	if last == nil {
+		last = &api.ReportStatus{}
+	}
+	now, ok := Of(b)
+	// On the same commit, the newer attempt takes the place of the older one.
+	if unfinished(last) && (!ok || now.Commit != last.Commit) {
+		why := "another commit is built"
+		if !ok {
+			why = krm.Plain(b.Status.Message)
+		}
+		send = append(send, forge.Status{Commit: last.Commit, Context: Context(b), ID: last.Run, State: forge.Cancelled, Description: why})
+	}
+	if s, is := skipped(b, annotation); is && last.Skipped != s.Commit {
+		send = append(send, s)
+	}
+	if ok && sum(now) != last.Sum {
+		send = append(send, now)
+	}
+	return send
+}
+
+// unfinished reports whether a status was shown, or was about to be, that another one has to
+// follow.
+func unfinished(r *api.ReportStatus) bool {
+	return r != nil && r.Commit != "" && !forge.State(r.State).Done()
+}
+
+// sum of a status.
+func sum(s forge.Status) string {
+	hash := sha256.Sum256(fmt.Appendf(nil, "%q", []any{s.Commit, s.Context, s.State, s.Description, s.URL, s.ID, s.Summary, s.Annotations}))
+	return hex.EncodeToString(hash[:16])
+}
+
+var (
+	// place at the beginning of a message of builds/cause.
+	place = regexp.MustCompile(`^([A-Za-z0-9_.][A-Za-z0-9_./-]*):(\d{1,7})\b`)
+	// fileLine is how compilers and linters print a problem.
+	fileLine = regexp.MustCompile(`^\s*((?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z0-9]+):(\d{1,7})(?::\d+)?:?\s+(\S.*)$`)
+)
+
+const maxAnnotations = 20
+
+// annotations of the lines that a failure names, as paths of the repository.
+func annotations(folder string, d *api.FailureDetails) (found []forge.Annotation) {
+	seen := make(map[string]bool)
+	add := func(file, line, text string) {
+		name := path.Join(folder, file)
+		at, err := strconv.Atoi(line)
+		key := name + ":" + line
+		if err != nil || at == 0 || seen[key] || len(found) == maxAnnotations || strings.HasPrefix(name, "../") || path.IsAbs(name) {
+			return
+		}
+		seen[key] = true
+		found = append(found, forge.Annotation{Path: name, Line: at, Message: krm.Plain(text)})
+	}
+	if m := place.FindStringSubmatch(d.Message); m != nil {
+		add(m[1], m[2], d.Message)
+	}
+	for _, line := range d.LogTail {
+		if m := fileLine.FindStringSubmatch(line); m != nil {
+			add(m[1], m[2], m[3])
+		}
+	}
+	return found
+}

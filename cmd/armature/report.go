@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/builds/report"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/compare"
+	"github.com/armature-dev/armature/render/deliver/forge"
+)
+
+// reporting is `armature report`.
+type reporting struct {
+	cli.Input
+	against, forge string
+	number         string
+	always         bool
+}
+
+func reportCommand() *cobra.Command {
+	var r reporting
+	cmd := &cobra.Command{
+		Use:   "report PATH --pull-request NUMBER --against REVISION",
+		Short: "Show on a pull request what lint finds, and what the change means",
+		Long: `Report runs lint and diff --against on a package, and writes the result to a pull
+request of the remote origin: as one comment, which is updated in place, and as the
+status armature/package/PATH of its commit, which fails if lint finds an error.
+
+Nothing is commented if lint finds nothing and nothing changes, except with --always;
+an earlier comment is removed then. The comment has a part for each package, and for
+each AgentBuild whose spec.report has a credential of the same account.
+
+The environment variable GITHUB_TOKEN, GITLAB_TOKEN, GITEA_TOKEN, BITBUCKET_TOKEN or
+BITBUCKET_DATACENTER_TOKEN, for the forge of the remote origin, has the token for it,
+which is sent only to that host, over https.
+
+The exit status is 0 without errors, 1 if a finding is an error, and 2 for wrong
+usage.`,
+		Example: `  armature report apps/weather --pull-request 7 --against origin/main
+  armature report apps/weather --pull-request "$CI_MERGE_REQUEST_IID" --against "$CI_MERGE_REQUEST_DIFF_BASE_SHA" --forge gitlab`,
+		Args:              cli.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
+		RunE:              func(cmd *cobra.Command, given []string) error { return r.run(cmd, given[0]) },
+	}
+	r.ConfigFlag(cmd, "PATH")
+	f := cmd.Flags()
+	f.StringVar(&r.number, "pull-request", "", "number of the pull request (required)")
+	f.StringVar(&r.against, "against", "", "Git revision that the package is compared with (required)")
+	f.BoolVar(&r.always, "always", false, "comment also if there is nothing that a reviewer has to know")
+	f.BoolVarP(&r.Quiet, "quiet", "q", false, "show errors and warnings only")
+	names, _ := forge.Names()
+	cli.WordFlag(cmd, &r.forge, "forge", "", "", "forge of the remote origin: "+strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	return cmd
+}
+
+// unsafeInPart are characters of a path that a part of a comment may not have.
+var unsafeInPart = regexp.MustCompile(`[^A-Za-z0-9_./-]+`)
+
+func (r *reporting) run(cmd *cobra.Command, path string) error {
+	ctx := cmd.Context()
+	number, err := strconv.Atoi(r.number)
+	if err != nil || number <= 0 || r.against == "" {
+		return cli.Usagef("--pull-request and --against: give the number of the pull request, and the revision that it changes")
+	}
+	r.Format = "text"
+	at, err := cli.FindRevision(ctx, path, "HEAD")
+	if err != nil {
+		return err
+	}
+	f, err := forgeOf(ctx, at.Repository, r.forge, "report")
+	if err != nil {
+		return err
+	}
+	findings, _, err := lintPackage(cmd, &r.Input, path)
+	if err != nil {
+		return err
+	}
+	var changes *compare.Report
+	diff := revisionDiff{Input: r.Input, against: r.against}
+	switch compared, _, _, err := diff.compare(cmd, path); {
+	case err == nil:
+		changes = &compared
+	case !errors.Is(err, cli.ErrFindings): // which diff has printed
+		return err
+	}
+	name := at.Path
+	if name == "" {
+		name = "."
+	}
+	body, quiet := report.Package(name, r.Locate(findings), changes)
+	if quiet && !r.always {
+		body = ""
+	}
+	p, err := f.PullRequest(ctx, number)
+	if err != nil {
+		return fmt.Errorf("asking for pull request %d: %w", number, err)
+	}
+	part := "package/" + unsafeInPart.ReplaceAllString(name, "-")
+	part = part[:min(len(part), 200)]
+	status := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: "armature/" + part, State: forge.Success, Description: report.Counts(findings), ID: part, Summary: body}
+	if changes != nil {
+		status.Description += "; " + changes.Summary()
+	}
+	failed := krm.Failed(findings)
+	if failed {
+		status.State = forge.Failure
+	}
+	if err := f.SetStatus(ctx, status); err != nil {
+		return fmt.Errorf("setting the status of commit %.12s: %w", p.Commit, err)
+	}
+	if err := f.Comment(ctx, number, part, body); err != nil {
+		return fmt.Errorf("commenting on pull request %d: %w", number, err)
+	}
+	if !r.Quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", krm.Printable(p.URL), status.Description)
+	}
+	if failed {
+		return cli.ErrFindings
+	}
+	return nil
+}
