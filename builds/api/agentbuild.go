@@ -48,6 +48,7 @@ type AgentBuildList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.platforms) || !has(self.builder) || self.builder == 'buildkit'",fieldPath=".platforms",message="needs builder: buildkit; the others build for the platform of their node alone"
 // +kubebuilder:validation:XValidation:rule="!has(self.platformNodes) || has(self.platforms)",fieldPath=".platformNodes",message="has no effect without platforms: name them, or remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.trigger) || !has(self.trigger.pullRequest) || has(self.report)",fieldPath=".trigger.pullRequest",message="needs spec.report: its server is asked for pull requests, and who may start a build"
 type AgentBuildSpec struct {
 	// Source names the Git revision to build.
 	Source SourceSpec `json:"source"`

@@ -105,22 +105,16 @@ type SourceVerification struct {
 // further branches, tags and pull requests. Each of these further ones is built by an
 // AgentBuild of its own, which the controller derives from this one and deletes with what
 // it builds.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.pullRequest) || has(self.forge)",fieldPath=".pullRequest",message="needs forge: its server is asked for pull requests"
 type SourceTrigger struct {
 	// Push adds branches and tags, and limits the pushes that start a run. A push whose last
 	// commit has [skip ci], [ci skip], [skip tkn] or [tkn skip] in its message starts none.
 	// +optional
 	Push *PushTrigger `json:"push,omitempty"`
 
-	// PullRequest adds the pull requests that are open. If omitted, none is built.
+	// PullRequest adds the pull requests that are open. It requires spec.report, whose server
+	// is asked for them and who may start a build. If omitted, none is built.
 	// +optional
 	PullRequest *PullRequestTrigger `json:"pullRequest,omitempty"`
-
-	// Forge is the server of sourceRepository. It is asked who may start a build, and shown
-	// why one does not start.
-	// +optional
-	Forge *Forge `json:"forge,omitempty"`
 
 	// Poll is how often the Git server is asked for the branch. If a webhook delivers, the
 	// server is asked ten times less often beside it. Default 5m.
@@ -135,20 +129,6 @@ type SourceTrigger struct {
 	// omitted, the server is only polled.
 	// +optional
 	Webhook *corev1.LocalObjectReference `json:"webhook,omitempty"`
-}
-
-// Forge is a server with pull requests.
-type Forge struct {
-	// Kind of the server, such as github, gitlab or gitea. Default: what the host of
-	// sourceRepository says, such as github.com.
-	// +optional
-	// +kubebuilder:validation:MaxLength=32
-	Kind string `json:"kind,omitempty"`
-
-	// Credentials names a Secret in this namespace with a token that may read the repository
-	// and its pull requests, set commit statuses and comment. It is marked as those of
-	// source.sourceCredentials are, and no build is given it.
-	Credentials corev1.LocalObjectReference `json:"credentials"`
 }
 
 // PullRequestTrigger adds the pull requests that are open. Their images have the tag pr-NUMBER,

@@ -262,8 +262,8 @@ func proposed(t *testing.T) *proposals {
 		b.Spec.CleanupAfterBuild, b.Spec.Mode = &keep, "prod"
 		b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision = s.URL+"/"+weather, "main"
 		b.Spec.Secrets = []api.BuildSecret{{ID: "npm", Name: "npm"}}
+		b.Spec.Report = &api.Report{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "forge"}}
 		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: time.Hour}, Webhook: &corev1.LocalObjectReference{Name: "hook"},
-			Forge:       &api.Forge{Kind: "gitea", Credentials: corev1.LocalObjectReference{Name: "forge"}},
 			PullRequest: &api.PullRequestTrigger{Paths: []string{"**/*.go", "Dockerfile"}, Forks: &api.ForkTrigger{Repository: "registry.local:5000/throwaway/weather"}}}
 	})
 	return p

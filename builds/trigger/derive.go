@@ -208,7 +208,7 @@ func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	slug := slugOf(branch)
 	c := copyOf(group, b, slug+"-"+hashOf(ref), ref, strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+"-"+hashOf(ref))
 	c.Spec.Trigger = b.Spec.Trigger.DeepCopy()
-	c.Spec.Trigger.PullRequest, c.Spec.Trigger.Forge = nil, nil
+	c.Spec.Trigger.PullRequest = nil
 	if push := c.Spec.Trigger.Push; push != nil {
 		push.Branches, push.Tags = nil, nil
 	}

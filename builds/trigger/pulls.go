@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/recipe"
+	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/forge"
@@ -25,20 +26,23 @@ import (
 
 // forgeOf a build.
 func (t *Triggers) forgeOf(ctx context.Context, b *api.AgentBuild) (forge.Forge, error) {
-	f := b.Spec.Trigger.Forge
-	kind := cmp.Or(f.Kind, forge.Of(b.Spec.Source.SourceRepository))
-	if kind == "" {
-		return nil, fmt.Errorf("spec.trigger.forge.kind: name the kind of server that %s is on", b.Spec.Source.SourceRepository)
+	shown := b.Spec.Report
+	if shown == nil {
+		return nil, errors.New("spec.report is not set")
 	}
-	secret, err := t.login(ctx, types.NamespacedName{Namespace: b.Namespace, Name: f.Credentials.Name})
+	kind := cmp.Or(shown.Kind, forge.Of(b.Spec.Source.SourceRepository))
+	if kind == "" {
+		return nil, fmt.Errorf("spec.report.kind: name the kind of server that %s is on", b.Spec.Source.SourceRepository)
+	}
+	secret, err := login(ctx, t.live, types.NamespacedName{Namespace: b.Namespace, Name: shown.Credentials.Name})
 	if err != nil {
 		return nil, err
 	}
-	login, err := forge.CredentialOf(secret)
+	credential, err := forge.CredentialOf(secret)
 	if err != nil {
-		return nil, fmt.Errorf("Secret %s: %w", f.Credentials.Name, err)
+		return nil, fmt.Errorf("Secret %s: %w", shown.Credentials.Name, err)
 	}
-	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, login)
+	return t.Forges.Open(kind, b.Spec.Source.SourceRepository, credential)
 }
 
 // pulls derives the builds of the pull requests that are open, and shows on each what became of
@@ -129,7 +133,7 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 					return err
 				}
 			}
-			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: contextOf(b), State: stop.state, Description: stop.why}); err != nil {
+			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: stop.state, Description: stop.why}); err != nil {
 				return err
 			}
 			if stop.comment == "" {
@@ -142,11 +146,13 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 				return err
 			}
 		}
+		// From here on, the derived build shows its state itself.
+		if err := t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
+			return err
+		}
+		return f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b), State: forge.Queued, Description: "the build is about to start"})
 	}
-	if err := t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
-		return err
-	}
-	return f.SetStatus(ctx, statusOf(b, p, have))
+	return t.put(ctx, b, map[string]*api.AgentBuild{want.Name: have}, want)
 }
 
 // refs of the heads of pull requests, by server.
@@ -248,27 +254,11 @@ func approves(body, commit string) bool {
 // askFor an approval.
 func askFor(b *api.AgentBuild, p forge.PullRequest) string {
 	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another repository, and its author may not push to this one.\n\n"+
-		"Whoever may push approves this one commit by a comment that consists of this line, with the whole commit:\n\n```\n%s %s\n```\n", contextOf(b), p.Commit, command, p.Commit)
+		"Whoever may push approves this one commit by a comment that consists of this line, with the whole commit:\n\n```\n%s %s\n```\n", report.Context(b), p.Commit, command, p.Commit)
 }
-
-// contextOf a build's statuses is stable, so that a protected branch can demand it.
-func contextOf(b *api.AgentBuild) string { return "armature/" + b.Namespace + "/" + b.Name }
 
 // partOf the comment that asks for an approval.
 func partOf(b *api.AgentBuild) string { return "approval/" + b.Namespace + "/" + b.Name }
-
-// statusOf the build of a pull request; nil is one that has just been derived.
-func statusOf(b *api.AgentBuild, p forge.PullRequest, d *api.AgentBuild) forge.Status {
-	s := forge.Status{Commit: p.Commit, Ref: "refs/heads/" + p.Head, Context: contextOf(b), State: forge.Queued, Description: "the build is about to start"}
-	if d == nil || d.Spec.Source.SourceRevision != p.Commit || d.Status.ObservedGeneration != d.Generation {
-		return s
-	}
-	s.ID, s.Description = d.Status.PipelineRunName, d.Status.Message
-	s.State = map[api.Phase]forge.State{api.PhaseBuilding: forge.Running, api.PhaseSucceeded: forge.Success, api.PhaseFailed: forge.Failure,
-		api.PhaseCancelled: forge.Cancelled}[d.Status.Phase]
-	s.State = cmp.Or(s.State, forge.Queued)
-	return s
-}
 
 // loginsAndCaches are parameters that a fork's build has none of.
 var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache", "cache-mode", recipe.ImageCache, recipe.BuildpacksCache}

@@ -166,7 +166,6 @@ func parent() *api.AgentBuild {
 		Trigger: &api.SourceTrigger{
 			Push:        &api.PushTrigger{Branches: []string{"release/*"}, Tags: []string{"v*"}, Paths: []string{"api/**"}},
 			PullRequest: &api.PullRequestTrigger{Forks: &api.ForkTrigger{Repository: "registry.example.com:5000/throwaway/weather"}},
-			Forge:       &api.Forge{Credentials: corev1.LocalObjectReference{Name: "forge"}},
 			Webhook:     &corev1.LocalObjectReference{Name: "hook"},
 		},
 	}

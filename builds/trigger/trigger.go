@@ -20,7 +20,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -166,7 +165,6 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 	}
 	asking := make(map[question][]*api.AgentBuild)
 	hooks := make(map[types.NamespacedName]bool)
-	proposed := make(map[types.UID]string) // of the builds of pull requests, by what they are derived from
 	for i := range all.Items {
 		b := &all.Items[i]
 		if q, ok := questionOf(b); ok {
@@ -174,9 +172,6 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 			if h := b.Spec.Trigger.Webhook; h != nil {
 				hooks[types.NamespacedName{Namespace: b.Namespace, Name: h.Name}] = true
 			}
-		}
-		if owner := metav1.GetControllerOf(b); owner != nil && b.Spec.Source.PullRequest != nil {
-			proposed[owner.UID] += fmt.Sprintln(b.Name, b.Spec.Source.SourceRevision, b.Status.Phase, b.Status.Message)
 		}
 	}
 	t.readHooks(ctx, hooks)
@@ -202,7 +197,7 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 			s = &state{next: now.Add(rand.N(t.interval(builds)))}
 			t.states[q] = s
 		}
-		if asked := aboutPulls(builds, proposed); asked != s.asked {
+		if asked := aboutPulls(builds); asked != s.asked {
 			s.asked, s.hinted = asked, s.hinted || leads
 		}
 		if !s.busy && (s.hinted || leads && !now.Before(s.next)) {
@@ -229,12 +224,12 @@ func (t *Triggers) look(ctx context.Context, questions *sync.WaitGroup) {
 	}
 }
 
-// aboutPulls is what decides about pull requests, or is shown on them, beside the servers.
-func aboutPulls(builds []*api.AgentBuild, proposed map[types.UID]string) string {
+// aboutPulls is what decides about pull requests beside the servers.
+func aboutPulls(builds []*api.AgentBuild) string {
 	var all []string
 	for _, b := range builds {
 		if b.Spec.Trigger.PullRequest != nil {
-			all = append(all, fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved], proposed[b.UID]))
+			all = append(all, fmt.Sprintln(b.Name, b.Generation, b.Annotations[keys.AnnotationApproved]))
 		}
 	}
 	slices.Sort(all)
@@ -344,7 +339,7 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	if err != nil {
 		return r, err
 	}
-	secret, err := t.login(ctx, types.NamespacedName{Namespace: q.namespace, Name: q.secret})
+	secret, err := login(ctx, t.live, types.NamespacedName{Namespace: q.namespace, Name: q.secret})
 	if err != nil {
 		return r, err
 	}
@@ -357,9 +352,9 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 }
 
 // login of a Git server or forge.
-func (t *Triggers) login(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
+func login(ctx context.Context, live client.Reader, key types.NamespacedName) (map[string][]byte, error) {
 	var secret corev1.Secret
-	if err := t.live.Get(ctx, key, &secret); err != nil {
+	if err := live.Get(ctx, key, &secret); err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
@@ -413,6 +408,16 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 		t.event(b, "Pushed", "%s has moved to %.12s", git.Ref, commit)
 	}
 	return nil
+}
+
+// annotate a build that is there.
+func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, name, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
+	if err != nil {
+		return err
+	}
+	err = t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(t.FieldOwner))
+	return client.IgnoreNotFound(err)
 }
 
 // event of a build; the texts are Git's, which may be of any length.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,8 +115,10 @@ func Start(t testing.TB, o Options) *Server {
 		words := append(append([]string{}, o.Command...), append([]string{program, "-c", ini}, arguments...)...)
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = folder
-		// Git of the server takes no configuration of whoever runs the test.
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+		// The server writes Git's configuration, by default that of its own home in folder. A
+		// variable that names another file, such as /dev/null, would have it replace that one.
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "GIT_") })
+		cmd.Env = append(cmd.Env, "HOME="+folder)
 		return cmd
 	}
 	s.do("migrate")
