@@ -175,6 +175,27 @@ func (r Run) CancelAsked() bool {
 	return r.Spec.Status != "" && r.Spec.Status != tektonv1.PipelineRunSpecStatusPending
 }
 
+// Outcome in a word: Running, Succeeded, Failed or Cancelled.
+func (r Run) Outcome() string {
+	switch {
+	case !r.Done():
+		return "Running"
+	case r.Succeeded():
+		return "Succeeded"
+	case r.Cancelled():
+		return "Cancelled"
+	}
+	return "Failed"
+}
+
+// Took is how long the run took since it was created; zero while it runs.
+func (r Run) Took() time.Duration {
+	if !r.Done() {
+		return 0
+	}
+	return max(0, r.Finished().Sub(r.CreationTimestamp.Time)).Round(time.Second)
+}
+
 // Attested reports whether a run is of an attested mode: its image does not count before
 // it is attested.
 func (r Run) Attested() bool { return r.Annotations[keys.AnnotationRunDigest] != "" }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -83,32 +82,8 @@ func taskLink(b *api.AgentBuild, task string) string {
 // runRow is an earlier run.
 type runRow struct{ runs.Run }
 
-// Outcome of the run.
-func (r runRow) Outcome() string {
-	switch {
-	case !r.Done():
-		return "Running"
-	case r.Succeeded():
-		return "Succeeded"
-	case r.Cancelled():
-		return "Cancelled"
-	}
-	return "Failed"
-}
-
 // State of the run.
 func (r runRow) State() State { return taskState(r.Outcome()) }
-
-// Began is when it was created.
-func (r runRow) Began() time.Time { return r.CreationTimestamp.Time }
-
-// Took is how long it took; zero while it runs.
-func (r runRow) Took() time.Duration {
-	if !r.Done() {
-		return 0
-	}
-	return max(0, r.Finished().Sub(r.CreationTimestamp.Time)).Round(time.Second)
-}
 
 // maxDrawn tasks of a pipeline are drawn.
 const maxDrawn = 200
@@ -173,7 +148,7 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 	if err != nil {
 		return buildData{}, err
 	}
-	d := buildData{buildRow: buildRow{b}, MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
+	d := buildData{buildRow: buildRow{live.Summary{AgentBuild: b}}, MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
 	d.CommitLink = commitAddress(b.Spec.Source.SourceRepository, d.Commit())
 	d.Attested = meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
 	all, err := v.ImageUpdates(client.InNamespace(b.Namespace))
@@ -201,61 +176,6 @@ func causeOfBuild(b *api.AgentBuild) *causeData {
 	return d
 }
 
-// read is what several visitors of a page share for a moment.
-type read[T any] struct {
-	value T
-	err   error
-}
-
-// share asks once for all who ask for the same within a time. Those who asked first may leave.
-func share[T any](v *Visit, key string, ttl func(T) time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	c := v.Console.Cluster
-	if have, ok := c.recent.Get(key); ok {
-		return have.(read[T]).value, have.(read[T]).err
-	}
-	done := c.asking.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(v.Context()), patience)
-		defer cancel()
-		var value T
-		leave, err := c.enter(ctx)
-		if err != nil {
-			return value, err
-		}
-		defer leave()
-		value, err = ask(ctx)
-		wait := time.Second
-		if err == nil {
-			wait = ttl(value)
-		}
-		c.recent.Add(key, read[T]{value, err}, wait)
-		return value, err
-	})
-	select {
-	case <-v.Context().Done():
-		var none T
-		return none, v.Context().Err()
-	case got := <-done:
-		return got.Val.(T), got.Err
-	}
-}
-
-// enter waits until less than maxAsking requests are under way.
-func (c *Cluster) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case c.slots <- struct{}{}:
-		return func() { <-c.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// Bounds of what is read of a cluster for pages: how many answers are remembered, and how many
-// are asked for at once.
-const (
-	maxRecent = 256
-	maxAsking = 16
-)
-
 // may reports whether the caller may do something in a build's namespace.
 func (v *Visit) may(b *api.AgentBuild, verb string, resources ...string) (bool, error) {
 	for _, resource := range resources {
@@ -278,15 +198,7 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 	if !ok {
 		return fromStatus, false, nil
 	}
-	view, err := share(v, "run/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, func(live.View) time.Duration {
-		if b.Over() {
-			return 30 * time.Second
-		}
-		return streamPause
-	}, func(ctx context.Context) (live.View, error) {
-		run, tasks, err := v.Console.Cluster.builds.LastRun(ctx, b)
-		return live.ViewOf(b, run, tasks, link), err
-	})
+	view, err := v.Console.Cluster.builds.View(v.Context(), b, link)
 	if apierrors.IsForbidden(err) { // the console's own rights
 		return fromStatus, false, nil
 	}
@@ -295,8 +207,7 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 
 // earlier runs of a build, newest first.
 func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
-	found, err := share(v, "runs/"+b.Namespace+"/"+string(b.UID), func([]runs.Run) time.Duration { return 10 * time.Second },
-		func(ctx context.Context) ([]runs.Run, error) { return v.Console.Cluster.builds.Runs(ctx, b) })
+	found, err := v.Console.Cluster.builds.History(v.Context(), b)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the console's own rights, or no Tekton
 		return nil, nil
 	}
@@ -307,7 +218,7 @@ func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
 }
 
 // act retries or cancels a build for a caller who may change it, and records who did.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string, do func(context.Context, *live.Client, *api.AgentBuild) error) {
+func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string, do func(context.Context, *live.Reader, *api.AgentBuild) error) {
 	who, err := c.Access.Actor(r)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
@@ -326,7 +237,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb strin
 }
 
 // change a build. The event is written first: without it, nothing is changed.
-func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.Context, *live.Client, *api.AgentBuild) error) error {
+func (v *Visit) change(b *api.AgentBuild, reason, verb string, do func(context.Context, *live.Reader, *api.AgentBuild) error) error {
 	ok, err := v.Console.Access.May(v.Context(), v.User, "patch", v.Console.Cluster.Builds(), b.Namespace, b.Name)
 	if err != nil {
 		return err

@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -30,7 +29,7 @@ type buildsData struct {
 type buildFilter struct{ Q, Namespace, Phase string }
 
 // buildRow is a build of the list.
-type buildRow struct{ *api.AgentBuild }
+type buildRow struct{ live.Summary }
 
 // Path of its page.
 func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
@@ -38,68 +37,7 @@ func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
 // State of the build.
 func (r buildRow) State() State { return buildState(r.AgentBuild) }
 
-// Phase in a word.
-func (r buildRow) Phase() string { return cmp.Or(string(r.Status.Phase), "Pending") }
-
-// Reason of the phase in a word, where it says more.
-func (r buildRow) Reason() string { return buildReason(r.AgentBuild) }
-
-// Commit that was built; empty where it is not known.
-func (r buildRow) Commit() string {
-	if r.Status.Source == nil {
-		return ""
-	}
-	return r.Status.Source.Git.CommitSHA
-}
-
-// At is when it last began or ended.
-func (r buildRow) At() time.Time { return builtAt(r.AgentBuild) }
-
-// Took is how long the last run took; zero while it runs.
-func (r buildRow) Took() time.Duration {
-	s := r.Status
-	if s.StartTime == nil || s.CompletionTime == nil {
-		return 0
-	}
-	return max(0, s.CompletionTime.Sub(s.StartTime.Time)).Round(time.Second)
-}
-
 func buildPath(namespace, name string) string { return path("builds", namespace, name) }
-
-// buildState is how a build is.
-func buildState(b *api.AgentBuild) State {
-	switch b.Status.Phase {
-	case api.PhaseSucceeded:
-		return Healthy
-	case api.PhaseFailed:
-		return Failing
-	case api.PhaseBuilding:
-		return Building
-	case api.PhaseCancelled:
-		return Cancelled
-	}
-	if buildReason(b) == api.ReasonQueued {
-		return Queued
-	}
-	return Unknown
-}
-
-func buildReason(b *api.AgentBuild) string {
-	if c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionReady); c != nil && c.Reason != string(b.Status.Phase) {
-		return c.Reason
-	}
-	return ""
-}
-
-func builtAt(b *api.AgentBuild) time.Time {
-	switch s := b.Status; {
-	case s.CompletionTime != nil && (s.LastBuildTime == nil || s.CompletionTime.After(s.LastBuildTime.Time)):
-		return s.CompletionTime.Time
-	case s.LastBuildTime != nil:
-		return s.LastBuildTime.Time
-	}
-	return b.CreationTimestamp.Time
-}
 
 // buildsPerPage of the list.
 const buildsPerPage = 50
@@ -126,16 +64,16 @@ func buildsPage(v *Visit) (*Page, error) {
 	data.Namespaces = namespaces
 	words := strings.Fields(strings.ToLower(data.Filter.Q))
 	found := slices.DeleteFunc(all, func(b *api.AgentBuild) bool {
-		f := data.Filter
-		return f.Namespace != "" && b.Namespace != f.Namespace || f.Phase != "" && cmp.Or(b.Status.Phase, api.PhasePending) != api.Phase(f.Phase) || !mentions(b, words)
+		f, s := data.Filter, live.Summary{AgentBuild: b}
+		return f.Namespace != "" && b.Namespace != f.Namespace || f.Phase != "" && s.Phase() != f.Phase || !s.Mentions(words)
 	})
 	slices.SortFunc(found, func(a, b *api.AgentBuild) int {
-		return cmp.Or(builtAt(b).Compare(builtAt(a)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		return cmp.Or(live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	data.Total = len(found)
 	from := min((page-1)*buildsPerPage, len(found))
 	for _, b := range found[from:min(from+buildsPerPage, len(found))] {
-		data.Rows = append(data.Rows, buildRow{b})
+		data.Rows = append(data.Rows, buildRow{live.Summary{AgentBuild: b}})
 	}
 	if from+buildsPerPage < len(found) {
 		next := v.URL.Query() // the same question, further on
@@ -181,16 +119,6 @@ func (v *Visit) builds(options ...client.ListOption) (seen []*api.AgentBuild, na
 	}
 	slices.Sort(namespaces)
 	return seen, namespaces, nil
-}
-
-// mentions reports whether each word occurs in what the list shows of a build.
-func mentions(b *api.AgentBuild, words []string) bool {
-	if len(words) == 0 {
-		return true
-	}
-	text := strings.ToLower(strings.Join([]string{b.Namespace, b.Name, string(b.Status.Phase), buildReason(b), buildRow{b}.Commit(), b.Status.BuiltImage,
-		b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision}, " "))
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // commitAddress is where forges show a commit of a repository; empty for none.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -40,11 +38,8 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 
 	group   string // of AgentBuild
-	builds  *live.Client
-	own     access.Access             // the console's own rights
-	recent  *utilcache.LRUExpireCache // what was read for pages a moment ago
-	asking  singleflight.Group
-	slots   chan struct{}
+	builds  *live.Reader
+	own     access.Access // the console's own rights
 	cache   cache.Cache
 	live    client.Client
 	log     logr.Logger
@@ -75,8 +70,7 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces,
-		recent: utilcache.NewLRUExpireCache(maxRecent), slots: make(chan struct{}, maxAsking)}
+	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces}
 	if c.group == "" {
 		c.group = api.DefaultGroup
 	}
@@ -106,7 +100,7 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		c.Dynamic, err = dynamic.NewForConfig(cfg)
 	}
 	if err == nil {
-		c.builds, err = live.Connect(cfg, "", c.group)
+		c.builds, err = live.NewReader(cfg, c.group)
 	}
 	if err == nil {
 		c.own, err = access.Own(cfg, nil)

@@ -105,12 +105,12 @@ func (c *Console) Handler() http.Handler {
 	if c.Cluster != nil {
 		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)
 		mux.HandleFunc("POST /builds/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
-			c.act(w, r, "CancelRequested", "cancel", func(ctx context.Context, builds *live.Client, b *api.AgentBuild) error {
+			c.act(w, r, "CancelRequested", "cancel", func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
 				return builds.Cancel(ctx, b)
 			})
 		})
 		mux.HandleFunc("POST /builds/{namespace}/{name}/retry", func(w http.ResponseWriter, r *http.Request) {
-			c.act(w, r, "RetryRequested", "retry", func(ctx context.Context, builds *live.Client, b *api.AgentBuild) error {
+			c.act(w, r, "RetryRequested", "retry", func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
 				return builds.Rerun(ctx, b, c.Now())
 			})
 		})

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -15,14 +14,8 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Bounds of a log: on a page, which is sent again as it grows, and as a file; and how much of it
-// is read to find its last lines.
-const (
-	pageLines, pageBytes = 500, 64 << 10
-	fileLines, fileBytes = 5000, 512 << 10
-	maxLogRead           = 16 << 20
-	maxLogSteps          = 20
-)
+// maxLogSteps of a task are shown.
+const maxLogSteps = 20
 
 // logData is the log of one task.
 type logData struct {
@@ -58,7 +51,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 			d.Tasks = append(d.Tasks, t)
 		}
 	}
-	d.Task = taskToShow(b, run.Tasks, asked)
+	d.Task = run.Choose(b, asked)
 	if f := b.Status.FailureDetails; f != nil && f.Task == d.Task {
 		d.Tail = f.LogTail
 	}
@@ -83,11 +76,11 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		}
 		s := stepLog{Step: step, Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
 		if step.State != "Pending" {
-			text, err := v.stepText(b.Namespace, d.Tasks[at].Pod, step)
-			if err != nil {
+			text, err := v.Console.Cluster.builds.Log(v.Context(), b.Namespace, d.Tasks[at].Pod, step)
+			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
-			s.Text, s.Cut, s.Why = strings.Join(text.Lines, "\n"), text.Cut, text.why
+			s.Text, s.Cut, s.Why = strings.Join(text.Lines, "\n"), text.Cut, v.Console.noLog(err)
 			s.File = buildPath(b.Namespace, b.Name) + path("log", d.Task, step.Name)
 		}
 		d.Steps = append(d.Steps, s)
@@ -95,66 +88,18 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 	return d, nil
 }
 
-func taskToShow(b *api.AgentBuild, tasks []live.Task, asked string) string {
-	has := func(name string) bool {
-		return name != "" && slices.ContainsFunc(tasks, func(t live.Task) bool { return t.Name == name })
-	}
-	if has(asked) {
-		return asked
-	}
-	if f := b.Status.FailureDetails; f != nil && has(f.Task) {
-		return f.Task
-	}
-	for _, state := range []string{"Failed", "Running"} {
-		if i := slices.IndexFunc(tasks, func(t live.Task) bool { return t.State == state }); i >= 0 {
-			return tasks[i].Name
-		}
-	}
-	last, name := time.Time{}, ""
-	for _, t := range tasks {
-		if t.StartTime != nil && t.StartTime.After(last) {
-			last, name = t.StartTime.Time, t.Name
-		}
-	}
-	return name
-}
-
-// stepText is the end of a step's log, or why there is none.
-type stepText struct {
-	live.Text
-	why string
-}
-
-// stepText reads the end of a step's log once for all who look at it.
-func (v *Visit) stepText(namespace, pod string, step live.Step) (stepText, error) {
-	return share(v, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, func(stepText) time.Duration {
-		if step.State == "Running" {
-			return streamPause
-		}
-		return 10 * time.Minute
-	}, func(ctx context.Context) (stepText, error) {
-		return v.Console.readLog(ctx, namespace, pod, step.Container, pageLines, pageBytes)
-	})
-}
-
-// readLog reads the last lines of a container's log.
-func (c *Console) readLog(ctx context.Context, namespace, pod, container string, lines, size int) (stepText, error) {
-	log, err := c.Cluster.builds.StepLog(ctx, namespace, pod, container, int64(lines)+1)
+// noLog says why there is no log; "" for nil.
+func (c *Console) noLog(err error) string {
 	switch {
+	case err == nil:
+		return ""
 	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err):
-		return stepText{why: "The log is gone, or has not begun."}, nil
+		return "The log is gone, or has not begun."
 	case apierrors.IsForbidden(err):
-		return stepText{why: "The console itself may not read logs of pods here."}, nil
-	case err != nil:
-		c.Log.Error(err, "reading the log of a step", "namespace", namespace, "pod", pod)
-		return stepText{why: "The log cannot be read now: the node of the pod does not answer."}, nil
+		return "The console itself may not read logs of pods here."
 	}
-	defer log.Close()
-	text, err := live.ReadText(log, lines, size, maxLogRead)
-	if err != nil && len(text.Lines) == 0 {
-		return stepText{why: "The log cannot be read now."}, nil
-	}
-	return stepText{Text: text}, nil
+	c.Log.Error(err, "reading the log of a step")
+	return "The log cannot be read now: the node of the pod does not answer."
 }
 
 // logFile is the log of a step as a file.
@@ -201,17 +146,9 @@ func (c *Console) logText(r *http.Request) (string, error) {
 			if t.Name != r.PathValue("task") || s.Name != r.PathValue("step") || t.Pod == "" {
 				continue
 			}
-			leave, err := c.Cluster.enter(ctx)
-			if err != nil {
-				return "", err
-			}
-			defer leave()
-			text, err := c.readLog(ctx, b.Namespace, t.Pod, s.Container, fileLines, fileBytes)
-			if err != nil {
-				return "", err
-			}
-			if text.why != "" {
-				return "", &Problem{http.StatusNotFound, text.why, "The page of the build has what is left of it."}
+			text, err := c.Cluster.builds.WholeLog(ctx, b.Namespace, t.Pod, s)
+			if why := c.noLog(err); why != "" {
+				return "", &Problem{http.StatusNotFound, why, "The page of the build has what is left of it."}
 			}
 			out := strings.Join(text.Lines, "\n") + "\n"
 			if text.Cut != "" {
