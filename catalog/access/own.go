@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/catalog/login"
 )
@@ -64,4 +66,23 @@ func decision(allowed bool) authorizer.Decision {
 		return authorizer.DecisionAllow
 	}
 	return authorizer.DecisionNoOpinion
+}
+
+// Whoami is the name by which Kubernetes knows the account that a configuration signs in as; "you"
+// where it does not say.
+func Whoami(ctx context.Context, cfg *rest.Config) (string, error) {
+	c, err := authenticationclient.NewForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	answer, err := c.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return "you", nil
+	case err != nil:
+		return "", fmt.Errorf("asking the cluster who you are: %w", err)
+	}
+	return answer.Status.UserInfo.Username, nil
 }

@@ -6,6 +6,7 @@ package entry
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,12 @@ type Kind struct {
 	New func() Object
 	// read notes what an object says by itself.
 	read func(*store.Entry, Object)
+}
+
+// GVR is its resource with the version that is read.
+func (k Kind) GVR() schema.GroupVersionResource {
+	name, _, _ := strings.Cut(k.Resource, ".")
+	return k.GVK.GroupVersion().WithResource(name)
 }
 
 var agent = kagent.V1alpha2.WithKind("Agent")

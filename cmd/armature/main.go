@@ -58,7 +58,7 @@ manifests are rendered, so that Git shows what runs.`,
 		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), explainCommand(), diffCommand(), reportCommand()}},
 		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
 			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
-		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), catalogCommand()}},
+		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), catalogCommand(), consoleCommand()}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

@@ -139,10 +139,11 @@ func ColorFlag(cmd *cobra.Command, color *string) {
 
 // Colored reports whether output is in colours: as the flag says, or on a terminal.
 func Colored(out io.Writer, color string) bool {
-	return color == "always" || color != "never" && isTerminal(out) && os.Getenv("NO_COLOR") == ""
+	return color == "always" || color != "never" && IsTerminal(out) && os.Getenv("NO_COLOR") == ""
 }
 
-func isTerminal(file any) bool {
+// IsTerminal reports whether a file is one.
+func IsTerminal(file any) bool {
 	f, ok := file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

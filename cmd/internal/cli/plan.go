@@ -28,7 +28,7 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 		for _, s := range destructive {
 			fmt.Fprintf(w, "%s: %s\n", s.Action, s.Title())
 		}
-		if stdinTaken || !isTerminal(cmd.InOrStdin()) {
+		if stdinTaken || !IsTerminal(cmd.InOrStdin()) {
 			return fmt.Errorf("nothing was done: %s would be deleted, and there is no terminal to ask on\n  hint: pass --yes", krm.Count(len(destructive), "object"))
 		}
 		fmt.Fprintf(w, "Delete %s? [y/N] ", krm.Count(len(destructive), "object"))

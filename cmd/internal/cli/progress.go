@@ -29,7 +29,7 @@ type Progress struct {
 
 // NewProgress for a writer, which may be a terminal.
 func NewProgress(w io.Writer) *Progress {
-	p := &Progress{w: w, last: time.Now(), terminal: isTerminal(w)}
+	p := &Progress{w: w, last: time.Now(), terminal: IsTerminal(w)}
 	if p.terminal {
 		p.width = func() int {
 			width, _, err := term.GetSize(int(w.(*os.File).Fd()))

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/console"
+	"github.com/armature-dev/armature/catalog/entry"
+	"github.com/armature-dev/armature/catalog/login"
+	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+func consoleCommand() *cobra.Command {
+	var k cli.Cluster
+	var port uint16
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Open a page of the agents, builds and packages of a cluster",
+		Long: `Console opens the page of agents, tool servers, builds and packages in a browser, with
+the rights of the kubeconfig. Nothing is installed in the cluster: the page is served on
+this machine's loopback address until Ctrl-C, for the one browser that opens the printed
+address first. What agents and tool servers offer is what the status of their resources
+says.`,
+		Example: `  armature console
+  armature console -n team1 --context staging
+  armature console -A --port 8080`,
+		Args:              cli.Args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, namespace, err := k.Rest()
+			if err != nil {
+				return err
+			}
+			config.QPS = -1 // the API server's own fairness
+			return openConsole(cmd, config, namespace, port)
+		},
+	}
+	k.Flags(cmd)
+	k.AllFlag(cmd)
+	cmd.Flags().Uint16Var(&port, "port", 0, "port of the page on this machine; 0 is one that is free")
+	return cmd
+}
+
+// openConsole serves the page of a namespace, "" for all, until the command ends.
+func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port uint16) (err error) {
+	ctx := cmd.Context()
+	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	ctrllog.SetLogger(log)
+	klog.SetLogger(log)
+	s, err := store.Open(ctx, store.Memory)
+	if err != nil {
+		return err
+	}
+	defer func() { err = multi.Errors(err, s.Close()) }()
+	l := &login.Login{Store: s}
+	guard, err := access.Own(config, l)
+	if err != nil {
+		return err
+	}
+	options := console.ClusterOptions{Log: log}
+	if namespace != "" {
+		options.Namespaces = []string{namespace}
+	}
+	cluster, err := console.NewCluster(config, options)
+	if err != nil {
+		return err
+	}
+	who, err := access.Whoami(ctx, config)
+	if err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("serving the console: %w\n  hint: choose another --port, or none", err)
+	}
+	pages := (&console.Console{Store: s, Access: guard, Cluster: cluster, Log: log}).Handler()
+	secret, take := l.Once(store.Session{Name: who, Expires: time.Now().Add(24 * time.Hour)})
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.HandleFunc("GET /login/console", take)
+	server := &http.Server{Handler: onlyHere(listener.Addr(), mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	if err := fill(ctx, s, objects, namespace); err != nil {
+		return multi.Errors(err, listener.Close())
+	}
+
+	address := "http://" + listener.Addr().String() + "/login/console?token=" + secret
+	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", address)
+	if cli.IsTerminal(cmd.OutOrStdout()) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "the page is there until Ctrl-C, for the browser that opens this address first")
+		browse(ctx, address)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return cluster.Run(ctx) })
+	group.Go(func() error { return keepFilled(ctx, s, objects, namespace, log) })
+	group.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serving the console: %w", err)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// onlyHere answers requests that name this address: a page of another site that lets its own
+// name resolve to it gets nothing.
+func onlyHere(at net.Addr, next http.Handler) http.Handler {
+	_, port, _ := net.SplitHostPort(at.String())
+	names := []string{"127.0.0.1:" + port, "localhost:" + port}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(names, r.Host) {
+			http.Error(w, "this console is at "+names[0], http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// browse opens an address; where no browser can be started, a person opens it.
+func browse(ctx context.Context, address string) {
+	program := map[string][]string{"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+	if program == nil {
+		program = []string{"xdg-open"}
+	}
+	_ = exec.CommandContext(ctx, program[0], append(program[1:], address)...).Start()
+}
+
+// refill is how often the catalog is read again.
+const refill = 15 * time.Second
+
+func keepFilled(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string, log logr.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(refill):
+		}
+		if err := fill(ctx, s, objects, namespace); err != nil && ctx.Err() == nil {
+			log.Error(err, "reading the catalog again")
+		}
+	}
+}
+
+// fill the store with what the resources of the catalog say by themselves. A kind that the
+// cluster lacks, or that may not be listed, has no entries.
+func fill(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string) error {
+	for _, kind := range entry.Kinds() {
+		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillKind gives the UIDs of the objects that there are.
+func fillKind(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string, kind entry.Kind) (map[string]bool, error) {
+	there := map[string]bool{}
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		list, err := objects.Resource(kind.GVR()).Namespace(namespace).List(ctx, options)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			return there, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
+		}
+		for i := range list.Items {
+			e, ok, err := entry.Of(&list.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				continue
+			}
+			there[e.UID] = true
+			if _, err := s.Replace(ctx, e); err != nil {
+				return nil, err
+			}
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return there, nil
+		}
+	}
+}
