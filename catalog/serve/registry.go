@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -58,19 +59,9 @@ type registryOfficial struct {
 	IsLatest    bool      `json:"isLatest"`
 }
 
-// registryDetails are what the catalog knows of a server beyond server.json.
-type registryDetails struct {
-	store.Key
-	Health  store.Health `json:"health"`
-	Message string       `json:"message,omitempty"`
-	Fetched time.Time    `json:"fetched,omitzero"`
-	// ClusterURL is its address where only the cluster can reach it.
-	ClusterURL string         `json:"clusterURL,omitempty"`
-	Counts     map[string]int `json:"counts,omitempty"`
-	// Images by digest that its pods run, and the builds that made them.
-	Images []string      `json:"images,omitempty"`
-	Builds []store.Build `json:"builds,omitempty"`
-}
+// registryDetails are the fields of an entry that the catalog adds to server.json, by the names
+// that its own API gives them.
+var registryDetails = []string{"resource", "namespace", "name", "health", "message", "fetched", "counts", "images", "builds", "toolLock"}
 
 type registryAnswer struct {
 	Server registryServer `json:"server"`
@@ -246,7 +237,17 @@ func registryEntry(e store.Entry) (out registryAnswer, ok bool) {
 	if e.Changed.After(e.Created) {
 		out.updated = e.Changed
 	}
-	details := registryDetails{Key: e.Key, Health: e.Health, Message: e.Message, Fetched: e.Fetched, Counts: e.Counts, Images: e.Images, Builds: e.Builds}
+	var known map[string]json.RawMessage
+	text, err := json.Marshal(e)
+	if err != nil || json.Unmarshal(text, &known) != nil {
+		return out, false
+	}
+	details := map[string]any{}
+	for _, field := range registryDetails {
+		if value, ok := known[field]; ok {
+			details[field] = value
+		}
+	}
 	out.Server = registryServer{
 		Schema: serverSchema, Name: name, Title: registryText(e.Title), Version: registryVersion(e.Version),
 		Description: cmp.Or(registryText(e.Description), registryText(e.Title), registryText("Tool server "+e.Name)),
@@ -259,7 +260,7 @@ func registryEntry(e store.Entry) (out registryAnswer, ok bool) {
 	case reachable(address):
 		out.Server.Remotes = []registryRemote{{kind, address}}
 	default:
-		details.ClusterURL = e.URL
+		details["clusterURL"] = e.URL
 	}
 	out.Meta = map[string]any{
 		officialMeta: registryOfficial{Status: "active", PublishedAt: e.Created, UpdatedAt: out.updated, IsLatest: true},
