@@ -78,7 +78,10 @@ func TestProductionImagesAreSigned(t *testing.T) {
 		statements[kind] = statement
 	}
 	provenance, sbom := statements[sign.PredicateType], statements[sign.SPDXType]
-	if len(attestations) != 2 || !strings.Contains(provenance, `"gitCommit":"`+commit+`"`) || !strings.Contains(provenance, "@refs/heads/main") {
+	if tests := statements[sign.TestResultType]; !strings.Contains(tests, `"result":"PASSED"`) || !strings.Contains(tests, `"name":"tests"`) {
+		t.Errorf("the verdict of the tests is not attested, but %s", tests)
+	}
+	if len(attestations) != 3 || !strings.Contains(provenance, `"gitCommit":"`+commit+`"`) || !strings.Contains(provenance, "@refs/heads/main") {
 		t.Errorf("no provenance of commit %s is attested, but %v", commit, statements)
 	}
 	t.Logf("the provenance:\n%s", provenance)
