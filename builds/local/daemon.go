@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/docker/cli/cli/connhelper/commandconn"
 	"github.com/moby/buildkit/client"
 	_ "github.com/moby/buildkit/client/connhelper/dockercontainer" // docker-container:// in $BUILDKIT_HOST
 	_ "github.com/moby/buildkit/client/connhelper/kubepod"
@@ -71,8 +71,8 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		return d, nil
 	}
 	if docker, err := exec.LookPath("docker"); err == nil {
-		d, err := connect(ctx, "", "docker buildx", func(context.Context) (net.Conn, error) {
-			return throughProgram(docker, "buildx", "dial-stdio")
+		d, err := connect(ctx, "", "docker buildx", func(ctx context.Context) (net.Conn, error) {
+			return commandconn.New(ctx, docker, "buildx", "dial-stdio")
 		})
 		if err == nil {
 			return d, nil
@@ -221,29 +221,6 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// throughProgram is a connection that a program's standard input and output are.
-func throughProgram(name string, arguments ...string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	cmd := exec.Command(name, arguments...)
-	cmd.Stdout = theirs
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_, _ = io.Copy(stdin, theirs)
-		_ = stdin.Close()
-	}()
-	go func() {
-		_ = cmd.Wait()
-		_ = theirs.Close()
-	}()
-	return ours, nil
 }
 
 func firstLine(text string) string {

@@ -45,15 +45,11 @@ type plan struct {
 	spec  *tektonv1.PipelineSpec
 	tasks []*task
 	// volumes are folders that live as long as the run, by their names.
-	volumes map[string]volume
-	// secrets that a step may read, by Secret and key; nil values are to be filled.
+	volumes []string
+	// secrets that the steps read, by their names.
 	secrets map[string]bool
 }
 
-// volume is a folder. limit is its size in bytes, zero for none of its own.
-type volume struct{ limit int64 }
-
-// task of the pipeline.
 type task struct {
 	tektonv1.PipelineTask
 	finally bool
@@ -63,14 +59,14 @@ type task struct {
 
 // planOf a composed run. The error lists all that cannot run here.
 func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, error) {
-	p := &plan{run: run, spec: spec, volumes: map[string]volume{}, secrets: map[string]bool{}}
+	p := &plan{run: run, spec: spec, secrets: map[string]bool{}}
 	for _, binding := range run.Spec.Workspaces {
 		switch {
 		case binding.Secret != nil:
 			p.secrets[binding.Secret.SecretName] = true
 		case binding.EmptyDir != nil: // each pod has its own
 		case binding.VolumeClaimTemplate != nil || binding.PersistentVolumeClaim != nil:
-			p.volumes[binding.Name] = volume{}
+			p.volumes = append(p.volumes, binding.Name)
 		}
 	}
 	var found []*krm.Finding
@@ -221,7 +217,6 @@ func (v values) set(kind, name string, value tektonv1.ParamValue) {
 	}
 }
 
-// put replaces the variables of a value.
 func (v values) put(value tektonv1.ParamValue) tektonv1.ParamValue {
 	value = *value.DeepCopy()
 	value.ApplyReplacements(v.texts, v.lists, v.objects)

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -96,9 +97,10 @@ type StepError struct {
 	Last []string
 }
 
-func (e *StepError) Error() string { return strings.TrimSuffix(e.Task+"/"+e.Step, "/") + " " + e.Because }
+func (e *StepError) Error() string {
+	return strings.TrimSuffix(e.Task+"/"+e.Step, "/") + " " + e.Because
+}
 
-// runner of one plan.
 type runner struct {
 	*plan
 	Options
@@ -135,12 +137,7 @@ func SecretNames(out *compose.Output) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for name := range p.secrets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(p.secrets)), nil
 }
 
 // Run runs a composed build and waits for its end. A step that fails is a *StepError.
@@ -172,7 +169,7 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output, opt Options) (res
 	}
 	attachables := []session.Attachable{
 		secretsprovider.NewSecretProvider(r),
-		authprovider.NewDockerAuthProvider(authprovider.DockerAuthProviderConfig{AuthConfigProvider: authprovider.LoadAuthConfig(config.LoadDefaultConfigFile(discard{}))}),
+		authprovider.NewDockerAuthProvider(authprovider.DockerAuthProviderConfig{AuthConfigProvider: authprovider.LoadAuthConfig(config.LoadDefaultConfigFile(io.Discard))}),
 	}
 	var sockets []sshprovider.AgentConfig
 	if opt.Servers != nil {
@@ -249,17 +246,8 @@ func (r *runner) script(text string) string {
 	return id
 }
 
-// discard is where warnings about the caller's Docker configuration go.
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
 // newID is the name of a run, which nobody guesses.
-func newID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
-}
+func newID() string { return strings.ToLower(rand.Text()) }
 
 // allows reports whether a daemon grants what a build asks for.
 func (d *Daemon) allows(ctx context.Context, asked []string) bool {
@@ -282,11 +270,7 @@ func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error 
 			return fmt.Errorf("reading the source %s: %w", r.Source, err)
 		}
 	}
-	var names []string
-	for name := range r.volumes {
-		names = append(names, name)
-	}
-	keeper, err := r.keep(ctx, "", names)
+	keeper, err := r.keep(ctx, "", r.volumes)
 	if err != nil {
 		return err
 	}
@@ -385,7 +369,6 @@ func text(v any) string {
 	return strings.ReplaceAll(string(data), `\"`, `"`)
 }
 
-// end of a task.
 func (r *runner) end(t *task, state State, because string, took time.Duration) {
 	r.mu.Lock()
 	r.state[t.Name] = state
@@ -505,7 +488,6 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params, at
 	return r.read(ctx, t, keeper)
 }
 
-// read the results of a task.
 func (r *runner) read(ctx context.Context, t *task, keeper *keeper) (map[string]tektonv1.ParamValue, error) {
 	results := map[string]tektonv1.ParamValue{}
 	for _, declared := range t.TaskSpec.Results {

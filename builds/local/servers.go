@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -53,12 +54,12 @@ func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	if err != nil {
 		return nil, multi.Errors(err, listener.Close())
 	}
-	images := registry.New(registry.Logger(log.New(discard{}, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
 	git, err := exec.LookPath("git")
 	if err != nil {
 		git = "" // until somebody gives a source
 	}
-	sources := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Stderr: discard{},
+	sources := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(dir, "git"), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir}}
 	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		switch {
