@@ -131,12 +131,9 @@ func TestTraceFindings(t *testing.T) {
 			at := decode[api.AgentTrace](t, "apiVersion: kagenti.io/v1alpha1\nkind: AgentTrace\nmetadata: {name: x}\nspec: {targetRef: {kind: Deployment, name: weather-agent}, "+test.spec+"}")
 			at.Origin = api.Origin{File: "trace.yaml", Line: 7}
 			base, _ := profile.All().Base(nil)
-			s, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
+			_, findings := identity.Resolve(&base, weatherAgent(), nil, at, nil)
 			if diff := cmp.Diff(test.want, brief(findings)); diff != "" {
 				t.Error(diff)
-			}
-			if s.From.Trace != "trace.yaml:7" || s.From.TokenExchange != "" {
-				t.Errorf("from %q and %q", s.From.Trace, s.From.TokenExchange)
 			}
 			_, findings = profile.All().Base(decode[api.RenderConfig](t, "spec: {trace: {"+test.spec+"}}"))
 			if len(findings) != len(test.want) {

@@ -112,7 +112,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 // resolve is Resolve in place.
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
 	*s = *base
-	s.Subject = Subject{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 	s.Declared, s.TraceOnly = Declared{w.ProbePaths, w.Volumes}, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
 	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
@@ -210,24 +210,20 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace, 
 		}
 		findings = append(findings, c.findings...)
 	}
-	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) string {
+	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any, path string) {
 		c := &Checker{origin: origin, By: by, object: krm.Ref{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: meta.Namespace, Name: meta.Name}}
 		c.merge(s, spec, path)
 		s.deriveURLs()
 		introduced(c)
-		if origin.File == "" {
-			return ""
-		}
-		return origin.File + ":" + strconv.Itoa(origin.Line)
 	}
 	if at != nil {
-		s.From.Trace = input(ByAgentTrace, &at.Origin, at.TypeMeta, at.ObjectMeta, &at.Spec.TraceSpec, "trace")
+		input(ByAgentTrace, &at.Origin, at.TypeMeta, at.ObjectMeta, &at.Spec.TraceSpec, "trace")
 	}
 	if ar := w.Runtime; ar != nil {
 		input(ByAgentRuntime, &ar.Origin, ar.TypeMeta, ar.ObjectMeta, &ar.Spec, "")
 	}
 	if te != nil {
-		s.From.TokenExchange = input(ByTokenExchange, &te.Origin, te.TypeMeta, te.ObjectMeta, &te.Spec.IdentitySpec, "")
+		input(ByTokenExchange, &te.Origin, te.TypeMeta, te.ObjectMeta, &te.Spec.IdentitySpec, "")
 	}
 	here := w.checker()
 	if len(annotations) > 0 {

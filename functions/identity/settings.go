@@ -36,7 +36,6 @@ type Settings struct {
 	TraceOnly bool
 
 	Declared Declared
-	From     From
 
 	// Derived says which URLs follow from the realm, because nobody set them.
 	Derived Derived
@@ -45,7 +44,7 @@ type Settings struct {
 // Subject is the workload that settings are of.
 type Subject struct {
 	// Namespace is empty where the author wrote none.
-	APIVersion, Kind, Namespace, Name string
+	Kind, Namespace, Name string
 	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so
 	// that it gets one of its own.
 	ServiceAccount string
@@ -60,10 +59,6 @@ type Declared struct {
 	// Volumes are those that the sidecars use.
 	Volumes Volumes
 }
-
-// From gives "file:line" of the custom resources that were merged, empty where none
-// targets the workload.
-type From struct{ TokenExchange, Trace string }
 
 // Derived are URLs that nobody has set.
 type Derived struct{ Issuer, JWKS, TokenURL bool }

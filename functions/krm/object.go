@@ -219,9 +219,6 @@ func (o *Object) Unended() bool {
 // Rewritten says whether the text went through kyaml, and why.
 func (o *Object) Rewritten() (why string, rewritten bool) { return o.why, o.rewritten }
 
-// Label gives a label of the object.
-func (o *Object) Label(key string) (string, bool) { return entry(o.Get("metadata", "labels"), key) }
-
 // Annotation gives an annotation of the object.
 func (o *Object) Annotation(key string) (string, bool) {
 	return entry(o.Get("metadata", "annotations"), key)
