@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -25,13 +23,8 @@ func podsOf(ctx context.Context, c *Cluster, u liveObject) []corev1.Pod {
 		return nil
 	}
 	_, template, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
-	raw, found, _ := unstructured.NestedMap(u.Object, "spec", "selector")
-	var set metav1.LabelSelector
-	if !template || !found || runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &set) != nil {
-		return nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(&set)
-	if err != nil || selector.Empty() {
+	selector, selects := health.Selector(u)
+	if !template || !selects {
 		return nil
 	}
 	pods := &corev1.PodList{}

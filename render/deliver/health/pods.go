@@ -7,6 +7,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Trouble is what keeps a pod from running. The zero value is none.
@@ -71,6 +75,17 @@ func Troubles(pod *corev1.Pod) (all []Trouble) {
 // among the init containers.
 func Containers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// Selector of the pods of an object; false where it has none that can be read and is not empty.
+func Selector(u *unstructured.Unstructured) (labels.Selector, bool) {
+	raw, found, _ := unstructured.NestedMap(u.Object, "spec", "selector")
+	var set metav1.LabelSelector
+	if !found || runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &set) != nil {
+		return nil, false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&set)
+	return selector, err == nil && !selector.Empty()
 }
 
 // end describes the end of a container, which may be nil.

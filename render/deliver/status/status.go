@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/health"
 )
 
 // Live is what a cluster has, of any number of namespaces.
@@ -293,17 +293,9 @@ func (l *Live) PodsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
 		}
 		return pods
 	}
-	selector := labels.Nothing() // for one that cannot be read as well
-	if m, found, _ := unstructured.NestedMap(w.Object, "spec", "selector"); found && len(m) > 0 {
-		var s metav1.LabelSelector
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &s); err == nil {
-			if read, err := metav1.LabelSelectorAsSelector(&s); err == nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
-				selector = read
-			}
-		}
-	}
+	selector, selects := health.Selector(w)
 	for _, p := range l.Pods {
-		if p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
+		if selects && p.GetNamespace() == w.GetNamespace() && selector.Matches(labels.Set(p.GetLabels())) {
 			pods = append(pods, p)
 		}
 	}
