@@ -3,10 +3,11 @@
 package runs
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
-	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -219,18 +220,8 @@ func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
 			out = append(out, Read(&list.Items[i]))
 		}
 	}
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i], out[j]
-		if a.Number != b.Number {
-			return a.Number > b.Number
-		}
-		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-			return b.CreationTimestamp.Before(&a.CreationTimestamp)
-		}
-		if a.Attempt != b.Attempt {
-			return a.Attempt > b.Attempt
-		}
-		return a.Name > b.Name
+	slices.SortFunc(out, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(b.Number, a.Number), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(b.Name, a.Name))
 	})
 	return out
 }

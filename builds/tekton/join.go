@@ -154,10 +154,8 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 			continue
 		}
 		a.Workspaces = append(a.Workspaces, w)
-		for _, bound := range next.Workspaces {
-			if bound.Name == w.Name {
-				whole.Workspaces = append(whole.Workspaces, bound)
-			}
+		if bound := BoundTo(next, w.Name); bound.Name != "" {
+			whole.Workspaces = append(whole.Workspaces, bound)
 		}
 	}
 	return ""
