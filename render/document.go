@@ -165,7 +165,6 @@ func (w *worker) incomplete(o *krm.Object) {
 		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing), "write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
-// run takes an object through the functions.
 func (w *worker) run(u *contract.Unit) {
 	o := u.Object
 	for i := range w.rows {

@@ -8,7 +8,6 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// engine is one run.
 type engine struct {
 	src  Source
 	opt  Options

@@ -21,7 +21,6 @@ import (
 // controller copies the spec into the status.
 const maxRunBytes = 700 * 1024
 
-// background is the context of Tekton's default configuration.
 func background() context.Context { return context.Background() }
 
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What

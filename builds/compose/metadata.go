@@ -25,7 +25,6 @@ func objectMeta(in Input, name string) metav1.ObjectMeta {
 	}
 }
 
-// modeOf a build, or the default.
 func modeOf(b *api.AgentBuild) string {
 	return strings.TrimPrefix(recipe.TemplateName(b.Spec.Mode), recipe.TemplatePrefix)
 }

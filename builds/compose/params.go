@@ -14,7 +14,6 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// valueOf a parameter of the build.
 func valueOf(p api.Parameter) tektonv1.ParamValue {
 	switch {
 	case p.Array != nil:

@@ -408,7 +408,6 @@ func timeout(in Input) (limit time.Duration, found faults) {
 	return in.Settings.Timeout, nil
 }
 
-// workspace binds one workspace of the pipeline.
 func workspace(in Input, name string) (binding tektonv1.WorkspaceBinding, found faults) {
 	spec := in.Build.Spec
 	binding = tektonv1.WorkspaceBinding{Name: name}

@@ -131,7 +131,6 @@ type process struct {
 	close func() error
 }
 
-// sshProcess starts a program of Git over SSH.
 func sshProcess(client *ssh.Client, program, path string) (p process, err error) {
 	session, err := client.NewSession()
 	if err != nil {
@@ -204,7 +203,6 @@ func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadClo
 	return response, nil
 }
 
-// closer closes by a function.
 type closer func() error
 
 func (c closer) Close() error { return c() }
@@ -221,7 +219,6 @@ func noRepository(text string) bool {
 	return false
 }
 
-// boundedConn bounds what is read over a connection.
 type boundedConn struct {
 	net.Conn
 	in atMost

@@ -148,7 +148,6 @@ func wide(text string) (n int) {
 	return n
 }
 
-// shorten cuts a text to a width.
 func shorten(text string, letters int) string {
 	if wide(text) <= letters {
 		return text

@@ -123,7 +123,6 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 	}
 }
 
-// stepLogs prints logs of steps.
 type stepLogs struct {
 	LogOptions
 	ctx  context.Context

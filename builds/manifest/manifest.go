@@ -82,7 +82,6 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 	return out, findings.Join(problems...)
 }
 
-// at is the place of a field path.
 func (d document) at(fieldPath string) krm.Place {
 	line, node := d.root.Line, d.root
 	for _, part := range strings.FieldsFunc(fieldPath, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {

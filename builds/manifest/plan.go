@@ -50,7 +50,6 @@ func Objects(out *compose.Output) []any {
 	return objects
 }
 
-// withoutNulls drops null fields at any depth.
 func withoutNulls(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -66,7 +66,6 @@ func (p Pack) Run() (digest string, err error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// writer of a tar.
 type writer struct {
 	from    *os.Root
 	tar     *tar.Writer

@@ -22,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// catalogOptions are the flags of the catalog.
 type catalogOptions struct {
 	store, storeFile string
 	caFile, cardKeys string

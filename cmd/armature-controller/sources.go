@@ -14,7 +14,6 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// sourcesOptions are the flags of RenderedSources.
 type sourcesOptions struct {
 	dir, address, advertised string
 	hosts                    []string

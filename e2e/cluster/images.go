@@ -294,7 +294,6 @@ func layersOf(cache string, image image, shell v1.Layer) ([]v1.Layer, error) {
 	return append(layers, layer), err
 }
 
-// debian is a tar file of the packages' files, below .cache/debian.
 func debianFiles(cache string, packages ...string) (string, error) {
 	dir := filepath.Join(cache, "debian")
 	file := filepath.Join(dir, strings.Join(packages, "+")+".tar")

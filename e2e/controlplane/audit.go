@@ -48,7 +48,6 @@ func StartAudited(t testing.TB) *ControlPlane {
 
 func (c *ControlPlane) auditLog() string { return filepath.Join(c.dir, "audit.log") }
 
-// audit configures the API server.
 func (c *ControlPlane) audit(server *envtest.APIServer) error {
 	policy := filepath.Join(c.dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {

@@ -179,7 +179,6 @@ func bearer(r *http.Request) string {
 	return token
 }
 
-// get reads a JSON answer.
 func get(request *http.Request, into any) error {
 	answer, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {

@@ -27,7 +27,6 @@ func AppendConfigMap(dst []byte, s *identity.Settings) []byte {
 	return appendOTelConfig(dst, s)
 }
 
-// appendSettings writes one key per setting.
 func appendSettings(dst []byte, s *identity.Settings) []byte {
 	t := &s.Trace
 	text := func(key, value string) {

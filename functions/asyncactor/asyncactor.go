@@ -35,7 +35,6 @@ const (
 	defaultShutdown   = 30
 )
 
-// expand makes the objects of an AsyncActor.
 func (s *state) expand(r *expand.Resource, g *generation) {
 	e := &expander{Resource: r, config: &s.config, generation: g, form: &longForm, judged: s.judged}
 	if !r.Decode("async-actor/field", &e.actor) {
@@ -147,7 +146,6 @@ func addWorkload(e *expander) {
 	}
 }
 
-// completeRuntime completes the author's container.
 func completeRuntime(e *expander) {
 	c := e.runtimeContainer()
 	put(c, "command", []string{cmp.Or(e.actor.Spec.Workload.PythonExecutable, "python3"), scriptPath})

@@ -69,7 +69,6 @@ func readTemplate(e *expander) {
 	e.template = template
 }
 
-// runtimeContainer is the author's.
 func (e *expander) runtimeContainer() *yaml.RNode {
 	for _, c := range elements(e.template, "spec", "containers") {
 		if scalarOf(c, "name") == Runtime {

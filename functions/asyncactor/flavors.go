@@ -117,7 +117,6 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	return data, err == nil && !krm.Failed(findings)
 }
 
-// merger joins flavors.
 type merger struct {
 	spec   map[string]any
 	from   map[string]string // the first flavor, by the path of a field

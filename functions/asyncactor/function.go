@@ -31,7 +31,6 @@ func Function() contract.Function {
 	}
 }
 
-// state is what is known of a package.
 type state struct {
 	pkg    *contract.Package
 	config api.AsyaSpec

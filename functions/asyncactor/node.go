@@ -47,7 +47,6 @@ func variables(pairs ...string) (env []fields) {
 	return env
 }
 
-// written is a value as text, "" for none.
 func written[T any](p *T) string {
 	if p == nil {
 		return ""
@@ -121,7 +120,6 @@ func scalarOf(n *yaml.RNode, keys ...string) string {
 	return n.YNode().Value
 }
 
-// elements are the items of a list.
 func elements(n *yaml.RNode, keys ...string) (items []*yaml.RNode) {
 	if n = lookup(n, keys...); n == nil || n.YNode().Kind != yaml.SequenceNode {
 		return nil
@@ -132,7 +130,6 @@ func elements(n *yaml.RNode, keys ...string) (items []*yaml.RNode) {
 	return items
 }
 
-// put sets a field.
 func put(n *yaml.RNode, key string, value any) {
 	content := n.YNode().Content
 	for i := 0; i+1 < len(content); i += 2 {
@@ -144,7 +141,6 @@ func put(n *yaml.RNode, key string, value any) {
 	n.YNode().Content = append(content, encode(key), encode(value))
 }
 
-// extend appends items to a list.
 func extend(n *yaml.RNode, key string, items ...fields) {
 	list := lookup(n, key)
 	if list == nil || list.YNode().Kind != yaml.SequenceNode {

@@ -62,7 +62,6 @@ type resource struct {
 	texts      [][]byte // of its objects
 }
 
-// place identifies an object of the package.
 type place struct {
 	krm.Origin
 	krm.Ref

@@ -11,7 +11,6 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// annotations merges the workload's annotations into s.
 func (c *Checker) annotations(s *Settings, all []Annotation) {
 	origin, rows, profile := *c.origin, s.Profile.all.table, s.Profile
 	defer func() { c.origin = &origin }()

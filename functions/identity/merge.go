@@ -144,7 +144,6 @@ func (x *setting) put(c *Checker, s *Settings, field string, value any) {
 	}
 }
 
-// check checks a text.
 func (x *setting) check(c *Checker, field, text string) {
 	switch {
 	case x.oneOf != nil:
@@ -156,7 +155,6 @@ func (x *setting) check(c *Checker, field, text string) {
 	}
 }
 
-// assign keeps a value of the setting's type.
 func (x *setting) assign(s *Settings, value any) {
 	switch at := x.at(s).(type) {
 	case *bool:
@@ -174,7 +172,6 @@ func (x *setting) assign(s *Settings, value any) {
 	}
 }
 
-// rules merges the destination rules.
 func mergeRules(c *Checker, s *Settings, at string, value any) {
 	all := value.([]api.DestinationRule)
 	rules := make([]Rule, len(all))

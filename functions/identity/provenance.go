@@ -219,7 +219,6 @@ func altered(alter func(*Settings)) func(Settings) Settings {
 	}
 }
 
-// eachRule gives each field of each destination rule.
 func eachRule(s *Settings) (all []Setting) {
 	for i, r := range s.Outbound.Rules {
 		add := func(field, value string, alter func(*Rule)) {
@@ -244,7 +243,6 @@ func eachRule(s *Settings) (all []Setting) {
 	return all
 }
 
-// eachAttribute gives each resource attribute.
 func eachAttribute(s *Settings) (all []Setting) {
 	for i, a := range s.Trace.Attributes {
 		all = append(all, Setting{Name: "trace.resourceAttributes[" + a.Name + "]", Value: a.Value, Alter: altered(func(s *Settings) {

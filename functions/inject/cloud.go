@@ -70,7 +70,6 @@ func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []
 	return findings
 }
 
-// itemNamed gives the item of a list that has a name.
 func itemNamed(list krm.Node, name string) krm.Node {
 	for item := range list.Items() {
 		if item.Get("name").Is(name) {

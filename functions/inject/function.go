@@ -39,7 +39,6 @@ func Function() contract.Function {
 	}
 }
 
-// state is what is known of a package.
 type state struct {
 	pkg       *contract.Package
 	injectors sync.Pool         // of *Injector: one for each worker

@@ -46,7 +46,6 @@ type change struct {
 	Emptied string `json:"emptied,omitempty"`
 }
 
-// setField is one field that was set.
 type setField struct {
 	Key string `json:"key"`
 	// By is the function that set it.

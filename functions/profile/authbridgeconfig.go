@@ -13,7 +13,6 @@ import (
 // it changes.
 const AuthBridgeYAML = "config.yaml"
 
-// appendBridgeYAML appends AuthBridge's configuration.
 func appendBridgeYAML(dst []byte, s *identity.Settings) []byte {
 	b := bridge{append(dst, "  "+AuthBridgeYAML+": |\n"...), s}
 	b.config()

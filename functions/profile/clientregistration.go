@@ -159,7 +159,6 @@ func appendClientName(dst []byte, s *identity.Settings) []byte {
 	}
 }
 
-// appendClientValues appends its variables, and what the application's SDK reads.
 func appendClientValues(dst []byte, s *identity.Settings) []byte {
 	switch cloud(s) {
 	case "aws":

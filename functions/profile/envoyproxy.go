@@ -98,7 +98,6 @@ func appendEnvoyProxy(dst []byte, s *identity.Settings) []byte {
 	return w.dst
 }
 
-// appendEnvoyYAML appends Envoy's configuration.
 func appendEnvoyYAML(dst []byte, s *identity.Settings) []byte {
 	return envoyTemplate().appendTo(append(dst, "  "+EnvoyYAML+": |\n"...), s)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// writer appends the parts of a container.
 type writer struct {
 	dst []byte
 	s   *identity.Settings
@@ -19,7 +18,6 @@ func (w *writer) text(parts ...string) {
 	}
 }
 
-// env appends a variable with a literal value.
 func (w *writer) env(name, value string) {
 	w.text("  - name: ", name, "\n    value: ")
 	w.dst = append(scalar.AppendEnv(w.dst, value), '\n')
@@ -45,14 +43,12 @@ func (w *writer) optional(name, key string) {
 	w.text("\n        key: ", key, "\n        optional: true\n")
 }
 
-// secret appends a variable whose value is a Secret's.
 func (w *writer) secret(name, secret string) {
 	w.text("  - name: ", name, "\n    valueFrom:\n      secretKeyRef:\n        name: ")
 	w.dst = scalar.AppendYAML(w.dst, secret)
 	w.text("\n        key: ", name, "\n")
 }
 
-// field appends a variable whose value is the pod's own.
 func (w *writer) field(name, field string) {
 	w.text("  - name: ", name, "\n    valueFrom:\n      fieldRef:\n        fieldPath: ", field, "\n")
 }
@@ -93,7 +89,6 @@ func appendQuantity(dst []byte, q string) []byte {
 // long. With native sidecars the next container starts when it succeeds.
 func (w *writer) probe() { w.text("    periodSeconds: 2\n    failureThreshold: 150\n") }
 
-// port appends an item of a container's ports.
 func (w *writer) port(name string, n int) {
 	w.text("  - name: ", name, "\n    containerPort: ")
 	w.dst = append(scalar.AppendInt(w.dst, n), '\n')

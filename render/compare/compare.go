@@ -288,7 +288,6 @@ func immutable(kind, field string) bool {
 	return slices.ContainsFunc(fields[kind], func(of string) bool { return render.Inside(field, of) })
 }
 
-// differences compares two lists of named values.
 func differences(before, after map[string]string) (found []Difference) {
 	all := maps.Clone(before)
 	maps.Copy(all, after)

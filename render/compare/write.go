@@ -191,7 +191,6 @@ func escape(text string) string {
 	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;", "[", `\[`, "!", `\!`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
 }
 
-// code quotes a text inside of a table.
 func code(text string) string {
 	return "`" + strings.NewReplacer("|", `\|`, "`", "'", "\n", " ").Replace(text) + "`"
 }

@@ -309,7 +309,6 @@ func writeLayout(folder string, found *remote.Descriptor) error {
 	return os.Rename(next, folder)
 }
 
-// readSecrets of --secret.
 func readSecrets(given []string) (map[string]map[string][]byte, error) {
 	out := map[string]map[string][]byte{}
 	for _, text := range given {

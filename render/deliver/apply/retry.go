@@ -89,7 +89,6 @@ func (c *connection) call(ctx context.Context, writes bool, request func(context
 	return last
 }
 
-// attempt makes a request once.
 func (c *connection) attempt(ctx context.Context, writes bool, request func(context.Context) error) error {
 	until := time.Now().Add(requestTimeout)
 	writes = writes && c.lease != nil

@@ -62,7 +62,6 @@ func Run(files map[string][]byte, o Options) (r Result) {
 	return r
 }
 
-// builder is one run.
 type builder struct {
 	files      map[string][]byte // of the source
 	folder     string            // "." is the root
@@ -221,7 +220,6 @@ func (b *builder) kustomization(folder string) string {
 	return ""
 }
 
-// settings reads the configuration and the lock.
 func (b *builder) settings() (findings []krm.Finding) {
 	b.opt.ObjectsOnly = true
 	file := b.config

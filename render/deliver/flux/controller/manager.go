@@ -212,7 +212,6 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 	return nil
 }
 
-// await a kind.
 func await(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind) error {
 	reported := false
 	return wait.PollUntilContextCancel(ctx, crdPeriod, true, func(context.Context) (bool, error) {

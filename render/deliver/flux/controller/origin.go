@@ -48,7 +48,6 @@ type fluxArtifact struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
-// newSource is an empty source of a kind.
 func newSource(kind string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(FluxSources.WithKind(kind))

@@ -218,7 +218,6 @@ func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *f
 	return collect(r.Store, source, next)
 }
 
-// originKey names the source of a RenderedSource.
 func originKey(source *api.RenderedSource) client.ObjectKey {
 	ref := source.Spec.SourceRef
 	return client.ObjectKey{Namespace: cmp.Or(ref.Namespace, source.Namespace), Name: ref.Name}

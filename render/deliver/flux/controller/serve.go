@@ -33,7 +33,6 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// server of the archives.
 func (s *Store) server(l net.Listener) *manager.Server {
 	return &manager.Server{Name: "archives", Listener: l, ShutdownTimeout: ptr.To(5 * time.Second), Server: &http.Server{
 		Handler:           s,
