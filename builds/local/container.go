@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/cause"
+	"github.com/armature-dev/armature/builds/relay"
 )
 
 // Bounds of the output of a step, in bytes, and how many last lines of each stream an error has.
@@ -241,7 +241,6 @@ func expand(text string, known map[string]string) string {
 	})
 }
 
-// command of a step.
 func (r *runner) command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig, env []string) []string {
 	known := map[string]string{}
 	for _, e := range s.Env {
@@ -408,27 +407,7 @@ func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end 
 	if err != nil {
 		return "", nil, fmt.Errorf("making a socket for steps that use BuildKit: %w", err)
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				to, err := d.dial(ctx)
-				if err != nil {
-					return
-				}
-				defer to.Close()
-				go func() {
-					_, _ = io.Copy(to, conn)
-					_ = to.Close()
-				}()
-				_, _ = io.Copy(conn, to)
-			}()
-		}
-	}()
+	go func() { _ = relay.Serve(listener, func() (net.Conn, error) { return d.dial(ctx) }) }()
 	return socket, func() { _ = listener.Close() }, nil
 }
 

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/armature-dev/armature/builds/relay"
 )
 
 // forwardCommand passes connections on, for builds on a machine whose BuildKit has a loopback
@@ -34,29 +34,7 @@ func forwardCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "listening")
-			return forward(cmd.Context(), listener, given[1])
+			return relay.Serve(listener, func() (net.Conn, error) { return new(net.Dialer).DialContext(cmd.Context(), "unix", given[1]) })
 		},
-	}
-}
-
-func forward(ctx context.Context, listener net.Listener, socket string) error {
-	for {
-		from, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer from.Close()
-			to, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-			if err != nil {
-				return
-			}
-			defer to.Close()
-			go func() {
-				_, _ = io.Copy(to, from)
-				_ = to.(*net.UnixConn).CloseWrite()
-			}()
-			_, _ = io.Copy(from, to)
-		}()
 	}
 }

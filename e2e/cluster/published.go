@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/armature-dev/armature/builds/relay"
 )
 
 // published are the servers that can be reached from the machine's own network too,
@@ -29,7 +31,7 @@ var published = []string{
 	nodeIP + ":8000", // grype's database
 }
 
-// publish serves all but the Kubernetes API, which gets a proxy, and returns
+// publish serves all but the Kubernetes API, which gets a relay, and returns
 // the address of that.
 func publish(info *Info) (hostAPI string, err error) {
 	info.GitSSH = "ssh://git@" + nodeIP + repositories
@@ -41,7 +43,7 @@ func publish(info *Info) (hostAPI string, err error) {
 	}
 	token := func(_, password string) bool { return same(password, info.GitToken) }
 	handlers := []http.Handler{
-		nil, // a proxy needs none
+		nil, // a relay needs none
 		registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent),
 		withLogin("registry", login, registry.New(registry.WithBlobHandler(blobs), registry.WithReferrersSupport(true), silent)),
 		git(token),
@@ -56,7 +58,9 @@ func publish(info *Info) (hostAPI string, err error) {
 		switch i {
 		case 0:
 			hostAPI = hostAddress
-			go proxy(outside, address)
+			go func() {
+				log.Print(relay.Serve(outside, func() (net.Conn, error) { return net.Dial("tcp", address) }))
+			}()
 			continue
 		case 1:
 			info.Registry, info.HostRegistry = address, hostAddress
@@ -104,29 +108,6 @@ func withLogin(realm string, allowed func(user, password string) bool, next http
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Basic realm=%q", realm))
 		http.Error(w, "wrong or no credentials", http.StatusUnauthorized)
 	})
-}
-
-func proxy(from net.Listener, to string) {
-	for {
-		client, err := from.Accept()
-		if err != nil {
-			log.Print(err)
-			return
-		}
-		go func() {
-			defer client.Close()
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				return // the client sees that nobody is there
-			}
-			defer server.Close()
-			go func() {
-				io.Copy(server, client)
-				server.(*net.TCPConn).CloseWrite()
-			}()
-			io.Copy(client, server)
-		}()
-	}
 }
 
 const repositories = "/srv/git"
