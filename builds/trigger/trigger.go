@@ -426,16 +426,6 @@ func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) 
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s", strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
-// annotate a build that is there.
-func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild, name, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
-	if err != nil {
-		return err
-	}
-	err = t.Patch(ctx, &api.AgentBuild{ObjectMeta: b.ObjectMeta}, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(t.FieldOwner))
-	return client.IgnoreNotFound(err)
-}
-
 // skips says why a commit starts no run; "" if it does. It is compared with an older one, or
 // with none if that is empty. What cannot be read starts one.
 func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) string {
