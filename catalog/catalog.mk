@@ -14,7 +14,7 @@ VENDOR := catalog/console/static/vendor
 vendor-console: ## Copy what the console embeds from npm, in the versions that its package.json pins
 	dir=$$(mktemp -d) && cp $(VENDOR)/package.json $$dir && (cd $$dir && npm install --ignore-scripts --no-audit --no-fund --silent) && m=$$dir/node_modules && \
 		cp $$m/htmx.org/dist/htmx.min.js $$m/htmx.org/dist/ext/hx-sse.min.js $(VENDOR) && cp $$m/htmx.org/LICENSE $(VENDOR)/LICENSE-htmx.txt && \
-		cp $$m/open-props/colors.min.css $$m/open-props/fonts.min.css $$m/open-props/sizes.min.css $(VENDOR) && cp $$m/open-props/LICENSE $(VENDOR)/LICENSE-open-props.txt && \
+		cp $$m/open-props/fonts.min.css $$m/open-props/sizes.min.css $(VENDOR) && cp $$m/open-props/LICENSE $(VENDOR)/LICENSE-open-props.txt && \
 		cp $$m/@fontsource-variable/inter/files/inter-latin-wght-normal.woff2 $(VENDOR)/inter.woff2 && cp $$m/@fontsource-variable/inter/LICENSE $(VENDOR)/LICENSE-inter.txt && rm -r $$dir
 
 .PHONY: bench-catalog

@@ -69,6 +69,20 @@ func TestPagesInEveryView(t *testing.T) {
 			b.Picture("console-" + name + "-" + view.Name)
 		}
 	}
+	// Whoever may list nothing, and a store that is away.
+	b.Do(chromedp.Click(`.who button`), chromedp.WaitVisible(`input[name=token]`))
+	signIn(w, b, w.token())
+	for _, view := range views() {
+		for _, path := range []string{"/", "/agents", "/packages"} {
+			b.Show(view, w.url+path)
+			if words := browser.Value[string](b, broken); words != "" {
+				t.Errorf("no rights, %s: broken words: %s", view.Name, words)
+			}
+			b.Picture("console-norights-" + strings.Trim(path, "/") + "-" + view.Name)
+		}
+	}
+	b.Do(chromedp.Click(`.who button`), chromedp.WaitVisible(`input[name=token]`))
+	signIn(w, b, token)
 	// The pictures of docs/images.
 	wide := browser.View{Name: "docs", Width: 1280, Height: 800}
 	for name, path := range map[string]string{"home": "/", "agent": pagesByName()["agent"], "tool": pagesByName()["tool"], "package": pagesByName()["package"]} {
@@ -83,6 +97,14 @@ func TestPagesInEveryView(t *testing.T) {
 	b.Picture("docs-console-agents")
 	b.Show(views()[3], w.url)
 	b.Picture("docs-console-phone")
+	w.must(w.store.Close())
+	for _, view := range views() {
+		b.Show(view, w.url)
+		if text := browser.Value[string](b, `document.querySelector('main').textContent`); !strings.Contains(text, "The catalog cannot answer now.") {
+			t.Errorf("without its store, the page says %s", text)
+		}
+		b.Picture("console-away-" + view.Name)
+	}
 }
 
 // With scripts, axe-core finds no violation, nothing shifts while a page loads, and the

@@ -89,14 +89,19 @@ func home(v *Visit) (*Page, error) {
 			}
 		}
 	}
-	drifted, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Type: store.Server, Health: store.Healthy, Drifted: true})
+	driftedTools := store.Query{Scope: scope, Type: store.Server, Health: store.Healthy, Drifted: true, Limit: shownFindings}
+	drifted, err := v.Console.Store.List(v.Context(), driftedTools)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range drifted {
 		findings = append(findings, entryFinding(e))
 	}
-	tiles[1].Bad += len(drifted)
+	tally, err := v.Console.Store.Tally(v.Context(), driftedTools)
+	if err != nil {
+		return nil, err
+	}
+	tiles[1].Bad += tally[store.Healthy]
 	entries, err := v.Console.Store.List(v.Context(), store.Query{Scope: scope, Latest: true, Limit: shownChanges})
 	if err != nil {
 		return nil, err

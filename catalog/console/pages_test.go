@@ -3,12 +3,15 @@ package console_test
 import (
 	"html"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 )
 
 // words of a page without its tags.
@@ -37,7 +40,7 @@ func TestPages(t *testing.T) {
 			"Deployment/weather of package travel", "1 of 1 ready", "get_forecast", "message/send", "curl -sS http://weather.travel.svc:8081/", "10.20.0.0/16, port 443", "limited by NetworkPolicies", "Edit in Git"},
 		"/entries/" + cards + "/travel/concierge":  {"Failing", "no pod is ready", "It stands still at run.", "go.sum does not match", "Remedy: run go mod tidy", "ImagePullBackOff", "pull access denied"},
 		"/entries/" + agents + "/office/assistant": {"Assistant", "What it may reach", "RemoteMCPServer mail in office send_mail", "booking in office book_table"},
-		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
+		"/entries/" + remotes + "/office/booking": {"Booking Healthy", "restaurant string required Name of the restaurant", "guests integer ≥ 1 ≤ 20 required How many people come", "inside outside any", "phone string", "may destroy", "Which agents use it", "assistant in office book_table",
 			`"url": "http://booking.office.svc:8080/mcp"`},
 		"/entries/" + remotes + "/office/mail": {"Tools drifted", "armature pin --tools"},
 		"/packages":                            {"1 package", "travel", "Failed", "objects healthy"},
@@ -74,7 +77,7 @@ func TestNarrowConsole(t *testing.T) {
 		return cfg
 	}
 	person := admin.token("*")
-	narrow := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.token("travel")), "travel")
+	narrow := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.tokenFor(shipped(t, "namespaced"), "travel")), "travel")
 	narrow.eventually("builds of travel are watched", func() bool {
 		return narrow.cluster.Watches(narrow.cluster.Builds()) && narrow.cluster.Watches("configmaps")
 	})
@@ -82,6 +85,20 @@ func TestNarrowConsole(t *testing.T) {
 		_, _, body := narrow.get(person, "/")
 		return strings.Contains(words(body), "Builds 3 1 to look at") && strings.Contains(words(body), "Packages 1")
 	})
+	if logged := narrow.logged.text(); strings.Contains(logged, "forbidden") {
+		t.Errorf("the role that is shipped lacks something: %s", logged)
+	}
+	wide := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.tokenFor(shipped(t, "cluster"), "*")))
+	wide.eventually("all is shown", func() bool {
+		_, _, body := wide.get(person, "/packages/travel/travel")
+		return strings.Contains(words(body), "4 of 6 healthy")
+	})
+	if _, _, body := wide.get(person, "/entries/"+cards+"/travel/weather"); !strings.Contains(words(body), "Deployment/weather of package travel") || !strings.Contains(words(body), "limited by NetworkPolicies") {
+		t.Errorf("with the role that is shipped, the page of an agent is %s", words(body))
+	}
+	if logged := wide.logged.text(); strings.Contains(logged, "forbidden") {
+		t.Errorf("the role that is shipped lacks something: %s", logged)
+	}
 	blind := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), config(admin.token()))
 	for path := range map[string]bool{"/": true, "/packages": true, "/entries/" + cards + "/travel/weather": true, "/entries/" + remotes + "/office/booking": true} {
 		status, _, body := blind.get(person, path)
@@ -90,4 +107,19 @@ func TestNarrowConsole(t *testing.T) {
 		}
 	}
 	blind.eventually("the reason is logged", func() bool { return strings.Contains(blind.logged.text(), "is forbidden") })
+}
+
+// shipped are the rules of the role that armature install --catalog gives the console.
+func shipped(t *testing.T, scope string) []rbacv1.PolicyRule {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../templates/install/catalog", scope, "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	var role rbacv1.Role
+	if err := yaml.Unmarshal([]byte(first), &role); err != nil || len(role.Rules) < 5 {
+		t.Fatalf("%d rules: %v", len(role.Rules), err)
+	}
+	return role.Rules
 }

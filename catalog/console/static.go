@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/builds/graph"
+	"github.com/armature-dev/armature/render/page/design"
 )
 
 //go:embed static
@@ -21,7 +22,7 @@ var staticFiles embed.FS
 // assets are the files that pages load, by their name: each with the files that it is
 // made of. static/vendor/package.json pins where those of others come from.
 var assets = map[string][]string{
-	"console.css": {"vendor/colors.min.css", "vendor/sizes.min.css", "vendor/fonts.min.css", "console.css"},
+	"console.css": {"vendor/sizes.min.css", "vendor/fonts.min.css", "console.css"},
 	"console.js":  {"vendor/htmx.min.js", "vendor/hx-sse.min.js", "console.js"},
 	"inter.woff2": {"vendor/inter.woff2"},
 	"icon.svg":    {"icon.svg"},
@@ -38,6 +39,9 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 	out := map[string]staticFile{}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(assets))) { // the font first
 		var data []byte
+		if name == "console.css" {
+			data = []byte(design.Tokens)
+		}
 		for i, file := range assets[name] {
 			text, err := staticFiles.ReadFile("static/" + file)
 			if err != nil {
@@ -50,8 +54,6 @@ var loaded = sync.OnceValue(func() map[string]staticFile {
 		}
 		if name == "console.css" {
 			data = append(data, graph.Style()...)
-		}
-		if name == "console.css" {
 			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"), []byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
 		}
 		sum := fnv.New64a()

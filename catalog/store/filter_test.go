@@ -67,6 +67,26 @@ func TestFilters(t *testing.T) {
 		if want := (map[store.Health]int{store.Healthy: 2, store.Failing: 1}); err != nil || !cmp.Equal(tally, want) {
 			t.Errorf("tally %v, want %v: %v", tally, want, err)
 		}
+		// What is remembered ends with the next change.
+		b := agent("team2", "b", 2)
+		if _, err := s.Replace(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		if tally, err = s.Tally(t.Context(), store.Query{Scope: store.Everything()}); err != nil || tally[store.Healthy] != 3 {
+			t.Errorf("tally after a change %v: %v", tally, err)
+		}
+		if places, err := s.Places(t.Context()); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
+			t.Errorf("places %v: %v", places, err)
+		}
+		if err := s.Delete(t.Context(), b.Key); err != nil {
+			t.Fatal(err)
+		}
+		if places, err := s.Places(t.Context()); err != nil || !cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
+			t.Errorf("places after a deletion %v: %v", places, err)
+		}
+		if tally, err := s.Tally(t.Context(), store.Query{Scope: store.Scope{}}); err != nil || len(tally) > 0 {
+			t.Errorf("whoever may see nothing counts %v: %v", tally, err)
+		}
 		hits, err := s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "forecast", Tag: "travel", Health: store.Failing})
 		if err != nil || len(hits) == 0 || slices.ContainsFunc(hits, func(h store.Hit) bool { return h.Entry.Name != "b" }) {
 			t.Errorf("a filtered search finds %v: %v", hits, err)

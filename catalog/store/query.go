@@ -194,16 +194,19 @@ func (s *Store) get(ctx context.Context, key Key, items bool) (e Entry, err erro
 	return e, err
 }
 
-// Places are the namespaces with entries, by resource.
+// Places are the namespaces with entries, by resource. They are shared: do not change them.
 func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
-	keys, err := list(ctx, s.reader(), func(rows *sql.Rows) (k Key, err error) { return k, rows.Scan(&k.Resource, &k.Namespace) },
-		"SELECT DISTINCT resource, namespace FROM entry ORDER BY resource, namespace")
+	out, err := remember(ctx, s, "places", func() (map[string][]string, error) {
+		keys, err := list(ctx, s.reader(), func(rows *sql.Rows) (k Key, err error) { return k, rows.Scan(&k.Resource, &k.Namespace) },
+			"SELECT DISTINCT resource, namespace FROM entry ORDER BY resource, namespace")
+		out := map[string][]string{}
+		for _, k := range keys {
+			out[k.Resource] = append(out[k.Resource], k.Namespace)
+		}
+		return out, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading namespaces: %w", err)
-	}
-	out := map[string][]string{}
-	for _, k := range keys {
-		out[k.Resource] = append(out[k.Resource], k.Namespace)
 	}
 	return out, nil
 }
@@ -215,17 +218,20 @@ type Count struct {
 	Entries  int
 }
 
-// Tally counts the entries that a query picks, by health.
+// Tally counts the entries that a query picks, by health. It is shared: do not change it.
 func (s *Store) Tally(ctx context.Context, q Query) (map[Health]int, error) {
 	where, args := q.where(s.postgres)
-	counts, err := list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Health, &c.Entries) },
-		"SELECT health, COUNT(*) FROM entry WHERE "+where+" GROUP BY health", args...)
+	out, err := remember(ctx, s, fmt.Sprintf("%s %q", where, args), func() (map[Health]int, error) {
+		counts, err := list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Health, &c.Entries) },
+			"SELECT health, COUNT(*) FROM entry WHERE "+where+" GROUP BY health", args...)
+		out := map[Health]int{}
+		for _, c := range counts {
+			out[c.Health] = c.Entries
+		}
+		return out, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("counting the catalog: %w", err)
-	}
-	out := map[Health]int{}
-	for _, c := range counts {
-		out[c.Health] = c.Entries
 	}
 	return out, nil
 }

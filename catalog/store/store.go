@@ -28,6 +28,7 @@ import (
 type Store struct {
 	read, write *sql.DB
 	postgres    bool
+	memo        memo
 }
 
 // Memory is the address of a store that ends with the process.
@@ -80,7 +81,7 @@ func connect(address string) (*Store, error) {
 		}
 		db := sql.OpenDB(&migrating{Connector: stdlib.GetConnector(*config)})
 		db.SetMaxOpenConns(8)
-		return &Store{db, db, true}, nil
+		return &Store{read: db, write: db, postgres: true}, nil
 	}
 	// The write-ahead log lets readers go on beside the one writer; FULL waits for
 	// the disk, so what was acknowledged survives a power cut.
@@ -95,14 +96,14 @@ func connect(address string) (*Store, error) {
 	}
 	write.SetMaxOpenConns(1)
 	if address == Memory { // each connection would have a memory of its own
-		return &Store{write, write, false}, nil
+		return &Store{read: write, write: write}, nil
 	}
 	read, err := sql.Open("sqlite", name+"&_pragma=query_only(ON)")
 	if err != nil {
 		return nil, fmt.Errorf("opening SQLite %s: %w", address, err)
 	}
 	read.SetMaxOpenConns(4)
-	return &Store{read, write, false}, nil
+	return &Store{read: read, write: write}, nil
 }
 
 // Close the store.

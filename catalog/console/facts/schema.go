@@ -99,9 +99,9 @@ func typeOf(s map[string]any) string {
 	if format, ok := s["format"].(string); ok {
 		text += ", " + Clip(30, format)
 	}
-	for key, sign := range map[string]string{"minimum": "≥", "maximum": "≤"} {
-		if n, ok := s[key].(float64); ok {
-			text += fmt.Sprintf(" %s %v", sign, n)
+	for _, limit := range [][2]string{{"minimum", "≥"}, {"maximum", "≤"}} {
+		if n, ok := s[limit[0]].(float64); ok {
+			text += fmt.Sprintf(" %s %v", limit[1], n)
 		}
 	}
 	return text

@@ -1,0 +1,122 @@
+package facts
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// Only what a person or program set beside the last apply is drift.
+func TestDrift(t *testing.T) {
+	u := object(t, `
+metadata:
+  managedFields:
+  - {manager: armature, operation: Apply, fieldsV1: {"f:spec": {"f:paused": {}}}}
+  - {manager: kubectl-edit, operation: Update, time: "2026-01-13T17:00:00Z", fieldsV1: {"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}}}}}}, "f:metadata": {"f:labels": {"f:x": {}}}}}
+  - {manager: kubectl, operation: Update, subresource: scale, fieldsV1: {"f:spec": {"f:replicas": {}}}}
+  - {manager: kube-controller-manager, operation: Update, fieldsV1: {"f:spec": {"f:x": {}}}}
+  - {manager: broken, operation: Update, fieldsV1: {"f:spec": 7}}
+  - {manager: gone, operation: Update, fieldsV1: {"f:spec": {"f:list": {"k:{\"name\":\"z\"}": {"f:v": {}}}, "f:set": {"v:\"finalizer\"": {}}}}}
+spec: {paused: true, replicas: 3, template: {spec: {containers: [{name: b, image: other}, {name: a, image: "new\u202e"}]}}}
+`)
+	var got []string
+	for _, d := range DriftOf(u) {
+		got = append(got, d.Manager+" "+d.Field+" = "+d.Value)
+	}
+	want := []string{`kubectl-edit spec.template.spec.containers[name="a"].image = new\u202e`, `gone spec.list[name="z"].v = null`, `gone spec.set[="finalizer"] = finalizer`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	u.SetManagedFields(u.GetManagedFields()[1:])
+	if d := DriftOf(u); d != nil {
+		t.Errorf("an object that was not applied drifts: %v", d)
+	}
+}
+
+// Where pods may connect to, by the policies that select them.
+func TestEgress(t *testing.T) {
+	workload := object(t, `{spec: {template: {metadata: {labels: {app: a}}}}}`)
+	for name, c := range map[string]struct {
+		policies string
+		want     []string
+	}{
+		"none":       {`[]`, nil},
+		"of others":  {`[{spec: {podSelector: {matchLabels: {app: b}}, policyTypes: [Egress]}}]`, nil},
+		"of ingress": {`[{spec: {podSelector: {}, policyTypes: [Ingress]}}]`, nil},
+		"nowhere":    {`[{spec: {podSelector: {}, policyTypes: [Egress]}}]`, []string{"nowhere"}},
+		"both": {`[{spec: {podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 443}]}]}}, {spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: dns}}}]}]}}]`,
+			[]string{"10.0.0.0/8 except 10.1.0.0/16", "anywhere, port 443", "pods k8s-app=dns in namespaces all"}},
+	} {
+		var policies []networkingv1.NetworkPolicy
+		if err := yaml.UnmarshalStrict([]byte(c.policies), &policies); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, Egress(workload, policies)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A schema that never ends, or is not one, gives what can be shown of it, the same each time.
+func TestParams(t *testing.T) {
+	deep := `{"type":"object","properties":{"a":` + strings.Repeat(`{"type":"object","properties":{"a":`, 50) + `{}` + strings.Repeat(`}}`, 50) + `}}`
+	wide := `{"properties":{`
+	for i := range 100 {
+		wide += `"p` + strings.Repeat("x", i) + `":{"type":["string","null"],"minimum":1,"maximum":9},`
+	}
+	wide = strings.TrimSuffix(wide, ",") + `}}`
+	for name, c := range map[string]struct {
+		text        string
+		shown, left int
+	}{
+		"deep": {deep, 1, 0}, "wide": {wide, 60, 40}, "no object": {`{"properties":7,"required":{"a":1}}`, 0, 0}, "odd": {`{"properties":{"a":7,"b":null,"c":{"enum":7,"items":7,"type":{},"anyOf":[1]}}}`, 3, 0}, "null": {`null`, 0, 0},
+	} {
+		var schema map[string]any
+		if err := json.Unmarshal([]byte(c.text), &schema); err != nil {
+			t.Fatal(err)
+		}
+		got, left := Params(schema)
+		if len(got) != c.shown || left != c.left {
+			t.Errorf("%s: %d parameters and %d more", name, len(got), left)
+		}
+		for range 10 {
+			again, _ := Params(schema)
+			if diff := cmp.Diff(got, again); diff != "" {
+				t.Fatalf("%s: another time it is %s", name, diff)
+			}
+		}
+	}
+}
+
+// Commands to copy quote what others wrote, and links lead to forges alone.
+func TestCall(t *testing.T) {
+	for in, want := range map[string]string{"http://a.b:80/c": "http://a.b:80/c", "a b": "'a b'", "'; rm -rf ~; '": `''\''; rm -rf ~; '\'''`, "$(x)": "'$(x)'", "a\nb": "'a\nb'"} {
+		if got := quote(in); got != want {
+			t.Errorf("%q is quoted as %s, want %s", in, got, want)
+		}
+	}
+	for _, c := range [][5]string{
+		{"https://github.com/a/b.git", "commit", "0123", "", "https://github.com/a/b/commit/0123"},
+		{"github.com/a/b", "blob", "main", "x/y z.yaml", "https://github.com/a/b/blob/main/x/y%20z.yaml"},
+		{"https://gitlab.com/a/b", "tree", "main", "x/", "https://gitlab.com/a/b/-/tree/main/x"},
+		{"javascript:alert(1)", "commit", "1", "", ""}, {"https://user:secret@github.com/a/b", "commit", "1", "", ""}, {"https://github.com/a/b", "commit", "", "", ""},
+	} {
+		if got := ForgeLink(c[0], c[1], c[2], c[3]); got != c[4] {
+			t.Errorf("%v leads to %q", c[:4], got)
+		}
+	}
+}
