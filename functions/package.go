@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
@@ -78,7 +79,7 @@ func NewPackage(s Settings) *Package {
 	p.shared.Identity, findings = identity.NewWorkloads(profile.All(), s.Config, p.shared.Index)
 	p.report.Add(findings...)
 	p.report.Add(rules.CheckConfig(s.Config)...)
-	p.shared.Images, findings = krm.ImageRows(s.Config)
+	p.shared.Images, findings = images.Rows(s.Config)
 	p.report.Add(findings...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {

@@ -72,7 +72,7 @@ so that GitHub signs it.`,
   armature pin apps/ --check
   armature pin apps/ --platform linux/arm64 --verify-policy policy.yaml
   armature pin apps/ --tools
-  armature pin apps/ --tools --catalog https://localhost:8443 --certificate-authority ca.crt
+  armature pin apps/ --tools --catalog-server https://localhost:8443 --certificate-authority ca.crt
   armature pin apps/ --from-builds -n team1
   armature pin apps/ --from-builds -n team1 --commit --signing-key bot.key --verify-policy policy.yaml
   armature pin apps/ --from-builds -n team1 --commit --via api
@@ -90,7 +90,7 @@ so that GitHub signs it.`,
 			case p.All && !p.fromBuilds:
 				return cli.Usagef("--all-namespaces requires --from-builds")
 			case p.servers.Given() && !p.tools:
-				return cli.Usagef("--catalog, --token-file and --certificate-authority require --tools")
+				return cli.Usagef("--catalog-server, --token-file and --certificate-authority require --tools")
 			case p.tools && p.given():
 				return cli.Usagef("--tools excludes --commit and --pull-request: a person has to read what changed")
 			}

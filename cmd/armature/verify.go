@@ -73,7 +73,7 @@ accepts: a signed attestation, in both forms, of the policy and the SLSA build l
 			return err
 		}
 		if servers.Given() && !withTools {
-			return cli.Usagef("--catalog, --token-file and --certificate-authority require --tools")
+			return cli.Usagef("--catalog-server, --token-file and --certificate-authority require --tools")
 		}
 		if withTools {
 			return verifyTools(cmd, given[0], &in, &servers)

@@ -10,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -128,7 +129,7 @@ type Package struct {
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
 	// Images are the fields with images that the configuration names.
-	Images []krm.ImageRow
+	Images []images.Row
 	// Closed says that the workloads of all resources are in the package.
 	Closed bool
 	// Kinds are the custom resources that the functions read.

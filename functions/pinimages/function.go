@@ -8,6 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
 )
@@ -67,7 +68,7 @@ func (s *state) run(u *contract.Unit) {
 			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
 		}
 	}
-	for _, at := range u.Object.Images(s.pkg.Images...) {
+	for _, at := range images.Fields(u.Object, s.pkg.Images...) {
 		image := at.Text()
 		if image == "" || strings.Contains(image, "@") {
 			continue

@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -117,7 +118,7 @@ func CheckConfig(config *api.RenderConfig) (findings []krm.Finding) {
 type Package struct {
 	rules  []Rule // that are on
 	prefix string
-	images []krm.ImageRow // that the configuration names
+	images []images.Row // that the configuration names
 
 	collected collected
 
@@ -166,7 +167,7 @@ type namespace struct {
 // New prepares a package. config may be nil; CheckConfig has found what is
 // wrong with it. prefix is that of labels and annotations.
 func New(config *api.RenderConfig, prefix string) *Package {
-	images, _ := krm.ImageRows(config)
+	images, _ := images.Rows(config)
 	p := (&Package{prefix: prefix, images: images, reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
 		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
 )
@@ -195,7 +196,7 @@ const koImage = "ko://"
 // eachImage calls visit for each image that runs, but for those whose tag something else
 // writes.
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
-	for _, at := range c.Object.Images(c.images...) {
+	for _, at := range images.Fields(c.Object, c.images...) {
 		image := at.Text()
 		if image != "" && !strings.HasPrefix(image, koImage) && !placeholder(path.Base(image)) {
 			visit(at.Node, image)

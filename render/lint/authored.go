@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/rules"
 	"github.com/armature-dev/armature/functions/tools"
@@ -16,7 +17,7 @@ import (
 // objects that they stand for, and on kinds that it does not know.
 func (l *linter) authored() (findings []krm.Finding, err error) {
 	a := authored{rules: l.rules, seen: make(map[string]bool)}
-	a.images, _ = krm.ImageRows(l.opt.Config) // the render has reported what is wrong with them
+	a.images, _ = images.Rows(l.opt.Config) // the render has reported what is wrong with them
 	if l.opt.Lock != nil {
 		a.locked = l.opt.Lock.Spec.Tools
 	}
@@ -38,7 +39,7 @@ func (l *linter) authored() (findings []krm.Finding, err error) {
 
 type authored struct {
 	rules    *rules.Package
-	images   []krm.ImageRow
+	images   []images.Row
 	locked   []api.LockedToolServer
 	seen     map[string]bool // what is reported once
 	findings []krm.Finding
@@ -74,15 +75,15 @@ func (a *authored) bindings(o *krm.Object) {
 // sources judges artifacts other than images, and what looks like an image. What a chart or
 // another repository runs is judged there.
 func (a *authored) sources(o *krm.Object) {
-	if krm.OfKubernetes(o.Group()) {
+	if images.OfKubernetes(o.Group()) {
 		return
 	}
 	value, err := o.Value()
 	if err != nil {
 		return // the render reports it
 	}
-	found := krm.Images(value, a.images...)
-	if slices.ContainsFunc(found, func(i krm.Image) bool { return i.Field == "" }) {
+	found := images.In(value, a.images...)
+	if slices.ContainsFunc(found, func(i images.Image) bool { return i.Field == "" }) {
 		return
 	}
 	for _, i := range found {
@@ -94,13 +95,13 @@ func (a *authored) sources(o *krm.Object) {
 		case i.Guessed && i.LooksQualified():
 			a.report(o, rules.UnknownImage, i.At(o), fmt.Sprintf("%q looks like an image in a field of an unknown kind: no digest is written into it", krm.Shown(i.Ref)),
 				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
-		case i.Is == krm.IsCommit && i.Ref == "":
+		case i.Is == images.IsCommit && i.Ref == "":
 			a.report(o, rules.UnpinnedSource, i.At(o), "it is from Git, and names no commit", "name the commit in full")
-		case i.Is == krm.IsCommit:
+		case i.Is == images.IsCommit:
 			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
-		case i.Is == krm.IsVersion:
+		case i.Is == images.IsVersion:
 			a.report(o, rules.UnpinnedSource, i.At(o), "it is from a bucket, and names no version", "name the version of the object")
-		case i.Is == krm.IsArtifact && (i.At(o).Text() != i.Ref || strings.HasSuffix(i.Field, "]")): // pin writes others
+		case i.Is == images.IsArtifact && (i.At(o).Text() != i.Ref || strings.HasSuffix(i.Field, "]")): // pin writes others
 			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "write its digest behind it, as NAME@sha256:…")
 		default:
 			continue

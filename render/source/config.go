@@ -26,9 +26,12 @@ func FindLock(named, root string) (*api.ImageLock, []krm.Finding, error) {
 	return find(named, root, render.LockFile, "lock", render.ReadLock)
 }
 
-// FindTools reads the definitions of tools beside a lock. Without the file, nobody knows
-// them.
+// FindTools reads the definitions of tools beside a lock. Without the file, or the lock,
+// nobody knows them.
 func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []krm.Finding, error) {
+	if lock == nil {
+		return nil, nil, nil
+	}
 	file := filepath.Join(root, tools.File)
 	if info, err := os.Stat(file); err == nil && info.Size() > tools.MaxFile {
 		return nil, nil, fmt.Errorf("reading %s: it has more than %d MiB", file, tools.MaxFile>>20)

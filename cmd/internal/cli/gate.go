@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/objects"
@@ -79,7 +80,7 @@ func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, file
 	if g.Policy == nil {
 		return nil
 	}
-	own, _ := krm.ImageRows(config) // the render has reported what is wrong with them
+	own, _ := images.Rows(config) // the render has reported what is wrong with them
 	images := objects.ImagesIn(src, files, at.File, own)
 	if err := ctx.Err(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
@@ -29,7 +30,7 @@ type Package struct {
 	rendered bool
 	registry Registry
 	trust    Trust
-	own      []krm.ImageRow // that the configuration names
+	own      []images.Row // that the configuration names
 }
 
 func (p *Package) Flags(cmd *cobra.Command) {
@@ -102,7 +103,7 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	if err != nil {
 		return nil, err
 	}
-	p.own, _ = krm.ImageRows(opt.Config) // the render reports what is wrong with them
+	p.own, _ = images.Rows(opt.Config) // the render reports what is wrong with them
 	src = shown.Reading("rendering", src)
 	if file := p.Kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)

@@ -45,7 +45,7 @@ type ToolServers struct {
 // Flags for a command that asks tool servers with --tools.
 func (t *ToolServers) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.catalog, "catalog", "", "with --tools, address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
+	f.StringVar(&t.catalog, "catalog-server", "", "with --tools, address of a catalog that has asked the tool servers, such as https://localhost:8443 (default: each server is asked)")
 	f.StringVar(&t.tokenFile, "token-file", "", "file with a Kubernetes token; empty uses the kubeconfig's")
 	f.StringVar(&t.ca, "certificate-authority", "", "PEM file of the authority that signed the catalog's certificate")
 }
@@ -120,7 +120,7 @@ func (s named) ask(ctx context.Context, ask asking) (a answer) {
 	}
 	found, protocol, err := ask(ctx, s)
 	if err != nil {
-		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), "run it where the server answers, or name the catalog with --catalog")
+		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), "run it where the server answers, or name the catalog with --catalog-server")
 		return a
 	}
 	for _, p := range tools.Check(found) {
@@ -218,7 +218,7 @@ func (t *ToolServers) fromCatalog(cmd *cobra.Command, kubeconfig func() (*rest.C
 	server := catalogclient.Server{Address: t.catalog, CA: t.ca, TokenFile: t.tokenFile, Kubeconfig: kubeconfig}
 	c, err := server.Connect(func(warning string) { fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", OneLine(warning)) })
 	if errors.Is(err, catalogclient.ErrAddress) {
-		return nil, Usagef("--catalog %q: %w", t.catalog, err)
+		return nil, Usagef("--catalog-server %q: %w", t.catalog, err)
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -20,7 +21,7 @@ import (
 // ImagesIn gives the images of files that leave a render of src: those of objects, wherever
 // they come from, and of what a kustomization among the files makes of them. name is that of a
 // file for people, own are rows of a RenderConfig.
-func ImagesIn(src render.Source, files []render.File, name func(file string) string, own []krm.ImageRow) []sign.Image {
+func ImagesIn(src render.Source, files []render.File, name func(file string) string, own []images.Row) []sign.Image {
 	j := judgement{name: name, src: src, own: own, all: make(map[string][]byte)}
 	for _, f := range files {
 		j.all[f.Path] = f.Data
@@ -35,7 +36,7 @@ func ImagesIn(src render.Source, files []render.File, name func(file string) str
 type judgement struct {
 	name   func(file string) string // of a file, for people
 	src    render.Source
-	own    []krm.ImageRow
+	own    []images.Row
 	all    map[string][]byte
 	images []sign.Image
 }
@@ -96,7 +97,7 @@ func (j *judgement) kustomization(f render.File) {
 }
 
 func (j *judgement) problem(file, why string) {
-	j.images = append(j.images, sign.Image{Image: krm.Image{Problem: why}, File: file, Place: j.name(file)})
+	j.images = append(j.images, sign.Image{Image: images.Image{Problem: why}, File: file, Place: j.name(file)})
 }
 
 func (j *judgement) add(file string, objects []apply.Object) {
@@ -107,12 +108,12 @@ func (j *judgement) add(file string, objects []apply.Object) {
 }
 
 // imagesOf gives what an object names of images. file is its path in the package.
-func imagesOf(o apply.Object, file string, own []krm.ImageRow) (images []sign.Image) {
+func imagesOf(o apply.Object, file string, own []images.Row) (images []sign.Image) {
 	at := o.File
 	if o.Line > 0 {
 		at = fmt.Sprintf("%s:%d", o.File, o.Line)
 	}
-	for _, i := range krm.Images(o.Object, own...) {
+	for _, i := range images.In(o.Object, own...) {
 		images = append(images, sign.Image{Image: i, File: file, Place: at})
 	}
 	return images
@@ -120,7 +121,7 @@ func imagesOf(o apply.Object, file string, own []krm.ImageRow) (images []sign.Im
 
 // Verify checks every image that objects run against a policy. It reports all failures. own
 // are rows of a RenderConfig.
-func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy, own []krm.ImageRow) error {
+func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy, own []images.Row) error {
 	var images []sign.Image
 	for _, o := range objects {
 		images = append(images, imagesOf(o, "", own)...)

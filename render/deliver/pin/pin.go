@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/pinimages"
@@ -37,10 +38,10 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild, ste
 		return nil, nil, result.Findings, err
 	}
 	found := make(map[string]bool)
-	rows, _ := krm.ImageRows(opt.Config) // the render has reported what is wrong with them
+	rows, _ := images.Rows(opt.Config) // the render has reported what is wrong with them
 	for _, f := range result.Files {
 		render.Objects(f, func(o *krm.Object) {
-			for _, image := range o.Images(rows...) {
+			for _, image := range images.Fields(o, rows...) {
 				found[image.Text()] = true
 			}
 			findings = append(findings, unknown(o, rows)...)
@@ -62,12 +63,12 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild, ste
 
 // unknown reports fields that look like images of kinds that nobody knows: no digest is
 // written into them.
-func unknown(o *krm.Object, rows []krm.ImageRow) (findings []krm.Finding) {
+func unknown(o *krm.Object, rows []images.Row) (findings []krm.Finding) {
 	value, err := o.Value()
 	if err != nil {
 		return nil // the render has written it
 	}
-	for _, i := range krm.Images(value, rows...) {
+	for _, i := range images.In(value, rows...) {
 		if i.Guessed && !i.Pinned() {
 			findings = append(findings, o.Finding(krm.Warning, "pin-images/unknown-image", i.At(o), fmt.Sprintf("%q may be an image, and no digest is written into this field", krm.Shown(i.Ref)),
 				fmt.Sprintf("if it is one, add {group: %q, kind: %s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path())))

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
@@ -24,7 +24,7 @@ var ErrNotJudged = errors.New("what it runs cannot be judged")
 
 // Image is what an object or a file names of images.
 type Image struct {
-	krm.Image
+	images.Image
 	// File is the path in the package, "" if it is unknown.
 	File string
 	// Place is that of the object, for errors.

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/kustomize/api/konfig"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
@@ -46,7 +47,7 @@ type Result struct {
 
 // Image is an image, and a place where the source names it or an object that runs it.
 type Image struct {
-	krm.Image
+	images.Image
 	Place krm.Place
 }
 
@@ -139,14 +140,14 @@ func (b *builder) run() (r Result) {
 
 // images adds those of a file to the result. What cannot be read is an error: it might run one.
 func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
-	own, _ := krm.ImageRows(b.opt.Config) // the render has reported what is wrong with them
+	own, _ := images.Rows(b.opt.Config) // the render has reported what is wrong with them
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
 			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
 			return
 		}
-		for _, image := range krm.Images(value, own...) {
+		for _, image := range images.In(value, own...) {
 			r.Images = append(r.Images, Image{image, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
 		}
 	})

@@ -1,4 +1,4 @@
-package krm_test
+package images_test
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -64,14 +65,14 @@ data: {image: text, containers: "- image: text"}
 			t.Fatal(err)
 		}
 		var fields []string
-		for _, i := range o.Images() {
+		for _, i := range images.Fields(&o) {
 			fields = append(fields, i.Path()+" "+i.Text())
 			if i.In.Get(i.Key()).Text() != i.Text() || i.Known == (i.Text() == "unnamed") {
 				t.Errorf("%s is not in %s", i.Path(), i.In.Path())
 			}
 		}
 		var all []string
-		for _, i := range krm.Images(value) {
+		for _, i := range images.In(value) {
 			all = append(all, i.Field+" "+i.Ref)
 			found = append(found, i.Ref)
 		}
@@ -159,7 +160,7 @@ func TestImagesOfKinds(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var found []string
-		for _, i := range krm.Images(value) {
+		for _, i := range images.In(value) {
 			mark := ""
 			if i.Guessed {
 				mark = "?"

@@ -1,4 +1,6 @@
-package krm
+// Package images finds the images and other artifacts that objects name, by one table of
+// fields. pin, lint and all that verifies images read it.
+package images
 
 import (
 	"fmt"
@@ -8,12 +10,13 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Image is an image that an object names.
 type Image struct {
 	// Is says what it is: an image, or another artifact that is fetched and run or read.
-	Is ImageType
+	Is Type
 	// Ref is the image as it is written: a commit or a version where it is one of these.
 	Ref string
 	// Group, Kind and Field are those of the object; Field is a path such as
@@ -39,12 +42,12 @@ func (i Image) Pinned() bool {
 	return strings.Contains(i.Ref, "@sha256:")
 }
 
-var commitForm = Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitForm = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // Path is the field without indices, as rows and exemptions name it.
-func (i Image) Path() string { return imageIndices().ReplaceAllString(i.Field, "") }
+func (i Image) Path() string { return indices().ReplaceAllString(i.Field, "") }
 
-var imageIndices = Pattern(`\[[0-9]+\]`)
+var indices = krm.Pattern(`\[[0-9]+\]`)
 
 // LooksQualified reports whether a reference has more than a word, so that hardly anything
 // else is written like it.
@@ -52,7 +55,7 @@ func (i Image) LooksQualified() bool { return strings.ContainsAny(i.Ref, "/:@") 
 
 // At is where an object has the image, which is one of its Value; the nearest field above it
 // where it is missing.
-func (i Image) At(o *Object) Node {
+func (i Image) At(o *krm.Object) krm.Node {
 	n := o.Root()
 	for _, step := range i.steps {
 		switch step := step.(type) {
@@ -68,26 +71,24 @@ func (i Image) At(o *Object) Node {
 	return n
 }
 
-// ImageField is a field with an image that a row of the table knows.
-type ImageField struct {
-	Node
+// Field is a field with an image that a row of the table knows.
+type Field struct {
+	krm.Node
 	// In is the mapping that has it.
-	In Node
+	In krm.Node
 	// Known says that Changes can name the mapping: items of lists have names of their own.
 	Known bool
 }
 
-// Images gives the fields of the object with images that run, and with artifacts that are
+// Fields gives the fields of an object with images that run, and with artifacts that are
 // written as images are. Those that only look like images, and those with variables, are
 // not among them. own are rows of a RenderConfig.
-func (o *Object) Images(own ...ImageRow) (fields []ImageField) {
-	add := func(n Node) {
-		if !n.IsScalar() {
-			return
+func Fields(o *krm.Object, own ...Row) (fields []Field) {
+	add := func(n krm.Node) {
+		if n.IsScalar() {
+			in, known := n.Parent()
+			fields = append(fields, Field{n, in, known && in.IsMap()})
 		}
-		in := Node{o, n.node().parent, true}
-		known, missing := o.follow(steps(in))
-		fields = append(fields, ImageField{n, in, missing == 0 && known.i == in.i && in.IsMap()})
 	}
 	pod, ok := o.PodTemplate()
 	switch {
@@ -105,7 +106,7 @@ func (o *Object) Images(own ...ImageRow) (fields []ImageField) {
 		if err != nil {
 			return nil // what the object is read for reports it
 		}
-		for _, i := range Images(value, own...) {
+		for _, i := range In(value, own...) {
 			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is == IsArtifact) && at.Text() == i.Ref {
 				add(at)
 			}
@@ -114,47 +115,47 @@ func (o *Object) Images(own ...ImageRow) (fields []ImageField) {
 	return fields
 }
 
-// ImageType is what a row says of a field.
-type ImageType string
+// Type is what a row says of a field.
+type Type string
 
 // Types of fields. A commit or a version is the last key of a row's path; the keys before it
 // lead to the source that has to have it.
 const (
-	IsImage    ImageType = "image"    // an image that runs
-	IsArtifact ImageType = "artifact" // an OCI artifact, such as a skill; oci:// may be before it
-	IsCommit   ImageType = "commit"   // a commit of a Git repository
-	IsVersion  ImageType = "version"  // a version of an object in a bucket
-	isOpaque   ImageType = "opaque"   // it decides what runs, and cannot be judged
-	isNothing  ImageType = "nothing"  // no image, whatever its name is
+	IsImage    Type = "image"    // an image that runs
+	IsArtifact Type = "artifact" // an OCI artifact, such as a skill; oci:// may be before it
+	IsCommit   Type = "commit"   // a commit of a Git repository
+	IsVersion  Type = "version"  // a version of an object in a bucket
+	isOpaque   Type = "opaque"   // it decides what runs, and cannot be judged
+	isNothing  Type = "nothing"  // no image, whatever its name is
 )
 
-// ImageTypes are those that a RenderConfig may give a field.
-func ImageTypes() []string {
+// Types are those that a RenderConfig may give a field.
+func Types() []string {
 	return []string{string(IsImage), string(IsArtifact), string(IsCommit), string(IsVersion)}
 }
 
-// ImageRows are the rows of spec.images of a RenderConfig, and what is wrong with them. They
+// Rows are the rows of spec.images of a RenderConfig, and what is wrong with them. They
 // come after the table: a field that it knows stays what it is, and no row takes a field
 // out of a judgement.
-func ImageRows(config *api.RenderConfig) (rows []ImageRow, findings []Finding) {
+func Rows(config *api.RenderConfig) (rows []Row, findings []krm.Finding) {
 	if config == nil {
 		return nil, nil
 	}
 	for n, f := range config.Spec.Images {
-		r := ImageRow{group: f.Group, kind: f.Kind, path: f.Path, is: ImageType(f.Is)}
+		r := Row{group: f.Group, kind: f.Kind, path: f.Path, is: Type(f.Is)}
 		if f.Is == "" {
 			r.is = IsImage
 		}
 		field := fmt.Sprintf("spec.images[%d]", n)
 		report := func(message, hint string) {
-			findings = append(findings, Finding{Rule: "config/images", Severity: Error, Message: message, Hint: hint, Place: Place{
-				File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field, Object: Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
+			findings = append(findings, krm.Finding{Rule: "config/images", Severity: krm.Error, Message: message, Hint: hint, Place: krm.Place{
+				File: config.Origin.File, Line: config.Origin.LineOf(field), Field: field, Object: krm.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: config.Name}}})
 		}
 		switch source := r.is == IsCommit || r.is == IsVersion; {
 		case f.Group == "" || f.Kind == "" || f.Path == "":
 			report("a field needs group, kind and path", "write them as in {group: example.com, kind: Fleet, path: spec.runner.image}")
-		case !slices.Contains(ImageTypes(), string(r.is)):
-			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(ImageTypes(), ", "))
+		case !slices.Contains(Types(), string(r.is)):
+			report(fmt.Sprintf("%q is not a type of a field", f.Is), "write "+strings.Join(Types(), ", "))
 		case source && !strings.Contains(f.Path, "."):
 			report("the path of a "+f.Is+" needs the source before it", "write it as in spec.source.git.commit")
 		default:
@@ -164,16 +165,16 @@ func ImageRows(config *api.RenderConfig) (rows []ImageRow, findings []Finding) {
 	return rows, findings
 }
 
-// ImageRow says what a field of a kind is.
-type ImageRow struct {
+// Row says what a field of a kind is.
+type Row struct {
 	group string // "*" is every group
 	kind  string // "" is every kind of the group
 	// path is keys that follow one another at any depth of the object, with any index of a
 	// list between them. An image is at the end of it, anything else at or below it; "" is
 	// the whole object.
 	path string
-	is   ImageType // "" is IsImage
-	why  string    // of isOpaque
+	is   Type   // "" is IsImage
+	why  string // of isOpaque
 }
 
 const (
@@ -181,10 +182,10 @@ const (
 	parts     = "what runs is in several fields"
 )
 
-// imageRows is the one table of fields with images. pin, lint and all that verifies images
+// table is the one table of fields with images. pin, lint and all that verifies images
 // read it. The kinds of Kubernetes itself have images where a pod has them, and nowhere
 // else; of other kinds a field that looks like an image is taken for one.
-var imageRows = []ImageRow{
+var table = []Row{
 	{group: "*", path: "containers.image"},
 	{group: "*", path: "initContainers.image"},
 	{group: "*", path: "ephemeralContainers.image"},
@@ -291,17 +292,17 @@ var imageRows = []ImageRow{
 	{group: "metal3.io", is: isNothing},
 }
 
-// Images gives what an object, as plain Go values, names of images: the references, and what
+// In gives what an object, as plain Go values, names of images: the references, and what
 // decides over images and cannot be judged. An object may contain others.
-func Images(object any, own ...ImageRow) []Image {
-	w := imageWalk{own: own}
+func In(object any, own ...Row) []Image {
+	w := walk{own: own}
 	w.visit(object)
 	return w.found
 }
 
-// imageWalk is a walk through one object.
-type imageWalk struct {
-	own   []ImageRow
+// walk is a walk through one object.
+type walk struct {
+	own   []Row
 	found []Image
 	in    inside
 	names []string // the keys that lead to where it is
@@ -310,12 +311,12 @@ type imageWalk struct {
 
 // inside is what the objects that lead to a field say of it.
 type inside struct {
-	rows        []ImageRow
+	rows        []Row
 	group, kind string // of the innermost
 	guesses     bool
 }
 
-func (w *imageWalk) visit(value any) {
+func (w *walk) visit(value any) {
 	depth := len(w.steps)
 	switch value := value.(type) {
 	case map[string]any:
@@ -341,7 +342,7 @@ func (w *imageWalk) visit(value any) {
 // enter takes the rows of an object, to those of the objects around it: nothing hides from
 // the rows of an object in what looks like another one. An item of a list is an object of
 // its own.
-func (w *imageWalk) enter(object map[string]any) {
+func (w *walk) enter(object map[string]any) {
 	version, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
 	if version == "" || kind == "" {
@@ -356,7 +357,7 @@ func (w *imageWalk) enter(object map[string]any) {
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses
 	}
-	for _, rows := range [...][]ImageRow{imageRows, w.own} {
+	for _, rows := range [...][]Row{table, w.own} {
 		for _, r := range rows {
 			switch {
 			case r.group != "*" && r.group != group || r.kind != "" && r.kind != kind || r.is == isNothing && !own:
@@ -385,7 +386,7 @@ func OfKubernetes(group string) bool {
 }
 
 // field judges the field where the walk is, and reports whether to look below it.
-func (w *imageWalk) field(value any) (deeper bool) {
+func (w *walk) field(value any) (deeper bool) {
 	text, isText := value.(string)
 	for _, r := range w.in.rows {
 		if source, item, pinned := r.source(); pinned {
@@ -417,7 +418,7 @@ func (w *imageWalk) field(value any) (deeper bool) {
 }
 
 // source divides the path of a commit or version.
-func (r ImageRow) source() (source, item string, ok bool) {
+func (r Row) source() (source, item string, ok bool) {
 	if r.is != IsCommit && r.is != IsVersion {
 		return "", "", false
 	}
@@ -427,7 +428,7 @@ func (r ImageRow) source() (source, item string, ok bool) {
 
 // sources notes the commit or version of a source, or of each in a list. One that is missing
 // is noted, too.
-func (w *imageWalk) sources(is ImageType, item string, value any) {
+func (w *walk) sources(is Type, item string, value any) {
 	depth := len(w.steps)
 	switch value := value.(type) {
 	case map[string]any:
@@ -447,7 +448,7 @@ func (w *imageWalk) sources(is ImageType, item string, value any) {
 }
 
 // items notes a list of texts. It reports whether it is one.
-func (w *imageWalk) items(is ImageType, items []any) bool {
+func (w *walk) items(is Type, items []any) bool {
 	depth := len(w.steps)
 	for i, item := range items {
 		text, isText := item.(string)
@@ -462,7 +463,7 @@ func (w *imageWalk) items(is ImageType, items []any) bool {
 }
 
 // looksLikeImage judges the name of the field.
-func (w *imageWalk) looksLikeImage() bool {
+func (w *walk) looksLikeImage() bool {
 	n := len(w.names)
 	if n > 2 && w.names[n-3] == "metadata" {
 		return false // a label or annotation
@@ -475,11 +476,11 @@ func (w *imageWalk) looksLikeImage() bool {
 }
 
 // reference is what distribution's grammar takes for the reference to an image.
-var reference = Pattern(`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
+var reference = krm.Pattern(`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
 	`(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$`)
 
 // guess takes what may be an image.
-func (w *imageWalk) guess(value any) {
+func (w *walk) guess(value any) {
 	switch value := value.(type) {
 	case string:
 		text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(value), "docker://"), "oci://")
@@ -499,7 +500,7 @@ func (w *imageWalk) guess(value any) {
 	}
 }
 
-func (w *imageWalk) image(is ImageType, text string, guessed bool) {
+func (w *walk) image(is Type, text string, guessed bool) {
 	if is == "" {
 		is = IsImage
 	}
@@ -521,7 +522,7 @@ func (w *imageWalk) image(is ImageType, text string, guessed bool) {
 	w.add(i)
 }
 
-func (w *imageWalk) add(i Image) {
+func (w *walk) add(i Image) {
 	i.Group, i.Kind, i.Field, i.steps = w.in.group, w.in.kind, fieldPath(w.steps), slices.Clone(w.steps)
 	w.found = append(w.found, i)
 }
