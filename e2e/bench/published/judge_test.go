@@ -218,6 +218,8 @@ func (j *judge) judgeObject(o object, whole []object, f krm.Finding) (verdict, s
 	switch strings.TrimPrefix(f.Rule, "lint/") {
 	case "latest-image", "unpinned-image":
 		return judgeImage(o, f)
+	case "unknown-image":
+		return judgeUnknown(o, f)
 	case "pod-security":
 		return judgePod(o, whole, f)
 	case "missing-configmap", "missing-secret", "missing-key", "dangling-reference":
@@ -281,7 +283,26 @@ func judgeImage(o object, f krm.Finding) (verdict, string) {
 		}
 		return right, ""
 	}
+	if group, _, _ := strings.Cut(o.text("apiVersion"), "/"); strings.Contains(group, ".") && mentions(map[string]any(o), m[1]) && !strings.Contains(m[1], "@sha256:") {
+		return right, "" // a field of an operator's kind
+	}
 	return untrue, "no container has the image"
+}
+
+// judgeUnknown holds where the object has the text in a field whose name ends in image, and the
+// text has a registry, a tag or a digest.
+func judgeUnknown(o object, f krm.Finding) (verdict, string) {
+	m := quoted.FindStringSubmatch(f.Message)
+	name := f.Field[strings.LastIndexByte(f.Field, '.')+1:]
+	switch {
+	case m == nil || !mentions(map[string]any(o), m[1]):
+		return untrue, "the object does not have it"
+	case !strings.Contains(strings.ToLower(name), "image"):
+		return untrue, "its field has another name"
+	case !strings.ContainsAny(m[1], "/:@"):
+		return untrue, "it is a word"
+	}
+	return right, ""
 }
 
 func judgePod(o object, whole []object, f krm.Finding) (verdict, string) {

@@ -108,23 +108,23 @@ func (j *judgement) add(file string, objects []apply.Object) {
 }
 
 // imagesOf gives what an object names of images. file is its path in the package.
-func imagesOf(o apply.Object, file string, own []images.Row) (images []sign.Image) {
+func imagesOf(o apply.Object, file string, own []images.Row) (found []sign.Image) {
 	at := o.File
 	if o.Line > 0 {
 		at = fmt.Sprintf("%s:%d", o.File, o.Line)
 	}
 	for _, i := range images.In(o.Object, own...) {
-		images = append(images, sign.Image{Image: i, File: file, Place: at})
+		found = append(found, sign.Image{Image: i, File: file, Place: at})
 	}
-	return images
+	return found
 }
 
 // Verify checks every image that objects run against a policy. It reports all failures. own
 // are rows of a RenderConfig.
 func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy, own []images.Row) error {
-	var images []sign.Image
+	var all []sign.Image
 	for _, o := range objects {
-		images = append(images, imagesOf(o, "", own)...)
+		all = append(all, imagesOf(o, "", own)...)
 	}
-	return multierror.Append(nil, sign.VerifyImages(ctx, images, policy)...).ErrorOrNil()
+	return multierror.Append(nil, sign.VerifyImages(ctx, all, policy)...).ErrorOrNil()
 }
