@@ -46,7 +46,7 @@ func (w *world) lockTools(name string) string {
 	w.must(w.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, &s))
 	locked, err := tools.Lock(entry.ToolServer(&s), offered)
 	w.must(err)
-	s.Annotations = map[string]string{keys.Tools: locked.Digest}
+	s.Annotations = map[string]string{keys.ToolsDigest: locked.Digest}
 	w.must(w.Update(w.Context(), &s))
 	return locked.Digest
 }
