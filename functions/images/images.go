@@ -65,7 +65,7 @@ func (i Image) At(o *krm.Object) krm.Node {
 			}
 			n = n.Get(step)
 		case int:
-			n = itemAt(n, step)
+			n = krm.ItemAt(n, step)
 		}
 	}
 	return n

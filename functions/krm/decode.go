@@ -218,7 +218,7 @@ func (o *Object) walk(path string) (deepest Node, all bool) {
 		key := strings.Trim(step, "[]")
 		next := n.Get(key)
 		if i, err := strconv.Atoi(key); err == nil && n.IsList() {
-			next = itemAt(n, i)
+			next = ItemAt(n, i)
 		}
 		switch {
 		case next.Exists():

@@ -336,7 +336,7 @@ func (n Node) In(other *Object) (found Node, exact bool) {
 	} else if field, name := n.ItemName(); name != "" {
 		found = around.Named(field, name)
 	} else {
-		found = itemAt(around, indexOf(n))
+		found = ItemAt(around, indexOf(n))
 	}
 	if !found.in {
 		return around, false
@@ -365,8 +365,8 @@ func indexOf(item Node) (index int) {
 	return index
 }
 
-// itemAt gives an item of a list; the zero Node where there are not that many.
-func itemAt(list Node, index int) Node {
+// ItemAt gives an item of a list; the zero Node where there are not that many.
+func ItemAt(list Node, index int) Node {
 	for item := range list.Items() {
 		if index == 0 {
 			return item
