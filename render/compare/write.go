@@ -188,7 +188,7 @@ func emphasis(w *Workload) string {
 // escape keeps Markdown and HTML from reading a text as theirs. A zero-width space keeps a
 // forge from mentioning people and from linking issues and addresses.
 func escape(text string) string {
-	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;", "[", `\[`, "!", `\!`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
+	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;", "](", `]\(`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'", "\n", " ").Replace(text)
 }
 
 func code(text string) string {
