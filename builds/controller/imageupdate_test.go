@@ -69,6 +69,13 @@ func TestImageUpdate(t *testing.T) {
 		Author: &updates.Author{Name: "Armature", Email: "bot@example.com"}}}
 	w.must(w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "apps"}, StringData: map[string]string{"token": "hunter2"}}))
 	w.login("key", compose.PurposeSigning, map[string]string{"identity": string(private)})
+	for _, wrong := range []func(*updates.ImageUpdateSpec){func(s *updates.ImageUpdateSpec) { s.Via = "api" }, func(s *updates.ImageUpdateSpec) { s.Author = nil }} {
+		refused := u.DeepCopy()
+		wrong(&refused.Spec)
+		if err := w.Client.Create(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "via: api has neither author nor signingKey") {
+			t.Errorf("%+v: %v", refused.Spec, err)
+		}
+	}
 	w.must(w.Client.Create(t.Context(), u))
 	w.updated("apps", updates.ReasonInvalid, "Secret "+w.namespace+"/apps is not marked for this\n  hint: label it armature.dev/credentials=git")
 	if head := apps.git("rev-list", "--count", "main"); head != "1" {
