@@ -83,7 +83,7 @@ func (a Access) Caller(r *http.Request) (user.Info, error) {
 	return a.caller(r, r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
-// Actor is the caller of a request that changes something, of which the server knows that no
+// Actor is the caller of a request that changes something, and about which the server knows that no
 // other site made the browser send it.
 func (a Access) Actor(r *http.Request) (user.Info, error) { return a.caller(r, true) }
 
