@@ -58,8 +58,8 @@ type answer[T any] struct {
 	err   error
 }
 
-// share an answer by its key. One who asked first may leave before it is there.
-func share[T any](ctx context.Context, r *Reader, key string, lasts time.Duration, ask func(context.Context) (T, error)) (T, error) {
+// Share an answer among all who ask for its key within a time. One who asked first may leave before it is there.
+func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	if have, ok := r.recent.Get(key); ok {
 		return have.(answer[T]).value, have.(answer[T]).err
 	}
@@ -104,7 +104,7 @@ func (r *Reader) View(ctx context.Context, b *api.AgentBuild, link func(task str
 	if b.Over() {
 		lasts = while
 	}
-	return share(ctx, r, "view/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, lasts, func(ctx context.Context) (View, error) {
+	return Share(ctx, r, "view/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, lasts, func(ctx context.Context) (View, error) {
 		run, tasks, err := r.LastRun(ctx, b)
 		return ViewOf(b, run, tasks, link), err
 	})
@@ -112,7 +112,7 @@ func (r *Reader) View(ctx context.Context, b *api.AgentBuild, link func(task str
 
 // History of a build: the runs that there still are, newest first.
 func (r *Reader) History(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
-	return share(ctx, r, "runs/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, 5*moment, func(ctx context.Context) ([]runs.Run, error) { return r.Runs(ctx, b) })
+	return Share(ctx, r, "runs/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, 5*moment, func(ctx context.Context) ([]runs.Run, error) { return r.Runs(ctx, b) })
 }
 
 // Log is the end of a step's log, for a page.
@@ -121,7 +121,7 @@ func (r *Reader) Log(ctx context.Context, namespace, pod string, step Step) (Tex
 	if step.State == "Running" {
 		lasts = moment
 	}
-	return share(ctx, r, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, lasts, func(ctx context.Context) (Text, error) {
+	return Share(ctx, r, "log/"+namespace+"/"+pod+"/"+step.Container+"/"+step.State, lasts, func(ctx context.Context) (Text, error) {
 		return r.readLog(ctx, namespace, pod, step.Container, pageLines, pageBytes)
 	})
 }

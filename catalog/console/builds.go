@@ -37,6 +37,21 @@ func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
 // State of the build.
 func (r buildRow) State() State { return buildState(r.AgentBuild) }
 
+// buildState is how a build is.
+func buildState(b *api.AgentBuild) State {
+	switch b.Status.Phase {
+	case api.PhaseSucceeded:
+		return Healthy
+	case api.PhaseFailed:
+		return Failing
+	case api.PhaseCancelled:
+		return Cancelled
+	case api.PhaseBuilding:
+		return Building
+	}
+	return Queued
+}
+
 func buildPath(namespace, name string) string { return path("builds", namespace, name) }
 
 // buildsPerPage of the list.

@@ -20,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/chain"
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -276,7 +277,7 @@ func (v *Visit) live(namespace string) (out view, err error) {
 		return out, err
 	}
 	c := v.Console.Cluster
-	what, err := share(v, "namespace "+namespace, func(map[string][]unstructured.Unstructured) time.Duration { return viewTTL },
+	what, err := live.Share(v.Context(), c.builds, "namespace/"+namespace, viewTTL,
 		func(ctx context.Context) (map[string][]unstructured.Unstructured, error) {
 			return c.readNamespace(ctx, namespace), nil
 		})
