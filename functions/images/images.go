@@ -86,7 +86,7 @@ type Field struct {
 func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	add := func(n krm.Node) {
 		if n.IsScalar() {
-			in, known := n.Parent()
+			in, known := krm.ParentOf(n)
 			fields = append(fields, Field{n, in, known && in.IsMap()})
 		}
 	}

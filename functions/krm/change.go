@@ -121,9 +121,9 @@ func (o *Object) follow(at []string) (n Node, missing int) {
 	return n, 0
 }
 
-// Parent gives what a node is in. known says that Changes can name it: items of lists have
+// ParentOf gives what a node is in. known says that Changes can name it: items of lists have
 // names of their own.
-func (n Node) Parent() (in Node, known bool) {
+func ParentOf(n Node) (in Node, known bool) {
 	in = Node{n.o, n.node().parent, true}
 	found, missing := n.o.follow(steps(in))
 	return in, missing == 0 && found.i == in.i
