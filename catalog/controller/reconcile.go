@@ -328,13 +328,15 @@ func askServer(k serverKind) ask {
 		if err == nil {
 			found, err = discover(ctx, r.Dial, at, memory)
 		}
+		if err == nil {
+			a.lock, err = r.judgeLock(ctx, o, before, found.items, memory)
+		}
 		if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 			return a, err // the API server's, not the MCP server's
 		}
 		if err != nil {
 			a.fail(err)
 		} else {
-			a.lock = r.judgeLock(ctx, o, before, found.items)
 			a.entry.ToolLock = a.lock.state
 			found.fill(&a.entry, at)
 			a.entry.Fetched, a.replace, a.next = r.now(), true, max(a.next, found.fresh)

@@ -83,37 +83,70 @@ type lock struct {
 
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools
 // that the catalog had before say which of them changed.
-func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item) lock {
+func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item, memory *share) (lock, error) {
 	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
-		return lock{}
+		return lock{}, nil
 	}
-	offered, err := definitions(items)
-	if err != nil {
-		return lock{store.ToolsDrifted, "its tools cannot be read"}
-	}
-	if problems := tools.Check(offered); len(problems) > 0 {
-		p := problems[0]
-		return lock{store.ToolsDrifted, fmt.Sprintf("the tool %s cannot be locked: %s: %s; %s", p.Tool, p.Field, p.Message, p.Hint)}
-	}
-	is, err := tools.Lock(entry.ToolServer(o), offered)
-	if err != nil {
-		return lock{store.ToolsDrifted, "its tools cannot be read"}
-	}
-	if is.Digest == want {
-		return lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}
+	server := entry.ToolServer(o)
+	is, refused, err := lockOf(ctx, server, items, memory)
+	switch {
+	case err != nil:
+		return lock{}, err
+	case refused != "":
+		return lock{store.ToolsDrifted, refused}, nil
+	case is.Digest == want:
+		return lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}, nil
 	}
 	message := drifted(is.Digest)
 	if before.ToolLock == store.ToolsLocked {
 		storing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		if known, err := r.Store.Get(storing, before.Key); err == nil {
-			if had, err := definitions(known.Items); err == nil {
-				message += changed(entry.ToolServer(o), had, offered)
+			if was, refused, err := lockOf(ctx, server, known.Items, memory); err == nil && refused == "" {
+				message += changed(was, is)
 			}
 		}
 	}
-	return lock{store.ToolsDrifted, message}
+	return lock{store.ToolsDrifted, message}, nil
+}
+
+// lockOf gives what a lock has of tools, or why they cannot be locked. It reads one tool at a
+// time, whose memory counts meanwhile.
+func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item, memory *share) (locked functionsapi.LockedToolServer, refused string, err error) {
+	locked.ToolServer = server
+	digests := make(map[string]string)
+	for _, i := range items {
+		if i.Kind != store.Tool {
+			continue
+		}
+		if _, twice := digests[i.Name]; twice {
+			return locked, fmt.Sprintf("the server has two tools of the name %s", clip(tools.Visible(i.Name), 128)), nil
+		}
+		cost := (&metered{}).scan(i.Document) + int64(len(i.Document))*byteCost
+		if err := memory.add(ctx, cost); err != nil {
+			return locked, "", err
+		}
+		d, err := tools.Read(i.Document)
+		if err != nil {
+			return locked, "its tools cannot be read", nil
+		}
+		if problems := tools.Check([]tools.Definition{d}); len(problems) > 0 {
+			p := problems[0]
+			return locked, fmt.Sprintf("the tool %s cannot be locked: %s: %s; %s", p.Tool, p.Field, p.Message, p.Hint), nil
+		}
+		digest, err := d.Digest()
+		if err != nil {
+			return locked, "its tools cannot be read", nil
+		}
+		digests[i.Name] = digest
+		locked.Tools = append(locked.Tools, functionsapi.LockedTool{Name: i.Name, Digest: digest})
+		memory.settle(cost)
+	}
+	if locked.Digest, err = tools.SetDigest(digests); err != nil {
+		return locked, "its tools cannot be read", nil
+	}
+	return locked, "", nil
 }
 
 // drifted begins the message of a condition. apply looks for the digest in it.
@@ -121,18 +154,10 @@ func drifted(digest string) string {
 	return fmt.Sprintf("the server offers other tools than the lock has: %s; `armature verify --tools` shows the difference", digest)
 }
 
-// changed names the tools that differ: "; changed: search; gone: fetch".
-func changed(server functionsapi.ToolServer, was, is []tools.Definition) (text string) {
-	before, err := tools.SideOf(tools.Server{ToolServer: server, Tools: was})
-	if err != nil {
-		return ""
-	}
-	after, err := tools.SideOf(tools.Server{ToolServer: server, Tools: is})
-	if err != nil {
-		return ""
-	}
+// changed names the tools that differ: "; changed: search; removed: fetch".
+func changed(was, is functionsapi.LockedToolServer) (text string) {
 	names := make(map[string][]string)
-	for _, c := range tools.Compare(before, after) {
+	for _, c := range tools.Compare(tools.Side{Locked: []functionsapi.LockedToolServer{was}}, tools.Side{Locked: []functionsapi.LockedToolServer{is}}) {
 		names[c.Effect] = append(names[c.Effect], clip(tools.Visible(c.Tool), 128))
 	}
 	for _, effect := range []string{tools.Changed, tools.Removed, tools.Added} {

@@ -52,19 +52,6 @@ type Side struct {
 	Definitions []Server
 }
 
-// SideOf is that of what servers offer.
-func SideOf(servers ...Server) (s Side, err error) {
-	for _, of := range servers {
-		locked, err := Lock(of.ToolServer, of.Tools)
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", of.ToolServer, err)
-		}
-		s.Locked = append(s.Locked, locked)
-	}
-	s.Definitions = servers
-	return s, nil
-}
-
 // tool names a tool; its name is "" for the server itself.
 type tool struct {
 	server api.ToolServer

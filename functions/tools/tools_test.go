@@ -163,11 +163,11 @@ func side(t *testing.T, documents ...string) tools.Side {
 	for _, d := range documents {
 		s.Tools = append(s.Tools, read(t, d))
 	}
-	of, err := tools.SideOf(s)
+	locked, err := tools.Lock(office, s.Tools)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return of
+	return tools.Side{Locked: []api.LockedToolServer{locked}, Definitions: []tools.Server{s}}
 }
 
 // What changed is shown word by word, and flagged where a reviewer has to look.
