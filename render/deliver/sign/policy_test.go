@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -141,7 +141,7 @@ func TestMissingKey(t *testing.T) {
 
 // An exemption lets pass the kind, field or file that it names, and nothing beside it.
 func TestExemptions(t *testing.T) {
-	fleet := sign.Image{Image: krm.Image{Ref: "x", Group: "example.com", Kind: "Fleet", Field: "spec.jobs[0].image", Problem: "p"}, File: "a/b/fleet.yaml"}
+	fleet := sign.Image{Image: images.Image{Ref: "x", Group: "example.com", Kind: "Fleet", Field: "spec.jobs[0].image", Problem: "p"}, File: "a/b/fleet.yaml"}
 	for _, c := range []struct {
 		exemption sign.Exemption
 		passes    bool
