@@ -152,7 +152,7 @@ func TestLargeGraphIsQuick(t *testing.T) {
 	}
 }
 
-func BenchmarkCatalogGraph(b *testing.B) {
+func BenchmarkConsoleGraph(b *testing.B) {
 	for name, waits := range shapes {
 		p := large(300, waits)
 		b.Run(name, func(b *testing.B) {

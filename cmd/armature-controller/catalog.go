@@ -16,6 +16,7 @@ import (
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/serve"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/multi"
@@ -25,6 +26,7 @@ import (
 type catalogOptions struct {
 	store, storeFile string
 	caFile, cardKeys string
+	oidc             string
 	networks         []string
 	period           time.Duration
 	concurrency      int
@@ -38,6 +40,7 @@ func (c *catalogOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.serve.CertFile, "catalog-tls-cert", "", "certificate of the catalog's server; empty makes one that signs itself")
 	f.StringVar(&c.serve.KeyFile, "catalog-tls-key", "", "key of that certificate")
 	f.BoolVar(&c.serve.PlainHTTP, "catalog-plain-http", false, "serve without TLS, for a proxy in front; tokens then cross the network unencrypted")
+	f.StringVar(&c.oidc, "catalog-oidc", "", "file with the OpenID provider by which people sign in to the console")
 	f.StringVar(&c.caFile, "catalog-agent-ca", "", "PEM file of authorities to trust with agents' certificates, beside the system's")
 	f.StringVar(&c.cardKeys, "catalog-card-keys", "", "folder with the keys that verify agent cards, such as a mounted ConfigMap: NAME.json (JWKS), NAME.pub (PEM)")
 	f.StringSliceVar(&c.networks, "catalog-allow-network", nil, "networks to allow although they are loopback, link-local or cloud metadata addresses, such as 127.0.0.0/8")
@@ -78,6 +81,13 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 		guard, err := access.Kubernetes(cfg)
 		if err != nil {
 			return err
+		}
+		if c.oidc != "" {
+			settings, err := login.Read(c.oidc)
+			if err != nil {
+				return usageError{err}
+			}
+			guard.Login = &login.Login{Config: settings, Store: s}
 		}
 		cluster, err := console.NewCluster(cfg, console.ClusterOptions{Namespaces: o.Namespaces, Log: o.Log})
 		if err != nil {

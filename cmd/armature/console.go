@@ -66,7 +66,7 @@ says.`,
 // openConsole serves the page of a namespace, "" for all, until the command ends.
 func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port uint16) (err error) {
 	ctx := cmd.Context()
-	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	log := logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log)
 	s, err := store.Open(ctx, store.Memory)
