@@ -63,7 +63,7 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	data.Namespaces, data.Kinds, err = choices(v, scope)
+	data.Namespaces, data.Kinds, err = choices(v, scope, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +133,13 @@ func found(hits []store.Hit) (rows []row) {
 	return rows
 }
 
-// choices are the namespaces and resources in which the caller may see something.
-func choices(v *Visit, scope store.Scope) (namespaces, kinds []string, err error) {
+// choices are the namespaces and resources in which the caller may see something of a type.
+func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []string, err error) {
 	places, err := v.Console.Store.Places(v.Context())
 	for resource, in := range places {
+		if strings.Contains(resource, "mcpservers.") != (of == store.Server) {
+			continue
+		}
 		for _, namespace := range in {
 			if scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {
 				namespaces, kinds = append(namespaces, namespace), append(kinds, resource)
