@@ -211,6 +211,13 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 
 // comment on the pull requests of the branch whose head was built.
 func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild, s forge.Status) error {
+	body := ""
+	if s.State != forge.Success || b.Spec.Report.Comment == "Always" {
+		body = Build(b)
+	}
+	if p := b.Spec.Source.PullRequest; p != nil {
+		return f.Comment(ctx, int(p.Number), "build/"+strings.TrimPrefix(s.Context, "armature/"), body)
+	}
 	branch, ok := strings.CutPrefix(s.Ref, "refs/heads/")
 	if !ok {
 		return nil
@@ -218,10 +225,6 @@ func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBui
 	pulls, err := f.PullRequests(ctx, branch)
 	if err != nil {
 		return fmt.Errorf("looking for pull requests of %s: %w", branch, err)
-	}
-	body := ""
-	if s.State != forge.Success || b.Spec.Report.Comment == "Always" {
-		body = Build(b)
 	}
 	for _, p := range pulls {
 		if !p.Open || p.Fork || !strings.HasPrefix(s.Commit, p.Commit) || p.Commit == "" {

@@ -45,6 +45,7 @@ func TestOf(t *testing.T) {
 	}
 	yes := true
 	derived := ran(api.PhaseBuilding, commitA, "x")
+	derived.Spec.Source.PullRequest = &api.SourcePullRequest{Number: 7}
 	derived.Name, derived.OwnerReferences = "weather-pr-7", []metav1.OwnerReference{{Kind: api.Kind, Name: "weather", Controller: &yes}}
 	if got := Context(derived); got != "armature/team1/weather" {
 		t.Error(got)

@@ -24,7 +24,7 @@ import (
 // a build that was derived for a pull request has that of the build which it was derived from.
 func Context(b *api.AgentBuild) string {
 	name := b.Name
-	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind {
+	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind && b.Spec.Source.PullRequest != nil {
 		name = owner.Name
 	}
 	return "armature/" + b.Namespace + "/" + name
@@ -33,6 +33,10 @@ func Context(b *api.AgentBuild) string {
 // Of the last run of a build: the status of its commit. ok is false where there is none.
 func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	st := b.Status
+	if b.Spec.Source.PullRequest != nil && st.Phase == api.PhaseFailed && st.ObservedGeneration == b.Generation && meta.IsStatusConditionFalse(st.Conditions, api.ConditionRunExists) {
+		// Nothing has run, and the pull request says why.
+		return forge.Status{Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure, Description: krm.Plain(st.Message)}, true
+	}
 	if st.Source == nil || st.Source.Git.CommitSHA == "" || st.PipelineRunName == "" || !meta.IsStatusConditionTrue(st.Conditions, api.ConditionRunExists) {
 		return s, false
 	}

@@ -295,7 +295,11 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 	if have.Spec.Source.SourceRevision == want.Spec.Source.SourceRevision {
 		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel // of somebody who cancelled this one
 	}
-	if have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+	if have.DeletionTimestamp != nil {
+		t.soon(b) // its name is free then
+		return nil
+	}
+	if equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 		return nil
 	}
 	after := have.DeepCopy()
