@@ -35,8 +35,8 @@ import (
 	"github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
 // Options of the controller.
