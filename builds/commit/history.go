@@ -2,6 +2,7 @@ package commit
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -132,19 +133,10 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 
 // DeltaTarget is the size of what a delta makes: its second number.
 func DeltaTarget(delta []byte) uint64 {
-	var size uint64
-	for range 2 {
-		size = 0
-		for shift := 0; ; shift += 7 {
-			if len(delta) == 0 || shift > 56 {
-				return maxObject + 1 // malformed
-			}
-			b := delta[0]
-			delta = delta[1:]
-			if size |= uint64(b&0x7f) << shift; b&0x80 == 0 {
-				break
-			}
-		}
+	_, n := binary.Uvarint(delta)
+	size, m := binary.Uvarint(delta[max(n, 0):])
+	if n <= 0 || m <= 0 {
+		return maxObject + 1 // malformed
 	}
 	return size
 }
