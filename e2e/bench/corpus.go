@@ -96,9 +96,6 @@ func writeItem(w *bufio.Writer, text []byte, i int) {
 	}
 }
 
-// sample is a rendered workload.
-func (c *corpus) sample() string { return c.path("rendered/" + workload.File(0)) }
-
 // fresh gives a preparation that moves a folder out of the way. It is deleted
 // much later, with the corpus: a file system that has just deleted ten thousand
 // files makes new ones slowly.

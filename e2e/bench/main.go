@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/e2e/bench/workload"
 	"sigs.k8s.io/kustomize/kyaml/kio"
 )
 
@@ -165,7 +166,7 @@ func (b *bench) size(r *report, n int) error {
 			{name: copying, args: []string{b.copy, c.path("sizes"), c.path("in"), c.path("copied")}, prepare: c.fresh("copied")},
 			{name: armature, args: []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("out")}, prepare: c.fresh("out"), less: b.version},
 		}},
-		{slower(n), []*subject{{name: kyaml, args: []string{b.kyaml, c.sample(), c.path("in"), c.path("injected")}, prepare: c.fresh("injected")}}},
+		{slower(n), []*subject{{name: kyaml, args: []string{b.kyaml, c.path("rendered/" + workload.File(0)), c.path("in"), c.path("injected")}, prepare: c.fresh("injected")}}},
 	}
 	if b.kustomize != "" && n <= 1000 {
 		if err := c.kustomization("exec", b.armatureFn); err != nil {

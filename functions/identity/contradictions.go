@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 )
 
 // metrics finds a clash of the agent's metrics with what is injected.
@@ -64,5 +63,3 @@ func portOf(raw string) int {
 	}
 	return 0
 }
-
-func trimSlash(s string) string { return strings.TrimRight(s, "/") }

@@ -270,7 +270,7 @@ func (s *Settings) settle() {
 // deriveURLs fills the URLs that follow from Keycloak's realm.
 func (s *Settings) deriveURLs() {
 	s.Registration.Port = portOf(s.Registration.URL)
-	realm := trimSlash(s.Registration.URL) + "/realms/" + s.Registration.Realm
+	realm := strings.TrimRight(s.Registration.URL, "/") + "/realms/" + s.Registration.Realm
 	if s.Derived.Issuer {
 		s.Inbound.Issuer = realm
 	}

@@ -79,11 +79,6 @@ func itemNamed(list krm.Node, name string) krm.Node {
 	return krm.Node{}
 }
 
-// mounted reports whether a mount of a container is one that the record has.
-func (r *record) mounted(container string, mount krm.Node) bool {
-	return r.has(r.Paths, container, mount.Get("mountPath").Text())
-}
-
 // set reports whether a variable of a container is one that the record has, with
 // the value that it got.
 func (r *record) set(container string, variable krm.Node) bool {

@@ -306,7 +306,8 @@ func (x *removal) cut(parent krm.Node, key, created string, injected func(krm.No
 func (x *removal) container(c krm.Node) {
 	name, mounts := c.Get("name").Text(), c.Get("volumeMounts")
 	ours := func(m krm.Node) bool {
-		return m.Get("mountPath").Is(agenttrace.MountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.mounted(name, m)
+		path := m.Get("mountPath")
+		return path.Is(agenttrace.MountPath) && slices.Contains(x.r.Volumes, m.Get("name").Text()) || x.r.has(x.r.Paths, name, path.Text())
 	}
 	renamed := !slices.Contains(x.r.Mounts, name) // by the author
 	if renamed && mounts.Len() > 0 && all(mounts, ours) {

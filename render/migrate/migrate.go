@@ -4,6 +4,7 @@ package migrate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -67,7 +68,7 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 			return nil, nil, err
 		}
 	}
-	sortReports(m.reports)
+	slices.SortStableFunc(m.reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return m.reports, m.findings, nil
 }
 

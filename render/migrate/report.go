@@ -1,11 +1,9 @@
 package migrate
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/foreign"
@@ -186,9 +184,4 @@ func verb(r Roll) string {
 		return "rolls"
 	}
 	return "does not roll"
-}
-
-// sortReports orders reports by place.
-func sortReports(reports []Report) {
-	slices.SortStableFunc(reports, func(a, b Report) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 }

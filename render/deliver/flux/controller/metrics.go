@@ -2,7 +2,6 @@ package controller
 
 import (
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,10 +30,6 @@ var newMetrics = sync.OnceValues(func() (*metrics, error) {
 	}
 	return m, process.Register(m.durations, m.attempts, m.size)
 })
-
-func (m *metrics) reconciled(source *api.RenderedSource, took time.Duration) {
-	m.durations.WithLabelValues(api.Kind, source.Name, source.Namespace).Observe(took.Seconds())
-}
 
 func (m *metrics) attempted(source *api.RenderedSource, failed *failure) {
 	reason := reasonSucceeded

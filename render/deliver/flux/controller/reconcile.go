@@ -130,7 +130,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	begun := time.Now()
-	defer func() { r.metrics.reconciled(source, time.Since(begun)) }()
+	defer func() {
+		r.metrics.durations.WithLabelValues(api.Kind, source.Name, source.Namespace).Observe(time.Since(begun).Seconds())
+	}()
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
 		before := source.DeepCopy()
 		controllerutil.AddFinalizer(source, keys.FinalizerSource)
