@@ -135,7 +135,7 @@ func TestReport(t *testing.T) {
 	if p.changed != before {
 		t.Errorf("%d requests change what is there", p.changed-before)
 	}
-	write(second, ", ports: [{containerPort: 80, name: a}, {containerPort: 81, name: a}]")
+	write(second, ", ports: [{containerPort: 80}]}\n      - {name: two, image: \""+first+"\", ports: [{containerPort: 80}]")
 	report(1)
 	has("failure", "1 error", "| error | `web.yaml")
 	write(first, "")
