@@ -10,7 +10,8 @@ import (
 )
 
 // covers reports whether one of the paths matches one of the patterns: * does not match a
-// slash, ** matches everything, and a pattern that is a folder covers what is in it.
+// slash, ** matches everything, **/ also nothing, and a pattern that is a folder covers what is
+// in it.
 func covers(patterns, paths []string) bool {
 	expression, err := compile(patterns, "(/|$)")
 	return err != nil || slices.ContainsFunc(paths, expression.MatchString) // in doubt, a run starts
@@ -30,7 +31,7 @@ func compile(patterns []string, end string) (*regexp.Regexp, error) {
 			all.WriteByte('|')
 		}
 		text := regexp.QuoteMeta(strings.TrimPrefix(strings.TrimSuffix(pattern, "/"), "/"))
-		all.WriteString(strings.NewReplacer(`\*\*`, `.*`, `\*`, `[^/]*`).Replace(text))
+		all.WriteString(strings.NewReplacer(`\*\*/`, `(.*/)?`, `\*\*`, `.*`, `\*`, `[^/]*`).Replace(text))
 	}
 	return regexp.Compile(`^(?s:` + all.String() + `)` + end)
 }

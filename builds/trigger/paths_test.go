@@ -8,7 +8,7 @@ func TestCovers(t *testing.T) {
 		want          bool
 	}{
 		{"api/**", "api/v1/x.go", true}, {"api/**", "apis/x", false}, {"api", "api/x", true}, {"api/", "api/x", true}, {"/api", "api", true},
-		{"*.go", "main.go", true}, {"*.go", "cmd/main.go", false}, {"**/*.go", "cmd/main.go", true}, {"**.go", "cmd/main.go", true},
+		{"*.go", "main.go", true}, {"*.go", "cmd/main.go", false}, {"**/*.go", "cmd/main.go", true}, {"**/*.go", "main.go", true}, {"**/x/**", "x/y", true}, {"**/x/**", "xx/y", false}, {"**.go", "cmd/main.go", true},
 		{"go.mod", "go.mod", true}, {"go.mod", "go_mod", false}, {"a*b", "a/b", false}, {"**", "x/y", true}, {"a(b", "a(b/c", true}, {"a\nb", "a\nb", true},
 	} {
 		if got := covers([]string{"none", c.pattern}, []string{"other", c.path}); got != c.want {
