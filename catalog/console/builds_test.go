@@ -124,6 +124,8 @@ func (y *yard) build(name string, states map[string]string) *api.AgentBuild {
 	y.must(err)
 	b := example.AgentBuild.DeepCopy()
 	y.must(y.client.Create(ctx, b))
+	// The fleet, which other tests look at, is as it was. The context of a test ends before this.
+	y.TB.Cleanup(func() { y.must(y.client.Delete(context.Background(), b)) })
 	run := out.Run.DeepCopy()
 	run.OwnerReferences = []metav1.OwnerReference{{APIVersion: "agent.kagenti.dev/v1alpha1", Kind: "AgentBuild", Name: b.Name, UID: b.UID, Controller: new(true)}}
 	y.must(y.client.Create(ctx, run))
@@ -458,7 +460,7 @@ func TestRetryAndCancel(t *testing.T) {
 		t.Errorf("retry does nothing: %v", now.Annotations)
 	}
 	notes := events()
-	if len(notes) != 2 || !strings.HasPrefix(notes[0], "CancelRequested: system:serviceaccount:default:reader-") || !strings.HasSuffix(notes[0], " asked the console to cancel this build") || !strings.HasPrefix(notes[1], "RetryRequested: ") {
+	if len(notes) != 2 || !strings.HasPrefix(notes[0], "CancelRequested: system:serviceaccount:default:anna-") || !strings.HasSuffix(notes[0], " asked the console to cancel this build") || !strings.HasPrefix(notes[1], "RetryRequested: ") {
 		t.Errorf("events: %v", notes)
 	}
 	if y.post("/builds/"+y.ns+"/not-there/cancel", bearer(may)) != http.StatusNotFound {

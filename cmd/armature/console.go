@@ -106,7 +106,7 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	mux.HandleFunc("GET /login/console", take)
 	server := &http.Server{Handler: onlyHere(listener.Addr(), mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
-	if err := fillStore(ctx, s, objects, namespace); err != nil {
+	if err := fillCatalog(ctx, s, objects, namespace); err != nil {
 		return multi.Errors(err, listener.Close())
 	}
 
@@ -165,15 +165,15 @@ func keepFilled(ctx context.Context, s *store.Store, objects dynamic.Interface, 
 			return nil
 		case <-time.After(refill):
 		}
-		if err := fillStore(ctx, s, objects, namespace); err != nil && ctx.Err() == nil {
+		if err := fillCatalog(ctx, s, objects, namespace); err != nil && ctx.Err() == nil {
 			log.Error(err, "reading the catalog again")
 		}
 	}
 }
 
-// fillStore fills the store with what the resources of the catalog say by themselves. A kind that the
+// fillCatalog fills the store with what the resources of the catalog say by themselves. A kind that the
 // cluster lacks, or that may not be listed, has no entries.
-func fillStore(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string) error {
+func fillCatalog(ctx context.Context, s *store.Store, objects dynamic.Interface, namespace string) error {
 	for _, kind := range entry.Kinds() {
 		_, err := s.Sweep(ctx, kind.Resource, func() (map[string]bool, error) { return fillKind(ctx, s, objects, namespace, kind) })
 		if err != nil {
