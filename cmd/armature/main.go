@@ -56,7 +56,7 @@ manifests are rendered, so that Git shows what runs.`,
 	}{
 		{"render", "Render:", []*cobra.Command{initCommand(), renderCommand(), uninjectCommand(), functionsCommand(), migrateCommand()}},
 		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), explainCommand(), diffCommand(), reportCommand()}},
-		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
+		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), skillCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
 			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
 		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), catalogCommand(), consoleCommand()}},
 	} {

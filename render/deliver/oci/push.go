@@ -36,16 +36,27 @@ type Metadata struct {
 // Push stores files, each with its Data, as an artifact under a reference with
 // a tag. The same files and metadata have the same digest.
 func Push(ctx context.Context, ref string, files []render.File, meta Metadata, opt Options) (Result, error) {
-	to, err := opt.Parse(ref)
-	if err != nil {
-		return Result{}, err
-	}
-	if strings.Contains(ref, "@") {
-		return Result{}, fmt.Errorf("%s names a digest, which nobody can choose: push to a tag", ref)
-	}
 	image, result, err := Artifact(files, meta)
 	if err != nil {
 		return Result{}, err
+	}
+	result.Ref, err = PushImage(ctx, ref, image, opt)
+	return result, err
+}
+
+// PushImage stores an image under a reference with a tag, which moves when everything is
+// attached. It gives the reference with the digest.
+func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (string, error) {
+	to, err := opt.Parse(ref)
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(ref, "@") {
+		return "", fmt.Errorf("%s names a digest, which nobody can choose: push to a tag", ref)
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return "", fmt.Errorf("making the image: %w", err)
 	}
 	options := opt.Remote(ctx)
 	if opt.Progress != nil {
@@ -60,24 +71,23 @@ func Push(ctx context.Context, ref string, files []render.File, meta Metadata, o
 		defer func() { <-done }()
 		options = append(options, remote.WithProgress(updates))
 	}
-	artifact := to.Context().Digest(result.Digest)
-	result.Ref = artifact.String()
+	artifact := to.Context().Digest(digest.String())
 	if opt.Attach == nil {
 		if err := remote.Write(to, image, options...); err != nil {
-			return Result{}, explain("pushing", to, err)
+			return "", explain("pushing", to, err)
 		}
-		return result, nil
+		return artifact.String(), nil
 	}
 	if err := remote.Write(artifact, image, options...); err != nil {
-		return Result{}, explain("pushing", artifact, err)
+		return "", explain("pushing", artifact, err)
 	}
 	if err := opt.Attach(ctx, artifact); err != nil {
-		return Result{}, err
+		return "", err
 	}
 	if err := remote.Tag(to.Context().Tag(to.Identifier()), image, opt.Remote(ctx)...); err != nil {
-		return Result{}, explain("tagging", to, err)
+		return "", explain("tagging", to, err)
 	}
-	return result, nil
+	return artifact.String(), nil
 }
 
 // Artifact makes an artifact without storing it.

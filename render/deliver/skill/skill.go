@@ -1,0 +1,211 @@
+// Package skill makes an image of an Agent Skills folder (agentskills.io): an ordinary image
+// with one layer, whose root is the folder, so that it works as an image volume.
+package skill
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Limits of a folder.
+const (
+	maxFiles = 1000
+	maxFile  = 16 << 20 // bytes
+	maxBytes = 64 << 20 // of all files
+	maxHead  = 1 << 20  // bytes of SKILL.md
+)
+
+// Manifest is the file that makes a folder a skill.
+const Manifest = "SKILL.md"
+
+// Skill is the front matter of SKILL.md.
+type Skill struct {
+	// Name has at most 64 lower-case letters, digits and hyphens, and is the folder's.
+	Name string `json:"name"`
+	// Description says in at most 1,024 characters what the skill does and when to use it.
+	Description   string            `json:"description"`
+	License       string            `json:"license,omitempty"`
+	Compatibility string            `json:"compatibility,omitempty"` // at most 500 characters
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	AllowedTools  string            `json:"allowed-tools,omitempty"`
+
+	files []file
+}
+
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+// Files is how many files the skill has.
+func (s *Skill) Files() int { return len(s.files) }
+
+var nameForm = krm.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// Read reads and checks a folder. What it has beside ordinary files and folders is an error:
+// a link may lead out of the folder, here or where the image is mounted.
+func Read(folder string) (s *Skill, err error) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = multi.Errors(err, root.Close()) }()
+	files, err := readAll(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		if f.name == Manifest {
+			if s, err = parse(f.data); err != nil {
+				return nil, fmt.Errorf("%s: %w", Manifest, err)
+			}
+		}
+	}
+	if s == nil {
+		return nil, fmt.Errorf("%s has no %s: it is not a skill", folder, Manifest)
+	}
+	if base := filepath.Base(absolute); s.Name != base {
+		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two", Manifest, krm.Shown(s.Name), krm.Shown(base))
+	}
+	s.files = files
+	return s, nil
+}
+
+func readAll(root *os.Root) (files []file, err error) {
+	total := int64(0)
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || name == ".":
+			return err
+		case !validName(name):
+			return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", krm.Shown(name))
+		case d.IsDir():
+			return nil
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is a link or a device: a skill has ordinary files and folders alone", name)
+		case len(files) == maxFiles:
+			return fmt.Errorf("more than %d files", maxFiles)
+		}
+		f, err := root.Open(name)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s is not an ordinary file", name)
+		}
+		var data []byte
+		if err == nil {
+			data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+		}
+		if err = multi.Errors(err, f.Close()); err != nil {
+			return err
+		}
+		if total += int64(len(data)); len(data) > maxFile || total > maxBytes {
+			return fmt.Errorf("%s: a file has at most %d MiB, and a skill %d MiB", name, maxFile>>20, maxBytes>>20)
+		}
+		mode := int64(0o644)
+		if info.Mode()&0o111 != 0 {
+			mode = 0o755
+		}
+		files = append(files, file{name, mode, data})
+		return nil
+	})
+	return files, err
+}
+
+// validName refuses names that a registry's clients read as something else: a file .wh.NAME
+// in a layer removes NAME of the layer below.
+func validName(name string) bool {
+	return utf8.ValidString(name) && !strings.HasPrefix(path.Base(name), ".wh") && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
+}
+
+// parse reads the front matter, as agentskills.io specifies it.
+func parse(text []byte) (*Skill, error) {
+	if len(text) > maxHead {
+		return nil, fmt.Errorf("more than %d bytes", maxHead)
+	}
+	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+	rest, begins := bytes.CutPrefix(text, []byte("---\n"))
+	head, _, ends := bytes.Cut(rest, []byte("\n---\n"))
+	if !ends {
+		head, ends = bytes.CutSuffix(rest, []byte("\n---"))
+	}
+	if !begins || !ends {
+		return nil, errors.New("no front matter between two lines ---")
+	}
+	s := &Skill{}
+	if err := yaml.UnmarshalStrict(head, s); err != nil {
+		return nil, fmt.Errorf("its front matter: %w", err)
+	}
+	switch {
+	case len(s.Name) > 64 || !nameForm().MatchString(s.Name):
+		return nil, fmt.Errorf("the name %q: at most 64 lower-case letters, digits and single hyphens between them", krm.Shown(s.Name))
+	case strings.TrimSpace(s.Description) == "" || utf8.RuneCountInString(s.Description) > 1024:
+		return nil, errors.New("the description has 1 to 1,024 characters")
+	case utf8.RuneCountInString(s.Compatibility) > 500:
+		return nil, errors.New("compatibility has at most 500 characters")
+	}
+	return s, nil
+}
+
+// Image makes the image. The same folder has the same digest.
+func (s *Skill) Image() (v1.Image, error) {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	w := tar.NewWriter(zip)
+	for _, f := range s.files { // in the order of WalkDir
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", f.name, err)
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", f.name, err)
+		}
+	}
+	if err := multi.Errors(w.Close(), zip.Close()); err != nil {
+		return nil, fmt.Errorf("packing: %w", err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, fmt.Errorf("making the layer: %w", err)
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("making the image: %w", err)
+	}
+	config.OS, config.Architecture, config.Created = "linux", "amd64", v1.Time{Time: time.Unix(0, 0).UTC()}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, fmt.Errorf("making the image: %w", err)
+	}
+	image = mutate.Annotations(image, map[string]string{"org.opencontainers.image.title": s.Name, "org.opencontainers.image.description": s.Description}).(v1.Image)
+	return mutate.AppendLayers(image, layer)
+}
