@@ -289,8 +289,17 @@ func (p *proposals) comment(token string, number int, body string) (id int) {
 func (p *proposals) shows(commit, state string) (says string) {
 	p.Helper()
 	p.eventually("the status of "+commit+" is "+state, func() string {
-		var all []struct{ Context, Status, Description string }
-		p.server.Must(p.owner, http.MethodGet, "/repos/"+weather+"/statuses/"+commit+"?sort=recentupdate", nil, &all)
+		var all []struct {
+			ID                           int
+			Context, Status, Description string
+		}
+		p.server.Must(p.owner, http.MethodGet, "/repos/"+weather+"/statuses/"+commit, nil, &all)
+		slices.SortFunc(all, func(a, b struct {
+			ID                           int
+			Context, Status, Description string
+		}) int {
+			return b.ID - a.ID
+		})
 		if len(all) == 0 || all[0].Context != "armature/"+p.namespace+"/weather" || all[0].Status != state {
 			return fmt.Sprintf("%+v", all)
 		}
