@@ -158,9 +158,33 @@ func fromAgent(e *store.Entry, object Object) {
 			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description, Tags: s.Tags, Document: data})
 		}
 	}
+	fromUntyped(e, u, "Ready")
+}
+
+// fromSuccessor reads an Agent of kagent 1.0, which runs on Agent Substrate: it has no
+// Service, and its callers name it to kagent's gateway.
+func fromSuccessor(e *store.Entry, object Object) {
+	u := object.(*unstructured.Unstructured)
+	e.Type, e.Title, e.Protocol = store.Agent, e.Name, "a2a"
+	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "template", "description")
+	fromUntyped(e, u, "Ready")
+}
+
+// fromSuccessorServer reads a RemoteMCPServer of kagent 1.0, which kagent asks for its tools.
+func fromSuccessorServer(e *store.Entry, object Object) {
+	u := object.(*unstructured.Unstructured)
+	protocol, _, _ := unstructured.NestedString(u.Object, "spec", "protocol")
+	e.Type, e.Protocol = store.Server, Protocol(protocol == string(kagent.SSE))
+	e.Description, _, _ = unstructured.NestedString(u.Object, "spec", "description")
+	e.URL, _, _ = unstructured.NestedString(u.Object, "spec", "url")
+	fromUntyped(e, u, kagent.ConditionAccepted)
+}
+
+// fromUntyped reads a condition of an object whose type is kagent's own.
+func fromUntyped(e *store.Entry, u *unstructured.Unstructured, kind string) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, one := range conditions {
-		if c, ok := one.(map[string]any); ok && c["type"] == "Ready" {
+		if c, ok := one.(map[string]any); ok && c["type"] == kind {
 			e.Health = store.Failing
 			if e.Message, _ = c["message"].(string); c["status"] == "True" {
 				e.Health, e.Message = store.Healthy, ""

@@ -46,6 +46,9 @@ func (k Kind) GVR() schema.GroupVersionResource {
 
 var agent = kagent.V1alpha2.WithKind("Agent")
 
+// successor is the version of kagent 1.0, whose types the catalog does not know.
+var successor = schema.GroupVersion{Group: "api.kagent.dev", Version: "v1alpha3"}
+
 // Kinds of the catalog. This is their only list: Kinds of catalog/controller says how
 // their agents and servers are asked.
 func Kinds() []Kind {
@@ -54,15 +57,19 @@ func Kinds() []Kind {
 		{"agentcards.agent.kagenti.dev", publishedapi.GroupVersion.WithKind("AgentCard"), func() Object { return &publishedapi.AgentCard{} }, fromCard},
 		{"remotemcpservers.kagent.dev", kagent.V1alpha2.WithKind("RemoteMCPServer"), func() Object { return &kagent.RemoteMCPServer{} }, fromRemoteServer},
 		{"mcpservers.kagent.dev", kagent.V1alpha1.WithKind("MCPServer"), func() Object { return &kagent.MCPServer{} }, fromServer},
-		{"agents.kagent.dev", agent, newAgent, fromAgent},
+		untyped("agents.kagent.dev", kagent.V1alpha2.WithKind("Agent"), fromAgent),
+		untyped("agents.api.kagent.dev", successor.WithKind("Agent"), fromSuccessor),
+		untyped("remotemcpservers.api.kagent.dev", successor.WithKind("RemoteMCPServer"), fromSuccessorServer),
 	}
 }
 
-// newAgent makes an Agent, whose type is kagent's own.
-func newAgent() Object {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(agent)
-	return u
+// untyped is a kind whose type is kagent's own.
+func untyped(resource string, gvk schema.GroupVersionKind, read func(*store.Entry, Object)) Kind {
+	return Kind{resource, gvk, func() Object {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(gvk)
+		return u
+	}, read}
 }
 
 // kindOf gives the row of a kind.
@@ -75,7 +82,7 @@ func kindOf(gk schema.GroupKind) (Kind, bool) {
 	return kinds[i], true
 }
 
-// AddToScheme adds the kinds of the catalog, but for kagent's Agent.
+// AddToScheme adds the kinds of the catalog, but for those whose types are kagent's own.
 func AddToScheme(scheme *runtime.Scheme) error {
 	err := multi.Errors(api.AddToScheme(scheme), publishedapi.AddToScheme(scheme), kagent.AddToScheme(scheme))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ const whileMigrating = 200
 
 func migrateCommand() *cobra.Command {
 	var in cli.Input
-	var folder, format string
+	var folder, format, harness string
 	var write, live bool
 	var k cli.Cluster
 	cmd := &cobra.Command{
@@ -37,13 +38,19 @@ the reason, and which running workloads roll.
 Nothing is written without --write. From a cluster, export the custom resources
 together with the objects that their controllers created: those objects then stay
 unchanged. Delete the custom resources afterwards with
-"kubectl delete --cascade=orphan", or the cluster deletes the workloads too.`,
+"kubectl delete --cascade=orphan", or the cluster deletes the workloads too.
+
+With --kagent-harness, resources of kagent 0.x become those of kagent 1.0 instead: an
+AgentTemplate, a Harness and an Agent for each Agent, by kagent's own mapping. The file
+has a Harness of 1.0, which says with which image and where agents run; agents that
+need another environment or memory get one of their own.`,
 		Example: `  armature migrate apps/                          report what each field would become
   armature migrate apps/ --write                  change the files
   armature migrate apps/ -d migrated/ --write     write to another folder
   armature migrate apps/ --report markdown > migration.md
   kubectl get agents,deploy,svc -o yaml | armature migrate - --write > migrated.yaml
-  armature migrate --from-cluster -n team1        read a namespace of the cluster`,
+  armature migrate --from-cluster -n team1        read a namespace of the cluster
+  armature migrate kagent/ --kagent-harness harness.yaml -d kagent-1.0/ --write`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			if live {
 				return cli.Args(cobra.NoArgs)(cmd, given)
@@ -81,7 +88,7 @@ unchanged. Delete the custom resources afterwards with
 				}
 				path = given[0]
 			}
-			return runMigration(cmd, path, &in, folder, format, write)
+			return runMigration(cmd, path, &in, folder, format, harness, write)
 		},
 	}
 	in.Flags(cmd)
@@ -89,12 +96,13 @@ unchanged. Delete the custom resources afterwards with
 	cli.WordFlag(cmd, &format, "report", "", "text", "write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the migrated manifests, not only the report")
 	cli.DeprecateLetter(cmd, "write", "-w is --watch of other commands: use --write")
+	cmd.Flags().StringVar(&harness, "kagent-harness", "", "convert kagent 0.x to 1.0, with the Harness in this file")
 	cmd.Flags().BoolVar(&live, "from-cluster", false, "read a namespace of a cluster instead of PATH")
 	k.Flags(cmd)
 	return cmd
 }
 
-func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format string, write bool) error {
+func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format, harness string, write bool) error {
 	defer cli.CollectAt(whileMigrating)()
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
@@ -125,7 +133,17 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		}
 		sink = to.Write
 	}
-	reports, found, err := migrate.Run(shown.Reading("migrating", src), opt, cli.Interruptible(cmd.Context(), sink))
+	var reports []migrate.Report
+	var found []krm.Finding
+	src, sink = shown.Reading("migrating", src), cli.Interruptible(cmd.Context(), sink)
+	if harness == "" {
+		reports, found, err = migrate.Run(src, opt, sink)
+	} else {
+		var text []byte
+		if text, err = os.ReadFile(harness); err == nil {
+			reports, found, err = migrate.ToSuccessor(src, opt, text, sink)
+		}
+	}
 	shown.End()
 	if err == nil {
 		err = in.Report(cmd, append(findings, found...))

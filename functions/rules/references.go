@@ -85,6 +85,8 @@ func danglingReference(c *checker) {
 		}
 	case "Ingress":
 		c.ingress()
+	case "Agent", "AgentTemplate", "Harness":
+		c.kagentReferences()
 	}
 }
 

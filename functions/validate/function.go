@@ -37,6 +37,9 @@ func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p}
 	return contract.Steps{Run: func(u *contract.Unit) {
 		s.unreadKind(u)
+		if o := u.Object; o.Kind == "Agent" && o.APIVersion == "api.kagent.dev/v1alpha3" {
+			u.Report(krm.Info, "validate/substrate", o.Get("kind"), "nothing is injected: kagent 1.0 runs this agent on Agent Substrate, and not in a pod of the package", "")
+		}
 		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
 			s.unreadLabels(u)
 		}

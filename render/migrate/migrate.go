@@ -17,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/foreign"
+	"github.com/armature-dev/armature/functions/kagentagent"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render"
 )
@@ -53,11 +54,16 @@ func Run(src render.Source, opt render.Options, sink render.Sink) ([]Report, []k
 			return nil, nil, err
 		}
 	}
+	return m.finish(sink)
+}
+
+// finish writes all files, if nothing failed.
+func (m *migration) finish(sink render.Sink) (_ []Report, _ []krm.Finding, err error) {
 	krm.SortFindings(m.findings)
 	if krm.Failed(m.findings) {
 		return nil, m.findings, nil
 	}
-	for i, f := range src.Files {
+	for i, f := range m.src.Files {
 		data, changed := m.out[i]
 		if !changed {
 			if data, err = m.read(f); err != nil {
@@ -97,6 +103,8 @@ type migration struct {
 	keep     map[krm.Ref][]foreign.Annotation // that they need, so that they keep those
 	removed  map[krm.Ref][]foreign.Container  // that the webhook had injected
 	stay     map[krm.Ref]krm.Finding          // workloads that would not render, and why
+
+	succession *kagentagent.Succession // to kagent 1.0; nil for plain manifests
 }
 
 // live is an object of a cluster that a custom resource's controller made.
@@ -214,6 +222,9 @@ func appendDocument(dst, text []byte) []byte {
 // object gives what becomes of an object.
 func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different bool, err error) {
 	report := Report{File: o.Origin.File, Line: o.Origin.Line, Object: o.Ref, Becomes: []krm.Ref{}}
+	if m.succession != nil {
+		return m.succeed(o, report)
+	}
 	function, expands := m.pkg.Expands(o.Ref)
 	owner, owned := foreign.Owner(o)
 	maker, made := m.pkg.Expands(owner)

@@ -37,15 +37,20 @@ func TestMigrate(t *testing.T) {
 				t.Fatal(err)
 			}
 			var src render.Source
+			var harness []byte // of kagent 1.0, to migrate to that
 			kept := archive.Files[:0:0]
 			for _, f := range archive.Files {
+				if f.Name == "harness" {
+					harness, kept = f.Data, append(kept, f)
+					continue
+				}
 				if f.Name == "report" || f.Name == "findings" || strings.HasPrefix(f.Name, "want/") {
 					continue
 				}
 				kept = append(kept, f)
 				src.Files = append(src.Files, render.File{Path: f.Name, Data: f.Data})
 			}
-			out, reports, findings := migrated(t, src)
+			out, reports, findings := migrated(t, src, harness)
 			for _, f := range src.Files {
 				if data, ok := out[f.Path]; !ok && !krm.Failed(findings) {
 					kept = append(kept, txtar.File{Name: "want/" + f.Path, Data: []byte("(gone)\n")})
@@ -68,7 +73,7 @@ func TestMigrate(t *testing.T) {
 			}
 			if !krm.Failed(findings) {
 				everyField(t, src, out, reports)
-				again(t, src, out)
+				again(t, src, out, harness)
 				for file, data := range out {
 					if strings.HasSuffix(file, ".yaml") {
 						roundTrip(t, data)
@@ -87,15 +92,19 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-func migrated(t *testing.T, src render.Source) (map[string][]byte, []migrate.Report, []krm.Finding) {
+func migrated(t *testing.T, src render.Source, harness []byte) (map[string][]byte, []migrate.Report, []krm.Finding) {
 	t.Helper()
 	out := make(map[string][]byte)
-	reports, findings, err := migrate.Run(src, render.Options{}, func(file string, data []byte) error {
+	sink := func(file string, data []byte) error {
 		if data != nil {
 			out[file] = bytes.Clone(data)
 		}
 		return nil
-	})
+	}
+	reports, findings, err := migrate.Run(src, render.Options{}, sink)
+	if harness != nil {
+		reports, findings, err = migrate.ToSuccessor(src, render.Options{}, harness, sink)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +112,14 @@ func migrated(t *testing.T, src render.Source) (map[string][]byte, []migrate.Rep
 }
 
 // again migrates what came out, in which nothing is left to do.
-func again(t *testing.T, src render.Source, out map[string][]byte) {
+func again(t *testing.T, src render.Source, out map[string][]byte, harness []byte) {
 	var second render.Source
 	for _, f := range src.Files {
 		if data, ok := out[f.Path]; ok {
 			second.Files = append(second.Files, render.File{Path: f.Path, Data: data})
 		}
 	}
-	if _, reports, findings := migrated(t, second); len(reports) > 0 || krm.Failed(findings) {
+	if _, reports, findings := migrated(t, second, harness); len(reports) > 0 || krm.Failed(findings) {
 		t.Errorf("migrated a second time: %v %v", reports, findings)
 	}
 }
@@ -227,7 +236,7 @@ func TestPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			src := render.Source{Files: []render.File{{Path: "a.yaml", Data: data}}}
-			out, reports, findings := migrated(t, src)
+			out, reports, findings := migrated(t, src, nil)
 			for _, f := range findings {
 				t.Log(f)
 			}

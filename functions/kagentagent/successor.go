@@ -1,0 +1,487 @@
+package kagentagent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/foreign"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/multi"
+)
+
+// Successor is the apiVersion of kagent 1.0.
+const Successor = "api.kagent.dev/v1alpha3"
+
+// Succession turns resources of kagent 0.x into those of 1.0, as kagent's "Upgrade from 0.x"
+// maps them: an Agent into an AgentTemplate, a Harness that Agents of one runtime share, and
+// an Agent that pairs them.
+type Succession struct {
+	// Harness is a Harness of 1.0, whose name and spec each Harness gets.
+	Harness *krm.Object
+	// Pin gives an image with its digest, where that is known.
+	Pin func(image string) string
+
+	spec   map[string]any    // of Harness
+	agents map[string]string // descriptions of Agents of 0.x, by namespace and name
+	made   map[string]string // names of Harnesses, by namespace and spec
+}
+
+var digested = krm.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+
+// Begin reads the Harness.
+func (s *Succession) Begin() error {
+	s.agents, s.made = make(map[string]string), make(map[string]string)
+	value, err := s.Harness.Value()
+	if err != nil {
+		return err
+	}
+	root, _ := value.(map[string]any)
+	s.spec, _ = root["spec"].(map[string]any)
+	workload, _ := s.spec["workload"].(map[string]any)
+	image, _ := workload["image"].(string)
+	switch {
+	case s.Harness.APIVersion != Successor || s.Harness.Kind != "Harness" || s.Harness.Name == "":
+		return fmt.Errorf("it is %s of %s: give a Harness of %s with a name", s.Harness.Kind, s.Harness.APIVersion, Successor)
+	case s.spec["kagent"] == nil || s.spec["byo"] != nil || s.spec["codex"] != nil || s.spec["claude"] != nil:
+		return fmt.Errorf("it does not run kagent's own harness: set spec.kagent, and no other")
+	case !digested().MatchString(image):
+		return fmt.Errorf("spec.workload.image %q has no digest, which kagent 1.0 demands: write it as registry/name@sha256:…", image)
+	case s.spec["substrate"] == nil:
+		return fmt.Errorf("it has no spec.substrate: name the WorkerPool and the location of snapshots")
+	}
+	return nil
+}
+
+// Collect notes what others say of an object.
+func (s *Succession) Collect(o *krm.Object) {
+	if o.Kind == "Agent" && o.Group() == group {
+		s.agents[o.Namespace+"/"+o.Name] = o.Get("spec", "description").Text()
+	}
+}
+
+// Succeeded is what becomes of an object.
+type Succeeded struct {
+	Texts    [][]byte
+	Fields   []foreign.Field
+	Findings []krm.Finding
+}
+
+const noEquivalent = "kagent 1.0 has no equivalent"
+
+// Convert gives what becomes of an object of kagent 0.x. ok is false for any other, which stays
+// as it is.
+func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error) {
+	if o.Group() != group {
+		return done, false, nil
+	}
+	c := &conversion{Succession: s, o: o}
+	reason, rules := "", succession
+	switch o.Kind {
+	case "Agent":
+		c.agent()
+	case "ModelConfig", "ModelProviderConfig", "RemoteMCPServer":
+		rules = foreign.MovedTo("the same field of "+Successor, "spec")
+		c.renamed()
+	case "ToolServer":
+		rules = foreign.MovedTo("RemoteMCPServer spec", "spec")
+		c.toolServer()
+	case "AgentHarness":
+		reason = noEquivalent + ": it provisioned coding agents with channels"
+	case "SandboxAgent":
+		reason = noEquivalent + ", because every agent of 1.0 runs in a sandbox: write it as an Agent of kagent.dev first"
+	case "Memory":
+		reason = noEquivalent + ": set spec.kagent.memory of the Harness"
+	default: // MCPServer is kmcp's, and stays
+		return done, false, nil
+	}
+	if reason != "" {
+		for key := range o.Root().Fields() {
+			c.drop(key, reason)
+		}
+	}
+	done = Succeeded{Texts: c.texts, Findings: c.findings}
+	if krm.Failed(c.findings) || c.err != nil {
+		return done, true, c.err
+	}
+	done.Fields, err = foreign.Fields(o, reason == "", rules, c.fields)
+	return done, true, err
+}
+
+// conversion of one object.
+type conversion struct {
+	*Succession
+	o        *krm.Object
+	texts    [][]byte
+	fields   []foreign.Field // that were dropped
+	findings []krm.Finding
+	err      error
+}
+
+func (c *conversion) drop(path, reason string) {
+	c.fields = append(c.fields, foreign.Field{Path: path, Fate: foreign.Dropped, Reason: reason})
+}
+
+// lose drops a field that has to be looked at, because the agent may need it.
+func (c *conversion) lose(path, reason, hint string) {
+	c.drop(path, reason)
+	c.report(krm.Warning, path, reason, hint)
+}
+
+func (c *conversion) report(severity krm.Severity, path, message, hint string) {
+	f := c.o.Finding(severity, "migrate/kagent", c.o.At(path), message, hint)
+	f.Field = path
+	c.findings = append(c.findings, f)
+}
+
+// add writes an object with the metadata of the one that is converted.
+func (c *conversion) add(kind, name string, spec any) {
+	metadata := map[string]any{"name": name}
+	if c.o.Namespace != "" {
+		metadata["namespace"] = c.o.Namespace
+	}
+	if value, err := c.o.Value(); err == nil && kind != "Harness" {
+		root, _ := value.(map[string]any)
+		old, _ := root["metadata"].(map[string]any)
+		for _, key := range []string{"labels", "annotations"} {
+			if entries, _ := old[key].(map[string]any); len(entries) > 0 {
+				delete(entries, "kubectl.kubernetes.io/last-applied-configuration")
+				metadata[key] = entries
+			}
+		}
+	}
+	text, err := yaml.Marshal(map[string]any{"apiVersion": Successor, "kind": kind, "metadata": metadata, "spec": spec})
+	c.err = multi.Errors(c.err, err)
+	c.texts = append(c.texts, text)
+}
+
+// decode reads the object of a version. Anything else is a finding.
+func (c *conversion) decode(version string, into any) bool {
+	if c.o.APIVersion != group+"/"+version {
+		c.report(krm.Error, "apiVersion", fmt.Sprintf("%s of %s is not what kagent 0.10 serves", c.o.Kind, c.o.APIVersion), "convert it to "+group+"/"+version+" first")
+		return false
+	}
+	c.findings = append(c.findings, c.o.Decode("migrate/kagent", into)...)
+	return !krm.Failed(c.findings)
+}
+
+// renamed keeps the fields of an object, under another apiVersion.
+func (c *conversion) renamed() {
+	if c.o.APIVersion != group+"/v1alpha2" {
+		c.decode("v1alpha2", nil)
+		return
+	}
+	value, err := c.o.Value()
+	root, _ := value.(map[string]any)
+	c.err = err
+	c.add(c.o.Kind, c.o.Name, root["spec"])
+}
+
+// toolServer becomes a RemoteMCPServer.
+func (c *conversion) toolServer() {
+	var in struct {
+		api.TypeMeta   `json:",inline"`
+		api.ObjectMeta `json:"metadata,omitempty"`
+		Status         any `json:"status,omitempty"`
+		Spec           struct {
+			Description string `json:"description,omitempty"`
+			Config      struct {
+				Type           string         `json:"type,omitempty"`
+				SSE            map[string]any `json:"sse,omitempty"`
+				StreamableHTTP map[string]any `json:"streamableHttp,omitempty"`
+				Stdio          any            `json:"stdio,omitempty"`
+			} `json:"config"`
+		} `json:"spec"`
+	}
+	if !c.decode("v1alpha1", &in) {
+		return
+	}
+	spec := map[string]any{"description": in.Spec.Description, "protocol": "STREAMABLE_HTTP"}
+	from := in.Spec.Config.StreamableHTTP
+	if from == nil {
+		from, spec["protocol"] = in.Spec.Config.SSE, "SSE"
+	}
+	if from == nil {
+		c.report(krm.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone", "run the program with kmcp's MCPServer, and write a RemoteMCPServer for it")
+		return
+	}
+	at := map[any]string{"SSE": "spec.config.sse.", "STREAMABLE_HTTP": "spec.config.streamableHttp."}[spec["protocol"]]
+	for key, value := range from {
+		switch key {
+		case "url", "headersFrom", "timeout", "sseReadTimeout", "terminateOnClose":
+			spec[key] = value
+		default:
+			c.lose(at+key, "a RemoteMCPServer has no such field", "write headers as headersFrom")
+		}
+	}
+	c.add("RemoteMCPServer", c.o.Name, spec)
+}
+
+func (c *conversion) agent() {
+	var in agent
+	if !c.decode("v1alpha2", &in) {
+		return
+	}
+	spec, harness := &in.Spec, maps.Clone(c.spec)
+	template := map[string]any{}
+	if spec.Description != "" {
+		template["description"] = spec.Description
+	}
+	var deployment *deploymentSpec
+	at := "spec.declarative.deployment"
+	switch d := spec.Declarative; {
+	case spec.Type == "BYO":
+		deployment, at = c.byo(spec, harness), "spec.byo.deployment"
+	case d == nil:
+		c.report(krm.Error, "spec", "neither a Declarative agent with spec.declarative nor a BYO agent", "correct spec.type")
+	default:
+		deployment = d.Deployment
+		c.declarative(d, template, harness)
+	}
+	if deployment != nil {
+		c.environment(deployment, at+".env", harness)
+	}
+	if spec.Skills != nil {
+		template["skills"] = c.skills(spec.Skills)
+	}
+	if krm.Failed(c.findings) {
+		return
+	}
+	c.add("AgentTemplate", c.o.Name, template)
+	c.add("Agent", c.o.Name, map[string]any{"templateRef": map[string]any{"name": c.o.Name}, "harnessRef": map[string]any{"name": c.harness(harness)}})
+}
+
+// harness gives the name of the Harness with a spec, which is written where it is new.
+func (c *conversion) harness(spec map[string]any) string {
+	text, err := json.Marshal(spec)
+	c.err = multi.Errors(c.err, err)
+	base, err := json.Marshal(c.spec)
+	c.err = multi.Errors(c.err, err)
+	key := c.o.Namespace + " " + string(text)
+	if name, known := c.made[key]; known {
+		return name
+	}
+	name := c.Harness.Name
+	if string(text) != string(base) {
+		name = identity.ShortName(c.Harness.Name+"-"+c.o.Name, "")
+	}
+	c.made[key] = name
+	c.add("Harness", name, spec)
+	return name
+}
+
+// byo writes the harness of an agent with an image of its own.
+func (c *conversion) byo(spec *agentSpec, harness map[string]any) *deploymentSpec {
+	d := (*deploymentSpec)(nil)
+	if spec.BYO != nil {
+		d = spec.BYO.Deployment
+	}
+	if d == nil || d.Image == "" {
+		c.report(krm.Error, "spec.byo", "a BYO agent needs an image", "set spec.byo.deployment.image")
+		return nil
+	}
+	image := c.pinned(d.Image, "spec.byo.deployment.image")
+	if d.Cmd == "" {
+		c.report(krm.Error, "spec.byo.deployment", "kagent 1.0 demands the command of a BYO agent", "set spec.byo.deployment.cmd to the entrypoint of the image")
+	}
+	workload := map[string]any{"image": image, "command": []string{d.Cmd}}
+	if len(d.Args) > 0 {
+		workload["args"] = d.Args
+	}
+	delete(harness, "kagent")
+	harness["byo"], harness["workload"] = map[string]any{}, workload
+	c.report(krm.Warning, "spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own", "check that the image keeps it")
+	return d
+}
+
+// pinned gives an image with its digest, which kagent 1.0 demands.
+func (c *conversion) pinned(image, at string) string {
+	image = c.Pin(image)
+	if !digested().MatchString(image) {
+		c.report(krm.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands", krm.Shown(image)), "run `armature pin`, or write the digest")
+	}
+	return image
+}
+
+func (c *conversion) declarative(d *declarative, template, harness map[string]any) {
+	const at = "spec.declarative"
+	template["modelConfig"] = map[string]any{"name": cmp.Or(d.ModelConfig, "default-model-config")}
+	if d.SystemMessage != "" {
+		template["systemPrompt"] = d.SystemMessage
+	}
+	if from := d.SystemMessageFrom; from != nil {
+		if from.Type != "ConfigMap" {
+			c.report(krm.Error, at+".systemMessageFrom.type", "kagent 1.0 reads prompts from ConfigMaps alone", "move the prompt to a ConfigMap")
+		}
+		template["systemPromptFrom"] = map[string]any{"name": from.Name, "key": from.Key}
+	}
+	if p := d.PromptTemplate; p != nil {
+		var sources []any
+		for i, source := range p.DataSources {
+			if source.Kind != "" && source.Kind != "ConfigMap" {
+				c.report(krm.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i), "kagent 1.0 reads prompts from ConfigMaps alone", "move the text to a ConfigMap")
+			}
+			one := map[string]any{"name": source.Name}
+			if source.Alias != "" {
+				one["alias"] = source.Alias
+			}
+			sources = append(sources, one)
+		}
+		template["promptTemplate"] = map[string]any{"dataSources": sources}
+	}
+	if m := d.Memory; m != nil {
+		memory := map[string]any{"modelConfigRef": map[string]any{"name": m.ModelConfig}}
+		if m.TTLDays > 0 {
+			memory["ttlDays"] = m.TTLDays
+		}
+		own, _ := harness["kagent"].(map[string]any)
+		own = maps.Clone(own)
+		if own == nil {
+			own = map[string]any{}
+		}
+		own["memory"] = memory
+		harness["kagent"] = own
+	}
+	if d.Context != nil {
+		c.lose(at+".context", "the published mapping has no equivalent", "set spec.kagent.compaction of the Harness, if that version of kagent has it")
+	}
+	var tools []any
+	for i := range d.Tools {
+		tools = append(tools, c.tool(&d.Tools[i], fmt.Sprintf("%s.tools[%d]", at, i))...)
+	}
+	if len(tools) > 50 {
+		c.report(krm.Error, at+".tools", fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)), "bind fewer tools")
+	}
+	if tools != nil {
+		template["tools"] = tools
+	}
+}
+
+// maxBound are the tools that one binding may name.
+const maxBound = 50
+
+// tool gives the bindings of a tool. Approval is of a whole binding in 1.0, so that the tools
+// that need it are bound apart from the others.
+func (c *conversion) tool(t *tool, at string) (bindings []any) {
+	if len(t.HeadersFrom) > 0 {
+		c.lose(at+".headersFrom", "a binding has no headers", "write them into the RemoteMCPServer")
+	}
+	switch {
+	case t.Agent != nil:
+		a := t.Agent
+		namespace := cmp.Or(a.Namespace, c.o.Namespace)
+		if namespace != c.o.Namespace {
+			c.report(krm.Error, at+".agent.namespace", "a sub-agent is in the namespace of its caller in kagent 1.0", "move it, or call it over A2A")
+		}
+		return []any{map[string]any{"subAgent": map[string]any{
+			"name": a.Name, "description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."), "templateRef": map[string]any{"name": a.Name},
+		}}}
+	case t.McpServer == nil:
+		c.report(krm.Error, at, "neither mcpServer nor agent", "set one of them")
+		return nil
+	}
+	m := t.McpServer
+	if m.Namespace != "" && m.Namespace != c.o.Namespace {
+		c.report(krm.Error, at+".mcpServer.namespace", "a server is in the namespace of the AgentTemplate in kagent 1.0", "write a RemoteMCPServer in this namespace")
+	}
+	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
+		c.report(krm.Warning, at+".mcpServer.kind", fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name), "write a RemoteMCPServer of this name with the address of its Service")
+	}
+	if len(m.AllowedHeaders) > 0 {
+		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers", "set them on the RemoteMCPServer")
+	}
+	server := map[string]any{"kind": "RemoteMCPServer", "name": m.Name}
+	free := slices.DeleteFunc(slices.Clone(m.ToolNames), func(name string) bool { return slices.Contains(m.RequireApproval, name) })
+	bind := func(names []string, approval bool) {
+		for some := range slices.Chunk(names, maxBound) {
+			b := map[string]any{"server": server, "tools": some}
+			if approval {
+				b["requireApproval"] = true
+			}
+			bindings = append(bindings, map[string]any{"mcp": b})
+		}
+	}
+	bind(free, false)
+	bind(m.RequireApproval, true)
+	if bindings == nil { // every tool of the server
+		bindings = []any{map[string]any{"mcp": map[string]any{"server": server}}}
+	}
+	return bindings
+}
+
+// environment moves literal variables to the Harness.
+func (c *conversion) environment(d *deploymentSpec, at string, harness map[string]any) {
+	own, _ := harness["env"].([]any)
+	env := slices.Clone(own)
+	for i, item := range d.Env {
+		v, _ := item.(map[string]any)
+		if _, from := v["valueFrom"]; from {
+			c.lose(fmt.Sprintf("%s[%d]", at, i), "1.0 gives a process no Secrets, but requests to a host", "set a credentialRef with the URL and header in the Harness")
+			continue
+		}
+		env = append(env, map[string]any{"name": v["name"], "value": cmp.Or(v["value"], any(""))})
+	}
+	if len(env) > 0 {
+		harness["env"] = env
+	}
+}
+
+// skills gives sources that cannot change.
+func (c *conversion) skills(s *skills) (all []any) {
+	const at = "spec.skills"
+	for i, ref := range s.Refs {
+		all = append(all, map[string]any{"name": imageFolder(ref), "source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
+	}
+	for i, ref := range s.GitRefs {
+		if !commitID().MatchString(ref.Ref) {
+			c.report(krm.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i), fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands", krm.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
+		}
+		source := map[string]any{"git": map[string]any{"url": ref.URL, "commit": ref.Ref}}
+		if ref.Path != "" {
+			source["path"] = strings.TrimSuffix(ref.Path, "/")
+		}
+		all = append(all, map[string]any{"name": ref.folder(), "source": source})
+	}
+	for i := range s.S3Refs {
+		c.report(krm.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i), "kagent 1.0 demands the endpoint and the version of an object", "write the skill by hand as source.bucket.s3, and remove it here")
+	}
+	return all
+}
+
+// succession says what becomes of the fields of an Agent of 0.x, as kagent's "Upgrade from
+// 0.x" has it.
+var succession = slices.Concat(
+	foreign.MovedTo("the harness of the Harness", "spec.type", "spec.byo"),
+	foreign.MovedTo("AgentTemplate spec.description", "spec.description"),
+	foreign.MovedTo("AgentTemplate spec.systemPrompt", "spec.declarative.systemMessage"),
+	foreign.MovedTo("AgentTemplate spec.systemPromptFrom", "spec.declarative.systemMessageFrom"),
+	foreign.MovedTo("AgentTemplate spec.promptTemplate", "spec.declarative.promptTemplate"),
+	foreign.MovedTo("AgentTemplate spec.modelConfig.name", "spec.declarative.modelConfig"),
+	foreign.MovedTo("AgentTemplate spec.tools", "spec.declarative.tools"),
+	foreign.MovedTo("Harness spec.kagent.memory", "spec.declarative.memory"),
+	foreign.MovedTo("AgentTemplate spec.skills", "spec.skills.refs", "spec.skills.gitRefs"),
+	foreign.MovedTo("Harness spec.env", "spec.declarative.deployment.env", "spec.byo.deployment.env"),
+	foreign.MovedTo("Harness spec.workload", "spec.byo.deployment.image", "spec.byo.deployment.cmd", "spec.byo.deployment.args"),
+	lost("the Harness says the runtime and its image", "spec.declarative.runtime"),
+	lost("agents run on Agent Substrate, and not as Deployments", "spec.declarative.deployment", "spec.byo.deployment"),
+	lost("A2A is always on", "spec.declarative.a2aConfig"),
+	lost("the card is made of the template's name and description", "spec.iconUrl", "spec.documentationUrl", "spec.version", "spec.provider"),
+	lost("v1alpha3 has no equivalent", "spec.declarative.stream", "spec.declarative.executeCodeBlocks", "spec.declarative.shareTools", "spec.declarative.context"),
+	lost("references stay in a namespace", "spec.allowedNamespaces"),
+	lost("egress is denied but to what the agent binds: write an EgressPolicy for more", "spec.sandbox"),
+	lost("skills are fetched by Agent Substrate: see credentialRef of a git source", "spec.skills"),
+)
+
+func lost(reason string, paths ...string) (rules []foreign.Rule) {
+	for _, path := range paths {
+		rules = append(rules, foreign.Rule{Path: path, Fate: foreign.Dropped, Reason: noEquivalent + ": " + reason})
+	}
+	return rules
+}
