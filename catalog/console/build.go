@@ -128,7 +128,8 @@ func buildPage(v *Visit) (*Page, error) {
 
 // build that the caller may list; any other does not exist for them.
 func (v *Visit) build(namespace, name string) (*api.AgentBuild, error) {
-	if v.Console.Cluster == nil {
+	c := v.Console.Cluster
+	if c == nil || len(c.namespaces) > 0 && !slices.Contains(c.namespaces, namespace) {
 		return nil, store.ErrNotFound
 	}
 	all, _, err := v.builds(client.InNamespace(namespace))
