@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	slashpath "path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -94,7 +95,20 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	if name == "" {
 		name = "."
 	}
-	body, quiet := report.Package(name, r.Locate(findings), changes)
+	root, err := cli.RootOf(path)
+	if err != nil {
+		return err
+	}
+	of, err := cli.FindRevision(ctx, root, "HEAD")
+	if err != nil {
+		return err
+	}
+	for i := range findings { // as the repository has them, and not this machine
+		if file := &findings[i].File; *file != "" {
+			*file = slashpath.Join(of.Path, *file)
+		}
+	}
+	body, quiet := report.Package(name, findings, changes)
 	if quiet && !r.always {
 		body = ""
 	}

@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 	}
 	write(second, ", ports: [{containerPort: 80}]}\n      - {name: two, image: \""+first+"\", ports: [{containerPort: 80}]")
 	report(1)
-	has("failure", "1 error", "| error | `web.yaml")
+	has("failure", "1 error", "| error | `apps/web.yaml:11: Deployment team1/web`")
 	write(first, "")
 	report(0)
 	has("success")
