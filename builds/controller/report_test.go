@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 )
 
-// shownForge is a Gitea that shows what it was told, in front of a repository.
+// shownForge is a Gitea in front of a repository, with the statuses and comments that it got.
 type shownForge struct {
 	*world
 	mu       sync.Mutex
