@@ -182,7 +182,7 @@ func TestLargest(t *testing.T) {
 	if got := keys.Verify([]byte(many), "team1"); got.Verdict != api.SignatureUnknownKey {
 		t.Errorf("%+v", got)
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 }

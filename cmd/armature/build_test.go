@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -317,7 +318,7 @@ func TestBuildCluster(t *testing.T) {
 	// The report of a kept run contains its skipped tasks. The tasks of a cancelled
 	// run are not reported as failed.
 	pr := &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1"}, Spec: tektonv1.PipelineRunSpec{PipelineRef: &tektonv1.PipelineRef{Name: "none"}}}
-	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1-clone"}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
+	tr := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team1", Name: "weather-1-clone", Labels: map[string]string{pipeline.PipelineRunLabelKey: "weather-1"}}, Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
 	for _, o := range []client.Object{pr, tr} {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatal(err)

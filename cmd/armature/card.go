@@ -23,7 +23,8 @@ import (
 )
 
 func cardCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "card", Short: "Sign agent cards"}
+	cmd := &cobra.Command{Use: "card", Short: "Sign agent cards",
+		Example: "  armature card sign apps/ --key cosign.key"}
 	cmd.AddCommand(cardSignCommand())
 	return cmd
 }

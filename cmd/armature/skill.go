@@ -12,7 +12,8 @@ import (
 )
 
 func skillCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "skill", Short: "Publish Agent Skills as images"}
+	cmd := &cobra.Command{Use: "skill", Short: "Publish Agent Skills as images",
+		Example: "  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1"}
 	cmd.AddCommand(skillPushCommand())
 	return cmd
 }
