@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/cmd/internal/discovery"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -58,7 +59,7 @@ manifests are rendered, so that Git shows what runs.`,
 		{"review", "Review:", []*cobra.Command{verifyCommand(), lintCommand(), explainCommand(), diffCommand(), reportCommand()}},
 		{"deliver", "Deliver:", []*cobra.Command{pinCommand(), cardCommand(), skillCommand(), hydrateCommand(), pushCommand(), pullCommand(), tagCommand(), listCommand(),
 			applyCommand(), deleteCommand(), inventoryCommand(), statusCommand()}},
-		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), catalogCommand(), consoleCommand()}},
+		{"platform", "Build images and find agents:", []*cobra.Command{installCommand(), buildCommand(), discovery.CatalogCommand(), discovery.ConsoleCommand()}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

@@ -1,4 +1,6 @@
-package main
+// Package discovery has the commands that show which agents and tools there are: catalog and
+// console.
+package discovery
 
 import (
 	"context"
@@ -23,8 +25,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
-// catalogCommand is `armature catalog`: which agents and tools there are.
-func catalogCommand() *cobra.Command {
+// CatalogCommand is `armature catalog`: which agents and tools there are.
+func CatalogCommand() *cobra.Command {
 	c := &catalog{}
 	cmd := &cobra.Command{
 		Use:   "catalog",

@@ -1,4 +1,4 @@
-package main
+package discovery
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-func consoleCommand() *cobra.Command {
+func ConsoleCommand() *cobra.Command {
 	var k cli.Cluster
 	var port uint16
 	cmd := &cobra.Command{
