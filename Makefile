@@ -51,7 +51,7 @@ TEST = GOFLAGS="$$GOFLAGS -ldflags=-w" $(GO) test -p $$((2 * $$(nproc))) -vet=of
 READERS := functions/internal/readers
 
 # The packages whose tests take longest begin first.
-LONGEST := ./builds/controller ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
+LONGEST := ./catalog/console ./builds/controller ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
 
 .PHONY: test
 test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
