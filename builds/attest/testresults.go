@@ -97,7 +97,7 @@ func (t *task) checkVerdict(verdict string) error {
 func (i *inspection) describe(t *task, test *Test) error {
 	var materials compose.Materials
 	if err := json.Unmarshal([]byte(i.Run.Annotations[keys.AnnotationMaterials]), &materials); err != nil {
-		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which steps it was composed from", i.Run.Name)
+		return refuse(api.ReasonNotAsOrdered, tampered, "run %s does not say which template and steps it was composed from", i.Run.Name)
 	}
 	from, known := materials.Steps[t.ordered.Name]
 	if !known {
