@@ -50,6 +50,11 @@ func TestOf(t *testing.T) {
 	if got := Context(derived); got != "armature/team1/weather" {
 		t.Error(got)
 	}
+	derived.Spec.Source.SourceRevision, derived.Status.Phase = commitB, api.PhasePending
+	derived.Status.Conditions = []metav1.Condition{{Type: api.ConditionRunExists, Status: metav1.ConditionFalse, Reason: api.ReasonQueued}}
+	if s, ok := Of(derived); !ok || s.State != forge.Queued || s.Commit != commitB {
+		t.Errorf("waits for other runs: %v, %+v", ok, s)
+	}
 	none := ran(api.PhaseFailed, commitA, "weather-1")
 	none.Status.Conditions = nil
 	if s, ok := Of(none); ok {

@@ -33,9 +33,16 @@ func Context(b *api.AgentBuild) string {
 // Of the last run of a build: the status of its commit. ok is false where there is none.
 func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	st := b.Status
-	if b.Spec.Source.PullRequest != nil && st.Phase == api.PhaseFailed && st.ObservedGeneration == b.Generation && meta.IsStatusConditionFalse(st.Conditions, api.ConditionRunExists) {
-		// Nothing has run, and the pull request says why.
-		return forge.Status{Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure, Description: krm.Plain(st.Message)}, true
+	if c := meta.FindStatusCondition(st.Conditions, api.ConditionRunExists); b.Spec.Source.PullRequest != nil && st.ObservedGeneration == b.Generation && c != nil && c.Status == metav1.ConditionFalse {
+		// Nothing runs, and the pull request says why.
+		s = forge.Status{Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held", State: forge.Failure, Description: krm.Plain(st.Message)}
+		switch {
+		case st.Phase == api.PhaseFailed:
+			return s, true
+		case c.Reason == api.ReasonQueued:
+			s.State, s.ID = forge.Queued, "queued"
+			return s, true
+		}
 	}
 	if st.Source == nil || st.Source.Git.CommitSHA == "" || st.PipelineRunName == "" || !meta.IsStatusConditionTrue(st.Conditions, api.ConditionRunExists) {
 		return s, false

@@ -27,7 +27,8 @@ type hub struct {
 	*repository
 	server *httptest.Server
 	mu     sync.Mutex
-	lose   bool // the answers of commits
+	lose   bool   // the answers of commits
+	read   func() // runs once, before objects of the next fetch are sent
 }
 
 func (r *repository) hub() *hub {
@@ -43,7 +44,14 @@ func (r *repository) hub() *hub {
 	program := r.run(r.bare, "--exec-path") + "/git-http-backend"
 	git := &cgi.Handler{Path: program, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=" + os.Getenv("GIT_CONFIG_GLOBAL")}}
 	mux := http.NewServeMux()
-	mux.Handle("/team/", git)
+	mux.HandleFunc("/team/", func(w http.ResponseWriter, r *http.Request) {
+		if h.read != nil && r.Method == http.MethodPost {
+			read := h.read
+			h.read = nil
+			read()
+		}
+		git.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("/api/graphql", h.graphQL)
 	mux.HandleFunc("/api/v3/repos/team/apps/", h.rest)
 	h.server = httptest.NewServer(mux)
@@ -239,7 +247,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// An answer that gets lost is found again, in the branch and in that of a pull request.
+// The commit of an answer that gets lost is found again, in the branch and in that of a pull
+// request.
 func TestAPILostAnswer(t *testing.T) {
 	r := newRepository(t)
 	h := r.hub()
@@ -247,17 +256,40 @@ func TestAPILostAnswer(t *testing.T) {
 		u := h.update()
 		u.Proposal = proposal
 		for digit := 1; digit < 4; digit++ {
+			commits := r.commits("main")
 			h.lose = true
-			if _, err := u.Write(t.Context(), []writeback.Built{built("weather"+strings.ReplaceAll(proposal, "/", "-"), digit)}); err == nil {
-				t.Error("a lost answer gives no error")
+			if _, err := u.Write(t.Context(), []writeback.Built{built("weather"+strings.ReplaceAll(proposal, "/", "-"), digit)}); err != nil {
+				t.Error(err)
 			}
 			h.lose = false
+			if more := r.commits("main") - commits; proposal == "" && more != 1 || proposal != "" && more != 0 {
+				t.Errorf("%q: %d commits", proposal, more)
+			}
 			before := r.run(r.bare, "rev-parse", "main")
 			result := r.write(u, built("weather"+strings.ReplaceAll(proposal, "/", "-"), digit))
 			if result.New || r.run(r.bare, "rev-parse", "main") != before || proposal != "" && result.Commit != r.run(r.bare, "rev-parse", proposal) {
 				t.Errorf("%q: %+v", proposal, result)
 			}
 		}
+	}
+}
+
+// A commit that another writer replaces between the list of branches and their objects: the
+// server no longer has it.
+func TestAPIReplacedWhileRead(t *testing.T) {
+	r := newRepository(t)
+	h := r.hub()
+	u := h.update()
+	u.Proposal = "armature/pin/apps"
+	r.write(u, built("weather", 1))
+	var other writeback.Result
+	h.read = func() { other = r.write(u, built("weather", 2)) }
+	if result := r.write(u, built("weather", 2)); !other.New || result.New || result.Commit != other.Commit {
+		t.Errorf("%+v after %+v", result, other)
+	}
+	h.read = func() { other = r.write(u, built("weather", 3)) }
+	if result := r.write(u, built("weather", 4)); !other.New || !result.New || r.commits(u.Proposal) != 3 {
+		t.Errorf("%+v after %+v", result, other)
 	}
 }
 

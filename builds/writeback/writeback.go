@@ -192,6 +192,7 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 		branches = append(branches, "refs/heads/"+u.Proposal)
 	}
 	tips, err := u.Remote.Fetch(ctx, c.objects, branches...)
+	defer func() { err = u.moved(ctx, tips, branches, err) }()
 	if err != nil {
 		return result, err
 	}
@@ -249,6 +250,19 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 	}
 	result.Commit, result.New = commit.String(), true
 	return result, nil
+}
+
+// moved is the error of a try as ErrMoved where a branch is no longer what was read: servers
+// no longer give the objects of a commit that a branch has left.
+func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branches []string, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, gitremote.ErrMoved) || len(tips) == 0 {
+		return err
+	}
+	now, listErr := u.Remote.References(ctx)
+	if listErr != nil || !slices.ContainsFunc(branches, func(name string) bool { return now[name] != tips[name] }) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", gitremote.ErrMoved, err)
 }
 
 // choose the images that are written.
