@@ -421,6 +421,53 @@ func TestBitbucketDataCenter(t *testing.T) {
 		exchange{request: "PUT " + p + "/pull-requests/5", body: `{"title": "Pin", "description": "text", "version": 3, "reviewers": [{"user": {"name": "eve"}}]}`, answer: pull})
 }
 
+// What strangers bring, of each kind of server: pull requests of the repository and of forks, and
+// comments, of which those that were edited, that systems wrote or that are deleted do not count.
+func TestIncoming(t *testing.T) {
+	const made, later = `"2026-07-01T10:00:00Z"`, `"2026-07-01T10:05:00Z"`
+	own, fork := PullRequest{Number: 5, Title: "Pin", Head: "next", Base: "main", Author: "ada", Commit: commitB, Open: true}, PullRequest{Number: 6, Title: "Fix", Head: "main", Base: "main", Author: "eve", Commit: commitC, Open: true, Fork: true}
+	comments := []Comment{{Author: "eve", Body: "/ok-to-test x", Edited: true}, {Author: "ada", Body: "/ok-to-test y"}}
+	for _, kind := range []struct {
+		name, login, path, pulls, notes string
+		answer, notesAnswer             string
+	}{
+		{GitHub, "Authorization: Bearer hunter2-token", "/team/apps", "/api/v3/repos/team/apps/pulls?direction=desc&per_page=100&sort=created&state=open", "/api/v3/repos/team/apps/issues/5/comments?page=1&per_page=100",
+			`[{"number": 5, "title": "Pin", "state": "open", "user": {"login": "ada"}, "head": {"ref": "next", "sha": "` + commitB + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
+			  {"number": 6, "title": "Fix", "state": "open", "user": {"login": "eve"}, "head": {"ref": "main", "sha": "` + commitC + `", "repo": null}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
+			`[{"user": {"login": "ada"}, "body": "/ok-to-test y", "created_at": ` + made + `, "updated_at": ` + made + `}, {"user": {"login": "eve"}, "body": "/ok-to-test x", "created_at": ` + made + `, "updated_at": ` + later + `}]`},
+		{GitLab, "Private-Token: hunter2-token", "/team/apps.git", "/api/v4/projects/team%2Fapps/merge_requests?order_by=created_at&per_page=100&sort=desc&state=opened", "/api/v4/projects/team%2Fapps/merge_requests/5/notes?order_by=created_at&per_page=100&sort=desc",
+			`[{"iid": 5, "title": "Pin", "state": "opened", "source_branch": "next", "target_branch": "main", "sha": "` + commitB + `", "author": {"username": "ada"}, "source_project_id": 1, "target_project_id": 1},
+			  {"iid": 6, "title": "Fix", "state": "opened", "source_branch": "main", "target_branch": "main", "sha": "` + commitC + `", "author": {"username": "eve"}, "source_project_id": 2, "target_project_id": 1}]`,
+			`[{"author": {"username": "eve"}, "body": "/ok-to-test x", "created_at": ` + made + `, "updated_at": ` + later + `}, {"author": {"username": "ada"}, "body": "approved this", "system": true, "created_at": ` + made + `, "updated_at": ` + made + `}, {"author": {"username": "ada"}, "body": "/ok-to-test y", "created_at": ` + made + `, "updated_at": ` + made + `}]`},
+		{Bitbucket, "Authorization: Bearer hunter2-token", "/team/apps", "/2.0/repositories/team/apps/pullrequests?page=1&pagelen=50&sort=-created_on&state=OPEN", "/2.0/repositories/team/apps/pullrequests/5/comments?pagelen=100&sort=-created_on",
+			`{"values": [{"id": 5, "title": "Pin", "state": "OPEN", "author": {"account_id": "ada"}, "source": {"branch": {"name": "next"}, "commit": {"hash": "` + commitB + `"}, "repository": {"full_name": "team/apps"}}, "destination": {"branch": {"name": "main"}, "repository": {"full_name": "team/apps"}}},
+			  {"id": 6, "title": "Fix", "state": "OPEN", "author": {"account_id": "eve"}, "source": {"branch": {"name": "main"}, "commit": {"hash": "` + commitC + `"}, "repository": null}, "destination": {"branch": {"name": "main"}, "repository": {"full_name": "team/apps"}}}]}`,
+			`{"values": [{"user": {"account_id": "eve"}, "content": {"raw": "/ok-to-test x"}, "created_on": ` + made + `, "updated_on": ` + later + `}, {"deleted": true, "user": {"account_id": "ada"}, "content": {"raw": "/ok-to-test z"}, "created_on": ` + made + `, "updated_on": ` + made + `}, {"user": {"account_id": "ada"}, "content": {"raw": "/ok-to-test y"}, "created_on": ` + made + `, "updated_on": ` + made + `}]}`},
+		{BitbucketDataCenter, "Authorization: Bearer hunter2-token", "/scm/TEAM/apps.git", "/rest/api/latest/projects/TEAM/repos/apps/pull-requests?direction=INCOMING&state=OPEN&order=NEWEST&limit=100", "/rest/api/latest/projects/TEAM/repos/apps/pull-requests/5/activities?limit=100",
+			`{"values": [{"id": 5, "title": "Pin", "state": "OPEN", "author": {"user": {"name": "ada"}}, "fromRef": {"id": "refs/heads/next", "latestCommit": "` + commitB + `", "repository": {"id": 1}}, "toRef": {"id": "refs/heads/main", "repository": {"id": 1}}},
+			  {"id": 6, "title": "Fix", "state": "OPEN", "author": {"user": {"name": "eve"}}, "fromRef": {"id": "refs/heads/main", "latestCommit": "` + commitC + `", "repository": {"id": 2}}, "toRef": {"id": "refs/heads/main", "repository": {"id": 1}}}]}`,
+			`{"values": [{"action": "COMMENTED", "commentAction": "ADDED", "comment": {"version": 1, "text": "/ok-to-test x", "createdDate": 1, "updatedDate": 2, "author": {"name": "eve"}}}, {"action": "COMMENTED", "commentAction": "DELETED", "comment": {"text": "/ok-to-test z", "createdDate": 1, "updatedDate": 1, "author": {"name": "ada"}}},
+			  {"action": "APPROVED", "user": {"name": "ada"}}, {"action": "COMMENTED", "commentAction": "ADDED", "comment": {"text": "/ok-to-test y", "createdDate": 1, "updatedDate": 1, "author": {"name": "ada"}}}]}`},
+	} {
+		s := newScripted(t, kind.login)
+		f := opened(t, kind.name, s.URL+kind.path, Credential{Token: "hunter2-token"})
+		s.must(func() error {
+			got, err := f.OpenPullRequests(t.Context())
+			if d := cmp.Diff([]PullRequest{own, fork}, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", kind.name, d)
+			}
+			return err
+		}, exchange{request: "GET " + kind.pulls, answer: kind.answer})
+		s.must(func() error {
+			got, err := f.Comments(t.Context(), 5)
+			if d := cmp.Diff(comments, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", kind.name, d)
+			}
+			return err
+		}, exchange{request: "GET " + kind.notes, answer: kind.notesAnswer})
+	}
+}
+
 func TestKinds(t *testing.T) {
 	for remote, want := range map[string]string{
 		"https://github.com/team/fleet.git": "github", "git@github.com:team/fleet.git": "github", "ssh://git@gitlab.com:22/team/sub/fleet": "gitlab", "https://bitbucket.org/team/fleet": "bitbucket",
