@@ -27,6 +27,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // A developer builds on her own machine what the cluster builds, from the same files: the
@@ -45,7 +48,7 @@ func TestLocalBuilds(t *testing.T) {
 		{"buildpack", "buildpack", "mode: buildpack-dev"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s.push(t, "testdata/"+c.source, "public/"+s.namespace+"-"+c.name+".git")
+			commit := s.push(t, "testdata/"+c.source, "public/"+s.namespace+"-"+c.name+".git")
 			text := `
 apiVersion: agent.kagenti.dev/v1alpha1
 kind: AgentBuild
@@ -63,7 +66,7 @@ spec:
 			local := strings.NewReplacer("${git}", s.info.GitHTTP, "${namespace}", s.namespace, "${registry}", s.info.Registry,
 				"${vulnerabilityDatabase}", s.info.VulnerabilityDatabase, "imageTag: v1", "imageTag: local").Replace(text)
 			must(t, os.WriteFile(file, []byte(local), 0o600))
-			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--push", "--logs"}, s.stepImages()...)...)
+			cmd := exec.CommandContext(t.Context(), "armature", append([]string{"build", "run", file, "--local", "--push", "--logs", "--provenance-file=" + file + ".json"}, s.stepImages()...)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -73,6 +76,7 @@ spec:
 			if digest == nil {
 				t.Fatalf("no digest:\n%s", out)
 			}
+			isLocalProvenance(t, file+".json", string(digest[1]), commit)
 			ours := s.content(t, s.info.HostRegistry+"/"+s.namespace+"/"+c.name+"@"+string(digest[1]))
 			theirs := s.content(t, strings.Replace(s.succeeded(t, c.name).Status.BuiltImage, s.info.Registry, s.info.HostRegistry, 1))
 			if c.source == "buildpack" { // it keeps the mode and group of volumes and the clone, and makes an ID of its own each time
@@ -86,6 +90,23 @@ spec:
 				t.Errorf("the local image differs from the cluster's (-cluster +local):\n%s", diff)
 			}
 		})
+	}
+}
+
+// isLocalProvenance compares what a local build says of itself with its image and its commit.
+func isLocalProvenance(t testing.TB, file, digest, commit string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	var made struct {
+		Subject   []struct{ Digest map[string]string }
+		Predicate sign.Provenance
+	}
+	must(t, json.Unmarshal(text, &made))
+	p := made.Predicate
+	if len(made.Subject) != 1 || "sha256:"+made.Subject[0].Digest["sha256"] != digest || p.RunDetails.Builder.ID != keys.LocalBuilder ||
+		len(p.BuildDefinition.ResolvedDependencies) != 1 || p.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
+		t.Errorf("provenance:\n%s", text)
 	}
 }
 

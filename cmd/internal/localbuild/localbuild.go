@@ -44,7 +44,7 @@ const shownLines = 20
 
 // Build is `armature build run --local`.
 type Build struct {
-	source, mode, output, pinned string
+	source, mode, output, pinned, provenance string
 	templates, secrets           []string
 	push, logs                   bool
 	settings                     compose.Settings
@@ -56,6 +56,7 @@ func (l *Build) Flags(cmd *cobra.Command) {
 	f.StringVar(&l.source, "source", "", "with --local: folder to build instead of the Git revision, without what .gitignore names")
 	f.StringArrayVar(&l.secrets, "secret", nil, "with --local: NAME=FOLDER gives a Secret whose keys are the folder's files, NAME/KEY=FILE one key")
 	f.StringVarP(&l.output, "output", "o", "", "with --local: where the image goes: layout=FOLDER writes an OCI layout, docker loads it into Docker (default: nowhere)")
+	f.StringVar(&l.provenance, "provenance-file", "", "with --local: file that gets the provenance, unsigned and by the builder \"local\", which no policy accepts")
 	f.BoolVar(&l.push, "push", false, "with --local: push to the registry of spec.buildOutput, with the caller's own Docker login")
 	f.StringVar(&l.mode, "mode", "", "with --local: build with this mode instead of the build's own")
 	cli.CompleteFlag(cmd, "mode", manifest.ShippedModes)
@@ -83,7 +84,7 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 
 // Only refuses flags of the other kind of run.
 func (l *Build) Only(cmd *cobra.Command, here bool) error {
-	ofLocal := []string{"source", "secret", "output", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins"}
+	ofLocal := []string{"source", "secret", "output", "provenance-file", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins"}
 	if here {
 		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
 	}
@@ -92,8 +93,8 @@ func (l *Build) Only(cmd *cobra.Command, here bool) error {
 
 // Run the builds, one after the other.
 func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
-	if len(builds) > 1 && l.output != "" {
-		return cli.Usagef("--output takes one image, and the files have %d AgentBuilds", len(builds))
+	if len(builds) > 1 && l.output+l.provenance != "" {
+		return cli.Usagef("--output and --provenance-file are for one image, and the files have %d AgentBuilds", len(builds))
 	}
 	kind, folder, _ := strings.Cut(l.output, "=")
 	if l.output != "" && l.output != "docker" && (kind != "layout" || folder == "") {
@@ -158,17 +159,17 @@ func connect(ctx context.Context) (*local.Daemon, error) {
 	return local.Connect(ctx, filepath.Join(cache, "armature", "buildkit"))
 }
 
-// once runs a build, and gives its image, if it has one, to take before the run's own registry
-// ends.
+// once runs a build, and gives its image to take, if that is not nil, before the run's own
+// registry ends.
 func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte,
-	opt local.Options, take func(image string) error) (image string, results *local.Result, err error) {
+	opt local.Options, take func(image string, out *compose.Output, results *local.Result) error) (results *local.Result, err error) {
 	if opt.Scratch, err = local.Scratch(); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	defer func() { err = multi.Errors(err, os.RemoveAll(opt.Scratch)) }()
 	servers, err := local.Serve(ctx, opt.Scratch, l.settings.ControllerImage)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	defer servers.Close()
 	if !l.push || l.source != "" {
@@ -180,33 +181,39 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 	}
 	if l.source != "" {
 		if b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision, err = servers.Source(ctx, l.source); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 	}
 	out, err := library.Compose(b, l.settings)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if opt.Secrets, err = l.secretsOf(ctx, b, out, given); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if results, err = daemon.Run(ctx, out, opt); err != nil || take == nil {
-		return "", results, err
+		return results, err
 	}
-	if image, err = local.Image(out, results); err != nil {
-		return "", results, err
+	image, err := local.Image(out, results)
+	if err != nil {
+		return results, err
 	}
-	return image, results, take(image)
+	return results, take(image, out, results)
 }
 
 func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
 	began := time.Now()
 	shown := &progress{cmd: cmd, build: b.Name, logs: l.logs, activity: cli.Begin(cmd.ErrOrStderr(), false, "building "+b.Name)}
-	_, _, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string) error {
+	_, err := l.once(ctx, daemon, library, b, given, local.Options{Report: shown.report}, func(image string, out *compose.Output, results *local.Result) error {
 		shown.activity.End()
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: built %s in %s\n", b.Name, image[strings.LastIndex(image, "@")+1:], time.Since(began).Round(100*time.Millisecond))
 		if l.push {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: pushed %s\n", b.Name, image)
+		}
+		if l.provenance != "" {
+			if err := l.writeProvenance(b, out, image, results, began); err != nil {
+				return err
+			}
 		}
 		return l.deliver(ctx, cmd, b, image)
 	})

@@ -134,7 +134,7 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 			}
 		}
 	}
-	_, results, err := b.once(ctx, daemon, library, t.Build, secrets, options, nil)
+	results, err := b.once(ctx, daemon, library, t.Build, secrets, options, nil)
 	var step *local.StepError
 	if err != nil && !errors.As(err, &step) {
 		return nil, err

@@ -130,5 +130,7 @@ const (
 	// begins the id of who built them; the mode follows.
 	AgentBuildType = "https://" + Own + "agent-build/v1"
 	Builders       = "https://" + Own + "builders/"
-	Builder        = "https://" + Own + "armature"
+	// LocalBuilder is the id of who built on a machine of their own; no policy accepts it.
+	LocalBuilder = "https://" + Own + "local"
+	Builder      = "https://" + Own + "armature"
 )

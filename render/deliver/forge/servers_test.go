@@ -422,7 +422,7 @@ func TestBitbucketDataCenter(t *testing.T) {
 }
 
 // What strangers bring, of each kind of server: pull requests of the repository and of forks, and
-// comments, of which those that were edited, that systems wrote or that are deleted do not count.
+// comments: edited ones are marked, and those of the system and deleted ones are left out.
 func TestIncoming(t *testing.T) {
 	const made, later = `"2026-07-01T10:00:00Z"`, `"2026-07-01T10:05:00Z"`
 	own, fork := PullRequest{Number: 5, Title: "Pin", Head: "next", Base: "main", Author: "ada", Commit: commitB, Open: true}, PullRequest{Number: 6, Title: "Fix", Head: "main", Base: "main", Author: "eve", Commit: commitC, Open: true, Fork: true}

@@ -75,6 +75,9 @@ func (b *Builds) Check() error {
 		if strings.TrimSpace(builder.ID) == "" {
 			return fmt.Errorf("builds.builders[%d] needs an id", i)
 		}
+		if builder.ID == keys.LocalBuilder {
+			return fmt.Errorf("builds.builders[%d]: %s is anybody's own machine, which cannot be trusted: name a builder of a platform", i, builder.ID)
+		}
 		if builder.Level < 0 || builder.Level > 3 {
 			return fmt.Errorf("builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i, builder.Level)
 		}

@@ -274,12 +274,13 @@ func TestSourceOfDependencies(t *testing.T) {
 // Empty demands, and demands that nothing can meet, are errors of the policy.
 func TestBuildPolicyFile(t *testing.T) {
 	for text, why := range map[string]string{
-		`{}`:                                      "names no builder",
-		`{builders: [{id: ""}]}`:                  "builders[0] needs an id",
-		`{builders: [{id: a, level: 4}]}`:         "not a build level",
-		`{builders: [{id: a}], minimumLevel: 2}`:  "none of the builders has that level",
-		`{builders: [{id: a}], minimumLevel: -1}`: "not a build level",
-		`{builders: [{id: a}], sources: [{}]}`:    "sources[0] needs a repository",
+		`{}`:                     "names no builder",
+		`{builders: [{id: ""}]}`: "builders[0] needs an id",
+		`{builders: [{id: "https://armature.dev/local"}]}`:                           "builders[0]: https://armature.dev/local is anybody's own machine",
+		`{builders: [{id: a, level: 4}]}`:                                            "not a build level",
+		`{builders: [{id: a}], minimumLevel: 2}`:                                     "none of the builders has that level",
+		`{builders: [{id: a}], minimumLevel: -1}`:                                    "not a build level",
+		`{builders: [{id: a}], sources: [{}]}`:                                       "sources[0] needs a repository",
 		`{builders: [{id: a}], sources: [{repository: host/r, branches: [""]}]}`:     "empty name",
 		`{builders: [{id: a}], sources: [{repository: "https://host/a@refs/../b"}]}`: "builds.sources[0].repository has an '@' in its path",
 		`{builders: [{id: a}], maxAge: -1h}`:                                         "use a positive duration",

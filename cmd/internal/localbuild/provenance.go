@@ -1,0 +1,71 @@
+package localbuild
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/local"
+	"github.com/armature-dev/armature/builds/manifest"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/deliver/sign"
+)
+
+// externalParameters have the shape of those of a build on a cluster.
+type externalParameters struct {
+	AgentBuild struct {
+		Namespace string             `json:"namespace"`
+		Name      string             `json:"name"`
+		Spec      api.AgentBuildSpec `json:"spec"`
+	} `json:"agentBuild"`
+	// WorkingTree is true if a folder was built in place of the revision.
+	WorkingTree bool `json:"workingTree,omitempty"`
+}
+
+// writeProvenance writes what is known of a build on this machine: an in-toto statement with
+// SLSA's predicate, unsigned, by a builder that no policy may name.
+func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image string, results *local.Result, began time.Time) error {
+	ref, err := name.NewDigest(image)
+	if err != nil {
+		return err
+	}
+	source := sign.ResourceDescriptor{Name: "source"}
+	for result, value := range results.Pipeline {
+		if strings.HasSuffix(result, "CHAINS-GIT_COMMIT") {
+			source.Digest = map[string]string{"gitCommit": strings.TrimSpace(value)}
+		}
+	}
+	if l.source == "" {
+		source.URI = "git+" + b.Spec.Source.SourceRepository
+	}
+	external := externalParameters{WorkingTree: l.source != ""}
+	external.AgentBuild.Namespace, external.AgentBuild.Name, external.AgentBuild.Spec = b.Namespace, b.Name, compose.Shape(b.AgentBuild)
+	began, ended := began.UTC().Truncate(time.Second), time.Now().UTC().Truncate(time.Second)
+	text, err := json.MarshalIndent(map[string]any{
+		"_type":         "https://in-toto.io/Statement/v1",
+		"predicateType": "https://slsa.dev/provenance/v1",
+		"subject":       []any{map[string]any{"name": b.Spec.BuildOutput.Image, "digest": map[string]string{"sha256": strings.TrimPrefix(ref.DigestStr(), "sha256:")}}},
+		"predicate": sign.Provenance{
+			BuildDefinition: sign.BuildDefinition{
+				BuildType:            keys.AgentBuildType,
+				ExternalParameters:   external,
+				InternalParameters:   json.RawMessage(out.Run.Annotations[keys.AnnotationMaterials]),
+				ResolvedDependencies: []sign.ResourceDescriptor{source},
+			},
+			RunDetails: sign.RunDetails{Builder: sign.Builder{ID: keys.LocalBuilder}, Metadata: &sign.Metadata{StartedOn: &began, FinishedOn: &ended}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.provenance, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("--provenance-file: %w", err)
+	}
+	return nil
+}
