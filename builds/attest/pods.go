@@ -128,6 +128,29 @@ func sameImage(have, want string) bool {
 	return have == want || strings.HasPrefix(have, want+"@sha256:")
 }
 
+// written is what the kubelet says that a container of a step wrote.
+type written struct {
+	container string
+	result.RunResult
+}
+
+func (t *task) written() (all []written, _ error) {
+	for _, c := range t.pod.Spec.Containers {
+		state := t.state(c.Name)
+		if !strings.HasPrefix(c.Name, stepPrefix) || state == nil {
+			continue
+		}
+		results, err := termination.ParseMessage(zap.NewNop().Sugar(), state.State.Terminated.Message)
+		if err != nil {
+			return nil, refuse(api.ReasonResultInvalid, wrongStep, "what container %s of pod %s reports cannot be read", c.Name, t.pod.Name)
+		}
+		for _, r := range results {
+			all = append(all, written{c.Name, r})
+		}
+	}
+	return all, nil
+}
+
 // readResults of a task from what the kubelet says that its containers wrote, and
 // compares them with those that the TaskRun's status has.
 func (t *task) readResults() error {
@@ -136,28 +159,22 @@ func (t *task) readResults() error {
 	for _, r := range t.ordered.TaskSpec.Results {
 		declared[r.Name] = r.Type
 	}
-	for _, c := range t.pod.Spec.Containers {
-		state := t.state(c.Name)
-		if !strings.HasPrefix(c.Name, stepPrefix) || state == nil {
+	written, err := t.written()
+	if err != nil {
+		return err
+	}
+	for _, w := range written {
+		kind, ok := declared[w.Key]
+		if w.ResultType != result.TaskRunResultType || !ok {
 			continue
 		}
-		written, err := termination.ParseMessage(zap.NewNop().Sugar(), state.State.Terminated.Message)
-		if err != nil {
-			return refuse(api.ReasonResultInvalid, wrongStep, "what container %s of pod %s reports cannot be read", c.Name, t.pod.Name)
-		}
-		for _, w := range written {
-			kind, ok := declared[w.Key]
-			if w.ResultType != result.TaskRunResultType || !ok {
-				continue
+		value := *tektonv1.NewStructuredValues(w.Value)
+		if kind != tektonv1.ResultsTypeString && kind != "" {
+			if err := value.UnmarshalJSON([]byte(w.Value)); err != nil {
+				return refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not of its type", w.Key, t.ordered.Name)
 			}
-			value := *tektonv1.NewStructuredValues(w.Value)
-			if kind != tektonv1.ResultsTypeString && kind != "" {
-				if err := value.UnmarshalJSON([]byte(w.Value)); err != nil {
-					return refuse(api.ReasonResultInvalid, wrongStep, "the result %s of task %s is not of its type", w.Key, t.ordered.Name)
-				}
-			}
-			t.results[w.Key] = value
 		}
+		t.results[w.Key] = value
 	}
 	reported := map[string]bool{}
 	for _, r := range t.run.Status.Results {

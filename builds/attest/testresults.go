@@ -8,8 +8,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"github.com/tektoncd/pipeline/pkg/result"
-	"github.com/tektoncd/pipeline/pkg/termination"
-	"go.uber.org/zap"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -71,22 +69,16 @@ func (i *inspection) findTests() error {
 
 // checkVerdict compares a verdict with what each container of the task reported.
 func (t *task) checkVerdict(verdict string) error {
-	for _, c := range t.pod.Spec.Containers {
-		state := t.state(c.Name)
-		if !strings.HasPrefix(c.Name, stepPrefix) || state == nil {
-			continue
-		}
-		reported, err := termination.ParseMessage(zap.NewNop().Sugar(), state.State.Terminated.Message)
-		if err != nil {
-			return refuse(api.ReasonResultInvalid, wrongStep, "what container %s of pod %s reports cannot be read", c.Name, t.pod.Name)
-		}
-		for _, r := range reported {
-			switch {
-			case r.ResultType == result.TaskRunResultType && r.Key == testResult && strings.TrimSpace(r.Value) != verdict:
-				return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
-			case r.ResultType == result.InternalTektonResultType && r.Key == "ExitCode" && r.Value != "0" && verdict != sign.Failed:
-				return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", c.Name, t.ordered.Name, verdict)
-			}
+	written, err := t.written()
+	if err != nil {
+		return err
+	}
+	for _, w := range written {
+		switch {
+		case w.ResultType == result.TaskRunResultType && w.Key == testResult && strings.TrimSpace(w.Value) != verdict:
+			return refuse(api.ReasonResultsForged, wrongStep, "containers of task %s report different verdicts", t.ordered.Name)
+		case w.ResultType == result.InternalTektonResultType && w.Key == "ExitCode" && w.Value != "0" && verdict != sign.Failed:
+			return refuse(api.ReasonResultInvalid, wrongStep, "container %s of task %s failed, and the verdict is %s", w.container, t.ordered.Name, verdict)
 		}
 	}
 	return nil
