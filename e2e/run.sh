@@ -31,8 +31,13 @@ if [ -z "${E2E_KUBECONFIG:-}" ]; then
 	timed "images" "$cache/bin/cluster" build "$cache"
 	timed "cluster" "$cache/bin/cluster" up "$cache"
 fi
+# What stories measure; a passed test shows no log.
+E2E_FIGURES=$(mktemp)
+export E2E_FIGURES
+trap 'rm -f "$E2E_FIGURES"' EXIT
 status=0
 timed "stories" stories "$@" || status=$?
+cat "$E2E_FIGURES"
 echo
 echo "where the time went:"
 printf '%s\n' "${times[@]}"

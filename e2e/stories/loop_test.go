@@ -285,7 +285,7 @@ func (l *loop) pushHello(t *testing.T, line string) {
 }
 
 // rolledOut waits for a commit with another image than before, plays CI, and gives the image
-// that runs. It logs the time of each stage.
+// that runs. It logs the time of each stage, and run.sh prints them.
 func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	t.Helper()
 	stages := fmt.Sprintf("from the push on, other than %q:", before)
@@ -329,6 +329,13 @@ func (l *loop) rolledOut(t *testing.T, before string) (image string) {
 	l.runs(t, image)
 	stage("the pod runs it")
 	t.Log(stages)
+	if name := os.Getenv("E2E_FIGURES"); name != "" {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		must(t, err)
+		_, err = fmt.Fprintf(f, "%s, %s\n", t.Name(), stages)
+		must(t, err)
+		must(t, f.Close())
+	}
 	return image
 }
 
