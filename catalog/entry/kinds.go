@@ -44,8 +44,6 @@ func (k Kind) GVR() schema.GroupVersionResource {
 	return k.GVK.GroupVersion().WithResource(name)
 }
 
-var agent = kagent.V1alpha2.WithKind("Agent")
-
 // successor is the version of kagent 1.0, whose types the catalog does not know.
 var successor = schema.GroupVersion{Group: "api.kagent.dev", Version: "v1alpha3"}
 

@@ -39,7 +39,7 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 			continue
 		}
 		set := &fieldpath.Set{}
-		if set.FromJSON(bytes.NewReader(m.FieldsV1.Raw)) != nil {
+		if set.FromJSON(bytes.NewReader(m.FieldsV1.GetRawBytes())) != nil {
 			continue
 		}
 		set.Leaves().Iterate(func(p fieldpath.Path) {

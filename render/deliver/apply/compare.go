@@ -283,7 +283,7 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 
 func dryRun(ctx context.Context, c *Cluster, body *unstructured.Unstructured, force bool) (liveObject, error) {
 	u := body.DeepCopy()
-	if err := c.client.Patch(ctx, u, client.Apply, client.DryRunAll, &client.PatchOptions{Force: &force}); err != nil {
+	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.DryRunAll, &client.ApplyOptions{Force: &force}); err != nil {
 		return nil, err
 	}
 	return u, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,6 +70,11 @@ func (c *connection) Delete(ctx context.Context, u client.Object, options ...cli
 func (c *connection) Patch(ctx context.Context, u client.Object, patch client.Patch, options ...client.PatchOption) error {
 	writes := len((&client.PatchOptions{}).ApplyOptions(options).DryRun) == 0
 	return c.call(ctx, writes, func(ctx context.Context) error { return c.Client.Patch(ctx, u, patch, options...) })
+}
+
+func (c *connection) Apply(ctx context.Context, u runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+	writes := len((&client.ApplyOptions{}).ApplyOptions(options).DryRun) == 0
+	return c.call(ctx, writes, func(ctx context.Context) error { return c.Client.Apply(ctx, u, options...) })
 }
 
 // call makes a request, again and again while that may help.
