@@ -292,6 +292,11 @@ func (t *Triggers) put(ctx context.Context, b *api.AgentBuild, derived map[strin
 			return nil
 		}
 	}
+	if is, ref := have.Spec.Source.SourceRevision, want.Spec.Source.SourceRevision; is != ref && strings.HasPrefix(is, "refs/") {
+		// Whoever may push can choose a name whose hash is that of another one.
+		t.event(b, "NameTaken", "%s is not built: the AgentBuild %s is that of %s", ref, want.Name, is)
+		return nil
+	}
 	if have.Spec.Source.SourceRevision == want.Spec.Source.SourceRevision {
 		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel // of somebody who cancelled this one
 	}
