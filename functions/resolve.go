@@ -33,7 +33,8 @@ func (p *Package) Resolve(run []Row) []krm.Finding {
 	var lock expand.Resource
 	for i := range p.rows {
 		if steps := &p.rows[i].steps; steps.BuiltImage != nil {
-			lock.BuiltImage, lock.SignCard = steps.BuiltImage, steps.SignCard
+			lock.BuiltImage, lock.Pinned, lock.SignCard = steps.BuiltImage, steps.Pinned, steps.SignCard
+			p.shared.Pinned = steps.Pinned
 		}
 	}
 	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, lock)

@@ -150,7 +150,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 			return err
 		}
 	}
-	images, digested, findings, err := pin.Images(shown.Reading("rendering", src), opt, after.Builds, p.steps)
+	found, findings, err := pin.Images(shown.Reading("rendering", src), opt, after.Builds, p.steps)
 	shown.End()
 	if err != nil {
 		return err
@@ -159,9 +159,9 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	for _, b := range after.Builds {
-		digested = append(digested, b.Image)
+		found.Digested = append(found.Digested, b.Image)
 	}
-	if after.Images, err = p.resolve(cmd, images, digested, before.Images); err != nil {
+	if after.Images, err = p.resolve(cmd, found, before.Images); err != nil {
 		return err
 	}
 	var learnt learntTools
@@ -239,7 +239,7 @@ func (p *pinning) askTools(cmd *cobra.Command, src render.Source, opt render.Opt
 }
 
 // resolve asks the registries, and shows how far it is.
-func (p *pinning) resolve(cmd *cobra.Command, images, digested []string, before []api.LockedImage) ([]api.LockedImage, error) {
+func (p *pinning) resolve(cmd *cobra.Command, found pin.Found, before []api.LockedImage) ([]api.LockedImage, error) {
 	opt := oci.Options{PlainHTTP: p.PlainHTTP}
 	if p.Given() {
 		policy, err := p.Read(&p.Registry)
@@ -252,9 +252,9 @@ func (p *pinning) resolve(cmd *cobra.Command, images, digested []string, before 
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
 	defer shown.End()
 	shown.Show(func() string {
-		return fmt.Sprintf("resolving: %d of %s", resolved.Load(), krm.Count(len(images), "image"))
+		return fmt.Sprintf("resolving: %d of %s", resolved.Load(), krm.Count(len(found.Open), "image"))
 	})
-	return pin.Resolve(cmd.Context(), images, digested, before, p.platform, opt, func() { resolved.Add(1) })
+	return pin.Resolve(cmd.Context(), found, before, p.platform, opt, func() { resolved.Add(1) })
 }
 
 // builds gives the images of finished AgentBuilds. What the lock has of namespaces

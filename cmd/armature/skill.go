@@ -1,20 +1,28 @@
 package main
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/deliver/skill"
+	"github.com/armature-dev/armature/render/version"
 )
 
 func skillCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "skill", Short: "Publish Agent Skills as images",
-		Example: "  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1"}
-	cmd.AddCommand(skillPushCommand())
+	cmd := &cobra.Command{Use: "skill", Short: "Publish Agent Skills as images, and check them",
+		Example: `  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1
+  armature skill verify oci://registry.example/skills/pdf-processing:v1`}
+	cmd.AddCommand(skillPushCommand(), skillVerifyCommand())
 	return cmd
 }
 
@@ -30,7 +38,8 @@ and stores it as an ordinary image with one layer, which works as an image volum
 as a skill of kagent. The same folder has the same digest, which is printed. A folder
 with a link or a device in it is refused.
 
-With --sign, the image is signed like by cosign; the tag moves when it is.`,
+With --sign, the image is signed like by cosign, and provenance is attached (SLSA v1):
+the digests of the files, and the Git commit. The tag moves when all of it is in place.`,
 		Example: `  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1
   armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1 --sign --key cosign.key --tlog-upload=false`,
 		Args: cli.ArtifactArgs(2, 1),
@@ -48,23 +57,93 @@ With --sign, the image is signed like by cosign; the tag moves when it is.`,
 			}
 			opt := oci.Options{PlainHTTP: registry.PlainHTTP}
 			if signs {
-				session, err := signer.Session(cmd.Context(), registry.PlainHTTP)
-				if err != nil {
+				if opt.Attach, err = attachToSkill(cmd.Context(), s, given[0], &signer, registry.PlainHTTP); err != nil {
 					return err
 				}
-				opt.Attach = session.Sign
 			}
 			ref, err := oci.PushImage(cmd.Context(), given[1], image, opt)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name, krm.Count(s.Files(), "file"), given[1])
+			fmt.Fprintf(cmd.ErrOrStderr(), "pushed the skill %s, %s, to %s\n", s.Name, krm.Count(len(s.Files()), "file"), given[1])
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), ref)
 			return err
 		},
 	}
 	registry.Flags(cmd)
 	signer.Flags(cmd, "key")
-	cmd.Flags().BoolVar(&signs, "sign", false, "sign the image")
+	cmd.Flags().BoolVar(&signs, "sign", false, "sign the image and attach provenance")
+	return cmd
+}
+
+// attachToSkill signs a skill, and says which files of which commit it has.
+func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer, plainHTTP bool) (func(context.Context, name.Digest) error, error) {
+	from, err := oci.Commit(folder, s.Files())
+	if err != nil {
+		return nil, err
+	}
+	made := sign.Render{Source: from.Source, Revision: from.Revision, Version: version.String(), Inputs: make(map[string]string)}
+	for _, f := range s.Files() {
+		sum := sha256.Sum256(f.Data)
+		made.Inputs[f.Path] = hex.EncodeToString(sum[:])
+	}
+	provenance := sign.NewProvenance(made)
+	provenance.BuildDefinition.BuildType, provenance.BuildDefinition.InternalParameters = keys.SkillBuildType, nil
+	session, err := signer.Session(ctx, plainHTTP)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, image name.Digest) error {
+		if err := session.Sign(ctx, image); err != nil {
+			return err
+		}
+		return session.Attest(ctx, image, sign.PredicateType, provenance)
+	}, nil
+}
+
+func skillVerifyCommand() *cobra.Command {
+	var registry cli.Registry
+	var trust cli.Trust
+	cmd := &cobra.Command{
+		Use:   "verify oci://REGISTRY/REPOSITORY:TAG",
+		Short: "Fail if an image is not a skill that is safe to mount, or not signed",
+		Long: `Verify reads the image and writes nothing. It refuses what push refuses in a folder:
+links, devices, set-uid files, names that lead out of the folder, more than one layer,
+more than 1,000 files or 64 MiB, and a SKILL.md that breaks the rules of Agent Skills.
+
+With a key, an identity or a policy file, the signature is verified first. The
+reference with the digest that was checked is printed.`,
+		Example: `  armature skill verify oci://registry.example/skills/pdf-processing:v1
+  armature skill verify oci://registry.example/skills/pdf-processing:v1 --key cosign.pub --insecure-ignore-tlog --provenance`,
+		Args: cli.ArtifactArgs(1, 0),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			opt := oci.Options{PlainHTTP: registry.PlainHTTP}
+			if trust.Given() {
+				policy, err := trust.Read(&registry)
+				if err != nil {
+					return err
+				}
+				opt.Verify = cli.Check(policy)
+			}
+			ref, err := opt.Parse(given[0])
+			if err != nil {
+				return err
+			}
+			digest, err := oci.Resolve(cmd.Context(), ref.Name(), "", opt)
+			if err != nil {
+				return err
+			}
+			image := ref.Context().Digest(digest)
+			s, err := skill.Check(cmd.Context(), image, "", opt)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "verified the skill %s: %s\n", s.Name, krm.Shown(s.Description))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), image)
+			return err
+		},
+	}
+	registry.Flags(cmd)
+	trust.Flags(cmd)
 	return cmd
 }

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/skills"
 )
 
 // nameLabel selects an agent's pods. In generation document it is the only label
@@ -233,6 +236,16 @@ func (e *expander) annotations() map[string]string {
 	annotations := expand.Annotations(e.agent.Annotations, e.agent.Spec.Annotations)
 	if e.agent.Spec.Description != "" {
 		annotations[e.Prefix+"/description"] = e.agent.Spec.Description
+	}
+	for i, s := range e.agent.Spec.Skills {
+		field := fmt.Sprintf("spec.skills[%d]", i)
+		key := keys.SkillPrefix + cmp.Or(s.Name, skills.Folder(s.Ref))
+		if problem, hint := skills.Check(key[len(keys.SkillPrefix):], s.Ref); problem != "" {
+			e.error("skill", field, problem, hint)
+		} else if _, twice := annotations[key]; twice {
+			e.error("skill", field, fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]), "remove it, or set another name")
+		}
+		annotations[key] = s.Ref
 	}
 	return annotations
 }

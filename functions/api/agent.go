@@ -30,9 +30,20 @@ type AgentSpec struct {
 	// http, which is the first that a container declares, or 8080. In generation
 	// operator it is 8000.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
+	// Skills are mounted into the containers of the pods. Default: none.
+	Skills []AgentSkill `json:"skills,omitempty"`
 	// PodTemplateSpec is a pod template. The pod's spec may also be here directly,
 	// as 001 writes it. Required.
 	PodTemplateSpec any `json:"podTemplateSpec"`
+}
+
+// AgentSkill is an image with a skill (agentskills.io).
+type AgentSkill struct {
+	// Name is that of the folder, and the one in SKILL.md. Default: the last part of the
+	// repository.
+	Name string `json:"name,omitempty"`
+	// Ref of the image: oci://registry/repository:tag, with a digest or without.
+	Ref string `json:"ref"`
 }
 
 // KagentiSpec configures what Agents become.

@@ -51,6 +51,8 @@ type RenderConfigSpec struct {
 	Kagenti *KagentiSpec `json:"kagenti,omitempty"`
 	// Kagent says how the controller of kagent's Agents was set up.
 	Kagent *KagentSpec `json:"kagent,omitempty"`
+	// Skills says how workloads get the skills that they name.
+	Skills *SkillsSpec `json:"skills,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
 	// Policies derives what agents may reach from what they are bound to. Default: nothing.
@@ -74,6 +76,15 @@ type ImageFieldSpec struct {
 	// Is says what the field has: image, artifact (a reference to another OCI artifact),
 	// commit (of a Git repository) or version (of an object in a bucket). Default image.
 	Is string `json:"is,omitempty"`
+}
+
+// SkillsSpec says how skills are mounted.
+type SkillsSpec struct {
+	// Mount is "image" (the default: an image volume, Kubernetes 1.35 and later) or "init"
+	// (an init container copies the image).
+	Mount *string `json:"mount,omitempty"`
+	// Path has a folder for each skill. Default /skills.
+	Path *string `json:"path,omitempty"`
 }
 
 // PoliciesSpec says which policies are derived, and what becomes of them.

@@ -105,6 +105,9 @@ type Steps struct {
 	// BuiltImage gives the image of a finished AgentBuild, with its digest. One
 	// function at most knows them.
 	BuiltImage func(namespace, name string) (image string, found bool)
+	// Pinned gives an image with the digest that a lock has of it, or unchanged. One function
+	// at most knows them.
+	Pinned func(image string) string
 	// SignCard puts the signatures that a lock has into the text of an agent card. known is
 	// false where it has signatures, and none of this card. One function at most knows them.
 	SignCard func(card []byte) (signed []byte, known bool, err error)
@@ -128,6 +131,9 @@ type Package struct {
 	Place  *api.Origin
 	// Lock is the lock beside the package, nil for none.
 	Lock *api.ImageLock
+	// Pinned gives an image with the digest that the lock has of it, or unchanged. Functions
+	// may call it in the second pass.
+	Pinned func(image string) string
 	// Images are the fields with images that the configuration names.
 	Images []images.Row
 	// Closed says that the workloads of all resources are in the package.

@@ -41,6 +41,8 @@ type Resource struct {
 	// BuiltImage gives the image that an AgentBuild has made, with its digest, as
 	// the lock has it.
 	BuiltImage func(namespace, name string) (image string, found bool)
+	// Pinned gives an image with the digest that the lock has of it.
+	Pinned func(image string) string
 	// SignCard puts the signatures of the lock into the text of an agent card. known is
 	// false where the lock has signatures, and none of this card.
 	SignCard func(card []byte) (signed []byte, known bool, err error)

@@ -86,7 +86,7 @@ func (s *Set) Resolve(prefix string, config *api.RenderConfigSpec, runs func(*Ma
 			s.expanded[index.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.was}] = true
 		}
 		s.at[r.at] = r
-		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: lock.BuiltImage, SignCard: lock.SignCard}
+		in := &Resource{Object: r.Object, Prefix: prefix, Config: config, Lookup: s.lookup(r), Read: s.read(r), BuiltImage: lock.BuiltImage, Pinned: lock.Pinned, SignCard: lock.SignCard}
 		if r.Name == "" {
 			in.Report(krm.Error, "package/no-name", "metadata", fmt.Sprintf("the %s has no metadata.name, after which its objects are named", r.Kind), "name it")
 		} else {

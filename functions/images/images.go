@@ -42,6 +42,16 @@ func (i Image) Pinned() bool {
 	return strings.Contains(i.Ref, "@sha256:")
 }
 
+// Skill is the name of a skill, where an annotation has it.
+func (i Image) Skill() string {
+	if n := len(i.steps); n > 0 {
+		if key, ok := i.steps[n-1].(string); ok && strings.HasPrefix(key, keys.SkillPrefix) {
+			return key[len(keys.SkillPrefix):]
+		}
+	}
+	return ""
+}
+
 var commitForm = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // Path is the field without indices, as rows and exemptions name it.
@@ -74,6 +84,8 @@ func (i Image) At(o *krm.Object) krm.Node {
 // Field is a field with an image that a row of the table knows.
 type Field struct {
 	krm.Node
+	// Ref is the image without the scheme oci:// of an artifact.
+	Ref string
 	// In is the mapping that has it.
 	In krm.Node
 	// Known says that Changes can name the mapping: items of lists have names of their own.
@@ -87,12 +99,12 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	add := func(n krm.Node) {
 		if n.IsScalar() {
 			in, known := krm.ParentOf(n)
-			fields = append(fields, Field{n, in, known && in.IsMap()})
+			fields = append(fields, Field{n, strings.TrimPrefix(n.Text(), Scheme), in, known && in.IsMap()})
 		}
 	}
 	pod, ok := o.PodTemplate()
 	switch {
-	case ok && OfKubernetes(o.Group()): // without a look at anything else
+	case ok && OfKubernetes(o.Group()) && !o.Contains(keys.SkillPrefix): // without a look at anything else
 		for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 			for c := range pod.Spec().Get(list).Items() {
 				add(c.Get("image"))
@@ -101,13 +113,13 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 		for v := range pod.Spec().Get("volumes").Items() {
 			add(v.Get("image", "reference"))
 		}
-	case ok || !OfKubernetes(o.Group()) || o.Kind == "PodTemplate":
+	case ok || !OfKubernetes(o.Group()) || o.Kind == "PodTemplate" || o.Contains(keys.SkillPrefix):
 		value, err := o.Value()
 		if err != nil {
 			return nil // what the object is read for reports it
 		}
 		for _, i := range In(value, own...) {
-			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is == IsArtifact) && at.Text() == i.Ref {
+			if at := i.At(o); !i.Guessed && i.Problem == "" && (i.Is == IsImage || i.Is.artifact()) && strings.TrimPrefix(at.Text(), Scheme) == i.Ref {
 				add(at)
 			}
 		}
@@ -122,12 +134,18 @@ type Type string
 // lead to the source that has to have it.
 const (
 	IsImage    Type = "image"    // an image that runs
-	IsArtifact Type = "artifact" // an OCI artifact, such as a skill; oci:// may be before it
+	IsArtifact Type = "artifact" // an OCI artifact; oci:// may be before it
+	IsSkill    Type = "skill"    // likewise, with the folder of a skill
 	IsCommit   Type = "commit"   // a commit of a Git repository
 	IsVersion  Type = "version"  // a version of an object in a bucket
 	isOpaque   Type = "opaque"   // it decides what runs, and cannot be judged
 	isNothing  Type = "nothing"  // no image, whatever its name is
 )
+
+// Scheme may be before the reference of an artifact.
+const Scheme = "oci://"
+
+func (t Type) artifact() bool { return t == IsArtifact || t == IsSkill }
 
 // Types are those that a RenderConfig may give a field.
 func Types() []string {
@@ -171,7 +189,7 @@ type Row struct {
 	kind  string // "" is every kind of the group
 	// path is keys that follow one another at any depth of the object, with any index of a
 	// list between them. An image is at the end of it, anything else at or below it; "" is
-	// the whole object.
+	// the whole object. A path that ends with / is of annotations: any name follows.
 	path string
 	is   Type   // "" is IsImage
 	why  string // of isOpaque
@@ -262,11 +280,13 @@ var table = []Row{
 	{group: "kubevirt.io", path: "containerDisk.image"},
 
 	// Agents and their tools. Sources of skills and plugins are images, commits or versions.
+	{group: "*", path: "annotations." + keys.SkillPrefix, is: IsSkill},
 	{group: "agent.kagenti.dev", kind: "Agent", path: "imageSource.image"},
+	{group: "agent.kagenti.dev", kind: "Agent", path: "skills.ref", is: IsSkill},
 	{group: "toolhive.stacklok.dev", path: "spec.image"},
 	{group: "kagent.dev", path: "deployment.image"},
 	{group: "kagent.dev", path: "initContainer.image"},
-	{group: "kagent.dev", kind: "Agent", path: "skills.refs", is: IsArtifact},
+	{group: "kagent.dev", kind: "Agent", path: "skills.refs", is: IsSkill},
 	{group: "kagent.dev", kind: "Agent", path: "skills.gitRefs.ref", is: IsCommit},
 	{group: "kagent.dev", kind: "Agent", path: "skills.s3Refs.versionId", is: IsVersion},
 	{group: "api.kagent.dev", path: "workload.image"},
@@ -505,8 +525,8 @@ func (w *walk) image(is Type, text string, guessed bool) {
 		is = IsImage
 	}
 	i := Image{Is: is, Ref: text, Guessed: guessed}
-	if is == IsArtifact {
-		i.Ref = strings.TrimPrefix(text, "oci://")
+	if is.artifact() {
+		i.Ref = strings.TrimPrefix(text, Scheme)
 		if strings.Contains(i.Ref, "://") {
 			return // it is in a bucket, or on a web server
 		}
@@ -536,7 +556,11 @@ func variable(text string) bool {
 func endsWith(names []string, path string) bool {
 	end := len(path)
 	for i := len(names) - 1; i >= 0; i-- {
-		if end -= len(names[i]); end < 0 || path[end:end+len(names[i])] != names[i] {
+		name := names[i]
+		if i == len(names)-1 && strings.HasSuffix(path, "/") {
+			name = name[:strings.IndexByte(name, '/')+1]
+		}
+		if end -= len(name); end < 0 || path[end:end+len(name)] != name {
 			return false
 		}
 		if end == 0 {

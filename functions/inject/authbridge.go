@@ -30,10 +30,7 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 			return
 		}
 		env = append(env, "- name: "+variable+"\n  value: \""+value+"\"\n"...)
-		if r.Env == nil {
-			r.Env = make(map[string][]string)
-		}
-		r.Env[name] = append(r.Env[name], variable)
+		r.variable(name, variable)
 	}
 	if movesAgent(c, s, pod) {
 		add("PORT", strconv.Itoa(s.Inbound.TargetPort))

@@ -30,21 +30,27 @@ func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 		return nil, nil
 	}
 	name := c.Get("name").Text()
-	note := func(in *map[string][]string, value string) {
-		if *in == nil {
-			*in = make(map[string][]string)
-		}
-		(*in)[name] = append((*in)[name], value)
-	}
 	for _, m := range cloudMounts(s) {
 		mounts = append(mounts, "- name: "+m.volume+"\n  mountPath: "+m.path+"\n  readOnly: true\n"...)
-		note(&r.Paths, m.path)
+		r.path(name, m.path)
 	}
 	if !itemNamed(c.Get("env"), variable).Exists() {
 		env = append(env, "- name: "+variable+"\n  value: "+file+"\n"...)
-		note(&r.Env, variable)
+		r.variable(name, variable)
 	}
 	return mounts, env
+}
+
+// path notes a mount that a container gets, and variable a variable.
+func (r *record) path(container, path string) { note(&r.Paths, container, path) }
+
+func (r *record) variable(container, name string) { note(&r.Env, container, name) }
+
+func note(in *map[string][]string, container, value string) {
+	if *in == nil {
+		*in = make(map[string][]string)
+	}
+	(*in)[container] = append((*in)[container], value)
 }
 
 // checkCloud finds what keeps an application from the credentials of the cloud.

@@ -41,6 +41,7 @@ func Function() contract.Function {
 
 type state struct {
 	pkg       *contract.Package
+	skills    *skillMounts
 	injectors sync.Pool         // of *Injector: one for each worker
 	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
 
@@ -49,35 +50,44 @@ type state struct {
 }
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, namesakes: make(map[index.ID]bool)}
+	s := &state{pkg: p, skills: skillMountsOf(p), namesakes: make(map[index.ID]bool)}
 	s.injectors.New = func() any { return &Injector{Version: p.Version, Classic: p.Classic()} }
 	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Finish: s.finish}
 }
 
 func (s *state) run(u *contract.Unit) {
-	if !u.Injected() {
-		return
-	}
-	s.reportNamesakes(u)
-	settings := u.Settings()
-	findings := Check(u.Object, settings, s.pkg.Classic())
+	mounted, findings := s.skills.of(u.Object, s.pkg.Pinned)
 	u.Findings = append(u.Findings, findings...)
-	if krm.Failed(findings) {
+	if krm.Failed(findings) || !u.Injected() && mounted == nil {
 		return
 	}
+	var settings *identity.Settings // nil for skills alone
 	var annotations []Annotation
-	if s.pkg.RollsByHash() {
+	if u.Injected() {
+		s.reportNamesakes(u)
+		settings = u.Settings()
+		findings := Check(u.Object, settings, s.pkg.Classic())
+		u.Findings = append(u.Findings, findings...)
+		if krm.Failed(findings) {
+			return
+		}
+	}
+	if settings != nil && s.pkg.RollsByHash() {
 		annotations = append(annotations, Annotation{Key: keys.ConfigHash, Value: hash(settings)})
 	}
 	injector := s.injectors.Get().(*Injector)
 	defer s.injectors.Put(injector)
 	injector.NoOriginal = u.NoOriginal
+	injector.skills = mounted
 	if err := injector.Inject(u.Object, settings, annotations...); err != nil {
 		u.Findings = append(u.Findings, u.Object.LayoutFinding("inject/layout", err))
 		return
 	}
 	if why, rewritten := u.Object.Rewritten(); rewritten {
 		u.ReportRewritten("inject/rewritten", why)
+	}
+	if settings == nil {
+		return
 	}
 	if settings.Subject.OwnAccount {
 		u.GenerateAccount(&account)

@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/skills"
 )
 
 // Injector injects workloads one after the other; it keeps memory between them.
@@ -26,6 +27,7 @@ type Injector struct {
 	// rewrites it each time.
 	NoOriginal bool
 
+	skills  *mounted // of the workload, nil for none
 	common  map[shape]*parts
 	scratch []byte
 	record  record
@@ -52,7 +54,7 @@ const placeholder = "armature0name0placeholder"
 // parts gives what the settings ask for. Workloads that have no settings of
 // their own share it, but for their name.
 func (in *Injector) parts(s *identity.Settings) *parts {
-	if !s.Common {
+	if s == nil || !s.Common || in.skills != nil {
 		return in.compose(s)
 	}
 	k := shape{s.SPIFFE.Enabled, s.Declared.Volumes}
@@ -79,7 +81,25 @@ func (in *Injector) parts(s *identity.Settings) *parts {
 
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &parts{}
-	var initNames, sidecarNames []string
+	var initNames, sidecarNames, volumes []string
+	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
+		p.initContainers.Text, initNames = k.init, []string{skills.Container}
+	}
+	if s != nil {
+		initNames, sidecarNames = in.sidecars(p, s, initNames)
+		p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
+		p.mount.Text = AppendTraceMount(nil)
+	}
+	if k := in.skills; k != nil {
+		p.volumes.Text, volumes = append(p.volumes.Text, k.volumes...), append(volumes, k.names...)
+	}
+	p.names = appendNames(nil, initNames, sidecarNames, volumes)
+	return p
+}
+
+// sidecars adds those of the workload to its parts.
+func (in *Injector) sidecars(p *parts, s *identity.Settings, initContainers []string) (initNames, sidecarNames []string) {
+	initNames = initContainers
 	for i := range s.Profile.Sidecars {
 		switch x := &s.Profile.Sidecars[i]; {
 		case !s.Components[i].Enabled:
@@ -91,11 +111,7 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 			sidecarNames = append(sidecarNames, x.Name)
 		}
 	}
-	var volumes []string
-	p.volumes.Text, volumes = profile.AppendVolumes(nil, s)
-	p.mount.Text = AppendTraceMount(nil)
-	p.names = appendNames(nil, initNames, sidecarNames, volumes)
-	return p
+	return initNames, sidecarNames
 }
 
 // Annotation is one that a pod template gets.
@@ -103,7 +119,7 @@ type Annotation struct{ Key, Value string }
 
 // Inject adds the containers, volumes, mounts and record by edits that wait to
 // be applied, and the given annotations to the pod template. The object must
-// not be injected already.
+// not be injected already. Without settings it gets its skills alone.
 func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...Annotation) error {
 	err := in.edit(o, s, "", annotations)
 	_, rewritten := o.Rewritten()
@@ -154,19 +170,22 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 		return err
 	}
 	for c := range spec.Get("containers").Items() {
-		if err := r.container(o, c, s, pod, p.mount); err != nil {
+		if err := r.container(o, c, s, pod, p.mount, in.skills); err != nil {
 			return err
 		}
 	}
 	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
 	}
-	if s.Subject.OwnAccount {
+	if s != nil && s.Subject.OwnAccount {
 		if err := r.setField(o, spec, spec.Get(accountField), field{At: accountField, Value: s.Subject.ServiceAccount}, accountField); err != nil {
 			return err
 		}
 	}
-	if in.Classic && !s.TraceOnly && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
+	if in.skills != nil && in.skills.config != "" {
+		annotations = append(annotations, Annotation{keys.SkillsInit, in.skills.config})
+	}
+	if in.Classic && s != nil && !s.TraceOnly && pod.Template.Get("metadata", "annotations", defaultContainer).IsNull() && len(r.Mounts) > 0 {
 		// kubectl logs and exec go on meaning the application.
 		annotations = append(annotations, Annotation{defaultContainer, r.Mounts[0]})
 	}
@@ -202,12 +221,24 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, original string, a
 }
 
 // container adds mounts and variables to a container of the author's.
-func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount krm.Entries) error {
+func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount krm.Entries, k *mounted) error {
 	name := c.Get("name").Text()
-	mounts, env := r.cloud(c, s)
-	env = r.authBridge(env, c, s, pod)
+	var mounts, env []byte
+	if s != nil {
+		mounts, env = r.cloud(c, s)
+		env = r.authBridge(env, c, s, pod)
+	}
+	if k != nil {
+		mounts = append(mounts, k.mounts...)
+		for _, path := range k.paths {
+			r.path(name, path)
+		}
+	}
 	if len(mounts) > 0 {
-		mount = krm.Entries{Text: append(AppendTraceMount(nil), mounts...)}
+		mount = krm.Entries{Text: mounts}
+		if s != nil {
+			mount.Text = append(AppendTraceMount(nil), mounts...)
+		}
 	}
 	done, err := o.Insert(c, volumeMountsKey, mount, false)
 	if r.note(done, containerPath, name); err != nil {
@@ -220,7 +251,7 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 		}
 	}
 	r.Mounts = append(r.Mounts, name)
-	if port := identity.PortVariable(c); port.Exists() && movesAgent(c, s, pod) {
+	if port := identity.PortVariable(c); s != nil && port.Exists() && movesAgent(c, s, pod) {
 		return r.overwritePort(o, port, name, s)
 	}
 	return nil

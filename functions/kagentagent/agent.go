@@ -77,8 +77,9 @@ type expander struct {
 	env    []any
 	filled []any // environment whose values go into the files at start
 
-	skillsConfig    string // of the init container, "" for none
-	isolated        bool   // runs code in a sandbox
+	skillsConfig    string            // of the init container, "" for none
+	skills          map[string]string // images of skills, as annotations: what verifies images finds them there
+	isolated        bool              // runs code in a sandbox
 	volumes, mounts []any
 }
 

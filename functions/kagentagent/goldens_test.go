@@ -155,6 +155,7 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []k
 	}
 	r := &expand.Resource{Object: target, Prefix: "kagenti.io", Config: config, Lookup: lookup,
 		SignCard: func(card []byte) ([]byte, bool, error) { return card, true, nil },
+		Pinned:   func(image string) string { return image },
 		Read:     func(kind, namespace, name string) *krm.Object { return lookup("", kind, namespace, name) }}
 	s.agent(r)
 	findings = append(report.Findings(), r.Findings...)
@@ -221,7 +222,7 @@ func (c *comparison) rendered(o map[string]any) (key string, form map[string]any
 	name := metadata["name"].(string)
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		for key := range annotations {
-			if strings.HasPrefix(key, "armature.dev/") || key == "kagenti.io/description" {
+			if strings.Contains(key, "armature.dev/") || key == "kagenti.io/description" {
 				delete(annotations, key)
 			}
 		}

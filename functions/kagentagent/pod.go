@@ -12,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
+	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
 // labelSet are the labels of an object: kagent's, those of the configuration and those
@@ -74,7 +75,7 @@ func build(e *expander) {
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name, Labels: e.labelSet(), Annotations: annotations, Body: object{"data": e.files}})
 	}
 	if e.skillsConfig != "" {
-		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix, Labels: e.labelSet(), Body: object{"data": object{"config.json": e.skillsConfig}}})
+		e.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: e.Name + skillsSuffix, Labels: e.labelSet(), Annotations: e.skills, Body: object{"data": object{fetch.ConfigFile: e.skillsConfig}}})
 	}
 	e.Add(expand.Object{
 		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name, Body: object{"spec": deployment(e, account)},

@@ -10,6 +10,7 @@ import (
 	"text/template/parse"
 
 	"github.com/armature-dev/armature/functions/krm"
+	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
 // maxPrompt is what a prompt may have: it has to fit a ConfigMap.
@@ -84,7 +85,7 @@ func (e *expander) texts(o *krm.Object, rule, at string) map[string]string {
 func skillNames(e *expander) (names []string) {
 	if s := e.agent.Spec.Skills; s != nil {
 		for _, image := range s.Refs {
-			names = append(names, imageFolder(image))
+			names = append(names, fetch.Folder(image))
 		}
 		for _, ref := range s.GitRefs {
 			names = append(names, ref.folder())

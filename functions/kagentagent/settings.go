@@ -55,21 +55,15 @@ func settingsOf(p *contract.Package) *settings {
 	}
 	if c.Version != nil {
 		switch *c.Version {
-		case gen09.name:
-		case gen10.name:
-			s.generation = gen10
+		case gen09.name, gen10.name:
 		case "0.7":
 			fail("version", "kagent 0.7 is no longer rendered: only 0.9 and 0.10 are", `upgrade kagent to 0.9, then remove this line (0.9 is the default) or write "0.10"`)
 		default:
 			fail("version", fmt.Sprintf("%q is not a generation of kagent that is rendered", krm.Shown(*c.Version)), `write "0.9" or "0.10"`)
 		}
 	}
-	s.tag, s.registry = s.generation.tag, s.generation.registry
-	for to, value := range map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag, &s.controller: c.ControllerURL, &s.account: c.ServiceAccountName} {
-		if value != nil && *value != "" {
-			*to = *value
-		}
-	}
+	s.images(c)
+	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
 		fail("imageRegistry", fmt.Sprintf("%q is not an image", krm.Shown(image)), "write the registry as host or host:port, and imageTag as a tag")
 	}
@@ -83,6 +77,31 @@ func settingsOf(p *contract.Package) *settings {
 	}
 	s.labels = c.Labels
 	return s
+}
+
+// images reads what says where kagent's images are.
+func (s *settings) images(c *api.KagentSpec) {
+	if c.Version != nil && *c.Version == gen10.name {
+		s.generation = gen10
+	}
+	s.tag, s.registry = s.generation.tag, s.generation.registry
+	give(map[*string]*string{&s.registry: c.ImageRegistry, &s.tag: c.ImageTag})
+}
+
+// give replaces texts by those that are set.
+func give(values map[*string]*string) {
+	for to, value := range values {
+		if value != nil && *value != "" {
+			*to = *value
+		}
+	}
+}
+
+// Image gives one of kagent's images, from where a configuration says.
+func Image(config *api.RenderConfigSpec, name string) string {
+	s := &settings{generation: gen09}
+	s.images(cmp.Or(config.Kagent, &api.KagentSpec{}))
+	return s.image("", name)
 }
 
 // image gives one of kagent's images.

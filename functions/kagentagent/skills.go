@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
+	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
 // skillsSuffix is that of the ConfigMap with the configuration of skills-init.
@@ -20,6 +23,8 @@ var (
 	skillName = krm.Pattern(`^[A-Za-z0-9._-]+$`)
 	hostName  = krm.Pattern(`^[A-Za-z0-9.-]+$`)
 	scpLike   = krm.Pattern(`^(?:[^@/]+@)?([^:/]+):.+$`)
+
+	annotationName = krm.Pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // writeSkills writes the configuration of the init container that fetches skills.
@@ -38,7 +43,9 @@ func writeSkills(e *expander, s *skills) {
 		seen[name] = true
 		return "/skills/" + name
 	}
-	var git, images, buckets, hosts []ordered
+	var git, buckets, hosts []ordered
+	var sources []fetch.Source
+	e.skills = make(map[string]string)
 	for i, ref := range s.GitRefs {
 		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
 		sub := strings.TrimSuffix(ref.Path, "/")
@@ -60,7 +67,13 @@ func writeSkills(e *expander, s *skills) {
 	for i, image := range s.Refs {
 		field := fmt.Sprintf("%s.refs[%d]", at, i)
 		e.CheckImage(function, field, image)
-		images = append(images, ordered{{"image", image}, {"dest", folder(imageFolder(image), field)}})
+		name := fetch.Folder(image)
+		image = e.Pinned(image)
+		sources = append(sources, fetch.Source{Image: image, Dest: folder(name, field)})
+		if !annotationName().MatchString(name) {
+			name = fmt.Sprint(i)
+		}
+		e.skills[keys.SkillPrefix+name] = images.Scheme + image
 	}
 	for i, ref := range s.S3Refs {
 		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
@@ -77,7 +90,7 @@ func writeSkills(e *expander, s *skills) {
 		config.add("authMountPath", "/git-auth")
 	}
 	config.set("gitRefs", git)
-	config.set("ociRefs", images)
+	config.set("ociRefs", sources)
 	config.set("s3Refs", buckets)
 	config.set("insecureOci", s.InsecureSkipVerify)
 	config.set("sshHosts", hosts)
@@ -118,14 +131,6 @@ func (r *s3Ref) folder() string {
 	return base
 }
 
-// imageFolder is the last part of an image's name.
-func imageFolder(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	name := path.Base(image)
-	name, _, _ = strings.Cut(name, ":")
-	return name
-}
-
 // sshHost gives the host whose key has to be known before a clone by SSH, nil
 // for other addresses.
 func sshHost(address string) ordered {
@@ -150,26 +155,19 @@ func sshHost(address string) ordered {
 
 // skillsContainer gives the init container that fetches skills, with the volumes
 // that it shares with the agent.
-func skillsContainer(e *expander) (init object, volumes []any) {
+func skillsContainer(e *expander) (container object, volumes []any) {
 	s := e.agent.Spec.Skills
-	mounts := []any{object{"name": "kagent-skills", "mountPath": "/skills"}}
-	add := func(name, folder string, source object) {
-		source["name"] = name
-		volumes = append(volumes, source)
-		mounts = append(mounts, object{"name": name, "mountPath": folder, "readOnly": true})
-	}
-	volumes = append(volumes, object{"name": "kagent-skills", "emptyDir": object{}})
-	add("skills-init-config", "/etc/kagent/skills-init", object{"configMap": object{"name": e.Name + skillsSuffix}})
+	init := fetch.Begin("kagent-skills", "/skills", object{"configMap": object{"name": e.Name + skillsSuffix}})
 	if s.GitAuthSecretRef != nil {
-		add("git-auth", "/git-auth", object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
+		init.Mount("git-auth", "/git-auth", object{"secret": object{"secretName": s.GitAuthSecretRef.Name}})
 	}
 	for _, secret := range s.ImagePullSecrets {
-		add("pull-secret-"+secret.Name, "/docker-secrets/"+secret.Name, object{"secret": object{"secretName": secret.Name}})
+		init.PullSecret(secret.Name, object{})
 	}
-	init = object{"name": "skills-init", "image": e.settings.image("", "skills-init"), "volumeMounts": mounts, "resources": defaultResources()}
-	set(init, object{"securityContext": e.spec.SecurityContext})
+	container = init.Container(e.settings.image("", fetch.Container), defaultResources())
+	set(container, object{"securityContext": e.spec.SecurityContext})
 	if c := s.InitContainer; c != nil {
-		set(init, object{"resources": c.Resources, "env": c.Env})
+		set(container, object{"resources": c.Resources, "env": c.Env})
 	}
-	return init, volumes
+	return container, init.Volumes
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
 // Successor is the apiVersion of kagent 1.0.
@@ -437,7 +438,7 @@ func (c *conversion) environment(d *deploymentSpec, at string, harness map[strin
 func (c *conversion) skills(s *skills) (all []any) {
 	const at = "spec.skills"
 	for i, ref := range s.Refs {
-		all = append(all, map[string]any{"name": imageFolder(ref), "source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
+		all = append(all, map[string]any{"name": fetch.Folder(ref), "source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
 	}
 	for i, ref := range s.GitRefs {
 		if !commitID().MatchString(ref.Ref) {

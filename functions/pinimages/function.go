@@ -3,6 +3,7 @@ package pinimages
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -43,7 +44,7 @@ func begin(p *contract.Package) contract.Steps {
 	if p.Lock != nil {
 		p.Report.Add(s.lock.Add(p.Lock)...)
 	}
-	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, SignCard: s.lock.SignCard}
+	return contract.Steps{Collect: s.collect, Run: s.run, BuiltImage: s.lock.Built, Pinned: s.lock.Image, SignCard: s.lock.SignCard}
 }
 
 func (s *state) collect(o *krm.Object) {
@@ -68,19 +69,24 @@ func (s *state) run(u *contract.Unit) {
 			u.Report(krm.Warning, function+"/not-locked", u.Object.Get("metadata", "name"), "the lock has no tools of "+server.String(), "run `armature pin --tools`")
 		}
 	}
+	var unlocked []string // skills: an annotation and a volume have the same image
 	for _, at := range images.Fields(u.Object, s.pkg.Images...) {
-		image := at.Text()
+		image := at.Ref
 		if image == "" || strings.Contains(image, "@") {
 			continue
 		}
 		switch pinned := s.lock.Image(image); {
+		case slices.Contains(unlocked, image):
 		case pinned == image:
+			if strings.HasPrefix(at.Key(), keys.SkillPrefix) {
+				unlocked = append(unlocked, image)
+			}
 			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
 		case !at.Known:
 			u.Report(krm.Warning, function+"/not-locked", at.Node, fmt.Sprintf("%s is in an item of a list without a name of its own, so that its digest is not written", image),
 				"give the item a name, or write "+pinned)
 		default:
-			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(pinned))
+			u.Changes.Set(function, at.In, nil, at.Key(), at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))
 		}
 	}
 }

@@ -3,9 +3,9 @@ package policies
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/skills"
 )
 
 // What an agent of kagent calls is in the config.json that its pods read, in the variables of
@@ -123,18 +123,14 @@ func skillHosts(source string) (calls []call) {
 	if json.Unmarshal([]byte(source), &all) != nil || len(all) == 0 {
 		return nil
 	}
-	skills := all[0].Spec.Skills
-	for _, ref := range skills.Refs {
-		host, _, path := strings.Cut(ref, "/")
-		if !path || !strings.ContainsAny(host, ".:") {
-			host = "registry-1.docker.io"
-		}
-		calls = append(calls, call{url: "https://" + host})
+	named := all[0].Spec.Skills
+	for _, ref := range named.Refs {
+		calls = append(calls, call{url: skills.Registry(ref)})
 	}
-	for _, g := range skills.GitRefs {
+	for _, g := range named.GitRefs {
 		calls = append(calls, call{url: g.URL})
 	}
-	for _, o := range skills.S3Refs {
+	for _, o := range named.S3Refs {
 		calls = append(calls, call{problem: fmt.Sprintf("where the bucket of %q is is not known", krm.Shown(o.URI))})
 	}
 	return calls

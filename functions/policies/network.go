@@ -13,8 +13,10 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/inject"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/profile"
+	"github.com/armature-dev/armature/functions/skills"
 )
 
 const networking = "networking.k8s.io/v1"
@@ -44,6 +46,12 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	}
 	if u.Injected() {
 		calls = slices.Concat(calls, needs(u.Settings()))
+	}
+	if pod, ok := u.Object.PodTemplate(); ok && inject.FetchesSkills(s.pkg.Config) {
+		mounted, _ := skills.Of(u.Object, pod)
+		for _, k := range mounted {
+			calls = append(slices.Clone(calls), call{url: skills.Registry(k.Ref)})
+		}
 	}
 	ends := s.dns(w)
 	var problems []string

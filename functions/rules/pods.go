@@ -197,7 +197,7 @@ const koImage = "ko://"
 // writes.
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
 	for _, at := range images.Fields(c.Object, c.images...) {
-		image := at.Text()
+		image := at.Ref
 		if image != "" && !strings.HasPrefix(image, koImage) && !placeholder(path.Base(image)) {
 			visit(at.Node, image)
 		}

@@ -148,6 +148,8 @@ func check(h *tar.Header, seen map[string]bool) error {
 		return fmt.Errorf("%w: %q is a link: put the file itself there", ErrInvalid, h.Name)
 	case sparse || h.Typeflag != tar.TypeReg && !folder:
 		return fmt.Errorf("%w: %q is neither file nor folder", ErrInvalid, h.Name)
+	case !folder && h.Mode&0o6000 != 0:
+		return fmt.Errorf("%w: %q is set-uid or set-gid", ErrInvalid, h.Name)
 	case name == "." && !folder:
 		return fmt.Errorf("%w: a file has no name", ErrInvalid)
 	case path.IsAbs(name) || slices.Contains(strings.Split(h.Name, "/"), ".."):

@@ -20,6 +20,9 @@ func (l *linter) authored() (findings []krm.Finding, err error) {
 	a.images, _ = images.Rows(l.opt.Config) // the render has reported what is wrong with them
 	if l.opt.Lock != nil {
 		a.locked = l.opt.Lock.Spec.Tools
+		for _, image := range l.opt.Lock.Spec.Images {
+			a.pinned = append(a.pinned, image.Image)
+		}
 	}
 	for _, f := range l.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) || l.opt.Excludes(f.Path) {
@@ -41,6 +44,7 @@ type authored struct {
 	rules    *rules.Package
 	images   []images.Row
 	locked   []api.LockedToolServer
+	pinned   []string // images of the lock
 	seen     map[string]bool // what is reported once
 	findings []krm.Finding
 }
@@ -101,8 +105,8 @@ func (a *authored) sources(o *krm.Object) {
 			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q is not a full commit: it may be another one tomorrow", krm.Shown(i.Ref)), "name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
 			a.report(o, rules.UnpinnedSource, i.At(o), "it is from a bucket, and names no version", "name the version of the object")
-		case i.Is == images.IsArtifact && (i.At(o).Text() != i.Ref || strings.HasSuffix(i.Field, "]")): // pin writes others
-			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "write its digest behind it, as NAME@sha256:…")
+		case (i.Is == images.IsArtifact || i.Is == images.IsSkill) && strings.HasSuffix(i.Field, "]") && !slices.Contains(a.pinned, i.Ref): // of others, the rendered field is judged
+			a.report(o, rules.UnpinnedSource, i.At(o), fmt.Sprintf("%q has no digest", krm.Shown(i.Ref)), "run `armature pin`, or write its digest behind it, as NAME@sha256:…")
 		default:
 			continue
 		}

@@ -56,6 +56,12 @@ const (
 	// of a tool server's URL has the names of the tools, separated by commas.
 	Tools = Own + "tools"
 	Calls = Own + "calls"
+	// SkillPrefix on a workload or its pods, or on the Agent that it is made from, followed by
+	// a name, is the reference of a skill, such as oci://registry.example/skills/pdf:v1. The
+	// skill is mounted in a folder of that name.
+	SkillPrefix = "skill." + Own
+	// SkillsInit on pods configures the init container that fetches their skills.
+	SkillsInit = Own + "skills-init"
 	// PublishedURL on a tool server is its address outside the cluster, which the catalog's
 	// registry of MCP servers gives to clients.
 	PublishedURL = Own + "published-url"
@@ -126,6 +132,8 @@ const FinalizerSource = Own + "artifact"
 // Identifiers in provenance.
 const (
 	RenderBuildType = "https://" + Own + "render/v1"
+	// SkillBuildType is that of skills: the inputs are the files of the folder.
+	SkillBuildType = "https://" + Own + "skill/v1"
 	// AgentBuildType is the build type of images that AgentBuilds make, and Builders
 	// begins the id of who built them; the mode follows.
 	AgentBuildType = "https://" + Own + "agent-build/v1"

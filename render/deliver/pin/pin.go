@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/hashicorp/go-multierror"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
@@ -25,24 +27,37 @@ import (
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/skill"
 )
 
+// Found are the images of a package.
+type Found struct {
+	// Open have no digest, and Digested have one.
+	Open, Digested []string
+	// Skills are the skills that workloads mount, by their images.
+	Skills map[string]string
+}
+
 // Images gives the images that run of what a render makes, and those of build
-// steps on request. Those that have a digest come apart.
-func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (open, digested []string, findings []krm.Finding, err error) {
+// steps on request.
+func Images(src render.Source, opt render.Options, builds []api.LockedBuild, steps bool) (all Found, findings []krm.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
 	opt.Functions = slices.DeleteFunc(functions.Names(), func(name string) bool { return name == pinimages.Function().Name })
 	opt.ObjectsOnly = true
 	result, err := render.Run(src, opt)
 	if err != nil || krm.Failed(result.Findings) {
-		return nil, nil, result.Findings, err
+		return Found{}, result.Findings, err
 	}
 	found := make(map[string]bool)
+	all.Skills = make(map[string]string)
 	rows, _ := images.Rows(opt.Config) // the render has reported what is wrong with them
 	for _, f := range result.Files {
 		render.Objects(f, func(o *krm.Object) {
 			for _, image := range images.Fields(o, rows...) {
-				found[image.Text()] = true
+				found[image.Ref] = true
+				if name, ok := strings.CutPrefix(image.Key(), keys.SkillPrefix); ok && hasPods(o) {
+					all.Skills[image.Ref] = name
+				}
 			}
 			findings = append(findings, unknown(o, rows)...)
 			if task := o.Get("data", "task-spec.yaml"); steps && o.Kind == "ConfigMap" && task.Exists() {
@@ -53,12 +68,17 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild, ste
 	delete(found, "")
 	for _, image := range slices.Sorted(maps.Keys(found)) {
 		if strings.Contains(image, "@") {
-			digested = append(digested, image)
+			all.Digested = append(all.Digested, image)
 		} else {
-			open = append(open, image)
+			all.Open = append(all.Open, image)
 		}
 	}
-	return open, digested, findings, err
+	return all, findings, err
+}
+
+func hasPods(o *krm.Object) bool {
+	_, ok := o.PodTemplate()
+	return ok
 }
 
 // unknown reports fields that look like images of kinds that nobody knows: no digest is
@@ -98,21 +118,26 @@ func stepImages(text string, found map[string]bool) error {
 }
 
 // Resolve asks the registries for eight images at once, and calls resolved after each. All
-// failures are reported. Images with a digest are looked up only if they have to be signed.
+// failures are reported. Images with a digest are looked up only if they have to be signed. A
+// skill is checked before a new digest of it gets into the lock.
 // platform applies to all images; "" keeps the platform of each image in before, or means all.
-func Resolve(ctx context.Context, images, digested []string, before []api.LockedImage, platform string, opt oci.Options, resolved func()) ([]api.LockedImage, error) {
-	platforms := make(map[string]string)
+func Resolve(ctx context.Context, found Found, before []api.LockedImage, platform string, opt oci.Options, resolved func()) ([]api.LockedImage, error) {
+	images, digested := found.Open, found.Digested
+	was := make(map[string]api.LockedImage)
 	for _, image := range before {
-		platforms[image.Image] = image.Platform
+		was[image.Image] = image
 	}
 	locked := make([]api.LockedImage, len(images))
 	failed := make([]error, len(images)+len(digested))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i, image := range images {
-		platform := cmp.Or(platform, platforms[image])
+		platform := cmp.Or(platform, was[image].Platform)
 		group.Go(func() error {
 			digest, err := oci.Resolve(ctx, image, platform, opt)
+			if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
+				err = checkSkill(ctx, image, digest, named, opt)
+			}
 			locked[i], failed[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
 			resolved()
 			return nil
@@ -131,6 +156,14 @@ func Resolve(ctx context.Context, images, digested []string, before []api.Locked
 		return nil, err
 	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
+}
+
+func checkSkill(ctx context.Context, image, digest, named string, opt oci.Options) error {
+	ref, err := name.ParseReference(image, opt.Names()...)
+	if err == nil {
+		_, err = skill.Check(ctx, ref.Context().Digest(digest), named, opt)
+	}
+	return err
 }
 
 // Change is one line of the difference between two locks.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/render/deliver/oci"
+	"github.com/armature-dev/armature/render/deliver/skill"
 )
 
 // ErrNoDigest is an image without a digest: its tag may name another one by the time
@@ -50,13 +51,16 @@ func (p Policy) exempt(i Image) bool {
 // VerifyImages checks images against a policy, eight at once. It gives an error for
 // each that is refused and for what nobody can judge, in their order, which names the
 // image and its place. An image in several places is refused once.
-func VerifyImages(ctx context.Context, images []Image, p Policy) (refused []error) {
-	type key struct{ ref, problem, kind string }
+func VerifyImages(ctx context.Context, all []Image, p Policy) (refused []error) {
+	type key struct{ ref, problem, kind, skill string }
 	seen := make(map[key]bool)
-	images = slices.DeleteFunc(slices.Clone(images), func(i Image) bool {
+	all = slices.DeleteFunc(slices.Clone(all), func(i Image) bool {
 		k := key{ref: i.Ref}
-		if i.Problem != "" {
-			k = key{i.Ref, i.Problem, i.Group + " " + i.Kind + " " + i.File}
+		switch {
+		case i.Problem != "":
+			k = key{i.Ref, i.Problem, i.Group + " " + i.Kind + " " + i.File, ""}
+		case i.Is == images.IsSkill:
+			k.skill = "/" + i.Skill()
 		}
 		if p.exempt(i) || seen[k] {
 			return true
@@ -64,10 +68,10 @@ func VerifyImages(ctx context.Context, images []Image, p Policy) (refused []erro
 		seen[k] = true
 		return false
 	})
-	failed := make([]error, len(images))
+	failed := make([]error, len(all))
 	var group errgroup.Group
 	group.SetLimit(8)
-	for i, image := range images {
+	for i, image := range all {
 		group.Go(func() error {
 			failed[i] = image.verify(ctx, p)
 			return nil
@@ -87,7 +91,7 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	var err error
 	if i.Problem != "" {
 		err = fmt.Errorf("%w: %s", ErrNotJudged, i.Problem)
-	} else if err = verifyImage(ctx, i.Ref, p); err == nil {
+	} else if err = i.verifyImage(ctx, p); err == nil {
 		return nil
 	}
 	what := i.Place
@@ -109,8 +113,10 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	return fmt.Errorf("%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s", what, err, exemption)
 }
 
-func verifyImage(ctx context.Context, image string, p Policy) error {
-	ref, err := oci.Options{PlainHTTP: p.PlainHTTP}.Parse(oci.Scheme + image)
+// verifyImage verifies the signature of an image, and then the content of a skill.
+func (i Image) verifyImage(ctx context.Context, p Policy) error {
+	opt := oci.Options{PlainHTTP: p.PlainHTTP}
+	ref, err := opt.Parse(oci.Scheme + i.Ref)
 	if err != nil {
 		return err
 	}
@@ -118,6 +124,8 @@ func verifyImage(ctx context.Context, image string, p Policy) error {
 	if !ok {
 		return ErrNoDigest
 	}
-	_, err = Verify(ctx, digest, p)
+	if _, err = Verify(ctx, digest, p); err == nil && i.Is == images.IsSkill {
+		_, err = skill.Check(ctx, digest, i.Skill(), opt)
+	}
 	return err
 }

@@ -1,5 +1,6 @@
 // Package skill makes an image of an Agent Skills folder (agentskills.io): an ordinary image
-// with one layer, whose root is the folder, so that it works as an image volume.
+// with one layer, whose root is the folder, so that it works as an image volume. It also checks
+// such images of others.
 package skill
 
 import (
@@ -11,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,6 +27,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/skills"
+	"github.com/armature-dev/armature/render"
 )
 
 // Limits of a folder.
@@ -60,10 +62,13 @@ type file struct {
 	data []byte
 }
 
-// Files is how many files the skill has.
-func (s *Skill) Files() int { return len(s.files) }
-
-var nameForm = krm.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+// Files are those of the folder, in lexical order.
+func (s *Skill) Files() (files []render.File) {
+	for _, f := range s.files {
+		files = append(files, render.File{Path: f.name, Data: f.data})
+	}
+	return files
+}
 
 // Read reads and checks a folder. What it has beside ordinary files and folders is an error:
 // a link may lead out of the folder, here or where the image is mounted.
@@ -104,8 +109,8 @@ func readAll(root *os.Root) (files []file, err error) {
 		switch {
 		case err != nil || name == ".":
 			return err
-		case !validName(name):
-			return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", krm.Shown(name))
+		case checkName(name) != nil:
+			return checkName(name)
 		case d.IsDir():
 			return nil
 		case !d.Type().IsRegular():
@@ -120,6 +125,9 @@ func readAll(root *os.Root) (files []file, err error) {
 		info, err := f.Stat()
 		if err == nil && !info.Mode().IsRegular() {
 			err = fmt.Errorf("%s is not an ordinary file", name)
+		}
+		if err == nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+			err = fmt.Errorf("%s is set-uid or set-gid: chmod ug-s it", name)
 		}
 		var data []byte
 		if err == nil {
@@ -141,10 +149,14 @@ func readAll(root *os.Root) (files []file, err error) {
 	return files, err
 }
 
-// validName refuses names that a registry's clients read as something else: a file .wh.NAME
-// in a layer removes NAME of the layer below.
-func validName(name string) bool {
-	return utf8.ValidString(name) && !strings.HasPrefix(path.Base(name), ".wh") && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
+// checkName refuses names that people or clients of a registry read as something else: a file
+// .wh.NAME in a layer removes NAME of the layer below.
+func checkName(name string) error {
+	hidden := strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
+	if hidden || !utf8.ValidString(name) || strings.Contains("/"+name, "/.wh") {
+		return fmt.Errorf("%q: a name of an image's file has no control characters and backslashes, is valid UTF-8, and does not start with .wh", krm.Shown(name))
+	}
+	return nil
 }
 
 // parse reads the front matter, as agentskills.io specifies it.
@@ -166,7 +178,7 @@ func parse(text []byte) (*Skill, error) {
 		return nil, fmt.Errorf("its front matter: %w", err)
 	}
 	switch {
-	case len(s.Name) > 64 || !nameForm().MatchString(s.Name):
+	case !skills.ValidName(s.Name):
 		return nil, fmt.Errorf("the name %q: at most 64 lower-case letters, digits and single hyphens between them", krm.Shown(s.Name))
 	case strings.TrimSpace(s.Description) == "" || utf8.RuneCountInString(s.Description) > 1024:
 		return nil, errors.New("the description has 1 to 1,024 characters")

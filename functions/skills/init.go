@@ -1,0 +1,49 @@
+package skills
+
+// Names of the init container and of the volume with its configuration.
+const (
+	Container    = "skills-init"
+	ConfigVolume = "skills-init-config"
+	// ConfigFile is the file that it reads in that volume.
+	ConfigFile = "config.json"
+)
+
+// Source is an image that the init container copies to a folder.
+type Source struct {
+	Image string `json:"image"`
+	Dest  string `json:"dest"`
+}
+
+// Init is kagent's init container that fetches skills, and the volumes that it needs.
+type Init struct {
+	Volumes, mounts []any
+}
+
+// Mount mounts a volume, which source describes, in the init container alone, read-only.
+func (i *Init) Mount(name, folder string, source map[string]any) {
+	source["name"] = name
+	i.Volumes = append(i.Volumes, source)
+	i.mounts = append(i.mounts, map[string]any{"name": name, "mountPath": folder, "readOnly": true})
+}
+
+// Begin prepares the init container: skills are the volume for them and where it is mounted, and
+// config is the volume with the configuration.
+func Begin(volume, folder string, config map[string]any) *Init {
+	i := &Init{
+		Volumes: []any{map[string]any{"name": volume, "emptyDir": map[string]any{}}},
+		mounts:  []any{map[string]any{"name": volume, "mountPath": folder}},
+	}
+	i.Mount(ConfigVolume, "/etc/kagent/skills-init", config)
+	return i
+}
+
+// PullSecret mounts the Secret with the login of a registry.
+func (i *Init) PullSecret(name string, source map[string]any) {
+	source["secretName"] = name
+	i.Mount("pull-secret-"+name, "/docker-secrets/"+name, map[string]any{"secret": source})
+}
+
+// Container gives the init container.
+func (i *Init) Container(image string, resources any) map[string]any {
+	return map[string]any{"name": Container, "image": image, "volumeMounts": i.mounts, "resources": resources}
+}

@@ -1,0 +1,88 @@
+// Package skills finds the skills of a workload (agentskills.io), and makes kagent's init
+// container that fetches skills.
+package skills
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/images"
+	"github.com/armature-dev/armature/functions/krm"
+)
+
+// Skill is one that a workload names.
+type Skill struct {
+	// Name is that of the folder.
+	Name string
+	// Ref is the image, without a scheme.
+	Ref string
+	// At is where it is written.
+	At krm.Node
+}
+
+var nameForm = krm.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// ValidName reports whether a skill may have a name.
+func ValidName(name string) bool { return len(name) <= 64 && nameForm().MatchString(name) }
+
+// maxName is how long the name of an annotation may be, without its prefix.
+const maxName = 63
+
+// Check gives what is wrong with a skill, and the remedy.
+func Check(name, ref string) (problem, hint string) {
+	image, scheme := strings.CutPrefix(ref, images.Scheme)
+	switch {
+	case !ValidName(name) || len(name) > maxName:
+		return fmt.Sprintf("%q is not the name of a skill", krm.Shown(name)), fmt.Sprintf("name it as its SKILL.md does: at most %d lower-case letters, digits and single hyphens between them", maxName)
+	case !scheme || !identity.IsImage(image) || strings.Contains(image, "$"):
+		return fmt.Sprintf("%q is not the reference of a skill", krm.Shown(ref)), "write it as oci://registry/repository:tag"
+	}
+	return "", ""
+}
+
+// Folder is the name of a skill that has none: the last part of its repository.
+func Folder(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name := path.Base(image)
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// Of gives the skills in the annotations of a workload and of its pods, in the order in which
+// they are written.
+func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []krm.Finding) {
+	if !o.Contains(keys.SkillPrefix) {
+		return nil, nil
+	}
+	seen := make(map[string]Skill)
+	for _, annotations := range [...]krm.Node{o.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")} {
+		for at := range annotations.Prefixed(keys.SkillPrefix) {
+			s := Skill{Name: strings.TrimPrefix(at.Key(), keys.SkillPrefix), Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
+			first, twice := seen[s.Name]
+			if problem, hint := Check(s.Name, at.Text()); problem != "" {
+				findings = append(findings, o.Finding(krm.Error, "inject/skill", at, problem, hint))
+			} else if twice && first.Ref != s.Ref {
+				findings = append(findings, o.Finding(krm.Error, "inject/skill", at, fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref, first.Ref, first.At.Line()), "keep one of the two"))
+			} else if !twice {
+				seen[s.Name] = s
+				all = append(all, s)
+			}
+		}
+		if pod.Path == "" {
+			break // a Pod is its own template
+		}
+	}
+	return all, findings
+}
+
+// Registry is the URL of the registry of an image.
+func Registry(image string) string {
+	host, _, path := strings.Cut(image, "/")
+	if !path || !strings.ContainsAny(host, ".:") {
+		host = "registry-1.docker.io"
+	}
+	return "https://" + host
+}

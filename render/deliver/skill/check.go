@@ -1,0 +1,149 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/armature-dev/armature/render/archive"
+	"github.com/armature-dev/armature/render/deliver/oci"
+)
+
+// maxCheck is how long an image may take to check.
+const maxCheck = 5 * time.Minute
+
+// Check reads the image of a skill, of which it keeps no more than SKILL.md, and refuses what
+// Read refuses in a folder: links, devices, set-uid files, names that lead out of it, too much
+// of anything, and a SKILL.md against the specification. named is the folder where agents find
+// the skill, "" for any.
+func Check(ctx context.Context, ref name.Digest, named string, opt oci.Options) (*Skill, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxCheck)
+	defer cancel()
+	s, err := check(ctx, ref, opt)
+	if err == nil && named != "" && s.Name != named {
+		err = fmt.Errorf("%s: the name %q is not the folder's, %q", Manifest, s.Name, named)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the skill %s is refused: %w\n  hint: publish its folder with `armature skill push`, under the name in its %s", ref, err, Manifest)
+	}
+	return s, nil
+}
+
+func check(ctx context.Context, ref name.Digest, opt oci.Options) (*Skill, error) {
+	found, err := remote.Get(ref, opt.Remote(ctx)...)
+	if err != nil {
+		return nil, err
+	}
+	if !found.MediaType.IsIndex() {
+		return checkImage(ctx, ref, found, opt)
+	}
+	index, err := v1.ParseIndexManifest(bytes.NewReader(found.Manifest))
+	if err != nil {
+		return nil, fmt.Errorf("reading its index: %w", err)
+	}
+	if len(index.Manifests) > maxImages {
+		return nil, fmt.Errorf("it is an index of %d images, more than %d", len(index.Manifests), maxImages)
+	}
+	var s *Skill
+	for _, m := range index.Manifests {
+		if m.Platform != nil && m.Platform.OS == "unknown" && m.Platform.Architecture == "unknown" {
+			continue // an attestation, which runs nowhere
+		}
+		one := ref.Context().Digest(m.Digest.String())
+		found, err := remote.Get(one, opt.Remote(ctx)...)
+		if err != nil {
+			return nil, err
+		}
+		of, err := checkImage(ctx, one, found, opt)
+		switch {
+		case err != nil:
+			return nil, err
+		case s != nil && s.Name != of.Name:
+			return nil, fmt.Errorf("it is %s on one platform and %s on another", s.Name, of.Name)
+		}
+		s = of
+	}
+	if s == nil {
+		return nil, errors.New("it is an index without images")
+	}
+	return s, nil
+}
+
+// maxImages is how many images an index of platforms may have.
+const maxImages = 16
+
+// checkImage checks the image of one platform.
+func checkImage(ctx context.Context, ref name.Digest, found *remote.Descriptor, opt oci.Options) (*Skill, error) {
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading its manifest: %w", err)
+	case len(manifest.Layers) != 1:
+		return nil, fmt.Errorf("it has %d layers where a skill has one: one hides files of another", len(manifest.Layers))
+	}
+	layer := manifest.Layers[0]
+	switch {
+	case layer.MediaType != types.OCILayer && layer.MediaType != types.DockerLayer:
+		return nil, fmt.Errorf("its layer is %s, not %s", layer.MediaType, types.OCILayer)
+	case layer.Size > maxBytes:
+		return nil, fmt.Errorf("its layer has %d MiB, more than %d MiB", layer.Size>>20, maxBytes>>20)
+	}
+	blob, err := remote.Layer(ref.Context().Digest(layer.Digest.String()), opt.Remote(ctx)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading its layer: %w", err)
+	}
+	content, err := blob.Compressed() // compares what comes with the digest, at its end
+	if err != nil {
+		return nil, fmt.Errorf("reading its layer: %w", err)
+	}
+	defer content.Close()
+	limited := &io.LimitedReader{R: content, N: layer.Size + 1}
+	s, err := unpack(limited)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, limited); err != nil {
+		return nil, fmt.Errorf("reading its layer: %w", err)
+	}
+	if limited.N != 1 {
+		return nil, fmt.Errorf("its layer is not of the %d bytes that the manifest says", layer.Size)
+	}
+	return s, nil
+}
+
+// unpack judges the content of a layer.
+func unpack(packed io.Reader) (s *Skill, err error) {
+	files := 0
+	limits := archive.Limits{Unpacked: maxBytes, File: maxFile, Files: 2 * maxFiles} // folders count as well
+	err = archive.Each(packed, limits, func(name string, size int64, content io.Reader) error {
+		if files++; files > maxFiles {
+			return fmt.Errorf("more than %d files", maxFiles)
+		}
+		if err := checkName(name); err != nil {
+			return err
+		}
+		if name != Manifest {
+			return nil
+		}
+		text, err := io.ReadAll(io.LimitReader(content, maxHead+1))
+		if err != nil {
+			return err
+		}
+		if s, err = parse(text); err != nil {
+			return fmt.Errorf("%s: %w", Manifest, err)
+		}
+		return nil
+	})
+	if err == nil && s == nil {
+		err = fmt.Errorf("it has no %s at its root", Manifest)
+	}
+	return s, err
+}
