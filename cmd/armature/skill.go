@@ -76,7 +76,7 @@ the digests of the files, and the Git commit. The tag moves when all of it is in
 	return cmd
 }
 
-// attachToSkill signs a skill, and says which files of which commit it has.
+// attachToSkill signs a skill, and attests its files and their commit.
 func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer, plainHTTP bool) (func(context.Context, name.Digest) error, error) {
 	from, err := oci.Commit(folder, s.Files())
 	if err != nil {
