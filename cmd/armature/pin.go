@@ -51,6 +51,9 @@ those of the workloads and of injected sidecars. The digests are in armature.loc
 which every render applies, without a network. Pinning again brings the lock up to
 date and shows which tags have moved; --check only shows it, and fails.
 
+A skill that a workload mounts is checked before a new digest of it is written, as by
+armature skill verify.
+
 With --tools, pin asks the tool servers that PATH names, MCPServers and
 RemoteMCPServers of kagent, for their tools, and writes the digest of each tool's
 name, title, description, schemas and annotations to the lock, and the definitions

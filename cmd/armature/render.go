@@ -36,7 +36,8 @@ Rendering needs neither a cluster nor a network. A second render changes nothing
 "armature uninject" undoes it.
 
 With --verify-images, render also queries registries: every image in the output must
-have a digest and satisfy the policy, or nothing is written.`,
+have a digest and satisfy the policy, or nothing is written. The content of skills is
+judged as well.`,
 		Example: `  armature render apps/ | kubectl apply -f -
   armature render apps/ -d rendered/
   armature render apps/ --in-place

@@ -134,7 +134,7 @@ reference with the digest that was checked is printed.`,
 				return err
 			}
 			image := ref.Context().Digest(digest)
-			s, err := skill.Check(cmd.Context(), image, "", opt)
+			s, err := sign.CheckSkill(cmd.Context(), image, "", sign.Policy{PlainHTTP: opt.PlainHTTP})
 			if err != nil {
 				return err
 			}

@@ -127,9 +127,9 @@ func TestSkills(t *testing.T) {
 	for _, program := range []string{"cosign", "cosign3"} {
 		for _, command := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
 			args := append(command, "--insecure-ignore-tlog=true", "--key", public, pushed)
-			said, err := exec.CommandContext(t.Context(), programs.Peer(t, program), args...).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), programs.Peer(t, program), args...).CombinedOutput()
 			if err != nil {
-				t.Errorf("%s %v: %v: %s", program, args, err, said)
+				t.Errorf("%s %v: %v: %s", program, args, err, out)
 			}
 		}
 	}

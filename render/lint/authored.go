@@ -44,7 +44,7 @@ type authored struct {
 	rules    *rules.Package
 	images   []images.Row
 	locked   []api.LockedToolServer
-	pinned   []string // images of the lock
+	pinned   []string        // images of the lock
 	seen     map[string]bool // what is reported once
 	findings []krm.Finding
 }

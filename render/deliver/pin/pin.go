@@ -27,7 +27,7 @@ import (
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
-	"github.com/armature-dev/armature/render/deliver/skill"
+	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
 // Found are the images of a package.
@@ -161,7 +161,7 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 func checkSkill(ctx context.Context, image, digest, named string, opt oci.Options) error {
 	ref, err := name.ParseReference(image, opt.Names()...)
 	if err == nil {
-		_, err = skill.Check(ctx, ref.Context().Digest(digest), named, opt)
+		_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named, sign.Policy{Keychain: opt.Keychain, PlainHTTP: opt.PlainHTTP})
 	}
 	return err
 }

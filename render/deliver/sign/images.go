@@ -115,8 +115,7 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 
 // verifyImage verifies the signature of an image, and then the content of a skill.
 func (i Image) verifyImage(ctx context.Context, p Policy) error {
-	opt := oci.Options{PlainHTTP: p.PlainHTTP}
-	ref, err := opt.Parse(oci.Scheme + i.Ref)
+	ref, err := oci.Options{PlainHTTP: p.PlainHTTP}.Parse(oci.Scheme + i.Ref)
 	if err != nil {
 		return err
 	}
@@ -125,7 +124,13 @@ func (i Image) verifyImage(ctx context.Context, p Policy) error {
 		return ErrNoDigest
 	}
 	if _, err = Verify(ctx, digest, p); err == nil && i.Is == images.IsSkill {
-		_, err = skill.Check(ctx, digest, i.Skill(), opt)
+		_, err = CheckSkill(ctx, digest, i.Skill(), p)
 	}
 	return err
+}
+
+// CheckSkill checks the content of a skill, which it reaches as a policy says. named is the
+// folder where agents find it, "" for any.
+func CheckSkill(ctx context.Context, ref name.Digest, named string, p Policy) (*skill.Skill, error) {
+	return skill.Check(ctx, ref, named, newStore(ctx, p.Keychain, p.PlainHTTP, p.Transport).options)
 }

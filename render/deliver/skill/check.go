@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -14,20 +15,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/render/archive"
-	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // maxCheck is how long an image may take to check.
 const maxCheck = 5 * time.Minute
 
-// Check reads the image of a skill, of which it keeps no more than SKILL.md, and refuses what
-// Read refuses in a folder: links, devices, set-uid files, names that lead out of it, too much
-// of anything, and a SKILL.md against the specification. named is the folder where agents find
-// the skill, "" for any.
-func Check(ctx context.Context, ref name.Digest, named string, opt oci.Options) (*Skill, error) {
+// Check reads the image of a skill, holds nothing of it but SKILL.md in memory, and refuses what
+// Read refuses in a folder: links, devices, set-uid files, names that lead out of it, files
+// beyond the limits, and a SKILL.md that breaks the specification. named is the folder where
+// agents find the skill, "" for any. options reach the registry, and bound its answers.
+func Check(ctx context.Context, ref name.Digest, named string, options []remote.Option) (*Skill, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxCheck)
 	defer cancel()
-	s, err := check(ctx, ref, opt)
+	s, err := check(ref, append(slices.Clone(options), remote.WithContext(ctx)))
 	if err == nil && named != "" && s.Name != named {
 		err = fmt.Errorf("%s: the name %q is not the folder's, %q", Manifest, s.Name, named)
 	}
@@ -37,13 +37,13 @@ func Check(ctx context.Context, ref name.Digest, named string, opt oci.Options) 
 	return s, nil
 }
 
-func check(ctx context.Context, ref name.Digest, opt oci.Options) (*Skill, error) {
-	found, err := remote.Get(ref, opt.Remote(ctx)...)
+func check(ref name.Digest, options []remote.Option) (*Skill, error) {
+	found, err := remote.Get(ref, options...)
 	if err != nil {
 		return nil, err
 	}
 	if !found.MediaType.IsIndex() {
-		return checkImage(ctx, ref, found, opt)
+		return checkImage(ref, found, options)
 	}
 	index, err := v1.ParseIndexManifest(bytes.NewReader(found.Manifest))
 	if err != nil {
@@ -58,11 +58,11 @@ func check(ctx context.Context, ref name.Digest, opt oci.Options) (*Skill, error
 			continue // an attestation, which runs nowhere
 		}
 		one := ref.Context().Digest(m.Digest.String())
-		found, err := remote.Get(one, opt.Remote(ctx)...)
+		found, err := remote.Get(one, options...)
 		if err != nil {
 			return nil, err
 		}
-		of, err := checkImage(ctx, one, found, opt)
+		of, err := checkImage(one, found, options)
 		switch {
 		case err != nil:
 			return nil, err
@@ -81,7 +81,7 @@ func check(ctx context.Context, ref name.Digest, opt oci.Options) (*Skill, error
 const maxImages = 16
 
 // checkImage checks the image of one platform.
-func checkImage(ctx context.Context, ref name.Digest, found *remote.Descriptor, opt oci.Options) (*Skill, error) {
+func checkImage(ref name.Digest, found *remote.Descriptor, options []remote.Option) (*Skill, error) {
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
 	case err != nil:
@@ -93,10 +93,10 @@ func checkImage(ctx context.Context, ref name.Digest, found *remote.Descriptor, 
 	switch {
 	case layer.MediaType != types.OCILayer && layer.MediaType != types.DockerLayer:
 		return nil, fmt.Errorf("its layer is %s, not %s", layer.MediaType, types.OCILayer)
-	case layer.Size > maxBytes:
-		return nil, fmt.Errorf("its layer has %d MiB, more than %d MiB", layer.Size>>20, maxBytes>>20)
+	case layer.Size > maxPacked:
+		return nil, fmt.Errorf("its layer has %d MiB, more than %d MiB", layer.Size>>20, maxPacked>>20)
 	}
-	blob, err := remote.Layer(ref.Context().Digest(layer.Digest.String()), opt.Remote(ctx)...)
+	blob, err := remote.Layer(ref.Context().Digest(layer.Digest.String()), options...)
 	if err != nil {
 		return nil, fmt.Errorf("reading its layer: %w", err)
 	}

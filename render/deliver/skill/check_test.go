@@ -25,7 +25,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/functions/multi"
-	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // shelf is a registry with images of skills.
@@ -127,18 +126,18 @@ func TestCheck(t *testing.T) {
 		return mutate.AppendManifests(index, mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}})
 	}
 	for what, image := range map[string]remote.Taggable{"pushed": pushed, "of Docker": theirs, "index": platforms(pushed, theirs)} {
-		if found, err := Check(t.Context(), s.push(image), "pdf-processing", oci.Options{}); err != nil || found.License != "Apache-2.0" {
+		if found, err := Check(t.Context(), s.push(image), "pdf-processing", nil); err != nil || found.License != "Apache-2.0" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := Check(t.Context(), s.push(pushed), "pdf", oci.Options{}); err == nil || !strings.Contains(err.Error(), `the name "pdf-processing" is not the folder's, "pdf"`) {
+	if _, err := Check(t.Context(), s.push(pushed), "pdf", nil); err == nil || !strings.Contains(err.Error(), `the name "pdf-processing" is not the folder's, "pdf"`) {
 		t.Error(err)
 	}
 	link := imageOf(t, types.OCILayer, layerOf(t, plain(Manifest, valid), entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"}}))
-	if _, err := Check(t.Context(), s.push(platforms(pushed, link)), "", oci.Options{}); err == nil || !strings.Contains(err.Error(), "is a link") {
+	if _, err := Check(t.Context(), s.push(platforms(pushed, link)), "", nil); err == nil || !strings.Contains(err.Error(), "is a link") {
 		t.Errorf("a link on one platform: %v", err)
 	}
-	if _, err := Check(t.Context(), s.push(platforms()), "", oci.Options{}); err == nil || !strings.Contains(err.Error(), "without images") {
+	if _, err := Check(t.Context(), s.push(platforms()), "", nil); err == nil || !strings.Contains(err.Error(), "without images") {
 		t.Errorf("an index of attestations: %v", err)
 	}
 }
@@ -197,7 +196,7 @@ func TestHostile(t *testing.T) {
 		"large SKILL.md":    {"more than 1048576 bytes", [][]byte{head(valid + strings.Repeat("a", maxHead))}},
 	} {
 		ref := s.push(imageOf(t, types.OCILayer, c.layers...))
-		_, err := Check(t.Context(), ref, "", oci.Options{})
+		_, err := Check(t.Context(), ref, "", nil)
 		for _, want := range []string{c.want, ref.String(), "hint: publish its folder"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: want %q, got %v", name, want, err)
@@ -205,7 +204,7 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	for mediaType, want := range map[types.MediaType]string{types.OCILayerZStd: "zstd", types.DockerForeignLayer: "foreign", "application/vnd.example": "vnd.example"} {
-		_, err := Check(t.Context(), s.push(imageOf(t, mediaType, head(valid))), "", oci.Options{})
+		_, err := Check(t.Context(), s.push(imageOf(t, mediaType, head(valid))), "", nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a layer of type %s: %v", mediaType, err)
 		}
@@ -235,7 +234,7 @@ func TestBomb(t *testing.T) {
 	ref := s.push(imageOf(t, types.OCILayer, b.Bytes()))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = Check(t.Context(), ref, "", oci.Options{})
+	_, err = Check(t.Context(), ref, "", nil)
 	runtime.ReadMemStats(&after)
 	if err == nil || !strings.Contains(err.Error(), "larger than the limit") {
 		t.Error(err)
@@ -268,12 +267,12 @@ func TestBomb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := Check(t.Context(), forged, "", oci.Options{}); err == nil {
+	if found, err := Check(t.Context(), forged, "", nil); err == nil {
 		t.Errorf("another layer passes: %+v", found)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Check(ctx, real, "", oci.Options{}); err == nil {
+	if _, err := Check(ctx, real, "", nil); err == nil {
 		t.Error("a canceled check passes")
 	}
 }
@@ -298,7 +297,7 @@ func TestSpecification(t *testing.T) {
 	} {
 		text := "---\n" + head + "---\n\n# Body\n"
 		image := imageOf(t, types.OCILayer, layerOf(t, plain(Manifest, text)))
-		_, err := Check(t.Context(), newShelf(t).push(image), "", oci.Options{})
+		_, err := Check(t.Context(), newShelf(t).push(image), "", nil)
 		called, _, _ := strings.Cut(strings.TrimPrefix(head, "name: "), "\n")
 		called, _, _ = strings.Cut(called, " ")
 		dir := filepath.Join(t.TempDir(), called)

@@ -37,6 +37,8 @@ const (
 	maxFile  = 16 << 20 // bytes
 	maxBytes = 64 << 20 // of all files
 	maxHead  = 1 << 20  // bytes of SKILL.md
+
+	maxPacked = 32 << 20 // bytes of the layer
 )
 
 // Manifest is the file that makes a folder a skill.
@@ -204,6 +206,9 @@ func (s *Skill) Image() (v1.Image, error) {
 	}
 	if err := multi.Errors(w.Close(), zip.Close()); err != nil {
 		return nil, fmt.Errorf("packing: %w", err)
+	}
+	if b.Len() > maxPacked {
+		return nil, fmt.Errorf("packed, it has %d MiB, more than %d MiB", b.Len()>>20, maxPacked>>20)
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
