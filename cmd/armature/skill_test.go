@@ -222,10 +222,17 @@ func (s *skills) accepted(file, mount, digest string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if bytes.Contains(bytes.ReplaceAll(text, []byte("pdf-processing:v1"+digest), nil), []byte(`pdf-processing:v1"`+"\n")) || !bytes.Contains(text, []byte(`{oci: "`+s.registry+"/skills/pdf-processing:v1"+digest)) {
-		s.Errorf("a skill has no digest in\n%s", text)
+	ref := s.registry + "/skills/pdf-processing:v1"
+	for line := range strings.Lines(string(text)) {
+		authors := strings.HasPrefix(line, "#|") || strings.Contains(line, "armature.dev/source") || strings.Contains(line, "armature.dev/changed")
+		if !authors && strings.Count(line, ref) != strings.Count(line, ref+digest) {
+			s.Errorf("a skill has no digest: %s", line)
+		}
 	}
-	created := 0
+	if !bytes.Contains(text, []byte(`{oci: "`+ref+digest+`"}`)) {
+		s.Errorf("kagent 1.0 has no skill in\n%s", text)
+	}
+	created, ofKagent := 0, ""
 	for _, document := range strings.Split(string(text), "\n---\n") {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
@@ -242,6 +249,9 @@ func (s *skills) accepted(file, mount, digest string) {
 			continue
 		}
 		created++
+		if o.GetName() == "older-skills-init" {
+			ofKagent, _, _ = unstructured.NestedString(o.Object, "data", "config.json")
+		}
 		if o.GetKind() == "Pod" {
 			s.mounted(o, mount, digest)
 		}
@@ -249,8 +259,8 @@ func (s *skills) accepted(file, mount, digest string) {
 			s.Error(err)
 		}
 	}
-	if created < 6 {
-		s.Errorf("%d objects were created", created)
+	if want := `{"ociRefs":[{"image":"` + ref + digest + `","dest":"/skills/pdf-processing"}]}`; created < 6 || ofKagent != want {
+		s.Errorf("%d objects were created; kagent 0.x fetches %s", created, ofKagent)
 	}
 }
 

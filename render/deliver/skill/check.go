@@ -142,8 +142,11 @@ func unpack(packed io.Reader) (s *Skill, err error) {
 		}
 		return nil
 	})
-	if err == nil && s == nil {
-		err = fmt.Errorf("it has no %s at its root", Manifest)
+	switch {
+	case err != nil:
+		return nil, err
+	case s == nil:
+		return nil, fmt.Errorf("it has no %s at its root", Manifest)
 	}
-	return s, err
+	return s, nil
 }

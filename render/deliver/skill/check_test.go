@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/skills"
 )
 
 // shelf is a registry with images of skills.
@@ -314,4 +315,30 @@ func TestSpecification(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzUnpack: whatever a registry sends is a skill by the rules, or refused.
+func FuzzUnpack(f *testing.F) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: Manifest, Mode: 0o644, Size: int64(len(valid))})
+	if err == nil {
+		_, err = io.WriteString(w, valid)
+	}
+	if err := multi.Errors(err, w.Close()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var packed bytes.Buffer
+		zip := gzip.NewWriter(&packed)
+		_, err := zip.Write(content)
+		if err := multi.Errors(err, zip.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s, err := unpack(&packed)
+		if (s == nil) == (err == nil) || err == nil && (!skills.ValidName(s.Name) || s.Description == "") {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
 }
