@@ -4,6 +4,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -18,6 +19,7 @@ var moves = []foreign.Rule{
 	{Path: "spec.imageSource.image", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image"},
 	{Path: "spec.imageSource.buildRef", Fate: foreign.Moved, To: "Deployment spec.template.spec.containers[0].image, as the lock has it"},
 	{Path: "spec.servicePorts", Fate: foreign.Moved, To: "Service spec.ports…"},
+	{Path: "spec.skills", Fate: foreign.Moved, To: "Deployment metadata.annotations[" + keys.SkillPrefix + "…], which a render mounts"},
 	{Path: "spec.podTemplateSpec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
 	{Path: "spec.podTemplateSpec.spec", Fate: foreign.Moved, To: "Deployment spec.template.spec…"},
 	{Path: "spec.podTemplateSpec.metadata", Fate: foreign.Moved, To: "Deployment spec.template.metadata…"},
