@@ -1,7 +1,6 @@
 package render_test
 
 import (
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/e2e/netpol"
+	"github.com/armature-dev/armature/render"
 )
 
 // derivedIn gives the objects of a kind in the rendered part of a story.
@@ -41,74 +43,6 @@ func derivedIn[T any](t *testing.T, story, kind string) (all []T) {
 	return all
 }
 
-// end of a connection: a pod, or an address outside the cluster.
-type end struct {
-	namespace string
-	labels    labels.Set
-	ip        string
-}
-
-func selected(t *testing.T, s *metav1.LabelSelector, set labels.Set) bool {
-	t.Helper()
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return selector.Matches(set)
-}
-
-// matches reports whether a peer of a policy in a namespace is an end.
-func matches(t *testing.T, p networkingv1.NetworkPolicyPeer, namespace string, e end) bool {
-	t.Helper()
-	if p.IPBlock != nil {
-		return e.ip != "" && netip.MustParsePrefix(p.IPBlock.CIDR).Contains(netip.MustParseAddr(e.ip))
-	}
-	if e.ip != "" {
-		return false
-	}
-	inNamespace := e.namespace == namespace
-	if p.NamespaceSelector != nil {
-		inNamespace = selected(t, p.NamespaceSelector, labels.Set{"kubernetes.io/metadata.name": e.namespace})
-	}
-	return inNamespace && (p.PodSelector == nil || selected(t, p.PodSelector, e.labels))
-}
-
-func opens(ports []networkingv1.NetworkPolicyPort, protocol string, port int32) bool {
-	for _, p := range ports {
-		if string(*p.Protocol) == protocol && p.Port.IntVal == port {
-			return true
-		}
-	}
-	return len(ports) == 0
-}
-
-// allows reports whether policies let a connection through, as Kubernetes documents it: a pod
-// that no policy selects for a direction is open in that direction, and rules add up.
-func allows(t *testing.T, policies []networkingv1.NetworkPolicy, from, to end, protocol string, port int32) bool {
-	t.Helper()
-	direction := func(kind networkingv1.PolicyType, own, other end) bool {
-		isolated, allowed := false, false
-		for _, p := range policies {
-			if own.ip != "" || p.Namespace != own.namespace || !selected(t, &p.Spec.PodSelector, own.labels) || p.Spec.PolicyTypes[0] != kind {
-				continue
-			}
-			isolated = true
-			for _, r := range p.Spec.Egress {
-				for _, peer := range r.To {
-					allowed = allowed || matches(t, peer, p.Namespace, other) && opens(r.Ports, protocol, port)
-				}
-			}
-			for _, r := range p.Spec.Ingress {
-				for _, peer := range r.From {
-					allowed = allowed || matches(t, peer, p.Namespace, other) && opens(r.Ports, protocol, port)
-				}
-			}
-		}
-		return !isolated || allowed
-	}
-	return direction(networkingv1.PolicyTypeEgress, from, to) && direction(networkingv1.PolicyTypeIngress, to, from)
-}
-
 // The derived NetworkPolicies let each agent reach its tools, its model and DNS, and nothing
 // else, and let nobody else reach the tools.
 func TestDerivedNetworkPolicies(t *testing.T) {
@@ -116,7 +50,9 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 	if len(policies) != 3 {
 		t.Fatalf("%d policies", len(policies))
 	}
-	pod := func(namespace string, set labels.Set) end { return end{namespace: namespace, labels: set} }
+	pod := func(namespace string, set labels.Set) netpol.End {
+		return netpol.End{Namespace: namespace, Labels: set}
+	}
 	agent := pod("team1", labels.Set{"app": "kagent", "kagent": "a", "app.kubernetes.io/name": "a"})
 	other := pod("team1", labels.Set{"app": "kagent", "kagent": "b"})
 	plain := pod("tools", labels.Set{"app": "plain"})
@@ -126,8 +62,8 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 	controller := pod("kagent", labels.Set{"app": "kagent-controller"})
 	for _, c := range []struct {
 		name     string
-		from, to end
-		protocol string
+		from, to netpol.End
+		protocol corev1.Protocol
 		port     int32
 		want     bool
 	}{
@@ -137,9 +73,9 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 		{"the port of its Service", agent, weather, "TCP", 80, false},
 		{"another protocol", agent, weather, "UDP", 8000, false},
 		{"the same labels in another namespace", agent, alike, "TCP", 8000, false},
-		{"its model", agent, end{ip: "203.0.113.9"}, "TCP", 443, true},
-		{"another address", agent, end{ip: "203.0.114.9"}, "TCP", 443, false},
-		{"the metadata service", agent, end{ip: "169.254.169.254"}, "TCP", 80, false},
+		{"its model", agent, netpol.End{IP: "203.0.113.9"}, "TCP", 443, true},
+		{"another address", agent, netpol.End{IP: "203.0.114.9"}, "TCP", 443, false},
+		{"the metadata service", agent, netpol.End{IP: "169.254.169.254"}, "TCP", 80, false},
 		{"DNS", agent, dns, "UDP", 53, true},
 		{"DNS by TCP", agent, dns, "TCP", 53, true},
 		{"other pods of kube-system", agent, pod("kube-system", labels.Set{"k8s-app": "x"}), "UDP", 53, false},
@@ -148,15 +84,15 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 		{"another agent", agent, other, "TCP", 8080, false},
 		{"the agent from anywhere", other, agent, "TCP", 8080, true}, // its ingress is not restricted
 		{"a tool server from an agent that is not bound", other, weather, "TCP", 8000, false},
-		{"a tool server from the same labels elsewhere", pod("team2", agent.labels), weather, "TCP", 8000, false},
-		{"a tool server from outside", end{ip: "198.51.100.1"}, weather, "TCP", 8000, false},
+		{"a tool server from the same labels elsewhere", pod("team2", agent.Labels), weather, "TCP", 8000, false},
+		{"a tool server from outside", netpol.End{IP: "198.51.100.1"}, weather, "TCP", 8000, false},
 		{"a tool server from the plain agent", plain, weather, "TCP", 8000, true},
-		{"what the plain agent calls", plain, end{ip: "10.1.2.3"}, "TCP", 9000, true},
-		{"its neighbour", plain, end{ip: "10.1.2.4"}, "TCP", 9000, false},
-		{"a tool server calls out", weather, end{ip: "198.51.100.1"}, "TCP", 443, true}, // nothing is known of it
+		{"what the plain agent calls", plain, netpol.End{IP: "10.1.2.3"}, "TCP", 9000, true},
+		{"its neighbour", plain, netpol.End{IP: "10.1.2.4"}, "TCP", 9000, false},
+		{"a tool server calls out", weather, netpol.End{IP: "198.51.100.1"}, "TCP", 443, true}, // nothing is known of it
 	} {
-		if got := allows(t, policies, c.from, c.to, c.protocol, c.port); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		if got, err := netpol.Allows(policies, c.from, c.to, c.protocol, c.port); err != nil || got != c.want {
+			t.Errorf("%s: %v (%v), want %v", c.name, got, err, c.want)
 		}
 	}
 	for _, p := range policies {
@@ -164,6 +100,60 @@ func TestDerivedNetworkPolicies(t *testing.T) {
 			if *port.Protocol != corev1.ProtocolTCP {
 				t.Errorf("%s opens %s", p.Name, *port.Protocol)
 			}
+		}
+	}
+}
+
+// An agent with skills, which are fetched by a configuration of their own, has its policies as
+// well.
+func TestPoliciesOfAgentWithSkills(t *testing.T) {
+	const text = `apiVersion: kagent.dev/v1alpha2
+kind: ModelConfig
+metadata: {name: small, namespace: team1}
+spec: {model: small, provider: Ollama, ollama: {host: "http://10.1.2.3:11434"}}
+---
+apiVersion: kagent.dev/v1alpha2
+kind: RemoteMCPServer
+metadata: {name: office, namespace: team1}
+spec: {url: "http://10.1.2.4/mcp"}
+---
+apiVersion: kagent.dev/v1alpha2
+kind: Agent
+metadata: {name: assistant, namespace: team1}
+spec:
+  type: Declarative
+  skills: {refs: ["10.1.2.5:5000/skills/booking:v1"]}
+  declarative:
+    modelConfig: small
+    systemMessage: Book rooms.
+    tools: [{type: McpServer, mcpServer: {kind: RemoteMCPServer, name: office}}]
+`
+	config := (&testCase{T: t}).config([]byte(`apiVersion: armature.dev/v1alpha1
+kind: RenderConfig
+metadata: {name: armature}
+spec:
+  policies:
+    network: enforce
+    addresses:
+      kagent-controller.kagent: {namespace: kagent, pods: {app: kagent-controller}}
+`))
+	r, err := render.Run(render.Source{Files: []render.File{{Path: "app.yaml", Data: []byte(text)}}}, render.Options{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policies []networkingv1.NetworkPolicy
+	for _, f := range r.Files {
+		for _, doc := range strings.Split(string(f.Data), "\n---\n") {
+			var p networkingv1.NetworkPolicy
+			if yaml.Unmarshal([]byte(doc), &p) == nil && p.Kind == "NetworkPolicy" {
+				policies = append(policies, p)
+			}
+		}
+	}
+	agent := netpol.End{Namespace: "team1", Labels: labels.Set{"app": "kagent", "kagent": "assistant"}}
+	for ip, want := range map[string]bool{"10.1.2.4": true, "10.1.2.9": false} {
+		if got, err := netpol.Allows(policies, agent, netpol.End{IP: ip}, corev1.ProtocolTCP, 80); err != nil || got != want {
+			t.Errorf("%s: %v (%v), want %v; findings: %v", ip, got, err, want, r.Findings)
 		}
 	}
 }

@@ -160,7 +160,11 @@ func (s *state) look(id index.ID, o *krm.Object) {
 			f.sources[o.Namespace+" "+made] = strings.Clone(source)
 		}
 		if config := o.Get("data", "config.json"); config.Exists() {
-			f.configs[o.Namespace+" "+made] = strings.Clone(config.Text())
+			of := o.Namespace + " " + made
+			// What fetches the skills of an Agent has a file of that name as well.
+			if _, _, declarative := ofConfig(config.Text()); declarative || f.configs[of] == "" {
+				f.configs[of] = strings.Clone(config.Text())
+			}
 		}
 	}
 	at := object{krm.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind), Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}, o.Origin.File}
