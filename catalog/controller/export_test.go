@@ -12,6 +12,9 @@ import (
 // MayAsk reports whether the guard permits an address.
 var MayAsk = mayAsk
 
+// SpecChanged reports whether an update wakes the catalog.
+var SpecChanged = specChanged
+
 // TimeoutOf is how long a discovery of a server may take.
 func (r *Reconciler) TimeoutOf(ctx context.Context, s *kagent.RemoteMCPServer) (time.Duration, error) {
 	at, err := remoteEndpoint(ctx, r.Live, s)

@@ -257,7 +257,7 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 // Filtering"), or the lock of a server's tools: not our own writes of status.
 func specChanged(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
-		e.ObjectOld.GetAnnotations()[keys.ToolsDigest] != e.ObjectNew.GetAnnotations()[keys.Tools]
+		e.ObjectOld.GetAnnotations()[keys.ToolsDigest] != e.ObjectNew.GetAnnotations()[keys.ToolsDigest]
 }
 
 // podChanged lets updates pass that change whom to ask.

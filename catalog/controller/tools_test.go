@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
+	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -147,6 +149,28 @@ func (w *world) lockedAgain(t *testing.T, digest string) {
 		t.Errorf("the tools of the lock: %s", got)
 	}
 	w.network.at["office.example:80"] = before
+}
+
+// A new lock is compared at once, and what the catalog writes itself wakes it no second time.
+func TestLockWakesTheCatalog(t *testing.T) {
+	with := func(annotations map[string]string) client.Object {
+		s := &kagent.RemoteMCPServer{}
+		s.Annotations = annotations
+		return s
+	}
+	first, second, other := map[string]string{keys.ToolsDigest: "sha256:1"}, map[string]string{keys.ToolsDigest: "sha256:2"}, map[string]string{keys.ToolsDigest: "sha256:1", keys.Tools: "x"}
+	for _, c := range []struct {
+		name     string
+		old, new map[string]string
+		want     bool
+	}{
+		{"a first lock", nil, first, true}, {"another lock", first, second, true}, {"no lock any more", first, nil, true},
+		{"a status", first, first, false}, {"another annotation", first, other, false},
+	} {
+		if got := controller.SpecChanged(event.UpdateEvent{ObjectOld: with(c.old), ObjectNew: with(c.new)}); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
 }
 
 // A server may ask to be left alone for a while, and not for long. A list that is for whoever
