@@ -12,7 +12,7 @@ import (
 func TestImports(t *testing.T) {
 	const module = "github.com/armature-dev/armature/"
 	var catalog []string // without the console
-	for _, name := range []string{"access", "api", "client", "controller", "entry", "login", "serve", "store"} {
+	for _, name := range []string{"access", "api", "ask", "client", "controller", "entry", "login", "serve", "store"} {
 		catalog = append(catalog, module+"catalog/"+name+"/...")
 	}
 	for _, ban := range []struct{ of, what, reason string }{
@@ -21,10 +21,13 @@ func TestImports(t *testing.T) {
 		{module + "catalog/api", module, "the kinds import nothing of ours"},
 		{module + "catalog/entry", "k8s.io/client-go", "reading manifests needs no cluster"},
 		{module + "catalog/entry", "sigs.k8s.io/controller-runtime", "reading manifests needs no cluster"},
+		{module + "catalog/ask", module + "catalog/controller", "commands ask without the controller"},
+		{module + "catalog/serve", module + "catalog/ask", "what serves does not ask agents"},
 		{module + "catalog/serve", module + "catalog/controller", "what serves does not ask agents"},
 		{strings.Join(catalog, " "), module + "builds", "the catalog is independent of builds"},
 		{strings.Join(catalog, " "), module + "render", "the catalog is independent of render"},
 		{strings.Join(catalog, " "), module + "catalog/console", "the console is on top of the catalog"},
+		{module + "catalog/console", module + "catalog/ask", "what shows does not ask agents"},
 		{module + "catalog/console", module + "catalog/controller", "what shows does not ask agents"},
 		{module + "catalog/...", module + "cmd", "commands are the rim"},
 	} {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/cardkeys"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
@@ -40,18 +41,19 @@ const (
 
 var defaultPaths = []string{"/.well-known/agent-card.json", "/.well-known/agent.json"}
 
-// Limits of a status: a cluster's objects are at most 1.5 MiB.
+// Limits of a card and of a status: a cluster's objects are at most 1.5 MiB.
 const (
+	maxCard        = 1 << 20 // bytes of a card
 	maxStatusCards = 64
 	maxStatusBytes = 512 << 10
 )
 
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
-func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
+func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error) {
 	spec, status := entry.CardOf(o)
 	a := answer{entry: entry.New(o, before), next: period(spec)}
 	pods, err := readyPods(ctx, r.Client, r.Live, o.GetNamespace(), spec)
-	if problem := (*missingError)(nil); errors.As(err, &problem) {
+	if problem := (*ask.MissingError)(nil); errors.As(err, &problem) {
 		a.fail(problem)
 		a.write = cardStatus(o, *status, a, nil, r.now())
 		return a, nil
@@ -85,7 +87,7 @@ func (r *Reconciler) askAgent(ctx context.Context, o client.Object, before store
 		a.entry.Health, a.entry.Message = store.Healthy, ""
 		if failed >= 0 {
 			a.entry.Health = store.Degraded
-			a.entry.Message = fmt.Sprintf("pod %s: %s", got[failed].Pod, reason(got[failed].err))
+			a.entry.Message = fmt.Sprintf("pod %s: %s", got[failed].Pod, ask.Reason(got[failed].err))
 			a.err = got[failed].err
 		}
 	}
@@ -116,7 +118,7 @@ type fetched struct {
 }
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
-func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *share) []fetched {
+func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod, before store.Entry, memory *ask.Share) []fetched {
 	out := make([]fetched, len(pods))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -137,7 +139,7 @@ func (r *Reconciler) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods
 	return out
 }
 
-func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *share) fetched {
+func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod, memory *ask.Share) fetched {
 	ctx, cancel := context.WithTimeout(ctx, r.CardTimeout)
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
@@ -152,25 +154,25 @@ func (r *Reconciler) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *co
 	}
 	base := scheme + "://" + net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(port))
 	f := fetched{Instance: store.Instance{Pod: pod.Name, URL: base}, ip: pod.Status.PodIP}
-	transport := newTransport(r.Dial, r.Roots, "")
+	transport := ask.Transport(r.Dial, r.Roots, "")
 	defer transport.CloseIdleConnections()
 	for _, path := range paths {
 		var data []byte
 		var decoding atomic.Int64
-		if data, f.err = get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
+		if data, f.err = ask.Get(ctx, transport, base+path, maxCard, memory, &decoding); f.err == nil {
 			f.card, f.err = entry.ReadCard(data)
 		}
 		if f.err == nil {
 			f.verdict = r.cardKeys.now(ctx, r.CardKeys).Verify(data, pod.Namespace)
 		}
-		memory.settle(decoding.Load() / 4 * 3) // the card stays
-		var status statusError
+		memory.Settle(decoding.Load() / 4 * 3) // the card stays
+		var status ask.StatusError
 		if !errors.As(f.err, &status) || status != 404 {
 			break
 		}
 	}
 	if f.err != nil {
-		f.Status = reason(f.err)
+		f.Status = ask.Reason(f.err)
 		return f
 	}
 	f.Status, f.Version, f.Fetched = api.FetchSuccess, f.card.Version, r.now()
@@ -214,11 +216,11 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 		}
 	}
 	if own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0 {
-		return nil, &missingError{"the AgentCard selects no pods: give spec.selector.matchLabels or spec.targetRef"}
+		return nil, &ask.MissingError{What: "the AgentCard selects no pods: give spec.selector.matchLabels or spec.targetRef"}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(own)
 	if err != nil {
-		return nil, &missingError{"spec.selector cannot be read: " + err.Error()}
+		return nil, &ask.MissingError{What: "spec.selector cannot be read: " + err.Error()}
 	}
 	return selector, nil
 }
@@ -228,16 +230,16 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string, spec 
 func targetSelector(ctx context.Context, live client.Reader, namespace string, ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
 	if err != nil {
-		return nil, &missingError{fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
+		return nil, &ask.MissingError{What: fmt.Sprintf("spec.targetRef.apiVersion %q cannot be read", ref.APIVersion)}
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gv.WithKind(ref.Kind))
 	err = live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, &missingError{fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
+		return nil, &ask.MissingError{What: fmt.Sprintf("%s %s is missing", ref.Kind, ref.Name)}
 	case apierrors.IsForbidden(err):
-		return nil, &missingError{fmt.Sprintf("%s %s may not be read by the catalog: grant it get on that kind", ref.Kind, ref.Name)}
+		return nil, &ask.MissingError{What: fmt.Sprintf("%s %s may not be read by the catalog: grant it get on that kind", ref.Kind, ref.Name)}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
 	}
@@ -256,7 +258,7 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 			return &metav1.LabelSelector{MatchLabels: l}, nil
 		}
 	}
-	return nil, &missingError{fmt.Sprintf("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)}
+	return nil, &ask.MissingError{What: fmt.Sprintf("%s %s has no pod selector and no labels on its pod template", ref.Kind, ref.Name)}
 }
 
 // noteImages in the entry of a server: those of the Deployment that kagent makes of an
@@ -264,7 +266,7 @@ func targetSelector(ctx context.Context, live client.Reader, namespace string, r
 func (r *Reconciler) noteImages(ctx context.Context, e *store.Entry) error {
 	before := e.Images
 	pods, err := readyPods(ctx, r.Client, r.Live, e.Namespace, &api.AgentCardSpec{TargetRef: &api.TargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name}})
-	if errors.As(err, new(*missingError)) {
+	if errors.As(err, new(*ask.MissingError)) {
 		return nil // kagent has not made it yet
 	}
 	if err != nil {

@@ -1,25 +1,11 @@
 package controller
 
 import (
-	"context"
-	"time"
-
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/armature-dev/armature/catalog/api/kagent"
 )
-
-// MayAsk reports whether the guard permits an address.
-var MayAsk = mayAsk
 
 // SpecChanged reports whether an update wakes the catalog.
 var SpecChanged = specChanged
-
-// TimeoutOf is how long a discovery of a server may take.
-func (r *Reconciler) TimeoutOf(ctx context.Context, s *kagent.RemoteMCPServer) (time.Duration, error) {
-	at, err := remoteEndpoint(ctx, r.Live, s)
-	return max(at.timeout, at.silence), err
-}
 
 // InTurns gives requests in the order in which workers begin with them. Those that are
 // begun end together, when no other can begin.
@@ -43,12 +29,4 @@ func InTurns(workers int, requests ...reconcile.Request) (out []reconcile.Reques
 		}
 	}
 	return out
-}
-
-// MaxDecoding is what decoding one answer may take.
-const MaxDecoding = maxDecoding
-
-// DecodingCost is what decoding a text takes.
-func DecodingCost(text string) int64 {
-	return (&metered{}).scan([]byte(text)) + int64(len(text))*byteCost
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/catalog/api/kagent"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
@@ -113,8 +114,8 @@ func TestTimeoutIsBounded(t *testing.T) {
 		if set > 0 {
 			s.Spec.Timeout, s.Spec.SseReadTimeout = metav1.Duration{Duration: set}, metav1.Duration{Duration: set}
 		}
-		if got, err := (&controller.Reconciler{}).TimeoutOf(t.Context(), s); err != nil || got != want {
-			t.Errorf("with %s it is %s, want %s (%v)", set, got, want, err)
+		if at, err := ask.RemoteEndpoint(t.Context(), nil, s); err != nil || max(at.Timeout, at.Silence) != want {
+			t.Errorf("with %s it is %+v, want %s (%v)", set, at, want, err)
 		}
 	}
 }
@@ -211,7 +212,7 @@ func kindOf(t *testing.T, resource string) controller.Kind {
 
 // meter counts the bytes that open connections have read.
 type meter struct {
-	dial       controller.Dial
+	dial       ask.Dial
 	open, most atomic.Int64
 }
 

@@ -16,7 +16,7 @@ import (
 type Kind struct {
 	entry.Kind
 	// ask asks the agent or server that an object names.
-	ask ask
+	ask asking
 	// selectsPods is set for AgentCards: a pod wakes those that select it.
 	selectsPods bool
 }

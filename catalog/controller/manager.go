@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/catalog/api"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -50,7 +51,7 @@ type Options struct {
 	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
 	ServerPeriod time.Duration
 	// Dial opens connections to agents and servers; nil is GuardedDial(nil).
-	Dial Dial
+	Dial ask.Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
 	// CardKeys is that of Reconciler.
@@ -75,7 +76,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Concurrency == 0 {
 		o.Concurrency = 32
 	}
-	cfg = o.Client(cfg, program, 200)
+	cfg = o.Client(cfg, ask.Program, 200)
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return fmt.Errorf("setting up the catalog: %w", err)
 	}
 	r := (&Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(program),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Events: mgr.GetEventRecorder(ask.Program),
 		Dial: o.Dial, Roots: o.Roots, ServerPeriod: o.ServerPeriod, CardKeys: o.CardKeys,
 	}).Init()
 	if err := process.Register(r.metrics.collectors()...); err != nil {

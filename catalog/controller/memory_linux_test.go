@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
@@ -117,7 +118,7 @@ func hostileServer(text string, sse bool) http.Handler {
 func TestMemoryOfHostileAnswers(t *testing.T) {
 	limit := installedMemory(t)
 	beyond := func(unit string) int { return (15 << 20) / len(unit) }
-	within := func(unit string) int { return int((controller.MaxDecoding - 256<<10) / controller.DecodingCost(unit)) }
+	within := func(unit string) int { return int((ask.MaxDecoding - 256<<10) / ask.DecodingCost([]byte(unit))) }
 	serve := func(w *world, name, text string) (names []string) {
 		for _, kind := range []string{"events", "json"} {
 			if kind == "events" || name != "notifications" { // a JSON document has one message

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 
-	"github.com/armature-dev/armature/catalog/controller"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	pg "github.com/armature-dev/armature/e2e/catalog/postgres"
@@ -147,7 +147,7 @@ func TestUserAgent(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, who := range []string{"Kubernetes", "server", "agent"} {
-		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) || got != controller.UserAgent() {
+		if got := agents[who]; !regexp.MustCompile(`^armature-catalog/\S+ `).MatchString(got) || got != ask.UserAgent() {
 			t.Errorf("%s gets %q", who, got)
 		}
 	}

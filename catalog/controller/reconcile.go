@@ -5,7 +5,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -41,7 +41,7 @@ type Reconciler struct {
 	// Events reports to users what went wrong; nil reports nothing.
 	Events events.EventRecorder
 	// Dial opens connections to agents and servers.
-	Dial Dial
+	Dial ask.Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
 	Roots *x509.CertPool
 	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
@@ -54,7 +54,7 @@ type Reconciler struct {
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 
-	memory   *budget
+	memory   *ask.Budget
 	backoff  workqueue.TypedRateLimiter[store.Key]
 	metrics  *metrics
 	cardKeys keyFolder
@@ -80,7 +80,7 @@ func (r *Reconciler) now() time.Time {
 // Init readies a reconciler whose fields are set.
 func (r *Reconciler) Init() *Reconciler {
 	if r.Dial == nil {
-		r.Dial = GuardedDial(nil)
+		r.Dial = ask.GuardedDial(nil)
 	}
 	if r.CardTimeout == 0 {
 		r.CardTimeout = 10 * time.Second
@@ -88,7 +88,7 @@ func (r *Reconciler) Init() *Reconciler {
 	if r.ServerPeriod == 0 {
 		r.ServerPeriod = 2 * time.Minute
 	}
-	r.memory = newBudget()
+	r.memory = ask.NewBudget()
 	r.backoff = workqueue.NewTypedItemExponentialFailureRateLimiter[store.Key](firstRetry, lastRetry)
 	r.metrics = newMetrics(r.Store)
 	return r
@@ -113,12 +113,12 @@ type answer struct {
 // fail keeps the last good answer and says what went wrong.
 func (a *answer) fail(err error) {
 	a.err = err
-	a.entry.Health, a.entry.Message = store.Failing, reason(err)
+	a.entry.Health, a.entry.Message = store.Failing, ask.Reason(err)
 }
 
-// ask one kind of object. before is what the catalog knows, without items; memory
+// asking one kind of object. before is what the catalog knows, without items; memory
 // is held for what is answered, until it is stored.
-type ask func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error)
+type asking func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error)
 
 // Reconcile one object of a kind.
 func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Request) (reconcile.Result, error) {
@@ -138,8 +138,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, k Kind, request reconcile.Re
 		return reconcile.Result{}, err
 	}
 	began := time.Now()
-	memory := r.memory.share(request.Namespace)
-	defer memory.release()
+	memory := r.memory.Share(request.Namespace)
+	defer memory.Release()
 	a, err := k.ask(r, ctx, o, before, memory)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("%s %s: %w", k.Resource, request, err)
@@ -270,17 +270,17 @@ func condition(list *[]metav1.Condition, kind string, generation int64, a answer
 // serverKind is what differs between the kinds of MCP servers.
 type serverKind struct {
 	// endpoint says where a server is, and notes it in its entry.
-	endpoint func(context.Context, *Reconciler, client.Object, *store.Entry) (endpoint, error)
+	endpoint func(context.Context, *Reconciler, client.Object, *store.Entry) (ask.Endpoint, error)
 	// status gives the write of what was found, or nil where the status says it.
 	status func(client.Object, answer, time.Time) func()
 }
 
 var remoteServer = serverKind{
-	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
+	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (ask.Endpoint, error) {
 		o := object.(*kagent.RemoteMCPServer)
 		e.URL, e.Protocol = o.Spec.URL, entry.Protocol(o.Spec.Protocol == kagent.SSE)
-		at, err := remoteEndpoint(ctx, r.Live, o)
-		at.description = o.Spec.Description
+		at, err := ask.RemoteEndpoint(ctx, r.Live, o)
+		at.Description = o.Spec.Description
 		return at, err
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {
@@ -300,12 +300,12 @@ var remoteServer = serverKind{
 }
 
 var server = serverKind{
-	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (endpoint, error) {
+	endpoint: func(ctx context.Context, r *Reconciler, object client.Object, e *store.Entry) (ask.Endpoint, error) {
 		e.URL = entry.ServiceOf(object.(*kagent.MCPServer))
 		if err := r.noteImages(ctx, e); err != nil {
-			return endpoint{}, err
+			return ask.Endpoint{}, err
 		}
-		return endpoint{url: e.URL, timeout: 30 * time.Second, terminate: true}, nil
+		return ask.Endpoint{URL: e.URL, Timeout: 30 * time.Second, Terminate: true}, nil
 	},
 	status: func(object client.Object, a answer, now time.Time) func() {
 		o := object.(*kagent.MCPServer)
@@ -320,16 +320,16 @@ var server = serverKind{
 }
 
 // askServer lists what an MCP server of a kind offers.
-func askServer(k serverKind) ask {
-	return func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *share) (answer, error) {
+func askServer(k serverKind) asking {
+	return func(r *Reconciler, ctx context.Context, o client.Object, before store.Entry, memory *ask.Share) (answer, error) {
 		a := answer{entry: entry.New(o, before), next: r.ServerPeriod}
 		at, err := k.endpoint(ctx, r, o, &a.entry)
-		var found *discovery
+		var found *ask.Discovery
 		if err == nil {
-			found, err = discover(ctx, r.Dial, at, memory)
+			found, err = ask.Discover(ctx, r.Dial, at, memory)
 		}
 		if err == nil {
-			a.lock, err = r.judgeLock(ctx, o, before, found.items, memory)
+			a.lock, err = r.judgeLock(ctx, o, before, found.Items, memory)
 		}
 		if err != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 			return a, err // the API server's, not the MCP server's
@@ -338,34 +338,12 @@ func askServer(k serverKind) ask {
 			a.fail(err)
 		} else {
 			a.entry.ToolLock = a.lock.state
-			found.fill(&a.entry, at)
-			a.entry.Fetched, a.replace, a.next = r.now(), true, max(a.next, found.fresh)
+			found.Fill(&a.entry, at)
+			a.entry.Fetched, a.replace, a.next = r.now(), true, max(a.next, found.Fresh)
 		}
 		a.write = k.status(o, a, r.now())
 		return a, nil
 	}
-}
-
-// fill puts what a server reports about itself into an entry.
-func (d *discovery) fill(e *store.Entry, at endpoint) {
-	clean := func(text string) string {
-		for _, s := range at.secrets {
-			text = strings.ReplaceAll(text, s, redacted)
-		}
-		return text
-	}
-	e.Items, e.Health, e.Message = d.items, store.Healthy, ""
-	if d.private { // whoever reads the catalog has not asked the server
-		for i := range e.Items {
-			if e.Items[i].Kind == store.Tool {
-				e.Items[i] = store.Item{Kind: store.Tool, Name: e.Items[i].Name}
-			}
-		}
-	}
-	if info := d.info.ServerInfo; info != nil {
-		e.Title, e.Version = clean(cmp.Or(info.Title, info.Name)), clean(info.Version)
-	}
-	e.Description = cmp.Or(at.description, clean(d.info.Instructions))
 }
 
 // Limits of the tools in a status: 1000 of 512 bytes fit into an object.
@@ -392,6 +370,6 @@ func clip(text string, limit int) string {
 }
 
 // askNobody stores what an object says. kagent's Agent is one: kagent runs it.
-func (r *Reconciler) askNobody(_ context.Context, o client.Object, _ store.Entry, _ *share) (answer, error) {
+func (r *Reconciler) askNobody(_ context.Context, o client.Object, _ store.Entry, _ *ask.Share) (answer, error) {
 	return answer{entry: entry.New(o, store.Entry{}), replace: true, next: r.ServerPeriod}, nil
 }

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,68 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/catalog/api"
-	"github.com/armature-dev/armature/catalog/api/kagent"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/entry"
 	"github.com/armature-dev/armature/catalog/store"
 	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/tools"
 )
-
-// Lister asks tool servers for commands, with the limits of the catalog. It reads no
-// Secret: a server that needs one is an error.
-type Lister struct {
-	dial   Dial
-	memory *budget
-}
-
-// NewLister makes a lister. dial opens connections.
-func NewLister(dial Dial) *Lister { return &Lister{dial: dial, memory: newBudget()} }
-
-// List gives the tools of a server, and the version of MCP that it spoke. stateless is a
-// version without sessions that it is known to speak, which saves a request; "" for none.
-func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (found []tools.Definition, protocol string, err error) {
-	at := endpoint{timeout: 30 * time.Second, terminate: true}
-	switch o := o.(type) {
-	case *kagent.RemoteMCPServer:
-		if at, err = remoteEndpoint(ctx, nil, o); err != nil {
-			return nil, "", errors.New(reason(err))
-		}
-	case *kagent.MCPServer:
-		at.url = entry.ServiceOf(o)
-	}
-	at.toolsAlone, at.stateless = true, stateless
-	ask := func() (*discovery, error) {
-		memory := l.memory.share(o.GetNamespace() + "/" + o.GetName())
-		defer memory.release()
-		return discover(ctx, l.dial, at, memory)
-	}
-	d, err := ask()
-	if stateless != "" && (errors.As(err, new(*missingError)) || errors.As(err, new(statusError))) {
-		at.stateless = "" // it may speak another version by now
-		d, err = ask()
-	}
-	if err != nil {
-		return nil, "", errors.New(reason(err))
-	}
-	found, err = definitions(d.items)
-	return found, d.info.ProtocolVersion, err
-}
-
-// definitions reads the tools among items.
-func definitions(items []store.Item) (found []tools.Definition, err error) {
-	for _, i := range items {
-		if i.Kind != store.Tool {
-			continue
-		}
-		d, err := tools.Read(i.Document)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, d)
-	}
-	return found, nil
-}
 
 // lock is how what a server offers compares with the lock of its package.
 type lock struct {
@@ -83,7 +27,7 @@ type lock struct {
 
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools
 // that the catalog had before say which of them changed.
-func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item, memory *share) (lock, error) {
+func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before store.Entry, items []store.Item, memory *ask.Share) (lock, error) {
 	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
 		return lock{}, nil
@@ -113,7 +57,7 @@ func (r *Reconciler) judgeLock(ctx context.Context, o client.Object, before stor
 
 // lockOf gives what a lock has of tools, or why they cannot be locked. It reads one tool at a
 // time, whose memory counts meanwhile.
-func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item, memory *share) (locked functionsapi.LockedToolServer, refused string, err error) {
+func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item, memory *ask.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server
 	digests := make(map[string]string)
 	for _, i := range items {
@@ -123,8 +67,8 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 		if _, twice := digests[i.Name]; twice {
 			return locked, fmt.Sprintf("the server has two tools of the name %s", clip(tools.Visible(i.Name), 128)), nil
 		}
-		cost := (&metered{}).scan(i.Document) + int64(len(i.Document))*byteCost
-		if err := memory.add(ctx, cost); err != nil {
+		cost := ask.DecodingCost(i.Document)
+		if err := memory.Add(ctx, cost); err != nil {
 			return locked, "", err
 		}
 		d, err := tools.Read(i.Document)
@@ -141,7 +85,7 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 		}
 		digests[i.Name] = digest
 		locked.Tools = append(locked.Tools, functionsapi.LockedTool{Name: i.Name, Digest: digest})
-		memory.settle(cost)
+		memory.Settle(cost)
 	}
 	if locked.Digest, err = tools.SetDigest(digests); err != nil {
 		return locked, "its tools cannot be read", nil

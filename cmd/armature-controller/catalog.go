@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/catalog/access"
+	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/console"
 	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/login"
@@ -65,7 +66,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	if err != nil {
 		return usageError{err}
 	}
-	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys = controller.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
+	o.Dial, o.ServerPeriod, o.Concurrency, o.CardKeys = ask.GuardedDial(networks), c.period, c.concurrency, c.cardKeys
 	s, err := store.Open(ctx, address)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, o controller
 	}
 	if c.serve.Address != "0" {
 		cfg = rest.CopyConfig(cfg)
-		cfg.UserAgent = controller.UserAgent()
+		cfg.UserAgent = ask.UserAgent()
 		guard, err := access.Kubernetes(cfg)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller"
 	"github.com/armature-dev/armature/builds/gitremote"
 	"github.com/armature-dev/armature/builds/pins"
+	"github.com/armature-dev/armature/catalog/ask"
 	catalog "github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/functions/api/keys"
 	sources "github.com/armature-dev/armature/render/deliver/flux/controller"
@@ -197,10 +198,10 @@ func check(o controller.Options) error {
 
 // gitDial refuses the addresses that the catalog refuses.
 func gitDial(allowed []netip.Prefix) gitremote.Dial {
-	dial := catalog.GuardedDial(allowed)
+	dial := ask.GuardedDial(allowed)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		if catalog.IsForbidden(err) {
+		if ask.IsForbidden(err) {
 			return nil, fmt.Errorf("%w: %w", gitremote.ErrForbiddenAddress, err)
 		}
 		return conn, err

@@ -24,8 +24,8 @@ import (
 
 	catalogapi "github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
+	"github.com/armature-dev/armature/catalog/ask"
 	catalogclient "github.com/armature-dev/armature/catalog/client"
-	"github.com/armature-dev/armature/catalog/controller"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -198,7 +198,7 @@ func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config
 			}
 		}
 	}
-	lister := controller.NewLister((&net.Dialer{Timeout: 5 * time.Second}).DialContext)
+	lister := ask.NewLister((&net.Dialer{Timeout: 5 * time.Second}).DialContext)
 	return func(ctx context.Context, s named) ([]tools.Definition, string, error) {
 		if s.object == nil {
 			return nil, "", errNotDescribed

@@ -1,4 +1,4 @@
-package controller
+package ask
 
 import (
 	"context"
@@ -14,8 +14,9 @@ const (
 	valueCost = 64  // each further value
 	itemCost  = 256 // a tool, resource or prompt that was decoded, beside its text
 
-	maxDecoding = 32 << 20 // of one answer; a text without structure may have 2.6 MiB
-	maxDepth    = 64       // of objects and lists in each other
+	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
+	MaxDecoding = 32 << 20
+	maxDepth    = 64 // of objects and lists in each other
 )
 
 // metered counts what an answer takes as its bytes pass, before anything decodes
@@ -24,7 +25,7 @@ const (
 type metered struct {
 	io.Reader
 	ctx    context.Context
-	memory *share
+	memory *Share
 	// decoding counts the memory that is free again once the answer is decoded. An answer may
 	// consist of several bodies.
 	decoding *atomic.Int64
@@ -39,14 +40,17 @@ type metered struct {
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	cost := m.scan(p[:n]) + int64(n)*byteCost
-	if m.depth > maxDepth || m.decoding.Add(cost) > maxDecoding {
+	if m.depth > maxDepth || m.decoding.Add(cost) > MaxDecoding {
 		return 0, errTooLarge
 	}
-	if short := m.memory.add(m.ctx, cost); short != nil {
+	if short := m.memory.Add(m.ctx, cost); short != nil {
 		return 0, short
 	}
 	return n, err
 }
+
+// DecodingCost is what decoding a text takes.
+func DecodingCost(text []byte) int64 { return (&metered{}).scan(text) + int64(len(text))*byteCost }
 
 // scan gives what objects, lists and values take. It leaves off at the depth that is
 // too much.

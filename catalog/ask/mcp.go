@@ -1,4 +1,4 @@
-package controller
+package ask
 
 import (
 	"bytes"
@@ -31,74 +31,75 @@ import (
 // maxItems of each kind that one server may list.
 const maxItems = 10000
 
-// endpoint is an MCP server and how to reach it.
-type endpoint struct {
-	url         string
-	sse         bool
-	headers     http.Header
-	secrets     []string // values that must never be stored
-	roots       *x509.CertPool
-	host        string // name that the certificate has to be for; empty is the URL's
-	timeout     time.Duration
-	silence     time.Duration // how long nothing may come; zero is the timeout
-	terminate   bool
-	description string // that the resource gives, before the server's own
-	toolsAlone  bool   // no resources and prompts
-	stateless   string // version of MCP without sessions that the server spoke last, "" if it is not known
+// Endpoint is an MCP server and how to reach it.
+type Endpoint struct {
+	URL         string
+	SSE         bool
+	Headers     http.Header
+	Secrets     []string // values that must never be stored
+	Roots       *x509.CertPool
+	Host        string // name that the certificate has to be for; empty is the URL's
+	Timeout     time.Duration
+	Silence     time.Duration // how long nothing may come; zero is the timeout
+	Terminate   bool
+	Description string // that the resource gives, before the server's own
+	ToolsAlone  bool   // no resources and prompts
+	Stateless   string // version of MCP without sessions that the server spoke last, "" if it is not known
 }
 
-// discovery is what a server reports about itself.
-type discovery struct {
-	info   *mcp.InitializeResult
-	items  []store.Item
-	memory *share
-	// fresh is how long the server says that the tools stay as they are. private says that
+// Discovery is what a server reports about itself.
+type Discovery struct {
+	Info  *mcp.InitializeResult
+	Items []store.Item
+	// Fresh is how long the server says that the tools stay as they are. Private says that
 	// they are for whoever asked alone.
-	fresh   time.Duration
-	private bool
+	Fresh   time.Duration
+	Private bool
+
+	memory *Share
 }
 
-// discover asks an MCP server for its tools, resources and prompts.
+// Discover asks an MCP server for its tools, resources and prompts.
 // memory is held for what it answers.
-func discover(ctx context.Context, dial Dial, at endpoint, memory *share) (found *discovery, err error) {
-	ctx, cancel := context.WithTimeout(ctx, at.timeout)
+func Discover(ctx context.Context, dial Dial, at Endpoint, memory *Share) (found *Discovery, err error) {
+	ctx, cancel := context.WithTimeout(ctx, at.Timeout)
 	defer cancel()
-	base, err := url.Parse(at.url)
+	base, err := url.Parse(at.URL)
 	if err != nil {
-		return nil, &missingError{"its URL cannot be read"}
+		return nil, &MissingError{"its URL cannot be read"}
 	}
 	guard := &guard{
-		next: newTransport(dial, at.roots, at.host), base: base, headers: at.headers, keep: !at.terminate, silence: at.silence, memory: memory, stateless: at.stateless,
+		next: Transport(dial, at.Roots, at.Host), base: base, headers: at.Headers, keep: !at.Terminate, silence: at.Silence, memory: memory, stateless: at.Stateless,
 	}
 	guard.left.Store(maxDiscovery)
 	defer func() { err = guard.explain(ctx, err) }()
 	web := &http.Client{Transport: guard, CheckRedirect: func(r *http.Request, via []*http.Request) error { return guard.note(sameHost(r, via)) }}
-	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: at.url, HTTPClient: web, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxDiscovery}
-	if at.sse {
-		transport = &mcp.SSEClientTransport{Endpoint: at.url, HTTPClient: web, MaxEventSize: maxDiscovery}
+	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: at.URL, HTTPClient: web, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxDiscovery}
+	if at.SSE {
+		transport = &mcp.SSEClientTransport{Endpoint: at.URL, HTTPClient: web, MaxEventSize: maxDiscovery}
 	}
 	// The SDK would log what servers write.
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: program, Version: version.String()}, options).Connect(ctx, transport, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: Program, Version: version.String()}, options).Connect(ctx, transport, nil)
 	if err != nil {
 		return nil, err
 	}
 	// The lists are valid, however the session ends.
 	defer func() { _ = session.Close() }()
-	found = &discovery{info: session.InitializeResult(), memory: memory}
-	if err := found.list(ctx, session, at.toolsAlone); err != nil {
+	found = &Discovery{Info: session.InitializeResult(), memory: memory}
+	if err := found.list(ctx, session, at.ToolsAlone); err != nil {
 		return nil, err
 	}
-	for i := range found.items {
-		if err := redact(&found.items[i], at.secrets); err != nil {
+	for i := range found.Items {
+		if err := redact(&found.Items[i], at.Secrets); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-func (d *discovery) list(ctx context.Context, session *mcp.ClientSession, toolsAlone bool) error {
-	has := d.info.Capabilities
+func (d *Discovery) list(ctx context.Context, session *mcp.ClientSession, toolsAlone bool) error {
+	has := d.Info.Capabilities
 	if has == nil {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (d *discovery) list(ctx context.Context, session *mcp.ClientSession, toolsA
 }
 
 // tools gives those of all pages, and notes what the pages say of keeping them.
-func (d *discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+func (d *Discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 	return func(yield func(*mcp.Tool, error) bool) {
 		ask := &mcp.ListToolsParams{}
 		for page := 0; ; page++ {
@@ -132,10 +133,10 @@ func (d *discovery) tools(ctx context.Context, session *mcp.ClientSession) iter.
 				return
 			}
 			fresh := time.Duration(min(max(0, found.TTLMs), int(maxFresh/time.Millisecond))) * time.Millisecond
-			if page == 0 || fresh < d.fresh {
-				d.fresh = fresh
+			if page == 0 || fresh < d.Fresh {
+				d.Fresh = fresh
 			}
-			d.private = d.private || found.CacheScope == "private"
+			d.Private = d.Private || found.CacheScope == "private"
 			for _, t := range found.Tools {
 				if !yield(t, nil) {
 					return
@@ -156,28 +157,28 @@ const maxFresh = 10 * time.Minute
 
 // collect all pages of one kind, where the server offers it, in the order of their names: servers need not
 // keep an order of their own, and a new order does not count as a change.
-func collect[T any](ctx context.Context, d *discovery, kind string, offered bool, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
+func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool, pages iter.Seq2[*T, error], item func(*T) store.Item) error {
 	if !offered {
 		return nil
 	}
-	begin := len(d.items)
+	begin := len(d.Items)
 	for one, err := range pages {
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", kind, err)
 		}
-		if len(d.items)-begin == maxItems {
+		if len(d.Items)-begin == maxItems {
 			return errTooLarge
 		}
 		i := item(one)
 		if i.Document, err = json.Marshal(one); err != nil {
 			return err
 		}
-		if err := d.memory.add(ctx, itemCost+int64(len(i.Document)+len(i.Title)+len(i.Description))); err != nil {
+		if err := d.memory.Add(ctx, itemCost+int64(len(i.Document)+len(i.Title)+len(i.Description))); err != nil {
 			return err
 		}
-		d.items = append(d.items, i)
+		d.Items = append(d.Items, i)
 	}
-	slices.SortStableFunc(d.items[begin:], func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(d.Items[begin:], func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -206,6 +207,28 @@ func redact(item *store.Item, secrets []string) error {
 
 const redacted = "[redacted]"
 
+// Fill puts what a server reports about itself into an entry.
+func (d *Discovery) Fill(e *store.Entry, at Endpoint) {
+	clean := func(text string) string {
+		for _, s := range at.Secrets {
+			text = strings.ReplaceAll(text, s, redacted)
+		}
+		return text
+	}
+	e.Items, e.Health, e.Message = d.Items, store.Healthy, ""
+	if d.Private { // whoever reads the catalog has not asked the server
+		for i := range e.Items {
+			if e.Items[i].Kind == store.Tool {
+				e.Items[i] = store.Item{Kind: store.Tool, Name: e.Items[i].Name}
+			}
+		}
+	}
+	if info := d.Info.ServerInfo; info != nil {
+		e.Title, e.Version = clean(cmp.Or(info.Title, info.Name)), clean(info.Version)
+	}
+	e.Description = cmp.Or(at.Description, clean(d.Info.Instructions))
+}
+
 // guard is between the SDK and the network. It sends our headers only to the
 // named host, counts bytes, and remembers what went wrong: the
 // SDK's errors may quote the server.
@@ -215,7 +238,7 @@ type guard struct {
 	headers http.Header
 	keep    bool // leave the session to the server
 	silence time.Duration
-	memory  *share
+	memory  *Share
 	// stateless is the version that server/discover is answered with here, without a
 	// request; "" asks the server.
 	stateless string
@@ -237,7 +260,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return g.discovered(request)
 	}
 	if request.Method == http.MethodPost {
-		g.memory.settle(g.decoding.Swap(0))
+		g.memory.Settle(g.decoding.Swap(0))
 	}
 	request = request.Clone(request.Context())
 	request.Header.Set("User-Agent", UserAgent())
@@ -249,7 +272,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, g.note(err)
 	}
 	if response.StatusCode >= 400 && request.Method == http.MethodPost {
-		_ = g.note(statusError(response.StatusCode))
+		_ = g.note(StatusError(response.StatusCode))
 	}
 	counted := &metered{Reader: response.Body, ctx: request.Context(), memory: g.memory, decoding: &g.decoding}
 	response.Body = &body{Reader: counted, Closer: response.Body, guard: g}
@@ -285,7 +308,7 @@ func (g *guard) note(err error) error {
 
 // explain replaces the SDK's error by what the network did, where that is known.
 func (g *guard) explain(ctx context.Context, err error) error {
-	if err == nil || errors.As(err, new(*missingError)) {
+	if err == nil || errors.As(err, new(*MissingError)) {
 		return err
 	}
 	if noted := g.problem.Load(); noted != nil && !errors.Is(*noted, context.Canceled) {
@@ -297,7 +320,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	if errors.Is(err, errTooLarge) || errors.Is(err, errBusy) {
 		return err
 	}
-	return &missingError{"it does not speak MCP as the protocol demands"}
+	return &MissingError{"it does not speak MCP as the protocol demands"}
 }
 
 // body counts what is read of a response, and gives up on silence.
@@ -325,16 +348,16 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// remoteEndpoint is the one that a RemoteMCPServer names. Its Secrets and ConfigMaps
+// RemoteEndpoint is the one that a RemoteMCPServer names. Its Secrets and ConfigMaps
 // are read from the API server, and none is kept.
-func remoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCPServer) (endpoint, error) {
-	at := endpoint{url: s.Spec.URL, sse: s.Spec.Protocol == kagent.SSE, headers: http.Header{}, timeout: 30 * time.Second, terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
+func RemoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCPServer) (Endpoint, error) {
+	at := Endpoint{URL: s.Spec.URL, SSE: s.Spec.Protocol == kagent.SSE, Headers: http.Header{}, Timeout: 30 * time.Second, Terminate: s.Spec.TerminateOnClose == nil || *s.Spec.TerminateOnClose}
 	if t := s.Spec.Timeout.Duration; t > 0 {
-		at.timeout = min(t, maxTimeout)
+		at.Timeout = min(t, maxTimeout)
 	}
-	at.silence = min(max(0, s.Spec.SseReadTimeout.Duration), maxTimeout)
+	at.Silence = min(max(0, s.Spec.SseReadTimeout.Duration), maxTimeout)
 	if base, err := url.Parse(s.Spec.URL); err != nil || base.Host == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
-		return at, &missingError{"spec.url is not an http or https URL without user and password"}
+		return at, &MissingError{"spec.url is not an http or https URL without user and password"}
 	}
 	for _, h := range s.Spec.HeadersFrom {
 		value := h.Value
@@ -344,26 +367,26 @@ func remoteEndpoint(ctx context.Context, live client.Reader, s *kagent.RemoteMCP
 				return at, err
 			}
 			if h.ValueFrom.Type == "Secret" {
-				at.secrets = append(at.secrets, parts(value)...)
+				at.Secrets = append(at.Secrets, parts(value)...)
 			}
 		}
 		if !validHeader(h.Name, value) {
-			return at, &missingError{fmt.Sprintf("header %q: its name or value is none that HTTP allows", h.Name)}
+			return at, &MissingError{fmt.Sprintf("header %q: its name or value is none that HTTP allows", h.Name)}
 		}
-		at.headers.Set(h.Name, value)
+		at.Headers.Set(h.Name, value)
 	}
-	at.host = s.Spec.TLS.ServerName
+	at.Host = s.Spec.TLS.ServerName
 	if secret := s.Spec.TLS.CACertSecretRef; secret != "" {
 		key := cmp.Or(s.Spec.TLS.CACertSecretKey, "ca.crt")
 		pem, err := valueFrom(ctx, live, s.Namespace, kagent.ValueSource{Type: "Secret", Name: secret, Key: key})
 		if err != nil {
 			return at, err
 		}
-		if at.roots, err = x509.SystemCertPool(); err != nil {
-			at.roots = x509.NewCertPool()
+		if at.Roots, err = x509.SystemCertPool(); err != nil {
+			at.Roots = x509.NewCertPool()
 		}
-		if !at.roots.AppendCertsFromPEM([]byte(pem)) {
-			return at, &missingError{fmt.Sprintf("Secret %s holds no certificate under %s", secret, key)}
+		if !at.Roots.AppendCertsFromPEM([]byte(pem)) {
+			return at, &MissingError{fmt.Sprintf("Secret %s holds no certificate under %s", secret, key)}
 		}
 	}
 	return at, nil
@@ -393,7 +416,7 @@ func validHeader(name, value string) bool {
 // valueFrom a key of a Secret or ConfigMap.
 func valueFrom(ctx context.Context, live client.Reader, namespace string, from kagent.ValueSource) (string, error) {
 	if live == nil {
-		return "", &missingError{fmt.Sprintf("it needs %s %s, which is in the cluster", from.Type, from.Name)}
+		return "", &MissingError{fmt.Sprintf("it needs %s %s, which is in the cluster", from.Type, from.Name)}
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: from.Name}
 	var value string
@@ -412,13 +435,13 @@ func valueFrom(ctx context.Context, live client.Reader, namespace string, from k
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", &missingError{fmt.Sprintf("%s %s is missing", from.Type, from.Name)}
+		return "", &MissingError{fmt.Sprintf("%s %s is missing", from.Type, from.Name)}
 	case apierrors.IsForbidden(err):
-		return "", &missingError{fmt.Sprintf("%s %s may not be read by the catalog", from.Type, from.Name)}
+		return "", &MissingError{fmt.Sprintf("%s %s may not be read by the catalog", from.Type, from.Name)}
 	case err != nil:
 		return "", fmt.Errorf("reading %s %s/%s: %w", from.Type, namespace, from.Name, err)
 	case !found:
-		return "", &missingError{fmt.Sprintf("%s %s has no key %s", from.Type, from.Name, from.Key)}
+		return "", &MissingError{fmt.Sprintf("%s %s has no key %s", from.Type, from.Name, from.Key)}
 	}
 	return strings.TrimSpace(value), nil
 }

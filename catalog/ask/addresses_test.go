@@ -1,4 +1,4 @@
-package controller_test
+package ask
 
 import (
 	"net/netip"
@@ -9,20 +9,18 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/armature-dev/armature/catalog/controller"
 )
 
 // Addresses of the node itself and of a cloud's metadata service are refused,
 // however they are written; a network that was allowed is not.
 func TestGuardedDial(t *testing.T) {
-	dial := controller.GuardedDial(nil)
+	dial := GuardedDial(nil)
 	for _, address := range []string{"127.0.0.1:1", "127.8.8.8:1", "169.254.169.254:80", "[::1]:1", "[fe80::1]:1", "0.0.0.0:1", "[::ffff:127.0.0.1]:1", "[::ffff:169.254.169.254]:80", "localhost:1", "224.0.0.1:1"} {
 		if _, err := dial(t.Context(), "tcp", address); err == nil || !strings.Contains(err.Error(), "not one that the catalog may ask") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	allowed := controller.GuardedDial([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	allowed := GuardedDial([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	if _, err := allowed(t.Context(), "tcp", "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "may ask") {
 		t.Errorf("an allowed network: %v", err)
 	}
@@ -48,18 +46,18 @@ func TestGuardedAddresses(t *testing.T) {
 		"64:ff9b::127.0.0.1", "64:ff9b::0.0.0.0", "::ffff:0:169.254.169.254", "::169.254.169.254", "2002:7f00:1::",
 	}
 	for _, text := range append(own, metadata...) {
-		if controller.MayAsk(netip.MustParseAddr(text), nil) {
+		if mayAsk(netip.MustParseAddr(text), nil) {
 			t.Errorf("%s may be asked", text)
 		}
 	}
 	for _, text := range []string{"10.0.0.1", "100.100.100.201", "168.63.129.17", "192.0.1.192", "fd00:43::42", "fd00:a9fe:a9ff::1", "192.168.1.1", "8.8.8.8", "fd00::1", "fd12:3456::1", "2606:4700::1111", "64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:10.0.0.1"} {
-		if !controller.MayAsk(netip.MustParseAddr(text), nil) {
+		if !mayAsk(netip.MustParseAddr(text), nil) {
 			t.Errorf("%s may not be asked", text)
 		}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("fe80::/10")}
 	for _, text := range []string{"100.100.100.200", "64:ff9b::100.100.100.200", "64:ff9b:1::1", "fe80::1%eth0"} {
-		if !controller.MayAsk(netip.MustParseAddr(text), allowed) {
+		if !mayAsk(netip.MustParseAddr(text), allowed) {
 			t.Errorf("%s may not be asked although it was allowed", text)
 		}
 	}

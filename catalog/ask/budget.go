@@ -1,4 +1,4 @@
-package controller
+package ask
 
 import (
 	"context"
@@ -12,27 +12,27 @@ import (
 // stored. The installation gives the catalog 256 MiB.
 const (
 	maxAnswers   = 64 << 20                     // of all answers at the same time
-	maxNamespace = maxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
+	maxNamespace = MaxDecoding + 2*maxDiscovery // of the answers of one namespace: one is decoded, of others the items stay
 	freeAnswer   = 128 << 10                    // of one, before it counts: nearly all take less
 	answerStep   = 256 << 10                    // what one takes at a time
 	maxPatience  = 10 * time.Second             // for others to end
 )
 
-// budget bounds what all agents and servers together may send us at once.
-type budget struct {
+// Budget bounds what all agents and servers together may send us at once.
+type Budget struct {
 	all *semaphore.Weighted
 
 	mu sync.Mutex
 	by map[string]int64 // memory taken, by namespace
 }
 
-func newBudget() *budget {
-	return &budget{all: semaphore.NewWeighted(maxAnswers), by: map[string]int64{}}
+func NewBudget() *Budget {
+	return &Budget{all: semaphore.NewWeighted(maxAnswers), by: map[string]int64{}}
 }
 
-// share is what one reconcile takes of the budget.
-type share struct {
-	*budget
+// Share is what one reconcile takes of the budget.
+type Share struct {
+	*Budget
 	namespace string
 
 	mu              sync.Mutex
@@ -41,13 +41,13 @@ type share struct {
 	ended           bool
 }
 
-func (b *budget) share(namespace string) *share {
-	return &share{budget: b, namespace: namespace, read: -freeAnswer}
+func (b *Budget) Share(namespace string) *Share {
+	return &Share{Budget: b, namespace: namespace, read: -freeAnswer}
 }
 
-// add notes memory that reading and decoding take. It waits for it, and fails with errBusy
+// Add notes memory that reading and decoding take. It waits for it, and fails with errBusy
 // when others hold too much of it for too long, or the namespace holds its part.
-func (s *share) add(ctx context.Context, n int64) error {
+func (s *Share) Add(ctx context.Context, n int64) error {
 	s.mu.Lock()
 	s.read += n
 	missing := max(0, (s.read-s.requested+answerStep-1)/answerStep*answerStep)
@@ -76,14 +76,14 @@ func (s *share) add(ctx context.Context, n int64) error {
 	return err
 }
 
-func (s *share) take(ctx context.Context, n int64) error {
-	s.budget.mu.Lock()
+func (s *Share) take(ctx context.Context, n int64) error {
+	s.Budget.mu.Lock()
 	if s.by[s.namespace]+n > maxNamespace+answerStep {
-		s.budget.mu.Unlock()
+		s.Budget.mu.Unlock()
 		return errBusy
 	}
 	s.by[s.namespace] += n
-	s.budget.mu.Unlock()
+	s.Budget.mu.Unlock()
 	patience := maxPatience
 	if end, ok := ctx.Deadline(); ok { // so that the reason is ours, and not that it took too long
 		patience = min(patience, time.Until(end)/2)
@@ -97,8 +97,8 @@ func (s *share) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settle gives back what decoding took, when it is over.
-func (s *share) settle(n int64) {
+// Settle gives back what decoding took, when it is over.
+func (s *Share) Settle(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read -= n
@@ -112,17 +112,17 @@ func (s *share) settle(n int64) {
 }
 
 // give takes memory off the namespace's account.
-func (s *share) give(n int64) {
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
+func (s *Share) give(n int64) {
+	s.Budget.mu.Lock()
+	defer s.Budget.mu.Unlock()
 	if s.by[s.namespace] -= n; s.by[s.namespace] == 0 {
 		delete(s.by, s.namespace)
 	}
 }
 
-// release gives everything back, when nothing of what was read is needed any more.
+// Release gives everything back, when nothing of what was read is needed any more.
 // Later reads, by a connection that is about to close, are refused.
-func (s *share) release() {
+func (s *Share) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true

@@ -1,4 +1,6 @@
-package controller
+// Package ask asks agents and tool servers, which belong to others: with a limit for bytes,
+// memory, depth, redirects and time, and without following them to other hosts.
+package ask
 
 import (
 	"context"
@@ -21,7 +23,6 @@ import (
 
 // Limits of what a server may do to us. The servers belong to others.
 const (
-	maxCard      = 1 << 20 // bytes of a card
 	maxDiscovery = 8 << 20 // bytes that one MCP discovery reads in all
 	maxRedirects = 3
 	maxHeader    = 64 << 10
@@ -35,16 +36,16 @@ var (
 	errBusy      = errors.New("the catalog holds too many large answers at the moment")
 )
 
-// statusError is an HTTP status other than success.
-type statusError int
+// StatusError is an HTTP status other than success.
+type StatusError int
 
-func (e statusError) Error() string {
+func (e StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", int(e), http.StatusText(int(e))))
 }
 
-// newTransport is for untrusted servers: no proxy, no compression that could blow
+// Transport is for untrusted servers: no proxy, no compression that could blow
 // up, no connection kept.
-func newTransport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
+func Transport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
 	return &http.Transport{
 		DialContext:            dial,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12},
@@ -67,9 +68,9 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
+// Get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
 // the caller settles it.
-func get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *share, decoding *atomic.Int64) (data []byte, err error) {
+func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share, decoding *atomic.Int64) (data []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be asked: %w", err)
@@ -82,7 +83,7 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	}
 	defer func() { err = multi.Errors(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
-		return nil, statusError(response.StatusCode)
+		return nil, StatusError(response.StatusCode)
 	}
 	data, err = io.ReadAll(io.LimitReader(&metered{Reader: response.Body, ctx: ctx, memory: memory, decoding: decoding}, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -91,22 +92,22 @@ func get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	return data, err
 }
 
-// program is the catalog's name before others.
-const program = "armature-catalog"
+// Program is the catalog's name before others.
+const Program = "armature-catalog"
 
 // UserAgent names the program and its version in every request.
-func UserAgent() string { return version.UserAgent(program) }
+func UserAgent() string { return version.UserAgent(Program) }
 
-// reason says why a server could not be asked, each time in the same words. It
+// Reason says why a server could not be asked, each time in the same words. It
 // does not quote the server, whose answer may have anything, such as the
 // credentials that we sent.
-func reason(err error) string {
-	var status statusError
+func Reason(err error) string {
+	var status StatusError
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
 	var card *entry.CardError
 	var dns *net.DNSError
-	var missing *missingError
+	var missing *MissingError
 	for _, known := range []error{errTooLarge, errOtherHost, errForbidden, errBusy} {
 		if errors.Is(err, known) {
 			return known.Error()
@@ -146,7 +147,7 @@ func certificateReason(err error) string {
 	return "it is invalid"
 }
 
-// missingError is a thing in the cluster that has to be there first.
-type missingError struct{ what string }
+// MissingError is a thing in the cluster that has to be there first.
+type MissingError struct{ What string }
 
-func (e *missingError) Error() string { return e.what }
+func (e *MissingError) Error() string { return e.What }
