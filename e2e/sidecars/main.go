@@ -36,7 +36,7 @@ func main() {
 		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy, "envoy-proxy": envoyProxy,
 		"authbridge-proxy": authBridge,
 		// What these talk to.
-		"keycloak": keycloak, "agent": agent, "tool": tool,
+		"keycloak": keycloak, "agent": agent, "tool": tool, "mcp": mcpServer,
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
 		exit(fmt.Errorf("%q is none of the sidecars", os.Args))
