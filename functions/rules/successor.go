@@ -28,14 +28,21 @@ func (c *checker) kagentReferences() {
 		c.named(c.Get("spec", "templateRef", "name"), "AgentTemplate")
 		c.named(c.Get("spec", "harnessRef", "name"), "Harness")
 	}
+	if c.Group() == kagent1 && (c.Kind == "Agent" || c.Kind == "SandboxTemplate") {
+		for policy := range c.Get("spec", "egressPolicyRefs").Items() {
+			c.named(policy.Get("name"), "EgressPolicy")
+		}
+	}
 	c.named(template.Get("modelConfig", "name"), "ModelConfig")
 	c.named(template.Get("systemPromptFrom", "name"), "ConfigMap")
+	c.named(template.Get("outputSchemaFrom", "name"), "ConfigMap")
 	for source := range template.Get("promptTemplate", "dataSources").Items() {
 		c.named(source.Get("name"), "ConfigMap")
 	}
 	for tool := range template.Get("tools").Items() {
 		c.named(tool.Get("mcp", "server", "name"), "RemoteMCPServer")
 		c.named(tool.Get("subAgent", "templateRef", "name"), "AgentTemplate")
+		c.named(tool.Get("subAgent", "agentRef", "name"), "Agent")
 	}
 	c.named(harness.Get("kagent", "memory", "modelConfigRef", "name"), "ModelConfig")
 	c.named(harness.Get("kagent", "compaction", "summarizer", "modelConfigRef", "name"), "ModelConfig")

@@ -1,5 +1,5 @@
 // Package tools compares what tool servers offer with what a lock has of it. It is pure:
-// who asks the servers is in catalog/controller.
+// who asks the servers is in catalog/ask.
 package tools
 
 import (

@@ -133,6 +133,24 @@ func archived(t *testing.T, rule rules.Rule, file string) {
 	}
 }
 
+// What the API reference of kagent 1.0 has, with all that it refers to, has no finding.
+func TestSuccessorIsClean(t *testing.T) {
+	archive, err := txtar.ParseFile(filepath.Join("..", "testdata", "kagent-successor.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := render.Source{Files: []render.File{{Path: archive.Files[0].Name, Data: archive.Files[0].Data}}}
+	findings, _, err := lint.Run(src, render.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Rule != "validate/substrate" {
+			t.Errorf("%s:%d: %s: %s", f.File, f.Line, f.Rule, f.Message)
+		}
+	}
+}
+
 // TestLintConfiguration: spec.lint sets severities, the annotation lets an
 // object off, and names that do not exist are errors.
 func TestLintConfiguration(t *testing.T) {
