@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/functions/a2a"
+	"github.com/armature-dev/armature/functions/jcs"
 )
 
 const card = `{"name":"Agent","description":"<b>&\u2028","version":"1.0","supportedInterfaces":[{"url":"https://a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{"streaming":false,"extensions":[]},"defaultInputModes":[],"defaultOutputModes":[],"skills":[],"x-cost":1e3}`
@@ -160,6 +162,54 @@ func TestSample(t *testing.T) {
       "signature": "QFdkNLNszlGj3z3u0YQGt_T9LixY3qtdQpZmsTdDHDe3fXV9y9-B3m2-XgCpzuhiLt8E0tV6HXoZKHv4GtHgKQ"}]}`)
 	if got := keys.Verify(sample, "team1"); got.Verdict != api.SignatureUnknownKey {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The whole sample of the specification, which is not part of this repository: its signature
+// is of a key that nobody has, and with a signature of ours it is valid, until a field changes.
+func TestWholeSample(t *testing.T) {
+	file := os.Getenv("ARMATURE_A2A_SPECIFICATION")
+	if file == "" {
+		t.Skip("ARMATURE_A2A_SPECIFICATION does not name docs/specification.md of github.com/a2aproject/A2A: its sample card is NOT verified")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sample, _ := strings.Cut(string(text), "\n### 8.5. Sample Agent Card\n")
+	_, sample, _ = strings.Cut(sample, "```json\n")
+	sample, _, ok := strings.Cut(sample, "```")
+	signatures, err := a2a.Signatures([]byte(sample))
+	if !ok || err != nil || len(signatures) != 1 {
+		t.Fatalf("%d signatures (%v) in %q", len(signatures), err, sample)
+	}
+	// It has no field with a default value, so that nothing but the signatures goes.
+	var card map[string]any
+	if err := json.Unmarshal([]byte(sample), &card); err != nil {
+		t.Fatal(err)
+	}
+	delete(card, "signatures")
+	plain, err := json.Marshal(card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err = jcs.Transform(plain); err != nil {
+		t.Fatal(err)
+	}
+	if payload, err := a2a.Payload([]byte(sample)); err != nil || string(payload) != string(plain) {
+		t.Errorf("the payload is %s (%v)\nwant %s", payload, err, plain)
+	}
+	key := elliptic256(t)
+	keys := read(t, map[string][]byte{"ci.json": jwks(t, jose.JSONWebKey{Key: key.Public(), KeyID: "ours"})})
+	ours := signed(t, sample, jose.ES256, key, "ours", nil)
+	for name, c := range map[string]struct{ card, verdict string }{
+		"as published":      {sample, api.SignatureUnknownKey},
+		"signed by us":      {ours, api.SignatureValid},
+		"with another host": {strings.Replace(ours, "georoute-agent.example.com/a2a/v1", "evil.example/a2a/v1", 1), api.SignatureInvalid},
+	} {
+		if got := keys.Verify([]byte(c.card), "team1"); got.Verdict != c.verdict {
+			t.Errorf("%s: %+v, want %s", name, got, c.verdict)
+		}
 	}
 }
 

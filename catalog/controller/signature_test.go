@@ -4,11 +4,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-jose/go-jose/v4"
@@ -35,17 +37,26 @@ func TestSignedCards(t *testing.T) {
 	w.r.CardKeys = folder
 
 	const plain = `{"name":"Weather","description":"a <b>","version":"1.0.0","supportedInterfaces":[{"url":"https://weather.example/a2a","protocolBinding":"JSONRPC","protocolVersion":"1.0","tenant":""}],"capabilities":{"extensions":[]},"provider":{"organization":"Example","url":"https://example.com"},"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"skills":[{"id":"forecast","name":"Forecast","description":"d","tags":["t"]}],"x-ours":{"n":1.50}}`
-	payload, err := a2a.Payload([]byte(plain))
-	w.must(err)
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "any"}}, (&jose.SignerOptions{}).WithType("JOSE"))
-	w.must(err)
-	made, err := signer.Sign(payload)
-	w.must(err)
-	compact, err := made.CompactSerialize()
-	w.must(err)
-	parts := strings.Split(compact, ".")
-	signed, err := a2a.Sign([]byte(plain), []a2a.Signature{{Protected: parts[0], Signature: parts[2]}})
-	w.must(err)
+	sign := func(key *ecdsa.PrivateKey, header map[jose.HeaderKey]any) string {
+		t.Helper()
+		payload, err := a2a.Payload([]byte(plain))
+		w.must(err)
+		options := (&jose.SignerOptions{}).WithType("JOSE")
+		for name, value := range header {
+			options.WithHeader(name, value)
+		}
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "any"}}, options)
+		w.must(err)
+		made, err := signer.Sign(payload)
+		w.must(err)
+		compact, err := made.CompactSerialize()
+		w.must(err)
+		parts := strings.Split(compact, ".")
+		signed, err := a2a.Sign([]byte(plain), []a2a.Signature{{Protected: parts[0], Signature: parts[2]}})
+		w.must(err)
+		return string(signed)
+	}
+	signed := sign(key, nil)
 
 	answers := func(card string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, card) })
@@ -71,17 +82,31 @@ func TestSignedCards(t *testing.T) {
 		}
 	}
 	shows("unsigned", api.SignatureUnsigned, "", metav1.ConditionFalse)
-	agent.set(answers(string(signed)))
+	agent.set(answers(signed))
 	shows("signed", api.SignatureValid, "release", metav1.ConditionTrue)
 	writes := w.writes.Load()
 	w.sync(cards, "weather")
 	if n := w.writes.Load() - writes; n != 0 {
 		t.Errorf("%d writes while nothing changed", n)
 	}
-	forged := strings.Replace(string(signed), "a <b>", "a <i>", 1)
+	forged := strings.Replace(signed, "a <b>", "a <i>", 1)
 	agent.set(answers(forged))
 	shows("forged", api.SignatureUnknownKey, "", metav1.ConditionFalse) // its kid is not the thumbprint of a key
-	agent.set(answers(strings.Replace(string(signed), `{"name"`, `{"name":"Evil","name"`, 1)))
+
+	// A card that names its own keys: nobody asks for them.
+	attacker, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	w.must(err)
+	var asked atomic.Int32
+	w.network.serve(t, "keys.evil.example:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: attacker.Public(), KeyID: "any"}}})
+	}))
+	agent.set(answers(sign(attacker, map[jose.HeaderKey]any{"jku": "http://keys.evil.example/jwks.json", "x5u": "http://keys.evil.example/x5u", "jwk": jose.JSONWebKey{Key: attacker.Public()}})))
+	shows("the attacker's keys", api.SignatureUnknownKey, "", metav1.ConditionFalse)
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the keys that the card names were asked for %d times", n)
+	}
+	agent.set(answers(strings.Replace(signed, `{"name"`, `{"name":"Evil","name"`, 1)))
 	w.sync(cards, "weather")
 	if s := w.status("weather"); !strings.Contains(s.Message, "two fields of one name") || s.Cards[0].Verdict != api.SignatureUnknownKey {
 		t.Errorf("a card with two readings: %s, %+v", s.Message, s.Cards[0])

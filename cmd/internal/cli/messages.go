@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -25,14 +26,15 @@ func message(err error) string {
 	return "armature: " + explanation(err)
 }
 
-// Harmless keeps what strangers wrote from steering a terminal.
+// Harmless keeps what strangers wrote from steering a terminal: control characters become
+// spaces, and those that hide or turn text around are shown by their number.
 func Harmless(text string) string {
-	return strings.Map(func(r rune) rune {
+	return tools.Visible(strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
 			return ' '
 		}
 		return r
-	}, text)
+	}, text))
 }
 
 // OneLine keeps it from steering a table as well.

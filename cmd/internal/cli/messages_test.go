@@ -33,3 +33,17 @@ func TestExplanation(t *testing.T) {
 		})
 	}
 }
+
+// What a stranger names an agent neither steers the terminal nor turns its line around.
+func TestHarmless(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\x1b[2Jb\u009bc":         "a [2Jb c",
+		"exe.\u202etxt\u2066":      "exe.<U+202E>txt<U+2066>",
+		"zero\u200bwidth\ufeff":    "zero<U+200B>width<U+FEFF>",
+		"two\nlines\tof Ünïcode 漢": "two lines of Ünïcode 漢",
+	} {
+		if got := OneLine(text); got != want {
+			t.Errorf("%q is printed as %q, want %q", text, got, want)
+		}
+	}
+}
