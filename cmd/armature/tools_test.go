@@ -233,9 +233,15 @@ func TestToolLockRefuses(t *testing.T) {
 			t.Errorf("%s: %v, %v was written", what, err, entries)
 		}
 	}
+	var fetched atomic.Int32
+	evil := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fetched.Add(1) }))
+	defer evil.Close()
 	s := serveTools(t, nil)
-	s.tool("remote", "x", `{"type":"object","properties":{"to":{"$ref":"https://evil.example/s.json"}}}`, nil)
-	refused("$ref", s.url, "inputSchema.properties.to.$ref", "https://evil.example/s.json", "$defs")
+	s.tool("remote", "x", `{"type":"object","properties":{"to":{"$ref":"`+evil.URL+`/s.json"}}}`, nil)
+	refused("$ref", s.url, "inputSchema.properties.to.$ref", evil.URL+"/s.json", "$defs")
+	if n := fetched.Load(); n > 0 {
+		t.Errorf("the schema of a $ref was fetched %d times", n)
+	}
 	s = serveTools(t, nil)
 	s.tool("large", strings.Repeat("x", 10<<20), objectSchema, nil)
 	refused("10 MB", s.url, "the answer is too large")

@@ -2,8 +2,10 @@ package lint_test
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -204,6 +206,48 @@ func TestLintIsDocumented(t *testing.T) {
 		section, _, _ = strings.Cut(section, "\n## ")
 		if !found || !strings.Contains(section, "Default: "+string(r.Severity)+".") {
 			t.Errorf("docs/lint.md has no section on %s with \"Default: %s.\"", r.Name, r.Severity)
+		}
+	}
+}
+
+// TestLockFindingsAreDocumented: docs/lint.md has each finding about locks that the program
+// reports.
+func TestLockFindingsAreDocumented(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "lint.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Findings of locks\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := make(map[string]bool)
+	literal, own := regexp.MustCompile(`"((?:pin-images|card)/[a-z-]+|verify/tools)"`), regexp.MustCompile(`function\+"(/[a-z-]+)"`)
+	for _, folder := range []string{"functions", "render", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			code, err := os.ReadFile(path)
+			for _, m := range literal.FindAllStringSubmatch(string(code), -1) {
+				found[m[1]] = true
+			}
+			if filepath.Base(filepath.Dir(path)) == "pinimages" {
+				for _, m := range own.FindAllStringSubmatch(string(code), -1) {
+					found["pin-images"+m[1]] = true
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) < 8 {
+		t.Fatalf("only %v", found)
+	}
+	for id := range found {
+		if !strings.Contains(section, "`"+id+"`") {
+			t.Errorf("docs/lint.md does not have %s among the findings of locks", id)
 		}
 	}
 }
