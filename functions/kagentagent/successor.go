@@ -35,7 +35,11 @@ type Succession struct {
 	made   map[string]string // names of Harnesses, by namespace and spec
 }
 
-var digested = krm.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+// What kagent 1.0 accepts as an image and as a commit.
+var (
+	digested   = krm.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
+	fullCommit = krm.Pattern(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
+)
 
 // Begin reads the Harness.
 func (s *Succession) Begin() error {
@@ -441,7 +445,7 @@ func (c *conversion) skills(s *skills) (all []any) {
 		all = append(all, map[string]any{"name": fetch.Folder(ref), "source": map[string]any{"oci": c.pinned(ref, fmt.Sprintf("%s.refs[%d]", at, i))}})
 	}
 	for i, ref := range s.GitRefs {
-		if !commitID().MatchString(ref.Ref) {
+		if !fullCommit().MatchString(ref.Ref) {
 			c.report(krm.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i), fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands", krm.Shown(cmp.Or(ref.Ref, "main"))), "write the commit that the agent runs with")
 		}
 		source := map[string]any{"git": map[string]any{"url": ref.URL, "commit": ref.Ref}}
