@@ -28,9 +28,12 @@ const (
 	maxHeader    = 64 << 10
 )
 
+// ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory, depth or
+// items.
+var ErrTooLarge = errors.New("the answer is too large")
+
 // Refusals that we make of a server's answer.
 var (
-	errTooLarge  = errors.New("the answer is too large")
 	errOtherHost = errors.New("it sends us to another host")
 	errForbidden = errors.New("the address is not one that the catalog may ask")
 	errBusy      = errors.New("the catalog holds too many large answers at the moment")
@@ -87,7 +90,7 @@ func Get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	}
 	data, err = io.ReadAll(io.LimitReader(&metered{Reader: response.Body, ctx: ctx, memory: memory, decoding: decoding}, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = errTooLarge
+		err = ErrTooLarge
 	}
 	return data, err
 }
@@ -108,7 +111,7 @@ func Reason(err error) string {
 	var card *entry.CardError
 	var dns *net.DNSError
 	var missing *MissingError
-	for _, known := range []error{errTooLarge, errOtherHost, errForbidden, errBusy} {
+	for _, known := range []error{ErrTooLarge, errOtherHost, errForbidden, errBusy} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -41,7 +41,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	cost := m.scan(p[:n]) + int64(n)*byteCost
 	if m.depth > maxDepth || m.decoding.Add(cost) > MaxDecoding {
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
 	if short := m.memory.Add(m.ctx, cost); short != nil {
 		return 0, short

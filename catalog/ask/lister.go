@@ -46,6 +46,9 @@ func (l *Lister) List(ctx context.Context, o client.Object, stateless string) (f
 		at.Stateless = "" // it may speak another version by now
 		d, err = ask()
 	}
+	if errors.Is(err, ErrTooLarge) {
+		return nil, "", ErrTooLarge
+	}
 	if err != nil {
 		return nil, "", errors.New(Reason(err))
 	}

@@ -167,7 +167,7 @@ func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool
 			return fmt.Errorf("listing %s: %w", kind, err)
 		}
 		if len(d.Items)-begin == maxItems {
-			return errTooLarge
+			return ErrTooLarge
 		}
 		i := item(one)
 		if i.Document, err = json.Marshal(one); err != nil {
@@ -317,7 +317,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, errTooLarge) || errors.Is(err, errBusy) {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, errBusy) {
 		return err
 	}
 	return &MissingError{"it does not speak MCP as the protocol demands"}
@@ -340,9 +340,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.Reader.Read(p)
 	if b.guard.left.Add(-int64(n)) < 0 {
-		n, err = 0, errTooLarge
+		n, err = 0, ErrTooLarge
 	}
-	if errors.Is(err, errTooLarge) || errors.Is(err, errBusy) {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, errBusy) {
 		return 0, b.guard.note(err)
 	}
 	return n, err

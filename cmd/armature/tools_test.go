@@ -244,12 +244,12 @@ func TestToolLockRefuses(t *testing.T) {
 	}
 	s = serveTools(t, nil)
 	s.tool("large", strings.Repeat("x", 10<<20), objectSchema, nil)
-	refused("10 MB", s.url, "the answer is too large")
+	refused("10 MB", s.url, "the answer is too large", "8 MiB")
 	s = serveTools(t, nil)
 	for i := range 100_000 {
 		s.tool(fmt.Sprintf("t%d", i), strings.Repeat("y", 100), objectSchema, nil)
 	}
-	refused("10 MB of tools", s.url, "too large")
+	refused("10 MB of tools", s.url, "too large", "8 MiB")
 	refused("nobody listens", "http://127.0.0.1:1/mcp", "connection refused", "--catalog-server")
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()

@@ -112,15 +112,19 @@ type answer struct {
 // asking asks one server.
 type asking func(ctx context.Context, s named) (found []tools.Definition, protocol string, err error)
 
-func (s named) ask(ctx context.Context, ask asking) (a answer) {
+func (s named) ask(ctx context.Context, asked asking) (a answer) {
 	report := func(field, message, hint string) {
 		place := s.place
 		place.Field = field
 		a.findings = append(a.findings, krm.Finding{Rule: "pin-images/tools", Severity: krm.Error, Place: place, Message: message, Hint: hint})
 	}
-	found, protocol, err := ask(ctx, s)
+	found, protocol, err := asked(ctx, s)
 	if err != nil {
-		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), "run it where the server answers, or name the catalog with --catalog-server")
+		hint := "run it where the server answers, or name the catalog with --catalog-server"
+		if errors.Is(err, ask.ErrTooLarge) {
+			hint = "have the server offer less: 8 MiB, 10,000 tools and 64 levels are the most that is read"
+		}
+		report("", fmt.Sprintf("the tools of %s are not known: %v", s.server, err), hint)
 		return a
 	}
 	for _, p := range tools.Check(found) {
