@@ -55,7 +55,7 @@ func TestPinnedAgents(t *testing.T) {
 	p.inCluster(t, 0, "pin", p.apps, "--tools", "--insecure-registry")
 	lock, err := os.ReadFile(filepath.Join(p.apps, "armature.lock"))
 	must(t, err)
-	for _, want := range []string{"/kagent-dev/kagent/app:0.9.12", "/kagent-dev/kagent/skills-init:0.9.12", "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
+	for _, want := range []string{"/kagent-dev/kagent/app:0.9.12", "/kagent-dev/kagent/skills-init:0.9.12", skill, "name: office", "name: pages", "name: book_room", "name: list_rooms", "name: find"} {
 		if !strings.Contains(string(lock), want) {
 			t.Errorf("the lock: no %q in\n%s", want, lock)
 		}
@@ -115,18 +115,15 @@ func (p *pinned) kagentImages(t *testing.T) {
 	}
 }
 
-// pushSkill gives the reference of a skill by digest, as pods see the registry.
+// pushSkill gives the reference of a skill, as pods see the registry.
 func (p *pinned) pushSkill(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "booking")
 	must(t, os.Mkdir(folder, 0o755))
 	must(t, os.WriteFile(filepath.Join(folder, "SKILL.md"), []byte("---\nname: booking\ndescription: How rooms are booked here.\n---\nAsk who comes.\n"), 0o644))
-	pushed := strings.TrimSpace(string(armature(t, "skill", "push", folder, "oci://"+p.info.HostRegistry+"/"+p.namespace+"/skills/booking:v1", "--insecure-registry")))
-	_, digest, ok := strings.Cut(pushed, "@")
-	if !ok {
-		t.Fatalf("the skill %q has no digest", pushed)
-	}
-	return p.info.Registry + "/" + p.namespace + "/skills/booking@" + digest
+	const repository = "/skills/booking"
+	armature(t, "skill", "push", folder, "oci://"+p.info.HostRegistry+"/"+p.namespace+repository+":v1", "--insecure-registry")
+	return p.info.Registry + "/" + p.namespace + repository + ":v1"
 }
 
 // writePackage commits the package to a new repository.
