@@ -194,7 +194,7 @@ func load(src render.Source) ([]render.File, error) {
 func (p *push) metadata(cmd *cobra.Command, path string, inputs []render.File) (meta oci.Metadata, err error) {
 	if path != "-" && (p.source == "" || p.revision == "" || p.created == "") {
 		if meta, err = oci.Commit(path, inputs, p.Config, p.Lock); err != nil {
-			return meta, err
+			return meta, fmt.Errorf("%w\n  hint: --source, --revision and --created do without it", err)
 		}
 	}
 	if p.source != "" {

@@ -34,7 +34,7 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 		return Metadata{}, nil
 	}
 	fail := func(err error) (Metadata, error) {
-		return Metadata{}, fmt.Errorf("reading the Git repository of %s (--source, --revision and --created do without): %w", root, err)
+		return Metadata{}, fmt.Errorf("reading the Git repository of %s: %w", root, err)
 	}
 	if err != nil {
 		return fail(err)
