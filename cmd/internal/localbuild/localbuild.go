@@ -45,9 +45,9 @@ const shownLines = 20
 // Build is `armature build run --local`.
 type Build struct {
 	source, mode, output, pinned, provenance string
-	templates, secrets           []string
-	push, logs                   bool
-	settings                     compose.Settings
+	templates, secrets                       []string
+	push, logs                               bool
+	settings                                 compose.Settings
 }
 
 // Flags are those that --local alone has.
