@@ -25,7 +25,7 @@ import (
 func cardCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "card", Short: "Sign agent cards",
 		Example: "  armature card sign apps/ --key cosign.key"}
-	cmd.AddCommand(cardSignCommand())
+	cli.Group(cmd, cardSignCommand())
 	return cmd
 }
 

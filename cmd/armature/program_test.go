@@ -90,8 +90,11 @@ func TestCommandTree(t *testing.T) {
 		if !strings.Contains(cmd.UsageString(), cmd.CommandPath()) {
 			t.Errorf("%s: its help does not show how it is called:\n%s", cmd.CommandPath(), cmd.UsageString())
 		}
+		if cmd.HasParent() && cmd.HasSubCommands() && cmd.Name() != "completion" && cmd.RunE == nil {
+			t.Errorf("%s: a misspelt subcommand prints its help, as if nothing were wrong", cmd.CommandPath())
+		}
 	})
-	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply", "build plam": "plan", "catalog serach": "search"} {
+	for misspelt, want := range map[string]string{"rendr": "render", "aply": "apply", "build plam": "plan", "catalog serach": "search", "skill verfy": "verify"} {
 		if out, errs := a.run(t, 2, strings.Fields(misspelt)...); out != "" || !strings.Contains(errs, "did you mean "+want+"?") {
 			t.Errorf("armature %s: stdout %q, stderr %q", misspelt, out, errs)
 		}

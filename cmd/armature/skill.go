@@ -22,7 +22,7 @@ func skillCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "skill", Short: "Publish Agent Skills as images, and check them",
 		Example: `  armature skill push skills/pdf-processing oci://registry.example/skills/pdf-processing:v1
   armature skill verify oci://registry.example/skills/pdf-processing:v1`}
-	cmd.AddCommand(skillPushCommand(), skillVerifyCommand())
+	cli.Group(cmd, skillPushCommand(), skillVerifyCommand())
 	return cmd
 }
 

@@ -46,6 +46,10 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 	}
 	external := externalParameters{WorkingTree: l.source != ""}
 	external.AgentBuild.Namespace, external.AgentBuild.Name, external.AgentBuild.Spec = b.Namespace, b.Name, compose.Shape(b.AgentBuild)
+	var materials any // templates that are not attested have none
+	if text := out.Run.Annotations[keys.AnnotationMaterials]; text != "" {
+		materials = json.RawMessage(text)
+	}
 	began, ended := began.UTC().Truncate(time.Second), time.Now().UTC().Truncate(time.Second)
 	text, err := json.MarshalIndent(map[string]any{
 		"_type":         "https://in-toto.io/Statement/v1",
@@ -55,7 +59,7 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 			BuildDefinition: sign.BuildDefinition{
 				BuildType:            keys.AgentBuildType,
 				ExternalParameters:   external,
-				InternalParameters:   json.RawMessage(out.Run.Annotations[keys.AnnotationMaterials]),
+				InternalParameters:   materials,
 				ResolvedDependencies: []sign.ResourceDescriptor{source},
 			},
 			RunDetails: sign.RunDetails{Builder: sign.Builder{ID: keys.LocalBuilder}, Metadata: &sign.Metadata{StartedOn: &began, FinishedOn: &ended}},
