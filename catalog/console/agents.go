@@ -74,13 +74,6 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	if q.After, err = afterKey(get("after")); err != nil {
 		return nil, err
 	}
-	tally, err := v.Console.Store.Tally(v.Context(), q)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range tally {
-		data.Total += n
-	}
 	if f.Q != "" {
 		q.Limit = 2 * pageSize
 		hits, err := v.Console.Store.Search(v.Context(), q)
@@ -90,6 +83,13 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 		data.Rows = found(hits)
 		data.Total = len(data.Rows)
 	} else {
+		tally, err := v.Console.Store.Tally(v.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range tally {
+			data.Total += n
+		}
 		q.Limit++
 		entries, err := v.Console.Store.List(v.Context(), q)
 		if err != nil {

@@ -44,7 +44,11 @@ func TestFilters(t *testing.T) {
 			"no word":       {store.Query{Tag: `"*`}, nil},
 			"hostile":       {store.Query{Skill: `") OR scope : ("x`}, nil},
 			"drifted":       {store.Query{Drifted: true}, []string{"c"}},
+			"failing":       {store.Query{Health: store.Failing}, []string{"b"}},
+			"a place":       {store.Query{Namespace: "team1", Resource: cards, Type: store.Server}, []string{"c"}},
 			"latest":        {store.Query{Latest: true}, []string{"c", "b", "a"}},
+			"in scope":      {store.Query{Latest: true, Scope: store.Scope{cards: {Names: []string{"team1"}}, "others": {All: true}}}, []string{"c", "b", "a"}},
+			"a resource":    {store.Query{Tag: "weather", Scope: store.Scope{cards: {All: true}}}, []string{"a", "c"}},
 			"out of scope":  {store.Query{Tag: "weather", Scope: store.Scope{cards: {Names: []string{"team2"}}}}, nil},
 			"without scope": {store.Query{Tag: "weather", Scope: store.Scope{}}, nil},
 		} {
@@ -61,6 +65,10 @@ func TestFilters(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: %s", name, diff)
+			}
+			tally, err := s.Tally(t.Context(), c.q)
+			if n := tally[store.Healthy] + tally[store.Failing]; err != nil || n != len(c.want) {
+				t.Errorf("%s: %d are counted: %v", name, n, err)
 			}
 		}
 		tally, err := s.Tally(t.Context(), store.Query{Scope: store.Everything()})

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// memo has the counts and places of the latest revision, which every page asks for.
+// memo has what every page asks for of the latest revision: counts, and with them places.
 type memo struct {
 	mu   sync.Mutex
 	at   Position
 	what map[string]any
 }
 
-// maxMemo bounds what is remembered: one row for each set of rights and each filter.
+// maxMemo bounds what is remembered: counts of all, and for each set of rights and filter by skill or tag.
 const maxMemo = 1000
 
 // remember asks once for each revision. What it gives is shared: do not change it.

@@ -78,6 +78,19 @@ var migrations = []struct{ sqlite, postgres []string }{
 			`CREATE INDEX entry_tool_lock ON entry (namespace, name, resource) WHERE tool_lock = 'ToolsDrifted'`,
 		},
 	},
+	{ // all counts from one index; filters by skill and tag without a look at bodies
+		sqlite: []string{
+			`DROP INDEX entry_place`,
+			`CREATE INDEX entry_count ON entry (resource, namespace, type, health, tool_lock)`,
+			`DROP INDEX entry_list`,
+			`CREATE INDEX entry_list ON entry (type, namespace, name, resource, health, uid)`,
+			`CREATE INDEX item_entry ON item (id, uid)`,
+		},
+		postgres: []string{
+			`DROP INDEX entry_place`,
+			`CREATE INDEX entry_count ON entry (resource, namespace, type, health, tool_lock)`,
+		},
+	},
 }
 
 // migrate brings the schema to this version in one transaction, so that several

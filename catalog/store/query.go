@@ -37,10 +37,29 @@ func (s Scope) Allows(key Key) bool {
 	return false
 }
 
-// where is the scope as a condition on entry.
-func (s Scope) where() (string, []any) {
+// lookup is Allows for many entries.
+func (s Scope) lookup() func(resource, namespace string) bool {
+	names := map[[2]string]bool{}
+	for resource, n := range s {
+		for _, name := range n.Names {
+			names[[2]string{resource, name}] = true
+		}
+	}
+	return func(resource, namespace string) bool {
+		return s["*"].All || s[resource].All || names[[2]string{resource, namespace}] || names[[2]string{"*", namespace}]
+	}
+}
+
+// where is the scope as a condition on entry. It covers much of the store or little: SQLite has
+// no statistics, and would sort all of it rather than read an index in the order of the answer.
+// The plus keeps it from that.
+func (s Scope) where(postgres bool) (string, []any) {
 	if s["*"].All {
 		return "TRUE", nil
+	}
+	resourceColumn, namespaceColumn := "+entry.resource", "+entry.namespace"
+	if postgres {
+		resourceColumn, namespaceColumn = "entry.resource", "entry.namespace"
 	}
 	var parts []string
 	var args []any
@@ -48,9 +67,9 @@ func (s Scope) where() (string, []any) {
 		n := s[resource]
 		switch {
 		case n.All:
-			parts, args = append(parts, "entry.resource = ?"), append(args, resource)
+			parts, args = append(parts, resourceColumn+" = ?"), append(args, resource)
 		case len(n.Names) > 0:
-			parts = append(parts, "entry.resource = ? AND entry.namespace IN (?"+strings.Repeat(", ?", len(n.Names)-1)+")")
+			parts = append(parts, resourceColumn+" = ? AND "+namespaceColumn+" IN (?"+strings.Repeat(", ?", len(n.Names)-1)+")")
 			args = append(args, resource)
 			for _, name := range n.Names {
 				args = append(args, name)
@@ -97,7 +116,7 @@ func (q Query) limit() int {
 }
 
 func (q Query) where(postgres bool) (string, []any) {
-	text, args := q.Scope.where()
+	text, args := q.Scope.where(postgres)
 	for _, c := range []struct {
 		words, field, weight string
 		kinds                [2]string // of the items that are looked at
@@ -113,7 +132,7 @@ func (q Query) where(postgres bool) (string, []any) {
 			text += " AND entry.uid IN (SELECT uid FROM item WHERE kind IN (?, ?) AND words @@ to_tsquery('simple', ?))"
 			args = append(args, c.kinds[0], c.kinds[1], strings.Join(words, ":"+c.weight+" & ")+":"+c.weight)
 		default:
-			text += " AND entry.uid IN (SELECT item.uid FROM words JOIN item ON item.id = words.rowid WHERE words MATCH ?)"
+			text += " AND +entry.uid IN (SELECT item.uid FROM words CROSS JOIN item INDEXED BY item_entry ON item.id = words.rowid WHERE words MATCH ?)"
 			args = append(args, "{"+c.field+`} : ("`+strings.Join(words, `" AND "`)+`") AND scope : (`+kindToken(c.kinds[0])+" OR "+kindToken(c.kinds[1])+")")
 		}
 	}
@@ -194,21 +213,39 @@ func (s *Store) get(ctx context.Context, key Key, items bool) (e Entry, err erro
 	return e, err
 }
 
-// Places are the namespaces with entries, by resource. They are shared: do not change them.
-func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
-	out, err := remember(ctx, s, "places", func() (map[string][]string, error) {
-		keys, err := list(ctx, s.reader(), func(rows *sql.Rows) (k Key, err error) { return k, rows.Scan(&k.Resource, &k.Namespace) },
-			"SELECT DISTINCT resource, namespace FROM entry ORDER BY resource, namespace")
-		out := map[string][]string{}
-		for _, k := range keys {
-			out[k.Resource] = append(out[k.Resource], k.Namespace)
-		}
-		return out, err
+// group is how many entries of a resource, a namespace and a type are in a state.
+type group struct {
+	resource, namespace string
+	of                  Type
+	health              Health
+	lock                ToolLock
+	entries             int
+}
+
+// groups of all entries, by resource and namespace. They are read once for each revision, for
+// whoever asks, and shared: do not change them.
+func (s *Store) groups(ctx context.Context) ([]group, error) {
+	out, err := remember(ctx, s, "", func() ([]group, error) {
+		return list(ctx, s.reader(), func(rows *sql.Rows) (g group, err error) {
+			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
+		}, "SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading namespaces: %w", err)
+		return nil, fmt.Errorf("counting the catalog: %w", err)
 	}
 	return out, nil
+}
+
+// Places are the namespaces with entries, by resource.
+func (s *Store) Places(ctx context.Context) (map[string][]string, error) {
+	groups, err := s.groups(ctx)
+	out := map[string][]string{}
+	for _, g := range groups {
+		if in := out[g.resource]; len(in) == 0 || in[len(in)-1] != g.namespace {
+			out[g.resource] = append(in, g.namespace)
+		}
+	}
+	return out, err
 }
 
 // Count is how many entries of a resource have a health.
@@ -220,6 +257,23 @@ type Count struct {
 
 // Tally counts the entries that a query picks, by health. It is shared: do not change it.
 func (s *Store) Tally(ctx context.Context, q Query) (map[Health]int, error) {
+	if q.Skill != "" || q.Tag != "" {
+		return s.tally(ctx, q)
+	}
+	groups, err := s.groups(ctx)
+	allows := q.Scope.lookup()
+	out := map[Health]int{}
+	for _, g := range groups {
+		if (q.Type == "" || q.Type == g.of) && (q.Resource == "" || q.Resource == g.resource) && (q.Namespace == "" || q.Namespace == g.namespace) &&
+			(q.Health == "" || q.Health == g.health) && (!q.Drifted || g.lock == ToolsDrifted) && allows(g.resource, g.namespace) {
+			out[g.health] += g.entries
+		}
+	}
+	return out, err
+}
+
+// tally of a query that the search index has to answer.
+func (s *Store) tally(ctx context.Context, q Query) (map[Health]int, error) {
 	where, args := q.where(s.postgres)
 	out, err := remember(ctx, s, fmt.Sprintf("%s %q", where, args), func() (map[Health]int, error) {
 		counts, err := list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Health, &c.Entries) },
