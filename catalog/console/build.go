@@ -20,6 +20,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/imageupdate/api"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/runs"
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -44,6 +45,8 @@ type pin struct {
 type causeData struct {
 	*api.FailureDetails
 	Message, Remedy string
+	// Edit is where the forge shows the line of the Dockerfile that failed, and File its name.
+	Edit, File string
 }
 
 // runData is what the last run does.
@@ -150,7 +153,7 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 		return buildData{}, err
 	}
 	d := buildData{buildRow: buildRow{live.Summary{AgentBuild: b}}, MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
-	d.CommitLink = commitAddress(b.Spec.Source.SourceRepository, d.Commit())
+	d.CommitLink = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", d.Commit(), "")
 	d.Attested = meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
 	all, err := v.ImageUpdates(client.InNamespace(b.Namespace))
 	if err != nil {
@@ -174,6 +177,8 @@ func causeOfBuild(b *api.AgentBuild) *causeData {
 	}
 	d := &causeData{FailureDetails: b.Status.FailureDetails}
 	d.Message, d.Remedy, _ = strings.Cut(cmp.Or(b.Status.Message, "The build failed, and its status does not say why."), "\n  hint: ")
+	source := b.Spec.Source
+	d.Edit, d.File = facts.SourceLine(d.Message, source.SourceRepository, live.Summary{AgentBuild: b}.Commit(), source.SourceSubfolder)
 	return d
 }
 

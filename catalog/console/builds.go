@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,16 +133,4 @@ func (v *Visit) builds(options ...client.ListOption) (seen []*api.AgentBuild, na
 	}
 	slices.Sort(namespaces)
 	return seen, namespaces, nil
-}
-
-// commitAddress is where forges show a commit of a repository; empty for none.
-func commitAddress(repository, commit string) string {
-	repository = strings.TrimSuffix(repository, ".git")
-	if !strings.Contains(repository, "://") {
-		repository = "https://" + repository
-	}
-	if link(repository) == "" || commit == "" {
-		return ""
-	}
-	return repository + "/commit/" + url.PathEscape(commit)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -33,7 +34,7 @@ type logData struct {
 // stepLog is the log of a step.
 type stepLog struct {
 	live.Step
-	Text   string
+	Blocks []facts.Block
 	Cut    string
 	Why    string // there is no text
 	File   string // the address of the log as a file
@@ -80,7 +81,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
-			s.Text, s.Cut, s.Why = strings.Join(text.Lines, "\n"), text.Cut, v.Console.noLog(err)
+			s.Blocks, s.Cut, s.Why = facts.Blocks(text.Lines), text.Cut, v.Console.noLog(err)
 			s.File = buildPath(b.Namespace, b.Name) + path("log", d.Task, step.Name)
 		}
 		d.Steps = append(d.Steps, s)

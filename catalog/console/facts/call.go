@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,18 +49,46 @@ func ForgeLink(repository, kind, ref, file string) string {
 	}
 	between := "/" + kind + "/"
 	switch forge.Of(repository) {
-	case "gitlab":
+	case forge.GitLab:
 		between = "/-" + between
-	case "gitea":
-		if kind != "commit" {
+	case forge.Gitea:
+		switch {
+		case kind == "commit":
+		case commitID().MatchString(ref):
+			between = "/src/commit/"
+		default:
 			between = "/src/branch/"
 		}
+	case forge.Bitbucket:
+		between = map[bool]string{true: "/commits/", false: "/src/"}[kind == "commit"]
 	}
 	var escaped []string
 	for part := range strings.SplitSeq(strings.Trim(ref+"/"+file, "/"), "/") {
 		escaped = append(escaped, url.PathEscape(part))
 	}
 	return repository + between + strings.Join(escaped, "/")
+}
+
+var commitID = krm.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// dockerfile is the place that begins why a build failed: a file, its line, and the instruction there.
+var dockerfile = krm.Pattern(`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
+
+// SourceLine is where the forge shows the line of a Dockerfile that a message names, in a folder
+// of a repository at a commit, and the file with its line; "" where it names none.
+func SourceLine(message, repository, commit, folder string) (link, place string) {
+	found := dockerfile().FindStringSubmatch(message)
+	if found == nil || slices.Contains(strings.Split(found[1], "/"), "..") {
+		return "", ""
+	}
+	if link = ForgeLink(repository, "blob", commit, path.Join(folder, found[1])); link == "" {
+		return "", ""
+	}
+	mark := "#L"
+	if strings.HasPrefix(link, "https://bitbucket.org/") {
+		mark = "#lines-"
+	}
+	return link + mark + found[2], found[1] + ":" + found[2]
 }
 
 // Pretty prints JSON for people.
