@@ -7,164 +7,57 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"knative.dev/pkg/apis"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/buildtest"
-	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/manifest"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console"
-	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
-	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
-var tekton sync.Once
-
-// yard is a console of builds that run: in front of the API server is a proxy that answers for
-// the logs of pods, as a kubelet does.
+// yard is a console of builds that run, in a namespace of their own.
 type yard struct {
 	*world
 	client client.Client
 	ns     string
-	login  *login.Login
-
-	mu   sync.Mutex
-	logs map[string]string // by pod/container
 }
 
 var yards atomic.Int32
 
-func newYard(t *testing.T) *yard {
+func newYard(t testing.TB) *yard {
 	t.Helper()
-	w := newWorld(t)
-	plane := shared.Get(t)
-	tekton.Do(func() {
-		module, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
-		w.must(err)
-		w.must(plane.InstallCRDs(filepath.Join(module, "config", "300-crds")))
-	})
-	y := &yard{world: w, ns: fmt.Sprintf("yard%d", yards.Add(1)), logs: map[string]string{}}
-	var err error
-	y.client, err = buildtest.Client(plane.Admin.Config)
-	w.must(err)
-	w.namespace(y.ns)
-
-	transport, err := rest.TransportFor(plane.Admin.Config)
-	w.must(err)
-	at, err := url.Parse(plane.Admin.Config.Host)
-	w.must(err)
-	proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if pod, ok := strings.CutSuffix(r.URL.Path, "/log"); ok && strings.Contains(pod, "/pods/") {
-			y.mu.Lock()
-			text, ok := y.logs[pod[strings.LastIndex(pod, "/")+1:]+"/"+r.URL.Query().Get("container")]
-			y.mu.Unlock()
-			if !ok {
-				http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
-				return
-			}
-			_, _ = w.Write([]byte(text))
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(api.Close)
-	cfg := &rest.Config{Host: api.URL, QPS: -1}
-	cluster, err := console.NewCluster(cfg, console.ClusterOptions{})
-	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- cluster.Run(ctx) }()
-	t.Cleanup(func() { api.CloseClientConnections(); cancel(); <-ended })
-	guard, err := access.Kubernetes(cfg)
-	w.must(err)
-	y.login = &login.Login{Store: w.store}
-	guard.Login = y.login
-	c := &console.Console{Store: w.store, Access: guard, Cluster: cluster, Poll: 20 * time.Millisecond, Beat: 200 * time.Millisecond}
-	server := httptest.NewServer(c.Handler())
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	w.url = server.URL
-	w.eventually("builds are watched", func() bool { return cluster.Watches(cluster.Builds()) })
+	y := &yard{world: newWorld(t), client: furnished.Client, ns: fmt.Sprintf("yard%d", yards.Add(1))}
+	y.namespace(y.ns)
 	return y
 }
 
-// build makes a build of a mode with a run whose tasks are in the given states, and gives it.
-func (y *yard) build(name string, states map[string]string) *api.AgentBuild {
+// build makes a build whose run has reached a task, which is in a state.
+func (y *yard) build(name, task, state string) *api.AgentBuild {
 	y.Helper()
-	ctx := y.Context()
 	text, err := os.ReadFile("../../examples/builds/weather.yaml")
 	y.must(err)
 	found, err := manifest.Builds("weather.yaml", text, api.DefaultGroup)
 	y.must(err)
-	library, err := manifest.Shipped()
-	y.must(err)
-	example := found[0]
-	example.Namespace, example.Name = y.ns, name
-	out, err := library.Compose(example, compose.Settings{})
-	y.must(err)
-	b := example.AgentBuild.DeepCopy()
-	y.must(y.client.Create(ctx, b))
+	b := found[0].AgentBuild
+	b.Namespace, b.Name = y.ns, name
+	y.must(y.client.Create(y.Context(), b))
 	// The fleet, which other tests look at, is as it was. The context of a test ends before this.
 	y.TB.Cleanup(func() { y.must(y.client.Delete(context.Background(), b)) })
-	run := out.Run.DeepCopy()
-	run.OwnerReferences = []metav1.OwnerReference{{APIVersion: "agent.kagenti.dev/v1alpha1", Kind: "AgentBuild", Name: b.Name, UID: b.UID, Controller: new(true)}}
-	y.must(y.client.Create(ctx, run))
-	spec := run.Spec.PipelineSpec.DeepCopy()
-	phase := api.PhaseBuilding
-	for _, t := range spec.Tasks {
-		state, ok := states[t.Name]
-		if !ok {
-			continue
-		}
-		task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: y.ns, Name: run.Name + "-" + t.Name, Labels: map[string]string{"tekton.dev/pipelineRun": run.Name}},
-			Spec: tektonv1.TaskRunSpec{TaskRef: &tektonv1.TaskRef{Name: "none"}}}
-		y.must(y.client.Create(ctx, task))
-		began := metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
-		task.Status.StartTime, task.Status.PodName = &began, task.Name+"-pod"
-		step := tektonv1.StepState{Name: "main", Container: "step-main"}
-		status := corev1.ConditionUnknown
-		switch state {
-		case "Running":
-			step.ContainerState.Running = &corev1.ContainerStateRunning{StartedAt: began}
-		default:
-			status = corev1.ConditionTrue
-			step.ContainerState.Terminated = &corev1.ContainerStateTerminated{StartedAt: began, FinishedAt: metav1.Now()}
-			if state == "Failed" {
-				status, phase = corev1.ConditionFalse, api.PhaseFailed
-				step.ContainerState.Terminated.ExitCode = 2
-			}
-			task.Status.CompletionTime = new(metav1.Now())
-		}
-		task.Status.Steps = []tektonv1.StepState{step}
-		task.Status.Conditions = append(task.Status.Conditions, condition(status, state))
-		y.must(y.client.Status().Update(ctx, task))
-		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{Name: task.Name, PipelineTaskName: t.Name})
+	b.Status.Phase, b.Status.RunNumber, b.Status.LastBuildTime = api.PhaseBuilding, 1, new(metav1.NewTime(now.Add(-time.Minute)))
+	if state == "Failed" {
+		b.Status.Phase = api.PhaseFailed
 	}
-	run.Status.PipelineSpec = spec
-	y.must(y.client.Status().Update(ctx, run))
-	y.status(b, func(s *api.AgentBuildStatus) {
-		s.Phase, s.PipelineRunName, s.PipelineRunUID, s.RunNumber, s.LastBuildTime = phase, run.Name, run.UID, 1, &run.CreationTimestamp
-	})
+	y.must(furnished.Run(y.Context(), b, task, state))
 	return b
 }
 
@@ -174,16 +67,8 @@ func (y *yard) status(b *api.AgentBuild, edit func(*api.AgentBuildStatus)) {
 	y.must(y.client.Status().Update(y.Context(), b))
 }
 
-// log of a task's only step.
-func (y *yard) log(b *api.AgentBuild, task, text string) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.logs[b.Status.PipelineRunName+"-"+task+"-pod/step-main"] = text
-}
-
-func condition(status corev1.ConditionStatus, reason string) apis.Condition {
-	return apis.Condition{Type: apis.ConditionSucceeded, Status: status, Reason: reason}
-}
+// log of the step that builds.
+func (y *yard) log(b *api.AgentBuild, text string) { furnished.Log(b, "buildkit-build", "build", text) }
 
 func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
@@ -221,15 +106,8 @@ func (y *yard) hides(token, at string, texts ...string) {
 
 func TestBuildPages(t *testing.T) {
 	y := newYard(t)
-	b := y.build("weather", map[string]string{"source-pull": "Succeeded", "git-clone": "Succeeded", "buildkit-build": "Running"})
-	tasks := map[string]bool{}
-	for _, task := range taskNames(y, b) {
-		tasks[task] = true
-	}
-	if len(tasks) == 0 {
-		t.Fatal("no task has begun")
-	}
-	y.log(b, "buildkit-build", "first line\n\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\n50%\r100%\n<script>alert(1)</script>\n")
+	b := y.build("weather", "buildkit-build", "Running")
+	y.log(b, "first line\n\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\n50%\r100%\n<script>alert(1)</script>\n")
 	at := "/builds/" + y.ns + "/weather"
 	all := y.tokenFor(append([]rbacv1.PolicyRule{lists, patches, logs}, runs...), y.ns)
 	body := y.shows(all, at, "<svg class=\"pipeline\"", "running", "first line", "Cancel")
@@ -257,7 +135,7 @@ func TestBuildPages(t *testing.T) {
 		y.hides(stranger, path, y.ns+"/", y.ns+"<", `>`+y.ns, "1 build<")
 	}
 	nothing, _, none := y.get(stranger, "/builds/"+y.ns+"/not-there")
-	for _, path := range []string{at, at + "?task=buildkit-build", at + "/log/buildkit-build/main"} {
+	for _, path := range []string{at, at + "?task=buildkit-build", at + "/log/buildkit-build/build"} {
 		if status, _, body := y.get(stranger, path); status != http.StatusNotFound || status != nothing || body != none {
 			t.Errorf("%s: %d, and it differs from what is not there: %t", path, status, body != none)
 		}
@@ -265,7 +143,7 @@ func TestBuildPages(t *testing.T) {
 	if stream := y.stream(stranger, at); strings.Contains(stream, "weather") {
 		t.Errorf("the stream: %s", stream)
 	}
-	for _, path := range []string{at, at + "/log/buildkit-build/main", "/builds"} {
+	for _, path := range []string{at, at + "/log/buildkit-build/build", "/builds"} {
 		if status, _, body := y.get("", path); status != http.StatusUnauthorized || strings.Contains(body, "first line") {
 			t.Errorf("%s without a token: %d", path, status)
 		}
@@ -287,26 +165,15 @@ func (y *yard) stream(token, page string) string {
 	return string(text)
 }
 
-// taskNames of a build's run that have begun.
-func taskNames(y *yard, b *api.AgentBuild) (names []string) {
-	y.Helper()
-	run := &tektonv1.PipelineRun{}
-	y.must(y.client.Get(y.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.Status.PipelineRunName}, run))
-	for _, child := range run.Status.ChildReferences {
-		names = append(names, child.PipelineTaskName)
-	}
-	return names
-}
-
 // The log of an open page grows by its stream, for as long as the caller may read it.
 func TestLogFollows(t *testing.T) {
 	y := newYard(t)
-	b := y.build("weather", map[string]string{"buildkit-build": "Running"})
-	y.log(b, "buildkit-build", "one\n")
+	b := y.build("weather", "buildkit-build", "Running")
+	y.log(b, "one\n")
 	at := "/builds/" + y.ns + "/weather"
 	token := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
 	y.shows(token, at, "one</pre>")
-	time.AfterFunc(300*time.Millisecond, func() { y.log(b, "buildkit-build", "one\ntwo\n") })
+	time.AfterFunc(300*time.Millisecond, func() { y.log(b, "one\ntwo\n") })
 	seen := make(chan bool, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -336,20 +203,20 @@ func TestLogFollows(t *testing.T) {
 // A log is cut to its last lines, each line to 8 KiB, and nothing in it steers what shows it.
 func TestLogLimits(t *testing.T) {
 	y := newYard(t)
-	b := y.build("weather", map[string]string{"buildkit-build": "Failed"})
+	b := y.build("weather", "buildkit-build", "Failed")
 	var long strings.Builder
 	for i := range 7000 {
 		fmt.Fprintf(&long, "line %d %s\n", i, strings.Repeat("x", i%50))
 	}
 	long.WriteString(strings.Repeat("y", 3<<20) + "\n\u202e\u200bspoof\nlast\n")
-	y.log(b, "buildkit-build", long.String())
+	y.log(b, long.String())
 	at := "/builds/" + y.ns + "/weather"
 	token := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
 	body := y.shows(token, at, "last</pre>")
 	if len(body) > 400<<10 || strings.Contains(body, "\u202e") || !strings.Contains(body, "the last 500 lines") || !strings.Contains(body, "the rest of this line is not shown") {
 		t.Errorf("%d bytes", len(body))
 	}
-	status, header, file := y.get(token, at+"/log/buildkit-build/main")
+	status, header, file := y.get(token, at+"/log/buildkit-build/build")
 	if status != http.StatusOK || header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("%d %v", status, header)
 	}
@@ -366,7 +233,7 @@ func TestLogLimits(t *testing.T) {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
-	if status, _, body := y.get(y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns), at+"/log/buildkit-build/main"); status != http.StatusForbidden || strings.Contains(body, "line 6999") {
+	if status, _, body := y.get(y.tokenFor([]rbacv1.PolicyRule{lists}, y.ns), at+"/log/buildkit-build/build"); status != http.StatusForbidden || strings.Contains(body, "line 6999") {
 		t.Errorf("without the right: %d", status)
 	}
 }
@@ -387,7 +254,7 @@ func (y *yard) post(path string, edit func(*http.Request)) int {
 // event that says who asked.
 func TestRetryAndCancel(t *testing.T) {
 	y := newYard(t)
-	b := y.build("weather", map[string]string{"buildkit-build": "Running"})
+	b := y.build("weather", "buildkit-build", "Running")
 	at := "/builds/" + y.ns + "/weather"
 	may := y.tokenFor([]rbacv1.PolicyRule{lists, patches}, y.ns)
 	mayNot := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
@@ -472,7 +339,7 @@ func TestRetryAndCancel(t *testing.T) {
 // groups of the session see, and nothing once it ends.
 func TestSessionRights(t *testing.T) {
 	y := newYard(t)
-	y.build("weather", map[string]string{"buildkit-build": "Running"})
+	y.build("weather", "buildkit-build", "Running")
 	for name, subject := range map[string]rbacv1.Subject{
 		"by-group": {Kind: "Group", APIGroup: rbacv1.GroupName, Name: "oidc:team-" + y.ns}, "by-name": {Kind: "User", APIGroup: rbacv1.GroupName, Name: "berta@" + y.ns},
 	} {
@@ -547,7 +414,7 @@ func TestRightsPage(t *testing.T) {
 // Names and texts of a build that mean something to a browser are shown as they are.
 func TestHostileBuild(t *testing.T) {
 	y := newYard(t)
-	b := y.build("weather", map[string]string{"buildkit-build": "Failed"})
+	b := y.build("weather", "buildkit-build", "Failed")
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e"
 	y.status(b, func(s *api.AgentBuildStatus) {
 		s.Message = evil + "\n  hint: " + evil
@@ -558,7 +425,7 @@ func TestHostileBuild(t *testing.T) {
 		s.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Failed", Message: evil, LastTransitionTime: metav1.Now()},
 			{Type: "Attested", Status: "False", Reason: "Refused", Message: evil, LastTransitionTime: metav1.Now()}}
 	})
-	y.log(b, "buildkit-build", evil+"\n")
+	y.log(b, evil+"\n")
 	token := y.tokenFor(append([]rbacv1.PolicyRule{lists, logs}, runs...), y.ns)
 	listing := y.tokenFor([]rbacv1.PolicyRule{lists, logs}, y.ns)
 	y.shows(token, "/builds?q=weather", "&lt;script&gt;")

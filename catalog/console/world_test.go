@@ -27,22 +27,27 @@ import (
 
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console"
+	"github.com/armature-dev/armature/catalog/login"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/e2e/catalog/fleet"
 	"github.com/armature-dev/armature/e2e/controlplane"
 )
 
 // shared is the one control plane of this package, with a fleet.
-var shared controlplane.Shared
+var (
+	shared    controlplane.Shared
+	furnished *fleet.Fleet
+)
 
 func TestMain(m *testing.M) {
-	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) error {
+	os.Exit(shared.Main(m, func(plane *controlplane.ControlPlane) (err error) {
 		for _, folder := range fleet.CRDs() {
 			if err := plane.InstallCRDs(filepath.Join("../..", folder)); err != nil {
 				return err
 			}
 		}
-		return fleet.Furnish(context.Background(), plane.Admin.Config)
+		furnished, err = fleet.Furnish(context.Background(), plane, now)
+		return err
 	}))
 }
 
@@ -53,7 +58,7 @@ const (
 )
 
 // now is when tests look at the fleet.
-var now = time.Date(2026, 1, 13, 17, 10, 0, 0, time.UTC)
+var now = fleet.Written
 
 // world is a console of the fleet.
 type world struct {
@@ -61,8 +66,11 @@ type world struct {
 	kube    *kubernetes.Clientset
 	store   *store.Store
 	cluster *console.Cluster
+	login   *login.Login
+	server  *httptest.Server
 	url     string
 	logged  *journal
+	log     logr.Logger
 }
 
 // journal is what was logged.
@@ -92,14 +100,28 @@ func newWorld(t testing.TB) *world {
 func newWorldIn(t testing.TB, address string) *world {
 	t.Helper()
 	w := newWorldAs(t, address, shared.Get(t).Admin.Config)
+	w.watches()
+	return w
+}
+
+// watches waits until all kinds are watched.
+func (w *world) watches() {
+	w.Helper()
 	w.eventually("the cluster is watched", func() bool {
 		return w.cluster.Watches(w.cluster.Builds()) && w.cluster.Watches("configmaps") && w.cluster.Watches(agents) && w.cluster.Watches("imageupdates.armature.dev")
 	})
-	return w
 }
 
 // newWorldAs has a console that reads with the rights of cfg, in the namespaces.
 func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
+	t.Helper()
+	w := worldOf(t, address, cfg, namespaces...)
+	w.start()
+	return w
+}
+
+// worldOf has a console that has not been started.
+func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
 	t.Helper()
 	plane := shared.Get(t)
 	w := &world{TB: t, logged: &journal{}}
@@ -108,21 +130,32 @@ func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...st
 	w.must(err)
 	w.store, err = store.Open(t.Context(), address)
 	w.must(err)
-	guard, err := access.Kubernetes(plane.Admin.Config)
-	w.must(err)
 	ctrl.SetLogger(logr.Discard())
-	log := logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
-	w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: log})
+	w.log = logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
+	w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: w.log})
 	w.must(err)
+	w.login = &login.Login{Store: w.store}
+	w.server = httptest.NewUnstartedServer(nil)
+	w.url = "http://" + w.server.Listener.Addr().String()
+	return w
+}
+
+// start the console, until the test ends.
+func (w *world) start() {
+	w.Helper()
+	guard, err := access.Kubernetes(shared.Get(w).Admin.Config)
+	w.must(err)
+	guard.Login = w.login
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.cluster.Run(ctx) }()
-	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now }, Poll: 50 * time.Millisecond, Beat: 500 * time.Millisecond, Log: log}
-	server := httptest.NewServer(c.Handler())
-	w.url = server.URL
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
+	var looks atomic.Int64 // no two looks are at the same time, as it is elsewhere
+	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: 50 * time.Millisecond, Beat: 500 * time.Millisecond, Log: w.log}
+	w.server.Config.Handler = c.Handler()
+	w.server.Start()
+	w.Cleanup(func() {
+		w.server.CloseClientConnections()
+		w.server.Close()
 		cancel()
 		w.must(<-ended)
 		w.must(w.store.Close())
@@ -130,7 +163,6 @@ func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...st
 	for _, e := range catalog() {
 		w.put(e)
 	}
-	return w
 }
 
 // catalog is what the fleet's agents and servers answered.

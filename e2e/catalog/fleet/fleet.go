@@ -7,6 +7,10 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
 
 	ssautil "github.com/fluxcd/pkg/ssa/utils"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,6 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/buildtest"
+	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
@@ -28,14 +35,82 @@ func CRDs() []string {
 	return []string{"templates/crds", "templates/crds/catalog", "catalog/controller/testdata"}
 }
 
-// Furnish the API server with fleet.yaml, status included, and apply package.yaml. Then
-// somebody edits one of its Deployments.
-func Furnish(ctx context.Context, cfg *rest.Config) error {
-	c, err := client.New(cfg, client.Options{})
+// Written is the time at which fleet.yaml is as it describes.
+var Written = time.Date(2026, 1, 13, 17, 10, 0, 0, time.UTC)
+
+// Fleet is what an API server is furnished with.
+type Fleet struct {
+	Client  client.Client
+	Kubelet *Kubelet
+}
+
+// Furnish an API server with fleet.yaml as if it were now, status included, with the runs of its
+// builds, and apply package.yaml. Then somebody edits one of its Deployments.
+func Furnish(ctx context.Context, plane *controlplane.ControlPlane, now time.Time) (*Fleet, error) {
+	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	if err != nil {
+		return nil, err
+	}
+	if err := plane.InstallCRDs(filepath.Join(tekton, "config", "300-crds")); err != nil {
+		return nil, err
+	}
+	f := &Fleet{}
+	if f.Client, err = buildtest.Client(plane.Admin.Config); err != nil {
+		return nil, err
+	}
+	if f.Kubelet, err = startKubelet(ctx, f.Client); err != nil {
+		return nil, err
+	}
+	if err := f.furnish(ctx, plane.Admin.Config, now); err != nil {
+		return nil, err
+	}
+	return f, f.runs(ctx)
+}
+
+// runs of the builds that have a history.
+func (f *Fleet) runs(ctx context.Context) error {
+	var builds api.AgentBuildList
+	if err := f.Client.List(ctx, &builds); err != nil {
 		return err
 	}
-	objects, err := ssautil.ReadObjects(bytes.NewReader(manifests))
+	for i := range builds.Items {
+		b := &builds.Items[i]
+		h, ok := history[b.Name]
+		if !ok {
+			continue
+		}
+		if err := f.Run(ctx, b, h.last, h.state); err != nil {
+			return fmt.Errorf("the run of build %s: %w", b.Name, err)
+		}
+		for step, text := range h.logs {
+			task, name, _ := strings.Cut(step, "/")
+			f.Log(b, task, name, text)
+		}
+	}
+	return nil
+}
+
+// Log is what a step of a build's run printed so far.
+func (f *Fleet) Log(b *api.AgentBuild, task, step, text string) {
+	f.Kubelet.Log(b.Status.PipelineRunName+"-"+task+"-pod", "step-"+step, text)
+}
+
+var times = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
+
+// moved to another time are the manifests.
+func moved(now time.Time) []byte {
+	return times.ReplaceAllFunc(manifests, func(text []byte) []byte {
+		at, err := time.Parse(`"`+time.RFC3339+`"`, string(text))
+		if err != nil {
+			return text
+		}
+		return []byte(at.Add(now.Sub(Written)).UTC().Format(`"` + time.RFC3339 + `"`))
+	})
+}
+
+func (f *Fleet) furnish(ctx context.Context, cfg *rest.Config, now time.Time) error {
+	c := f.Client
+	objects, err := ssautil.ReadObjects(bytes.NewReader(moved(now)))
 	if err != nil {
 		return err
 	}
