@@ -18,7 +18,7 @@ import (
 )
 
 // Run makes what Tekton and a kubelet leave of a build: its run, in which the tasks before one
-// succeeded and that task is Running, Failed or Succeeded, with a pod for each. Where no task is
+// succeeded and that task is in its first step, Running or Failed, with a pod for each. Where no task is
 // named, all succeeded. The build's status then names the run.
 func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) error {
 	library, err := manifest.Shipped()
@@ -89,18 +89,19 @@ func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: task.Name + "-pod"}, Spec: corev1.PodSpec{NodeName: node}}
 	began := metav1.NewTime(at.Truncate(time.Second))
 	task.Status.StartTime, task.Status.PodName = &began, pod.Name
-	steps := t.TaskSpec.Steps
-	for i, s := range steps {
+	for i, s := range t.TaskSpec.Steps {
 		step := tektonv1.StepState{Name: s.Name, Container: "step-" + s.Name}
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: step.Container, Image: s.Image})
 		start := metav1.NewTime(*at)
-		if last := i == len(steps)-1; last && state == "Running" {
+		switch {
+		case i > 0 && state != "Succeeded": // it waits for the first
+		case state == "Running":
 			step.Running = &corev1.ContainerStateRunning{StartedAt: start}
-		} else {
+		default:
 			f.Kubelet.Log(pod.Name, step.Container, s.Name+": done\n")
 			*at = at.Add(time.Duration(7+len(s.Name)) * time.Second)
 			step.Terminated = &corev1.ContainerStateTerminated{StartedAt: start, FinishedAt: metav1.NewTime(*at)}
-			if last && state == "Failed" {
+			if state == "Failed" {
 				step.Terminated.ExitCode = 1
 			}
 		}
@@ -123,8 +124,8 @@ func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1
 	return task, f.Client.Status().Update(ctx, task)
 }
 
-// history of the fleet's builds: the task that each run reached, its state, and what the last
-// step of a task printed.
+// history of the fleet's builds: the task that each run reached, its state, and what steps of a task
+// printed.
 var history = map[string]struct {
 	last, state string
 	logs        map[string]string // by task/step
