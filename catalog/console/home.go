@@ -113,7 +113,7 @@ func home(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Console.Cluster.Watches(v.Console.Cluster.Builds()) {
+	if c := v.Console.Cluster; c != nil && c.Watches(c.Builds()) {
 		t := tile{Path: "/builds", Name: "Builds", Icon: "build", Count: len(builds)}
 		for i := range builds {
 			if f, ok := buildFinding(&builds[i]); ok {

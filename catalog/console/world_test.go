@@ -120,7 +120,8 @@ func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...st
 	return w
 }
 
-// worldOf has a console that has not been started.
+// worldOf has a console that has not been started. Without cfg it has a store alone, and that is
+// empty.
 func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
 	t.Helper()
 	plane := shared.Get(t)
@@ -132,8 +133,10 @@ func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...strin
 	w.must(err)
 	ctrl.SetLogger(logr.Discard())
 	w.log = logr.New(funcr.New(w.logged.line, funcr.Options{}).GetSink())
-	w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: w.log})
-	w.must(err)
+	if cfg != nil {
+		w.cluster, err = console.NewCluster(cfg, console.ClusterOptions{Namespaces: namespaces, Log: w.log})
+		w.must(err)
+	}
 	w.login = &login.Login{Store: w.store}
 	w.server = httptest.NewUnstartedServer(nil)
 	w.url = "http://" + w.server.Listener.Addr().String()
@@ -148,7 +151,14 @@ func (w *world) start() {
 	guard.Login = w.login
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.cluster.Run(ctx) }()
+	if w.cluster != nil {
+		go func() { ended <- w.cluster.Run(ctx) }()
+		for _, e := range catalog() {
+			w.put(e)
+		}
+	} else {
+		ended <- nil
+	}
 	var looks atomic.Int64 // no two looks are at the same time, as it is elsewhere
 	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: 50 * time.Millisecond, Beat: 500 * time.Millisecond, Log: w.log}
 	w.server.Config.Handler = c.Handler()
@@ -160,9 +170,6 @@ func (w *world) start() {
 		w.must(<-ended)
 		w.must(w.store.Close())
 	})
-	for _, e := range catalog() {
-		w.put(e)
-	}
 }
 
 // catalog is what the fleet's agents and servers answered.
@@ -246,6 +253,9 @@ var everything = []rbacv1.PolicyRule{
 	{APIGroups: []string{""}, Resources: []string{"pods", "configmaps", "services", "serviceaccounts"}, Verbs: []string{"list"}},
 }
 
+// owner is the role of a person whose builds these are.
+var owner = append([]rbacv1.PolicyRule{patches, logs}, append(runs, everything...)...)
+
 // token of an account of this test that may list the fleet in the namespaces, or
 // everywhere for "*".
 func (w *world) token(namespaces ...string) string {
@@ -255,11 +265,18 @@ func (w *world) token(namespaces ...string) string {
 
 func (w *world) tokenFor(rules []rbacv1.PolicyRule, namespaces ...string) string {
 	w.Helper()
-	ctx := w.Context()
 	name := fmt.Sprintf("anna-%d", accounts.Add(1))
-	account, err := shared.Get(w).ServiceAccount(ctx, "default", name)
+	account, err := shared.Get(w).ServiceAccount(w.Context(), "default", name)
 	w.must(err)
-	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}}
+	w.grant(rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: name}, name, rules, namespaces...)
+	return account.Config.BearerToken
+}
+
+// grant rights by roles of a name.
+func (w *world) grant(subject rbacv1.Subject, name string, rules []rbacv1.PolicyRule, namespaces ...string) {
+	w.Helper()
+	ctx, subjects := w.Context(), []rbacv1.Subject{subject}
+	var err error
 	for _, ns := range namespaces {
 		if ns == "*" {
 			_, err = w.kube.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
@@ -274,7 +291,6 @@ func (w *world) tokenFor(rules []rbacv1.PolicyRule, namespaces ...string) string
 		_, err = w.kube.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}}, metav1.CreateOptions{})
 		w.must(err)
 	}
-	return account.Config.BearerToken
 }
 
 // namespace for a test alone.
