@@ -16,9 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -52,14 +54,10 @@ func (p packageView) Drifts() (out []objectView) {
 	return out
 }
 
-// Rendered are the objects that rendering added something to.
-func (p packageView) Rendered() (out []objectView) {
-	for _, o := range p.Objects {
-		if len(o.Added) > 0 {
-			out = append(out, o)
-		}
-	}
-	return out
+// renderedView is an object with what rendering added.
+type renderedView struct {
+	apply.Entry
+	Added []facts.Added
 }
 
 // objectView is an object of a package.
@@ -75,8 +73,8 @@ type liveState struct {
 	Message string
 	// Drift are the fields that others set.
 	Drift []facts.Drift
-	// Added is what rendering added, for workloads.
-	Added []facts.Added
+	// Rendered is an object that says what rendering added.
+	Rendered bool
 }
 
 // survey is how the objects of all packages were last found.
@@ -219,7 +217,7 @@ func (c *Cluster) listLabelled(ctx context.Context, m *meta.RESTMapping, into ma
 // stateOfObject is how a live object is.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
-	s := liveState{State: Building, Word: h.Status, Message: h.Message, Drift: facts.DriftOf(u), Added: facts.AddedBy(u)}
+	s := liveState{State: Building, Word: h.Status, Message: h.Message, Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
 	switch {
 	case h.Good():
 		s.State, s.Word, s.Message = Healthy, "Healthy", ""
@@ -288,6 +286,47 @@ func (v *Visit) packages() ([]packageView, error) {
 	})
 	return out, nil
 }
+
+// rendered are the objects of a package that say what rendering added. Each kind of them is listed
+// once for all who look.
+func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
+	c := v.Console.Cluster
+	for _, o := range p.Objects {
+		if !o.Rendered || len(out) == maxRendered {
+			continue
+		}
+		key := "package/" + p.Namespace + "/" + p.Name + "/" + o.GroupKind.String() + "/" + o.Namespace
+		all, err := live.Share(v.Context(), c.builds, key, surveyed, func(ctx context.Context) (map[string][]facts.Added, error) {
+			m, err := c.live.RESTMapper().RESTMapping(o.GroupKind, o.Version)
+			if err != nil {
+				return nil, err
+			}
+			list, err := c.Dynamic.Resource(m.Resource).Namespace(o.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}.String(), Limit: maxRendered})
+			if err != nil {
+				return nil, err
+			}
+			added := map[string][]facts.Added{}
+			for i := range list.Items {
+				added[list.Items[i].GetName()] = facts.AddedBy(&list.Items[i])
+			}
+			return added, nil
+		})
+		if err != nil && v.Context().Err() == nil {
+			c.log.Error(err, "reading what rendering added", "kind", o.GroupKind.String())
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if added := all[o.Name]; len(added) > 0 {
+			out = append(out, renderedView{o.Entry, added})
+		}
+	}
+	return out, nil
+}
+
+// maxRendered objects of a package are shown with what rendering added.
+const maxRendered = 200
 
 // judge sums up the objects of a package.
 func (p *packageView) judge() {
@@ -362,9 +401,10 @@ func packagePage(v *Visit) (*Page, error) {
 	}
 	for _, p := range all {
 		if p.Namespace == v.PathValue("namespace") && p.Name == v.PathValue("name") {
+			rendered, err := v.rendered(p)
 			return &Page{Title: p.Name, Section: "/packages", Parts: []Part{
-				{"about", "package-about", p}, {"drift", "package-drift", p}, {"objects", "package-objects", p}, {"added", "package-added", p},
-			}}, nil
+				{"about", "package-about", p}, {"drift", "package-drift", p}, {"objects", "package-objects", p}, {"added", "package-added", rendered},
+			}}, err
 		}
 	}
 	return nil, fmt.Errorf("package: %w", store.ErrNotFound)

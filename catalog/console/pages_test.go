@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 			`"url": "http://booking.office.svc:8080/mcp"`},
 		"/entries/" + remotes + "/office/mail": {"Tools drifted", "armature pin --tools"},
 		"/packages":                            {"1 package", "travel", "Failed", "objects healthy"},
-		"/packages/travel/travel":              {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init containers", "spiffe-helper", "pin-images"},
+		"/packages/travel/travel":              {"Written by armature", "Drift", "Deployment weather", `UNITS`, "imperial", "kubectl-edit", "Inventory", "ServiceAccount weather", "What rendering added", "init container", "args: - -config - /etc/spiffe-helper/helper.conf", "variable of container agent", "value: http://otel.observability:4317", "emptyDir: medium: Memory", "pin-images"},
 	} {
 		status, _, body := w.get(token, path)
 		text := words(body)

@@ -9,6 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/armature-dev/armature/functions/api/keys"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -98,6 +100,31 @@ func TestParams(t *testing.T) {
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Fatalf("%s: another time it is %s", name, diff)
 			}
+		}
+	}
+}
+
+// What rendering added is shown whole, from a workload or a CronJob, and a record that is not one is nothing.
+func TestAddedBy(t *testing.T) {
+	const record = `{"initContainers":["helper","gone"],"volumes":["v"],"mounts":["agent"],"paths":{"agent":["/opt"]},"env":{"agent":["A"]},"podAnnotations":["x/y"],"fields":[{"at":"serviceAccountName","value":"b","was":"a"}]}`
+	const template = `{metadata: {annotations: {x/y: "1"}}, spec: {initContainers: [{name: helper, image: h:1}], volumes: [{name: v, emptyDir: {}}, 7], containers: [{name: agent, env: [{name: A, value: "1"}], volumeMounts: [{name: v, mountPath: /opt}]}]}}`
+	want := []Added{
+		{"annotation of pods", "x/y", "", "inject", `"1"`}, {"init container", "helper", "", "inject", "image: h:1\nname: helper"}, {"init container", "gone", "", "inject", ""},
+		{"mount of container agent", "/opt", "", "inject", "mountPath: /opt\nname: v"}, {"mount of the trace's configuration", "agent", "", "inject", ""},
+		{"serviceAccountName", "b", "a", "inject", ""}, {"variable of container agent", "A", "", "inject", "name: A\nvalue: \"1\""}, {"volume", "v", "", "inject", "emptyDir: {}\nname: v"},
+	}
+	for _, spec := range []string{`{template: ` + template + `}`, `{jobTemplate: {spec: {template: ` + template + `}}}`} {
+		u := object(t, `{metadata: {name: a}, spec: `+spec+`}`)
+		u.SetAnnotations(map[string]string{keys.Injected: record})
+		if diff := cmp.Diff(want, AddedBy(u)); diff != "" || !Rendered(u) {
+			t.Error(diff)
+		}
+	}
+	for _, record := range []string{"", "7", `{"env":7}`, `{"initContainers":["` + strings.Repeat(`x","`, 1000) + `"]}`} {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": 7}}
+		u.SetAnnotations(map[string]string{keys.Injected: record, keys.Changed: "7"})
+		if got := AddedBy(u); len(got) > maxAdded {
+			t.Errorf("%.20s: %d parts", record, len(got))
 		}
 	}
 }

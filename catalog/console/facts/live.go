@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
+	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
@@ -90,28 +91,63 @@ func hasKey(one any, key value.FieldList) bool {
 }
 
 // Added is something that rendering added to a workload, or set in it.
-type Added struct{ What, Value, Was, By string }
+type Added struct {
+	What, Value, Was, By string
+	// Text is the part of the object, as it is in the cluster.
+	Text string
+}
+
+// Rendered reports whether an object says what rendering did to it.
+func Rendered(u *unstructured.Unstructured) bool {
+	return u.GetAnnotations()[keys.Injected] != "" || u.GetAnnotations()[keys.Changed] != ""
+}
 
 // AddedBy reads from the annotations of a rendered object what rendering did to it.
 func AddedBy(u *unstructured.Unstructured) (out []Added) {
+	template, found, _ := unstructured.NestedMap(u.Object, "spec", "template")
+	if !found {
+		template, _, _ = unstructured.NestedMap(u.Object, "spec", "jobTemplate", "spec", "template")
+	}
+	pod, _ := template["spec"].(map[string]any)
+	meta, _ := template["metadata"].(map[string]any)
 	var injected struct {
-		InitContainers, Containers, Volumes, PodAnnotations []string
-		Env                                                 map[string][]string
-		Fields                                              []struct{ At, Value, Was string }
+		InitContainers, Containers, Volumes, PodAnnotations, Mounts []string
+		Env, Paths                                                  map[string][]string
+		Fields                                                      []struct{ At, Value, Was string }
 	}
 	if text := u.GetAnnotations()[keys.Injected]; text != "" && json.Unmarshal([]byte(text), &injected) == nil {
+		add := func(what, name string, part any) {
+			out = append(out, Added{What: what, Value: name, By: "inject", Text: yamlOf(part)})
+		}
 		for _, part := range []struct {
-			what  string
-			names []string
+			what, list string
+			names      []string
 		}{
-			{"init containers", injected.InitContainers}, {"containers", injected.Containers}, {"volumes", injected.Volumes}, {"annotations of pods", injected.PodAnnotations},
+			{"init container", "initContainers", injected.InitContainers}, {"container", "containers", injected.Containers}, {"volume", "volumes", injected.Volumes},
 		} {
-			if len(part.names) > 0 {
-				out = append(out, Added{What: part.what, Value: strings.Join(part.names, ", "), By: "inject"})
+			for _, name := range part.names {
+				add(part.what, name, item(pod[part.list], "name", name))
 			}
 		}
-		for container, names := range injected.Env {
-			out = append(out, Added{What: "variables of container " + container, Value: strings.Join(names, ", "), By: "inject"})
+		for _, name := range injected.PodAnnotations {
+			annotations, _ := meta["annotations"].(map[string]any)
+			add("annotation of pods", name, annotations[name])
+		}
+		for _, container := range injected.Mounts {
+			add("mount of the trace's configuration", container, nil)
+		}
+		for _, part := range []struct {
+			what, list, key string
+			of              map[string][]string
+		}{
+			{"variable", "env", "name", injected.Env}, {"mount", "volumeMounts", "mountPath", injected.Paths},
+		} {
+			for container, names := range part.of {
+				c, _ := item(pod["containers"], "name", container).(map[string]any)
+				for _, name := range names {
+					add(part.what+" of container "+container, name, item(c[part.list], part.key, name))
+				}
+			}
 		}
 		for _, f := range injected.Fields {
 			out = append(out, Added{What: f.At, Value: f.Value, Was: f.Was, By: "inject"})
@@ -131,5 +167,37 @@ func AddedBy(u *unstructured.Unstructured) (out []Added) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Added) int { return strings.Compare(a.What, b.What) })
-	return out
+	return out[:min(len(out), maxAdded)]
+}
+
+// Bounds of what rendering added that are shown: parts of an object, and bytes of each.
+const (
+	maxAdded     = 200
+	maxAddedText = 8 << 10
+)
+
+// item of a list of mappings, by a key that its items have; nil where there is none.
+func item(list any, key, value string) any {
+	all, _ := list.([]any)
+	for _, one := range all {
+		if m, ok := one.(map[string]any); ok && m[key] == value {
+			return m
+		}
+	}
+	return nil
+}
+
+// yamlOf a part of an object; "" for none.
+func yamlOf(part any) string {
+	if part == nil {
+		return ""
+	}
+	text, err := yaml.Marshal(part)
+	if err != nil {
+		return ""
+	}
+	if len(text) > maxAddedText {
+		text = append(bytes.ToValidUTF8(text[:maxAddedText], nil), "…"...)
+	}
+	return strings.TrimSuffix(string(text), "\n")
 }

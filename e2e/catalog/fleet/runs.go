@@ -47,9 +47,10 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 		at = began.Time
 	}
 	var tasks []api.TaskStatus
+	over := false
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
-		if t.Name == "buildpack-build" && slices.ContainsFunc(spec.Tasks, func(other tektonv1.PipelineTask) bool { return strings.HasSuffix(other.Name, "kit-build") }) { // the source has a Dockerfile
+		if over || t.Name == "buildpack-build" && slices.ContainsFunc(spec.Tasks, func(other tektonv1.PipelineTask) bool { return strings.HasSuffix(other.Name, "kit-build") }) { // the source has a Dockerfile
 			run.Status.SkippedTasks = append(run.Status.SkippedTasks, tektonv1.SkippedTask{Name: t.Name})
 			tasks = append(tasks, api.TaskStatus{Name: t.Name, State: "Skipped"})
 			continue
@@ -64,9 +65,10 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 		}
 		run.Status.ChildReferences = append(run.Status.ChildReferences, tektonv1.ChildStatusReference{Name: task.Name, PipelineTaskName: t.Name})
 		tasks = append(tasks, api.TaskStatus{Name: t.Name, State: now, StartTime: task.Status.StartTime, CompletionTime: task.Status.CompletionTime})
-		if t.Name == last {
+		if t.Name == last && state == "Running" {
 			break
 		}
+		over = over || t.Name == last
 	}
 	if err := f.Client.Status().Update(ctx, run); err != nil {
 		return err
