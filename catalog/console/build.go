@@ -135,7 +135,7 @@ func (v *Visit) build(namespace, name string) (*api.AgentBuild, error) {
 	if c == nil || len(c.namespaces) > 0 && !slices.Contains(c.namespaces, namespace) {
 		return nil, store.ErrNotFound
 	}
-	all, _, err := v.builds(client.InNamespace(namespace))
+	all, err := v.builds(client.InNamespace(namespace))
 	if err != nil {
 		return nil, err
 	}

@@ -7,11 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/catalog/store"
 )
 
 // buildsData is the list of builds.
@@ -71,18 +68,22 @@ func buildsPage(v *Visit) (*Page, error) {
 	if phase := data.Filter.Phase; phase != "" && !slices.Contains(data.Phases, api.Phase(phase)) {
 		return nil, &Problem{http.StatusBadRequest, "There is no such phase.", "Choose one of the list."}
 	}
-	all, namespaces, err := v.builds()
+	all, err := v.builds()
 	if err != nil {
 		return nil, err
 	}
-	data.Namespaces = namespaces
+	for _, b := range all {
+		if n := len(data.Namespaces); n == 0 || data.Namespaces[n-1] != b.Namespace {
+			data.Namespaces = append(data.Namespaces, b.Namespace)
+		}
+	}
 	words := strings.Fields(strings.ToLower(data.Filter.Q))
 	found := slices.DeleteFunc(all, func(b *api.AgentBuild) bool {
 		f, s := data.Filter, live.Summary{AgentBuild: b}
 		return f.Namespace != "" && b.Namespace != f.Namespace || f.Phase != "" && s.Phase() != f.Phase || !s.Mentions(words)
 	})
-	slices.SortFunc(found, func(a, b *api.AgentBuild) int {
-		return cmp.Or(live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	slices.SortStableFunc(found, func(a, b *api.AgentBuild) int {
+		return live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At())
 	})
 	data.Total = len(found)
 	from := min((page-1)*buildsPerPage, len(found))
@@ -95,42 +96,4 @@ func buildsPage(v *Visit) (*Page, error) {
 		data.Next = "/builds?" + next.Encode()
 	}
 	return &Page{Title: "Builds", Section: "/builds", Parts: []Part{{"filters", "builds-filters", data}, {"list", "builds-list", data}}}, nil
-}
-
-// builds that the caller may list, in no order, and their namespaces. They are shared: do not
-// change them.
-func (v *Visit) builds(options ...client.ListOption) (seen []*api.AgentBuild, namespaces []string, err error) {
-	c := v.Console.Cluster
-	if c == nil {
-		return nil, nil, nil
-	}
-	var list api.AgentBuildList
-	if err := c.list(v.Context(), c.Builds(), &list, options...); err != nil {
-		return nil, nil, err
-	}
-	places := map[string]bool{}
-	for i := range list.Items {
-		places[list.Items[i].Namespace] = true
-	}
-	for namespace := range places {
-		namespaces = append(namespaces, namespace)
-	}
-	scope, err := v.Scope(map[string][]string{c.Builds(): namespaces})
-	if err != nil {
-		return nil, nil, err
-	}
-	hidden := func(namespace string) bool {
-		return !scope.Allows(store.Key{Resource: c.Builds(), Namespace: namespace})
-	}
-	namespaces = slices.DeleteFunc(namespaces, hidden)
-	for namespace := range places {
-		places[namespace] = slices.Contains(namespaces, namespace)
-	}
-	for i := range list.Items {
-		if places[list.Items[i].Namespace] {
-			seen = append(seen, &list.Items[i])
-		}
-	}
-	slices.Sort(namespaces)
-	return seen, namespaces, nil
 }

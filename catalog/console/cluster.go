@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -230,17 +231,17 @@ func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectL
 	return nil
 }
 
-// AgentBuilds that the caller may list, by namespace and name. They are shared: do not
-// change them.
-func (v *Visit) AgentBuilds(options ...client.ListOption) ([]api.AgentBuild, error) {
-	if v.Console.Cluster == nil {
+// builds that the caller may list, by namespace and name. They are shared: do not change them.
+func (v *Visit) builds(options ...client.ListOption) ([]*api.AgentBuild, error) {
+	c := v.Console.Cluster
+	if c == nil {
 		return nil, nil
 	}
 	var list api.AgentBuildList
-	if err := v.Console.Cluster.list(v.Context(), v.Console.Cluster.Builds(), &list, options...); err != nil {
+	if err := c.list(v.Context(), c.Builds(), &list, options...); err != nil {
 		return nil, err
 	}
-	return mine(v, v.Console.Cluster.Builds(), list.Items, func(b api.AgentBuild) *metav1.ObjectMeta { return &b.ObjectMeta })
+	return mine(v, c.Builds(), list.Items)
 }
 
 // ImageUpdates that the caller may list.
@@ -249,15 +250,29 @@ func (v *Visit) ImageUpdates(options ...client.ListOption) ([]updates.ImageUpdat
 	if err := v.Console.Cluster.list(v.Context(), updatesResource, &list, options...); err != nil {
 		return nil, err
 	}
-	return mine(v, updatesResource, list.Items, func(u updates.ImageUpdate) *metav1.ObjectMeta { return &u.ObjectMeta })
+	all, err := mine(v, updatesResource, list.Items)
+	return values(all), err
 }
 
 // mine are the objects that the caller may list, by namespace and name.
-func mine[T any](v *Visit, resource string, all []T, about func(T) *metav1.ObjectMeta) ([]T, error) {
-	seen, err := Visible(v, resource, all, func(o T) string { return about(o).Namespace })
-	slices.SortFunc(seen, func(a, b T) int {
-		x, y := about(a), about(b)
-		return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name)
+func mine[T any, P interface {
+	*T
+	metav1.Object
+}](v *Visit, resource string, all []T) ([]P, error) {
+	objects := make([]P, len(all))
+	for i := range all {
+		objects[i] = &all[i]
+	}
+	seen, err := Visible(v, resource, objects, P.GetNamespace)
+	slices.SortFunc(seen, func(a, b P) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
 	return seen, err
+}
+
+func values[T any, P interface{ *T }](all []P) (out []T) {
+	for _, one := range all {
+		out = append(out, *one)
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -227,18 +228,18 @@ func (v *Visit) May(resource, namespace string) (bool, error) {
 
 // Visible keeps the objects of a resource that the caller may list.
 func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string) ([]T, error) {
-	var names []string
+	places := map[string]bool{}
 	for _, one := range all {
-		names = append(names, namespace(one))
+		places[namespace(one)] = false
 	}
-	slices.Sort(names)
-	scope, err := v.Scope(map[string][]string{resource: slices.Compact(names)})
+	scope, err := v.Scope(map[string][]string{resource: slices.Collect(maps.Keys(places))})
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
-		return !scope.Allows(store.Key{Resource: resource, Namespace: namespace(one)})
-	}), nil
+	for place := range places {
+		places[place] = scope.Allows(store.Key{Resource: resource, Namespace: place})
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !places[namespace(one)] }), nil
 }
 
 // Allow refuses parameters that a page does not know, so that a typing error never shows

@@ -140,7 +140,7 @@ func (d *entryData) readCluster(v *Visit) error {
 		return nil
 	}
 	in := client.InNamespace(d.Namespace)
-	builds, err := v.AgentBuilds(in)
+	builds, err := v.builds(in)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (d *entryData) readCluster(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	d.follow(live, builds, writes)
+	d.follow(live, values(builds), writes)
 	return nil
 }
 

@@ -109,17 +109,17 @@ func home(v *Visit) (*Page, error) {
 	for _, e := range entries {
 		changes = append(changes, change{stateOf(e.Health), noun(e), e.Namespace, cmp.Or(e.Title, e.Name), entryPath(e.Key), entryNews(e), e.Changed})
 	}
-	builds, err := v.AgentBuilds()
+	builds, err := v.builds()
 	if err != nil {
 		return nil, err
 	}
 	if c := v.Console.Cluster; c != nil && c.Watches(c.Builds()) {
 		t := tile{Path: "/builds", Name: "Builds", Icon: "build", Count: len(builds)}
-		for i := range builds {
-			if f, ok := buildFinding(&builds[i]); ok {
+		for _, b := range builds {
+			if f, ok := buildFinding(b); ok {
 				findings, t.Bad = append(findings, f), t.Bad+1
 			}
-			changes = append(changes, buildNews(&builds[i])...)
+			changes = append(changes, buildNews(b)...)
 		}
 		tiles = append(tiles, t)
 	}
