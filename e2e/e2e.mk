@@ -121,5 +121,5 @@ pictures: controlplane ## Take the pictures in docs/images again; tests in Chrom
 	$(GO) test -run Docs ./builds/graph -update
 	cp $(CACHE)/pictures/explain-docs.png docs/images/explain.png
 	cp $(CACHE)/pictures/diff-docs.png docs/images/diff.png
-	for p in home agent tool package agents phone; do cp $(CACHE)/pictures/docs-console-$$p.png docs/images/console-$$p.png; done
+	for p in home agent tool package build phone; do cp $(CACHE)/pictures/docs-console-$$p.png docs/images/console-$$p.png; done
 	if command -v pngquant > /dev/null; then pngquant --force --ext .png docs/images/*.png; fi

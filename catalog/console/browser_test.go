@@ -257,11 +257,9 @@ func TestPagesInChromium(t *testing.T) {
 			}
 			b.Picture("docs-console-" + name)
 		}
+		wide.Dark = true
 		b.Show(wide, w.url+pagesByName()["failed"])
 		b.Picture("docs-console-build")
-		wide.Dark = true
-		b.Show(wide, w.url+"/agents")
-		b.Picture("docs-console-agents")
 		b.Show(views()[3], w.url)
 		b.Picture("docs-console-phone")
 	})
