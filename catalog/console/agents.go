@@ -83,18 +83,12 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 		data.Rows = found(hits)
 		data.Total = len(data.Rows)
 	} else {
-		tally, err := v.Console.Store.Tally(v.Context(), q)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range tally {
-			data.Total += n
-		}
 		q.Limit++
-		entries, err := v.Console.Store.List(v.Context(), q)
+		entries, total, err := v.Console.Store.Page(v.Context(), q)
 		if err != nil {
 			return nil, err
 		}
+		data.Total = total
 		if len(entries) > pageSize {
 			entries = entries[:pageSize]
 			last, next := entries[pageSize-1].Key, v.URL.Query()

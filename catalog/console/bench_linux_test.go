@@ -34,7 +34,10 @@ func BenchmarkConsole(b *testing.B) {
 func report(what, figure, target string) { fmt.Printf("%-66s %16s   %s\n", what, figure, target) }
 
 func benchmark(b *testing.B) {
-	w := newWorldIn(b, filepath.Join(b.TempDir(), "catalog.db"))
+	w := worldOf(b, filepath.Join(b.TempDir(), "catalog.db"), shared.Get(b).Admin.Config)
+	w.pace = 0
+	w.start()
+	w.watches()
 	health := []store.Health{store.Healthy, store.Healthy, store.Healthy, store.Failing, store.Degraded}
 	for i := range benchEntries {
 		e := catalog()[i%8]
@@ -76,7 +79,7 @@ func benchmark(b *testing.B) {
 	for i := range benchStreams {
 		w.hold(b, all, []string{"/", "/agents", "/tools", "/entries/" + cards + "/travel/weather"}[i%4], &open)
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(10 * time.Second) // each is printed once
 	if open.Load() != benchStreams {
 		b.Errorf("%d pages are open", open.Load())
 	}

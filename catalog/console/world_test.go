@@ -68,6 +68,7 @@ type world struct {
 	cluster *console.Cluster
 	login   *login.Login
 	server  *httptest.Server
+	pace    time.Duration // of open pages; 0 is as people have it
 	url     string
 	logged  *journal
 	log     logr.Logger
@@ -93,13 +94,7 @@ func (j *journal) text() string {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldIn(t, filepath.Join(t.TempDir(), "catalog.db"))
-}
-
-// newWorldIn the store at an address.
-func newWorldIn(t testing.TB, address string) *world {
-	t.Helper()
-	w := newWorldAs(t, address, shared.Get(t).Admin.Config)
+	w := newWorldAs(t, filepath.Join(t.TempDir(), "catalog.db"), shared.Get(t).Admin.Config)
 	w.watches()
 	return w
 }
@@ -125,7 +120,7 @@ func newWorldAs(t testing.TB, address string, cfg *rest.Config, namespaces ...st
 func worldOf(t testing.TB, address string, cfg *rest.Config, namespaces ...string) *world {
 	t.Helper()
 	plane := shared.Get(t)
-	w := &world{TB: t, logged: &journal{}}
+	w := &world{TB: t, logged: &journal{}, pace: 50 * time.Millisecond}
 	var err error
 	w.kube, err = kubernetes.NewForConfig(plane.Admin.Config)
 	w.must(err)
@@ -160,7 +155,7 @@ func (w *world) start() {
 		ended <- nil
 	}
 	var looks atomic.Int64 // no two looks are at the same time, as it is elsewhere
-	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: 50 * time.Millisecond, Beat: 500 * time.Millisecond, Log: w.log}
+	c := &console.Console{Store: w.store, Access: guard, Cluster: w.cluster, Now: func() time.Time { return now.Add(time.Duration(looks.Add(1))) }, Poll: w.pace, Beat: 10 * w.pace, Log: w.log}
 	w.server.Config.Handler = c.Handler()
 	w.server.Start()
 	w.Cleanup(func() {

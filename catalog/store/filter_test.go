@@ -66,9 +66,23 @@ func TestFilters(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: %s", name, diff)
 			}
-			tally, err := s.Tally(t.Context(), c.q)
-			if n := tally[store.Healthy] + tally[store.Failing]; err != nil || n != len(c.want) {
-				t.Errorf("%s: %d are counted: %v", name, n, err)
+			if c.q.Latest { // a page is by name
+				continue
+			}
+			c.q.Limit = 1
+			var paged []string
+			for range got {
+				page, total, err := s.Page(t.Context(), c.q)
+				if err != nil || total != len(c.want) || len(page) != 1 {
+					t.Fatalf("%s: %d of %d on a page: %v", name, len(page), total, err)
+				}
+				paged, c.q.After = append(paged, page[0].Name), page[0].Key
+			}
+			if diff := cmp.Diff(c.want, paged); diff != "" {
+				t.Errorf("%s: by pages: %s", name, diff)
+			}
+			if page, _, err := s.Page(t.Context(), c.q); err != nil || len(page) > 0 {
+				t.Errorf("%s: after the last page: %v: %v", name, page, err)
 			}
 		}
 		tally, err := s.Tally(t.Context(), store.Query{Scope: store.Everything()})

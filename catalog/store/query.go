@@ -225,7 +225,7 @@ type group struct {
 // groups of all entries, by resource and namespace. They are read once for each revision, for
 // whoever asks, and shared: do not change them.
 func (s *Store) groups(ctx context.Context) ([]group, error) {
-	out, err := remember(ctx, s, "", func() ([]group, error) {
+	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
 		return list(ctx, s.reader(), func(rows *sql.Rows) (g group, err error) {
 			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
 		}, "SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
@@ -255,11 +255,8 @@ type Count struct {
 	Entries  int
 }
 
-// Tally counts the entries that a query picks, by health. It is shared: do not change it.
+// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
 func (s *Store) Tally(ctx context.Context, q Query) (map[Health]int, error) {
-	if q.Skill != "" || q.Tag != "" {
-		return s.tally(ctx, q)
-	}
 	groups, err := s.groups(ctx)
 	allows := q.Scope.lookup()
 	out := map[Health]int{}
@@ -272,22 +269,34 @@ func (s *Store) Tally(ctx context.Context, q Query) (map[Health]int, error) {
 	return out, err
 }
 
-// tally of a query that the search index has to answer.
-func (s *Store) tally(ctx context.Context, q Query) (map[Health]int, error) {
-	where, args := q.where(s.postgres)
-	out, err := remember(ctx, s, fmt.Sprintf("%s %q", where, args), func() (map[Health]int, error) {
-		counts, err := list(ctx, s.reader(), func(rows *sql.Rows) (c Count, err error) { return c, rows.Scan(&c.Health, &c.Entries) },
-			"SELECT health, COUNT(*) FROM entry WHERE "+where+" GROUP BY health", args...)
-		out := map[Health]int{}
-		for _, c := range counts {
-			out[c.Health] = c.Entries
+// Page is List with how many entries the query picks, on this page and all others.
+func (s *Store) Page(ctx context.Context, q Query) (entries []Entry, total int, err error) {
+	if q.Skill == "" && q.Tag == "" {
+		tally, err := s.Tally(ctx, q)
+		for _, n := range tally {
+			total += n
 		}
-		return out, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("counting the catalog: %w", err)
+		if err == nil {
+			entries, err = s.List(ctx, q)
+		}
+		return entries, total, err
 	}
-	return out, nil
+	// What the search index found is read once, for both.
+	where, args := q.where(s.postgres)
+	entries, err = list(ctx, s.reader(), func(rows *sql.Rows) (e Entry, err error) {
+		var body []byte
+		var fetched, revision int64
+		if err := rows.Scan(&body, &fetched, &revision, &total); err != nil {
+			return e, err
+		}
+		return decodeEntry(body, fetched, revision)
+	}, "WITH hit AS (SELECT entry.uid, entry.namespace, entry.name, entry.resource FROM entry WHERE "+where+") SELECT "+columns+", (SELECT COUNT(*) FROM hit)"+`
+FROM hit JOIN entry ON entry.uid = hit.uid WHERE (hit.namespace, hit.name, hit.resource) > (?, ?, ?) ORDER BY hit.namespace, hit.name, hit.resource LIMIT ?`,
+		append(args, q.After.Namespace, q.After.Name, q.After.Resource, q.limit())...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("listing the catalog: %w", err)
+	}
+	return entries, total, nil
 }
 
 // Counts of entries, and how many items they have together.
