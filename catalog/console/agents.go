@@ -56,9 +56,6 @@ func servers(v *Visit) (*Page, error) {
 }
 
 func list(v *Visit, kind store.Type, data listData) (*Page, error) {
-	if err := v.Allow("q", "namespace", "kind", "health", "skill", "tag", "after"); err != nil {
-		return nil, err
-	}
 	scope, err := v.Catalog()
 	if err != nil {
 		return nil, err

@@ -46,18 +46,25 @@ type Console struct {
 	streams   streams
 }
 
+// route is a page, and the parameters that it knows.
+type route struct {
+	build  func(*Visit) (*Page, error)
+	params string
+}
+
 // routes of the pages. A page that is not here has no stream either.
-func routes() map[string]func(*Visit) (*Page, error) {
-	return map[string]func(*Visit) (*Page, error){
-		"/{$}":                                   home,
-		"/agents":                                agents,
-		"/tools":                                 servers,
-		"/builds":                                buildsPage,
-		"/builds/{namespace}/{name}":             buildPage,
-		"/packages":                              packagesPage,
-		"/packages/{namespace}/{name}":           packagePage,
-		"/entries/{resource}/{namespace}/{name}": entryPage,
-		"/rights":                                rightsPage,
+func routes() map[string]route {
+	const filters = "q namespace kind health skill tag after"
+	return map[string]route{
+		"/{$}":                                   {home, ""},
+		"/agents":                                {agents, filters},
+		"/tools":                                 {servers, filters},
+		"/builds":                                {buildsPage, "q namespace phase page"},
+		"/builds/{namespace}/{name}":             {buildPage, "task"},
+		"/packages":                              {packagesPage, ""},
+		"/packages/{namespace}/{name}":           {packagePage, ""},
+		"/entries/{resource}/{namespace}/{name}": {entryPage, ""},
+		"/rights":                                {rightsPage, ""},
 	}
 }
 
@@ -78,8 +85,15 @@ func (c *Console) Handler() http.Handler {
 	}
 	c.templates = parse(c.Now)
 	c.pages = http.NewServeMux()
-	for pattern, build := range routes() {
-		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, build) })
+	for pattern, page := range routes() {
+		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			c.serve(w, r, func(v *Visit) (*Page, error) {
+				if err := v.Allow(strings.Fields(page.params)...); err != nil {
+					return nil, err
+				}
+				return page.build(v)
+			})
+		})
 	}
 	c.pages.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, func(*Visit) (*Page, error) { return nil, store.ErrNotFound })

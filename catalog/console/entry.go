@@ -83,9 +83,6 @@ func linkState(s chain.State) State {
 
 // entryPage is the page of an agent or tool server.
 func entryPage(v *Visit) (*Page, error) {
-	if err := v.Allow(); err != nil {
-		return nil, err
-	}
 	key := store.Key{Resource: v.PathValue("resource"), Namespace: v.PathValue("namespace"), Name: v.PathValue("name")}
 	scope, err := v.Scope(map[string][]string{key.Resource: {key.Namespace}})
 	if err != nil {

@@ -381,9 +381,6 @@ func written(o metav1.Object) (manager string, at time.Time) {
 }
 
 func packagesPage(v *Visit) (*Page, error) {
-	if err := v.Allow(); err != nil {
-		return nil, err
-	}
 	all, err := v.packages()
 	if err != nil {
 		return nil, err
@@ -392,9 +389,6 @@ func packagesPage(v *Visit) (*Page, error) {
 }
 
 func packagePage(v *Visit) (*Page, error) {
-	if err := v.Allow(); err != nil {
-		return nil, err
-	}
 	all, err := v.packages()
 	if err != nil {
 		return nil, err
