@@ -66,6 +66,23 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A console of a store alone has every page: what only a cluster has does not exist.
+func TestStoreAlone(t *testing.T) {
+	w := bare(t)
+	w.put(catalog()[0])
+	token := w.token("*")
+	for path, want := range map[string]string{"/": "Agents 1", "/agents": "Weather", "/builds": "No build that you may see", "/packages": "no package", "/rights": "What the console may do", "/entries/" + cards + "/travel/weather": "get_forecast"} {
+		if status, _, body := w.get(token, path); status != http.StatusOK || !strings.Contains(words(body), want) {
+			t.Errorf("%s: %d %s", path, status, words(body))
+		}
+	}
+	for _, path := range []string{"/builds/travel/weather", "/packages/travel/travel", "/builds/travel/weather/log/a/b"} {
+		if status, _, _ := w.get(token, path); status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
 // A console that may list little shows that: what it may list in a namespace of its own, and
 // the catalog alone where it may list nothing.
 func TestNarrowConsole(t *testing.T) {

@@ -40,7 +40,7 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 			continue
 		}
 		set := &fieldpath.Set{}
-		if set.FromJSON(bytes.NewReader(m.FieldsV1.GetRawBytes())) != nil {
+		if set.FromJSON(m.FieldsV1.GetRawReader()) != nil {
 			continue
 		}
 		set.Leaves().Iterate(func(p fieldpath.Path) {
