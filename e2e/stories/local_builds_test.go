@@ -270,12 +270,16 @@ func TestLocalLogins(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := build(file, "--push", "--logs", "--secret", "github-token-secret="+dir)
+	plain := "--plain-http-hosts=" + strings.TrimPrefix(s.info.GitHTTP, "http://")
+	out, err := build(file, "--push", "--logs", "--secret", "github-token-secret="+dir, plain)
 	if err != nil || !strings.Contains(out, "kaniko-build/build-and-push: Succeeded") || strings.Contains(out, s.info.GitToken) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := build(file, "--push"); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
+	if out, err := build(file, "--push", plain); err == nil || !strings.Contains(out, "github-clone/clone ended with exit code 128") {
 		t.Errorf("without a login: %v\n%s", err, out)
+	}
+	if out, err := build(file, "--push"); err == nil || !strings.Contains(out, "a login is not sent to") || !strings.Contains(out, "--plain-http-hosts") {
+		t.Errorf("a host that is not named: %v\n%s", err, out)
 	}
 
 	source := t.TempDir()

@@ -70,6 +70,7 @@ func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f.StringSliceVar(&l.templates, "templates", nil, when+"folder with template and step ConfigMaps; they override the shipped ones")
 	f.StringVar(&l.settings.ImageMirror, "image-mirror", "", when+"registry that serves all step images, such as mirror.local/hub")
 	f.StringVar(&l.settings.ControllerImage, "controller-image", "", when+"image of the steps that armature brings (default: that of this release)")
+	f.StringSliceVar(&l.settings.PlainHTTPHosts, "plain-http-hosts", nil, when+"hosts, with or without port, that may receive Git logins over http as well as https")
 	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests (default: the lock of this release; \"\" pins none)")
 }
 
@@ -84,7 +85,7 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 
 // Only refuses flags of the other kind of run.
 func (l *Build) Only(cmd *cobra.Command, here bool) error {
-	ofLocal := []string{"source", "secret", "output", "provenance-file", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins"}
+	ofLocal := []string{"source", "secret", "output", "provenance-file", "push", "logs", "mode", "templates", "image-mirror", "controller-image", "image-pins", "plain-http-hosts"}
 	if here {
 		return cli.FlagsAmong(cmd, func(name string) bool { return name != "wait" && name != "kubeconfig" && name != "context" }, "with --local, which needs no cluster")
 	}
