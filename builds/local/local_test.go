@@ -470,7 +470,7 @@ pipeline:
 			if bytes > maxOutput+maxLine {
 				t.Errorf("%d bytes of output were passed on", bytes)
 			}
-			if d := time.Since(began); d > 40*time.Second {
+			if d := time.Since(began); d > 5*time.Minute { // the machine may be busy
 				t.Errorf("it took %s", d)
 			}
 		})
