@@ -93,8 +93,8 @@ spec:
 	if c := meta.FindStatusCondition(build.Status.Conditions, api.ConditionAttested); c == nil || c.Status != metav1.ConditionTrue || build.Status.Attestation == nil || build.Status.Attestation.RunUID != run.UID {
 		t.Errorf("the run that resisted is not attested: %+v, %+v", c, build.Status.Attestation)
 	}
-	if n := s.bundles(t, repository("resisting"), digest); n != 2 { // its signature and its provenance
-		t.Errorf("the run that resisted has %d bundles, want 2", n)
+	if n := s.bundles(t, repository("resisting"), digest); n != 3 { // its signature, its provenance and the verdict of its tests
+		t.Errorf("the run that resisted has %d bundles, want 3", n)
 	}
 
 	relinked := s.finished(t, "relinked")

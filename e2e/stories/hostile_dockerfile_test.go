@@ -149,8 +149,8 @@ func (s *story) onlyWhatWasBuilt(t *testing.T, build *api.AgentBuild, repository
 	if now := digestOf(t, repository+":v1"); now != digest || now == other {
 		t.Errorf("the tag is %s, built was %s, and the Dockerfile pushed %s", now, digest, other)
 	}
-	if n := s.bundles(t, repository, digest); n != 2 { // its signature and its provenance
-		t.Errorf("what was built has %d bundles, want 2", n)
+	if n := s.bundles(t, repository, digest); n != 3 { // its signature, its provenance and the verdict of its tests
+		t.Errorf("what was built has %d bundles, want 3", n)
 	}
 	if n := s.bundles(t, repository, other); n != 0 {
 		t.Errorf("what the Dockerfile pushed has %d bundles", n)
