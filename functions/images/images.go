@@ -25,6 +25,9 @@ type Image struct {
 	// Guessed says that no row of the table has the field: its name and its value look
 	// like those of an image.
 	Guessed bool
+	// Unknown says that it is an object of a kind that the table does not have, given by
+	// Judged alone. Field is that of the object, "" for the whole.
+	Unknown bool
 	// Problem says why nobody can judge what runs; "" where Ref is an image.
 	Problem string
 
@@ -198,6 +201,7 @@ type Row struct {
 const (
 	elsewhere = "it runs what is elsewhere: a chart, a repository or a catalog"
 	parts     = "what runs is in several fields"
+	mutates   = "it changes other objects, and may change their images"
 )
 
 // table is the one table of fields with images. pin, lint and all that verifies images
@@ -228,6 +232,7 @@ var table = []Row{
 	{group: "sparkoperator.k8s.io", path: "driver.image"},
 	{group: "sparkoperator.k8s.io", path: "executor.image"},
 	{group: "flink.apache.org", path: "spec.image"},
+	{group: "flinkoperator.k8s.io", path: "image.name"},
 
 	// Observability.
 	{group: "monitoring.coreos.com", path: "spec.image"},
@@ -271,6 +276,31 @@ var table = []Row{
 	{group: "helm.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
 	{group: "kustomize.toolkit.fluxcd.io", is: isOpaque, why: elsewhere},
 	{group: "helm.cattle.io", is: isOpaque, why: elsewhere},
+	{group: "fleet.cattle.io", is: isOpaque, why: elsewhere},
+	{group: "kappctrl.k14s.io", is: isOpaque, why: elsewhere},
+	{group: "packaging.carvel.dev", is: isOpaque, why: elsewhere},
+	{group: "data.packaging.carvel.dev", is: isOpaque, why: elsewhere},
+	{group: "configsync.gke.io", is: isOpaque, why: elsewhere},
+	{group: "configmanagement.gke.io", is: isOpaque, why: elsewhere},
+	{group: "helm.crossplane.io", is: isOpaque, why: elsewhere},
+	{group: "helm.m.crossplane.io", is: isOpaque, why: elsewhere},
+
+	// What changes other objects: at admission, or when it composes them.
+	{group: "admissionregistration.k8s.io", kind: "MutatingAdmissionPolicy", is: isOpaque, why: mutates},
+	{group: "admissionregistration.k8s.io", kind: "MutatingAdmissionPolicyBinding", is: isOpaque, why: mutates},
+	{group: "admissionregistration.k8s.io", kind: "MutatingWebhookConfiguration", is: isOpaque, why: mutates},
+	{group: "kyverno.io", path: "mutate", is: isOpaque, why: mutates},
+	{group: "kyverno.io", path: "generate", is: isOpaque, why: mutates},
+	{group: "policies.kyverno.io", kind: "MutatingPolicy", is: isOpaque, why: mutates},
+	{group: "policies.kyverno.io", kind: "NamespacedMutatingPolicy", is: isOpaque, why: mutates},
+	{group: "policies.kyverno.io", kind: "GeneratingPolicy", is: isOpaque, why: mutates},
+	{group: "policies.kyverno.io", kind: "NamespacedGeneratingPolicy", is: isOpaque, why: mutates},
+	{group: "mutations.gatekeeper.sh", is: isOpaque, why: mutates},
+	{group: "expansion.gatekeeper.sh", is: isNothing}, // what is validated, not created
+	{group: "apiextensions.crossplane.io", kind: "Composition", is: isOpaque, why: mutates},
+	{group: "kubernetes.crossplane.io", path: "patchesFrom", is: isOpaque, why: mutates},
+	{group: "kubernetes.m.crossplane.io", path: "patchesFrom", is: isOpaque, why: mutates},
+	{group: "kuma.io", kind: "ContainerPatch", is: isOpaque, why: mutates},
 
 	// Meshes, models and machines.
 	{group: "extensions.istio.io", kind: "WasmPlugin", path: "spec.url", is: IsArtifact},
@@ -297,7 +327,10 @@ var table = []Row{
 	// Webhooks put the images of these annotations into pods.
 	{group: "*", path: "annotations.sidecar.istio.io/proxyImage"},
 	{group: "*", path: "annotations.vault.hashicorp.com/agent-image"},
+	{group: "*", path: "annotations.dapr.io/sidecar-image"},
 	{group: "*", path: "annotations.config.linkerd.io/proxy-image", is: isOpaque, why: "a version is added to it"},
+	{group: "*", path: "annotations.config.linkerd.io/init-image", is: isOpaque, why: "a version is added to it"},
+	{group: "*", path: "annotations.config.linkerd.io/debug-image", is: isOpaque, why: "a version is added to it"},
 
 	{group: "agent.kagenti.dev", kind: "AgentBuild", is: isNothing}, // what it will push
 	{group: keys.Group, is: isNothing},
@@ -320,13 +353,23 @@ func In(object any, own ...Row) []Image {
 	return w.found
 }
 
+// Judged gives what In gives, and each object of a kind that the table does not have, for
+// policies that refuse those. Rows of a RenderConfig make no kind known: the author of the
+// package writes them, not the one of the policy.
+func Judged(object any, own ...Row) []Image {
+	w := walk{own: own}
+	w.visit(object)
+	return append(w.found, w.unknown...)
+}
+
 // walk is a walk through one object.
 type walk struct {
-	own   []Row
-	found []Image
-	in    inside
-	names []string // the keys that lead to where it is
-	steps []any    // with the indices
+	own     []Row
+	found   []Image
+	unknown []Image
+	in      inside
+	names   []string // the keys that lead to where it is
+	steps   []any    // with the indices
 }
 
 // inside is what the objects that lead to a field say of it.
@@ -374,6 +417,10 @@ func (w *walk) enter(object map[string]any) {
 		group = ""
 	}
 	now := inside{group: group, kind: kind, guesses: !OfKubernetes(group)}
+	if _, isObject := object["metadata"].(map[string]any); (isObject || len(w.steps) == 0) && !known(group, kind) {
+		w.unknown = append(w.unknown, Image{Group: group, Kind: kind, Field: fieldPath(w.steps), Unknown: true,
+			Problem: "the policy refuses kinds that Armature does not know"})
+	}
 	if !own {
 		now.rows, now.guesses = slices.Clip(w.in.rows), now.guesses || w.in.guesses
 	}
@@ -394,15 +441,24 @@ func (w *walk) enter(object map[string]any) {
 	w.in = now
 }
 
-// OfKubernetes reports whether a group is of Kubernetes itself.
-func OfKubernetes(group string) bool {
-	switch group {
-	case "", "apps", "batch", "autoscaling", "policy", "extensions":
-		return true
-	case "sparkoperator.k8s.io": // of a project of its own
-		return false
-	}
-	return strings.HasSuffix(group, ".k8s.io")
+// OfKubernetes reports whether a group is of Kubernetes itself. Others end in .k8s.io, too:
+// theirs are those of projects with images of their own.
+func OfKubernetes(group string) bool { return slices.Contains(kubernetes[:], group) }
+
+var kubernetes = [...]string{
+	"", "apps", "batch", "autoscaling", "policy", "extensions",
+	"rbac.authorization.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io", "storage.k8s.io", "apiextensions.k8s.io",
+	"admissionregistration.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
+	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io",
+	"internal.apiserver.k8s.io", "node.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storagemigration.k8s.io",
+	"snapshot.storage.k8s.io", "metrics.k8s.io", "policy.networking.k8s.io",
+}
+
+// known reports whether the table has the kind of an object.
+func known(group, kind string) bool {
+	return OfKubernetes(group) || slices.ContainsFunc(table, func(r Row) bool {
+		return r.group == group && (r.kind == "" || r.kind == kind)
+	})
 }
 
 // field judges the field where the walk is, and reports whether to look below it.

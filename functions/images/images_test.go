@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -118,6 +119,22 @@ func TestImagesOfKinds(t *testing.T) {
 		{"opaque flux", `{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {image: {repository: a}}}}`, []string{":  !", "spec.values.image: a ?!"}},
 		{"flux scan", `{apiVersion: image.toolkit.fluxcd.io/v1beta2, kind: ImageRepository, spec: {image: ghcr.io/a/b}}`, nil},
 		{"kyverno", `{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {rules: [{validate: {pattern: {spec: {containers: [{image: "!*:latest"}]}}}}]}}`, nil},
+		{"kyverno mutation", `{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {rules: [{mutate: {patchStrategicMerge: {spec: {containers: [{(name): "*", image: evil}]}}}}, {generate: {kind: Pod}}]}}`,
+			[]string{"spec.rules[0].mutate:  !", "spec.rules[1].generate:  !"}},
+		{"kyverno policy of mutations", `{apiVersion: policies.kyverno.io/v1alpha1, kind: MutatingPolicy, spec: {mutations: []}}`, []string{":  !"}},
+		{"gatekeeper", `{apiVersion: mutations.gatekeeper.sh/v1alpha1, kind: AssignImage, spec: {parameters: {assignDomain: evil.example}}}`, []string{":  !"}},
+		{"admission policy", `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicy, spec: {mutations: []}}`, []string{":  !"}},
+		{"admission webhook", `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration, webhooks: []}`, []string{":  !"}},
+		{"admission that refuses", `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, spec: {}}`, nil},
+		{"fleet", `{apiVersion: fleet.cattle.io/v1alpha1, kind: GitRepo, spec: {repo: "https://x"}}`, []string{":  !"}},
+		{"carvel", `{apiVersion: kappctrl.k14s.io/v1alpha1, kind: App, spec: {fetch: [{git: {url: x}}]}}`, []string{":  !"}},
+		{"config sync", `{apiVersion: configsync.gke.io/v1beta1, kind: RootSync, spec: {git: {repo: x}}}`, []string{":  !"}},
+		{"crossplane composition", `{apiVersion: apiextensions.crossplane.io/v1, kind: Composition, spec: {mode: Pipeline}}`, []string{":  !"}},
+		{"crossplane object", `{apiVersion: kubernetes.crossplane.io/v1alpha2, kind: Object, spec: {references: [{patchesFrom: {name: a}}], forProvider: {manifest: {apiVersion: v1, kind: Pod, spec: {containers: [{image: a}]}}}}}`,
+			[]string{"spec.forProvider.manifest.spec.containers[0].image: a", "spec.references[0].patchesFrom:  !"}},
+		{"flink of a group that ends in k8s.io", `{apiVersion: flinkoperator.k8s.io/v1beta1, kind: FlinkCluster, spec: {image: {name: a}, runner: {image: b}}}`, []string{"spec.image.name: a", "spec.runner.image: b ?"}},
+		{"annotations of injectors", `{apiVersion: apps/v1, kind: Deployment, spec: {template: {metadata: {annotations: {dapr.io/sidecar-image: a, config.linkerd.io/init-image: b, config.linkerd.io/debug-image: c}}}}}`,
+			[]string{"spec.template.metadata.annotations.config.linkerd.io/debug-image:  !", "spec.template.metadata.annotations.config.linkerd.io/init-image:  !", "spec.template.metadata.annotations.dapr.io/sidecar-image: a"}},
 		{"crd", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {default: a, type: string}}}}}]}}`, nil},
 		{"skills of a workload", `{apiVersion: apps/v1, kind: Deployment, metadata: {annotations: {skill.armature.dev/pdf: "oci://r/pdf:v1", skill.armature.dev: x, other/pdf: y}},
 			spec: {template: {metadata: {annotations: {skill.armature.dev/web: "oci://r/web:v1"}}}}}`,
@@ -176,6 +193,38 @@ func TestImagesOfKinds(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, found); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+// Judged names kinds that the table does not have, nested ones too, whatever a RenderConfig
+// says of them; references are no objects.
+func TestUnknownKinds(t *testing.T) {
+	own, _ := images.Rows(&api.RenderConfig{Spec: api.RenderConfigSpec{Images: []api.ImageFieldSpec{{Group: "example.com", Kind: "Fleet", Path: "spec.image"}}}})
+	for object, want := range map[string]string{
+		`{apiVersion: v1, kind: Pod, metadata: {ownerReferences: [{apiVersion: example.com/v1, kind: Fleet, name: a}]}}`:                            "",
+		`{apiVersion: tekton.dev/v1, kind: Task, metadata: {name: a}}`:                                                                              "",
+		`{apiVersion: example.com/v1, kind: Fleet, metadata: {name: a}, spec: {image: a}}`:                                                          "Fleet ",
+		`{apiVersion: example.com/v1, kind: Fleet}`:                                                                                                 "Fleet ",
+		`{apiVersion: jobset.k8s.io/v1, kind: Hidden, metadata: {name: a}}`:                                                                         "Hidden ",
+		`{apiVersion: argoproj.io/v1alpha1, kind: Sensor, spec: {resource: {apiVersion: example.com/v1, kind: Fleet, metadata: {name: a}}}}`:        "Fleet spec.resource",
+		`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {}}, {apiVersion: example.com/v1, kind: Fleet, metadata: {}}]}`: "Fleet items[1]",
+	} {
+		var value any
+		if err := yaml.Unmarshal([]byte(object), &value); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, i := range images.Judged(value, own...) {
+			if i.Unknown {
+				found = append(found, i.Kind+" "+i.Field)
+			}
+		}
+		if got := strings.Join(found, ", "); got != want {
+			t.Errorf("%s: %q, not %q", object, got, want)
+		}
+		if slices.ContainsFunc(images.In(value, own...), func(i images.Image) bool { return i.Unknown }) {
+			t.Errorf("%s: In has an unknown kind", object)
 		}
 	}
 }

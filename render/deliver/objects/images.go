@@ -113,7 +113,7 @@ func imagesOf(o apply.Object, file string, own []images.Row) (found []sign.Image
 	if o.Line > 0 {
 		at = fmt.Sprintf("%s:%d", o.File, o.Line)
 	}
-	for _, i := range images.In(o.Object, own...) {
+	for _, i := range images.Judged(o.Object, own...) {
 		found = append(found, sign.Image{Image: i, File: file, Place: at})
 	}
 	return found

@@ -62,7 +62,7 @@ func VerifyImages(ctx context.Context, all []Image, p Policy) (refused []error) 
 		case i.Is == images.IsSkill:
 			k.skill = "/" + i.Skill()
 		}
-		if p.exempt(i) || seen[k] {
+		if p.exempt(i) || seen[k] || i.Unknown && p.UnknownKinds != Refuse {
 			return true
 		}
 		seen[k] = true
@@ -107,7 +107,7 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	switch {
 	case i.Kind == "":
 		exemption = fmt.Sprintf("{file: %q}", i.File)
-	case i.Field != "":
+	case i.Field != "" && !i.Unknown:
 		exemption = fmt.Sprintf("{group: %q, kind: %s, field: %s}", i.Group, i.Kind, i.Path())
 	}
 	return fmt.Errorf("%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s", what, err, exemption)

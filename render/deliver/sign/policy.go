@@ -44,6 +44,9 @@ type Policy struct {
 	Builds *Builds `json:"builds,omitempty"`
 	// Exemptions are what a judgement of images lets pass.
 	Exemptions []Exemption `json:"exemptions,omitempty"`
+	// UnknownKinds says what becomes of objects of kinds whose fields Armature does not
+	// know: Guess, or Refuse. "" is Guess.
+	UnknownKinds UnknownKinds `json:"unknownKinds,omitempty"`
 	// IgnoreTlog does without the proof that a signature is in the
 	// transparency log; for certificates it means that they must be valid now.
 	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
@@ -64,6 +67,17 @@ type Policy struct {
 	// the file system's. nil means that they are files, URLs and so on.
 	Files map[string][]byte `json:"-"`
 }
+
+// UnknownKinds is what a policy says of kinds that Armature does not know.
+type UnknownKinds string
+
+// What becomes of objects of kinds that Armature does not know.
+const (
+	// Guess takes a field for an image where its name and value look like those of one.
+	Guess UnknownKinds = "guess"
+	// Refuse refuses them, unless an exemption names their kind.
+	Refuse UnknownKinds = "refuse"
+)
 
 // Exemption lets images pass that are refused or cannot be judged. It names either
 // a kind of objects or files.
@@ -111,6 +125,9 @@ func (p Policy) Check() error {
 	if p.Roots != "" && p.TrustedRoot != "" {
 		return errors.New("roots and trustedRoot both say whose certificates count: name one of them")
 	}
+	if k := p.UnknownKinds; k != "" && k != Guess && k != Refuse {
+		return fmt.Errorf("unknownKinds is %q: write %s or %s", k, Guess, Refuse)
+	}
 	for i, e := range p.Exemptions {
 		if _, err := path.Match(e.File, ""); err != nil || (e.File == "") == (e.Kind == "") || e.File != "" && e.Group+e.Field != "" {
 			return fmt.Errorf("exemption %d needs a kind, with its group and perhaps a field, or a file", i+1)
@@ -144,9 +161,10 @@ func matchesEverybody(pattern string) bool {
 	return true
 }
 
-// OfPackages is the policy for rendered packages: Builds and Exemptions are about images.
+// OfPackages is the policy for rendered packages: Builds, Exemptions and UnknownKinds are
+// about images.
 func (p Policy) OfPackages() Policy {
-	p.Builds, p.Exemptions = nil, nil
+	p.Builds, p.Exemptions, p.UnknownKinds = nil, nil, ""
 	return p
 }
 

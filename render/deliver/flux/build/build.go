@@ -147,7 +147,7 @@ func (b *builder) images(r *Result, f render.File) (findings []krm.Finding) {
 			findings = append(findings, o.Finding(krm.Error, "source/render", krm.Node{}, "looking for images: "+err.Error(), ""))
 			return
 		}
-		for _, image := range images.In(value, own...) {
+		for _, image := range images.Judged(value, own...) {
 			r.Images = append(r.Images, Image{image, o.Finding(krm.Error, "", krm.Node{}, "", "").Place})
 		}
 	})
