@@ -41,11 +41,6 @@ demo: ## Render the examples and show what was added; the first output takes abo
 	@mkdir -p bin
 	@GO="$(GO)" examples/demo.sh $(LDFLAGS)
 
-# Tests wait for servers more than they compute: two packages for each processor.
-# vet is a target of its own (it reads all dependencies again), and a program of
-# which nothing is debugged needs no tables for it, nor do those that tests build.
-TEST = GOFLAGS="$$GOFLAGS -ldflags=-w" $(GO) test -p $$((2 * $$(nproc))) -vet=off -timeout 30m
-
 # A module of its own: it reads what functions write with the libraries of the programs
 # that will.
 READERS := functions/internal/readers
@@ -53,26 +48,36 @@ READERS := functions/internal/readers
 # The packages whose tests take longest begin first.
 LONGEST := ./catalog/console ./builds/controller ./render/deliver/apply ./cmd/armature ./render ./catalog/controller
 
-.PHONY: test
-test: controlplane ## Run all Go tests, on a real etcd and kube-apiserver; no root, no Debian packages
-	@echo "testing; what needs a program of another project runs where it is there: make test-peers demands it"
-	$(TEST) $(LONGEST) ./...
-	cd $(READERS) && $(TEST) ./...
+# The packages whose tests link what starts $(1).
+linking = $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/$(1)"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
+
+# What .ci/run sets to required: each of its targets then runs all that it can.
+export ARMATURE_TEST_SERVERS ?= none
+export ARMATURE_TEST_PEERS ?= none
+
+.PHONY: test test-servers
+test: ## Run the tests that need no server; no root, no Debian packages
+	@echo "testing; the first time, compiling takes minutes"
+	@e2e/test.sh $(LONGEST) ./...
+	cd $(READERS) && $(GO) test -vet=off ./...
+
+test-servers: controlplane ## Run the tests that need a Kubernetes API, on a real etcd and kube-apiserver
+	@ARMATURE_TEST_SERVERS=required e2e/test.sh $(call linking,controlplane)
 
 .PHONY: peers test-peers
 peers: $(PEERS) ## Build the programs of other projects that make test-peers needs
 
 # The packages whose tests link e2e/programs, which they ask for one.
-test-peers: controlplane peers ## Test beside kustomize, Argo CD, cosign, Fulcio, kubectl, Chromium and PostgreSQL
+test-peers: controlplane peers ## Run the tests beside kustomize, Argo CD, cosign, Fulcio, kubectl, Chromium and PostgreSQL
 	@e2e/packages.sh peers
-	ARMATURE_TEST_PEERS=required $(TEST) $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/programs"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
+	@ARMATURE_TEST_SERVERS=required ARMATURE_TEST_PEERS=required e2e/test.sh $(call linking,programs)
 
 .PHONY: deps
 deps: ## Install the Debian packages that make test-peers and make e2e need
 	@e2e/packages.sh -i peers cluster
 
 .PHONY: check
-check: format lint govulncheck generated test test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
+check: format lint govulncheck generated test test-servers test-peers test-e2e fuzz ## What a change has to pass: all tests and analyses, and a minute of each fuzz target
 
 .PHONY: format lint vet wording staticcheck govulncheck generated tidy fuzz
 format: ## Fail where gofmt would change a file

@@ -15,7 +15,13 @@ timed() {
 	times+=("$(printf '%7d s  %s' $((SECONDS - start)) "$name")")
 	return $status
 }
-stories() { ARMATURE_TEST_PEERS=required go run gotest.tools/gotestsum@v1.13.0 --format=testname -- -count=1 -parallel=8 -timeout=45m ./e2e/stories "$@"; }
+# In CI a story that fails runs once more.
+again=()
+[ -z "${CI:-}" ] || again=(--rerun-fails=1 --rerun-fails-max-failures=5)
+stories() {
+	ARMATURE_TEST_SERVERS=required ARMATURE_TEST_PEERS=required go run gotest.tools/gotestsum@v1.13.0 --format=testname "${again[@]}" --packages=./e2e/stories -- \
+		-count=1 -parallel=8 -timeout=45m "$@"
+}
 case " $* " in *" -bench "*) stories() { go test -count=1 -run='^$' -timeout=60m ./e2e/stories "$@"; } ;; esac
 
 # What this machine lacks is said before anything is compiled.

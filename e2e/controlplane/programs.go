@@ -10,9 +10,26 @@ import (
 // ErrNoPrograms says how to get what a control plane runs.
 var ErrNoPrograms = errors.New("no etcd and kube-apiserver to run\n  hint: `make controlplane` builds them once; or set KUBEBUILDER_ASSETS to a folder that has them")
 
+// Variable is the environment variable that says which tests run: with the value "none",
+// as make test sets it, those that need an API server are skipped; with "required", as
+// make test-servers sets it, missing programs are an error. Otherwise tests are skipped
+// where the programs are missing.
+const Variable = "ARMATURE_TEST_SERVERS"
+
+// errTier is the reason of tests that are skipped because another target runs them.
+var errTier = errors.New("it needs an API server: make test-servers")
+
+// skipped reports whether tests are skipped for an error.
+func skipped(err error) bool {
+	return errors.Is(err, errTier) || errors.Is(err, ErrNoPrograms) && os.Getenv(Variable) != "required"
+}
+
 // programs is the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or
 // .cache/bin of the repository that the test runs in.
 func programs() (string, error) {
+	if os.Getenv(Variable) == "none" {
+		return "", errTier
+	}
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		if !holds(dir, "etcd", "kube-apiserver") {
 			return "", fmt.Errorf("KUBEBUILDER_ASSETS=%s: %w", dir, ErrNoPrograms)

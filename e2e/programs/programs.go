@@ -14,8 +14,9 @@ import (
 )
 
 // Variable is the environment variable that says what a missing program means:
-// with the value "required", which make test-peers sets, it is an error. Otherwise
-// tests that need it are skipped.
+// with the value "required", which make test-peers sets, it is an error. With "none",
+// which make test and make test-servers set, tests that need a program are skipped even
+// where it is there. Otherwise they are skipped where it is missing.
 const Variable = "ARMATURE_TEST_PEERS"
 
 // ErrMissing is the error for a program that has not been built or installed.
@@ -83,6 +84,9 @@ func Find(name string) (string, error) {
 	i := slices.IndexFunc(all, func(p peer) bool { return p.name == name })
 	if i < 0 {
 		return "", fmt.Errorf("no program %q is known: add it to e2e/programs and to make peers", name)
+	}
+	if os.Getenv(Variable) == "none" {
+		return "", fmt.Errorf("%w: it needs %s: make test-peers", ErrMissing, name)
 	}
 	pattern := all[i].file
 	if !filepath.IsAbs(pattern) {
