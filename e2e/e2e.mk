@@ -80,7 +80,7 @@ cluster-programs: cluster-packages controlplane cosigns
 	@e2e/build.sh coredns dns .
 	@e2e/build.sh csi csi .
 	@e2e/build.sh sidecars sidecars .
-	@for module in tekton kaniko buildkit lifecycle anchore oras flux chains; do e2e/build.sh $$module $$module tool || exit; done
+	@for module in tekton kaniko buildkit lifecycle anchore oras flux; do e2e/build.sh $$module $$module tool || exit; done
 	@e2e/spire/source.sh
 	@e2e/build.sh spire spire tool
 	@e2e/build.sh grype-database anchore ./database

@@ -78,12 +78,9 @@ const (
 	ReasonImageMismatch    = "ImageMismatch"
 	ReasonRegistryRefused  = "RegistryRefused"
 	ReasonSBOMInvalid      = "SBOMInvalid"
-	ReasonChainsMismatch   = "ChainsMismatch"
 	ReasonAttestKeyMissing = "AttestKeyMissing"
 	// The controller attests by its identity, and has no token or no trusted root.
 	ReasonAttestIdentityMissing = "AttestIdentityMissing"
-	// Tekton Chains, which attests, has not. The run is looked at again by itself.
-	ReasonChainsNotSigned = "ChainsNotSigned"
 
 	ReasonMissingParameters  = "MissingParameterValues"
 	ReasonUndefinedParameter = "UndefinedParameter"
@@ -278,8 +275,7 @@ type PlatformStatus struct {
 	Digest string `json:"digest"`
 }
 
-// Attestation is what the controller attested of a run, or found that Tekton Chains
-// attested.
+// Attestation is what the controller attested of a run.
 type Attestation struct {
 	// RunUID is the UID of the PipelineRun.
 	RunUID types.UID `json:"runUID"`
@@ -289,8 +285,7 @@ type Attestation struct {
 	BuilderID string `json:"builderID"`
 	// Level is the SLSA build level that the controller claims.
 	Level int32 `json:"level"`
-	// Signature is the image's signature in cosign's tag format. It is omitted if Tekton
-	// Chains attests, whose signatures of images are not checked.
+	// Signature is the image's signature in cosign's tag format.
 	// +optional
 	Signature string `json:"signature,omitempty"`
 	// Provenance is its location in cosign's tag format. What the controller attests is
@@ -311,8 +306,7 @@ type Attestation struct {
 	// +optional
 	Tests []TestVerdict `json:"tests,omitempty"`
 	// Platforms are the images of an image for several platforms. Each has its own
-	// signature, provenance and SBOM, under the tags of its digest. Tekton Chains
-	// attests only the index that lists them.
+	// signature, provenance and SBOM, under the tags of its digest.
 	// +optional
 	Platforms []PlatformAttestation `json:"platforms,omitempty"`
 	// Policy is the verdict of the platform's policy about the image. It is omitted if

@@ -51,10 +51,6 @@ type Options struct {
 	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy
 	// by which attested images get a verification summary; empty means that none does.
 	SummaryPolicy string
-	// ChainsKey names the ConfigMap in the controller's namespace whose cosign.pub is the
-	// public key of Tekton Chains, which then attests instead of the controller; empty means
-	// that the controller does.
-	ChainsKey string
 }
 
 // Keyless is how the controller signs by the identity of its workload. All fields are
@@ -73,10 +69,6 @@ type Keyless struct {
 
 // DefaultKey is the Secret whose key attests, where Options name none.
 const DefaultKey = "armature-attest-key"
-
-// DefaultChainsKey is the ConfigMap with the public key of Tekton Chains, where it
-// attests and nobody names another.
-const DefaultChainsKey = "armature-chains-key"
 
 const (
 	// timeout bounds one attempt: three or four signatures of an image, as many for
@@ -116,16 +108,12 @@ func (a *Attester) Forget(build types.NamespacedName) { a.questions.Forget(build
 // Ready looks before a run whether it could be attested. The problem is that the
 // platform has not given the key for it.
 func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) (problem *krm.Finding, err error) {
-	if a.options.ChainsKey != "" {
-		_, problem, err = a.chainsKey(ctx, build)
-	} else {
-		_, problem, err = a.signer(ctx, build)
-	}
+	_, problem, err = a.signer(ctx, build)
 	return problem, err
 }
 
 // Attest a run that succeeded, or look what came of it. A *krm.Finding is final for this
-// run; a *turns.NotYet is not, whose cause may be a *ChainsSilent.
+// run; a *turns.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
 	runName, runUID := run.Name, run.UID // what a question that waits keeps is small
@@ -145,9 +133,6 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 	built, err := attest.Check(*observed)
 	if err != nil {
 		return none, err
-	}
-	if a.options.ChainsKey != "" {
-		return a.awaitChains(ctx, observed, built)
 	}
 	to, problem, err := a.signer(ctx, observed.Build)
 	if err != nil {

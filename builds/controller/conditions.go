@@ -242,9 +242,6 @@ func showImage(s *seen, v view, status *api.AgentBuildStatus) (message string) {
 	case status.Attestation != nil && status.Attestation.RunUID == v.run.UID:
 		if v.attestation != nil { // of the spec as it is
 			status.Platforms = attestedPlatforms(s.build.Spec.Platforms, status.Attestation)
-			if status.Platforms == nil && err == nil { // of an index that Chains attested
-				status.Platforms = platforms
-			}
 		}
 		status.BuiltImage = status.Attestation.Image
 		return "built and attested " + status.BuiltImage
@@ -279,8 +276,6 @@ func setAttested(v view, reason string, status *api.AgentBuildStatus, set setter
 		meta.RemoveStatusCondition(&status.Conditions, api.ConditionAttested)
 	case v.refused:
 		set(api.ConditionAttested, metav1.ConditionFalse, reason, v.message)
-	case a != nil && a.RunUID == run.UID && a.Signature == "":
-		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("the provenance by %s is signed by Tekton Chains", a.BuilderID))
 	case a != nil && a.RunUID == run.UID:
 		set(api.ConditionAttested, metav1.ConditionTrue, api.ReasonAttested, fmt.Sprintf("%s by %s are signed%s", signedThings(a), a.BuilderID, judged(a.Policy)))
 	case v.attesting, !run.Succeeded():

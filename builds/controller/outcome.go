@@ -74,8 +74,6 @@ func after(o order, done outcome) view {
 		v.phase, v.reason, v.message = api.PhaseFailed, done.refused.Rule, done.refused.Error()
 	case done.queued != "":
 		v.queued, v.phase, v.reason, v.message = true, api.PhasePending, api.ReasonQueued, done.queued
-	case errors.As(done.retried, new(*attester.ChainsSilent)):
-		v.reason, v.message = api.ReasonChainsNotSigned, v.message+": "+done.retried.Error()
 	case done.retried != nil:
 		v.reason, v.message = api.ReasonRetrying, v.message+": it is tried again: "+done.retried.Error()
 	case done.retrying != nil:
@@ -101,7 +99,7 @@ func attestRun(a *attester.Attester, build *api.AgentBuild, run *runs.Run) outco
 // lastAttempt is what status says of an earlier attempt to attest a run, nil for nothing.
 func lastAttempt(status api.AgentBuildStatus, run types.UID) *metav1.Condition {
 	c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
-	if c == nil || status.PipelineRunUID != run || c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying && c.Reason != api.ReasonChainsNotSigned {
+	if c == nil || status.PipelineRunUID != run || c.Status != metav1.ConditionUnknown || c.Reason != api.ReasonRetrying {
 		return nil
 	}
 	return c

@@ -251,39 +251,3 @@ func TestPolicyOfPlatforms(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// Where Tekton Chains attests the index, the controller looks whether it lists the images that the
-// run reported, and signs nothing.
-func TestChainsAttestsPlatforms(t *testing.T) {
-	for what, test := range map[string]struct {
-		pushed []string
-		phase  api.Phase
-	}{
-		"as reported":      {[]string{"linux/amd64", "linux/arm64"}, api.PhaseSucceeded},
-		"another platform": {[]string{"linux/amd64", "linux/s390x"}, api.PhaseFailed},
-	} {
-		t.Run(what, func(t *testing.T) {
-			w, s, chains := newWorld(t), newShop(t, true), newChains(t)
-			w.must(w.Client.Create(t.Context(), w.knows(chains)))
-			w.start()
-			w.create("weather", s.soldForTwo)
-			run := w.run(1)
-			whole, parts := s.pushIndex(t, "weather:v1", test.pushed...)
-			chains.attest(t, s, s.ref(t, "weather@"+whole).(name.Digest), whole, sign.PredicateType, byChains(run, "weather", sha))
-			w.playParts(run, whole, parts)
-			b := w.phase("weather", test.phase)
-			var want []api.PlatformStatus
-			if test.phase == api.PhaseSucceeded {
-				want = []api.PlatformStatus{{Platform: "linux/amd64", Digest: parts[0]}, {Platform: "linux/arm64", Digest: parts[1]}}
-			} else if c := condition(b, api.ConditionAttested); c.Reason != api.ReasonImageMismatch {
-				t.Errorf("condition %+v", c)
-			}
-			if diff := cmp.Diff(want, b.Status.Platforms); diff != "" {
-				t.Error(diff)
-			}
-			for _, part := range parts {
-				s.nothing(t, "weather", part)
-			}
-		})
-	}
-}

@@ -12,8 +12,6 @@ import (
 
 // Attest says who signs what builds of modes with attest: true have made.
 type Attest struct {
-	// By is controller or chains.
-	By string
 	// Key is a Secret or a key of a KMS; empty is the default.
 	Key string
 	// Fulcio certifies the controller's identity, which then signs; empty where a key does.
@@ -31,8 +29,6 @@ func (k Attest) check() error {
 		return errors.New("--attest-fulcio-url, --attest-timestamp-url and --attest-trusted-root go together")
 	case k.Key != "":
 		return errors.New("--attest-key and --attest-fulcio-url: either a key attests or the identity")
-	case k.By == "chains":
-		return errors.New("--attest-fulcio-url requires --attest controller: Tekton Chains signs with a key of its own")
 	case len(validation.IsDNS1123Subdomain(k.TrustedRoot)) > 0:
 		return fmt.Errorf("--attest-trusted-root %q is not the name of a ConfigMap", k.TrustedRoot)
 	}

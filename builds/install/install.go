@@ -148,9 +148,6 @@ func (i Options) Check() error {
 	if err := i.Attest.check(); err != nil {
 		return err
 	}
-	if i.Attest.Key != "" && i.Attest.By == "chains" {
-		return errors.New("--attest-key requires --attest controller: Tekton Chains signs with a key of its own")
-	}
 	if i.Attest.Key != "" && sign.KMSProgram(i.Attest.Key) == "" && len(validation.IsDNS1123Subdomain(i.Attest.Key)) > 0 {
 		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", i.Attest.Key)
 	}
@@ -178,7 +175,6 @@ func (i Options) overlay() map[string]any {
 		{"max-running", strconv.Itoa(i.Queue.MaxRunning), "0"},
 		{"max-running-per-namespace", strconv.Itoa(i.Queue.MaxRunningPerNamespace), "0"},
 		{"queue-name", i.Queue.Name, ""},
-		{"attest", i.Attest.By, "controller"},
 		{"attest-key", i.Attest.Key, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {

@@ -13,8 +13,8 @@ import (
 
 // attestOptions say who attests what builds of modes with attest: true have made.
 type attestOptions struct {
-	attester, key, chainsKey, summaryPolicy string
-	keyless                                 attester.Keyless
+	key, summaryPolicy string
+	keyless            attester.Keyless
 }
 
 func (a *attestOptions) flags(f *pflag.FlagSet) {
@@ -24,31 +24,15 @@ func (a *attestOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.keyless.TrustedRoot, "attest-trusted-root", "", "file with a trusted root of Sigstore in JSON, which vouches for both authorities")
 	f.StringVar(&a.keyless.Token, "attest-identity-token", "/var/run/secrets/sigstore/token", "file with the controller's OpenID token for the audience sigstore, which is read for each run")
 	f.StringVar(&a.summaryPolicy, "summary-policy", "", "ConfigMap in the controller's namespace with a VerifyPolicy; attested images that it accepts get a verification summary (VSA)")
-	f.StringVar(&a.attester, "attest", "controller", "who signs what builds of modes with attest: true have made: controller; or chains, which waits for Tekton Chains and verifies what it signed")
-	f.StringVar(&a.chainsKey, "chains-key", attester.DefaultChainsKey, "with --attest=chains, ConfigMap in the controller's namespace whose cosign.pub is the public key of Tekton Chains")
 }
 
 // set says in o who attests. A flag that would do nothing is an error.
 func (a *attestOptions) set(given *pflag.FlagSet, o *attester.Options) error {
-	switch chains := a.attester == "chains"; {
-	case !chains && a.attester != "controller":
-		return fmt.Errorf("--attest %q: use controller or chains", a.attester)
+	switch {
 	case sign.KMSProgram(a.key) == "" && len(validation.IsDNS1123Subdomain(a.key)) > 0:
 		return fmt.Errorf("--attest-key %q is not the name of a Secret, nor a KMS URI such as awskms:///alias/attest", a.key)
 	case a.summaryPolicy != "" && len(validation.IsDNS1123Subdomain(a.summaryPolicy)) > 0:
 		return fmt.Errorf("--summary-policy %q is not the name of a ConfigMap", a.summaryPolicy)
-	case !chains && given.Changed("chains-key"):
-		return errors.New("--chains-key requires --attest=chains: the controller signs with --attest-key")
-	case chains && given.Changed("attest-key"):
-		return errors.New("--attest-key requires --attest=controller: Tekton Chains signs with a key of its own, and --chains-key names the public one")
-	case chains && a.summaryPolicy != "":
-		return errors.New("--summary-policy requires --attest=controller, which signs the summaries")
-	case chains && a.keyless.Fulcio != "":
-		return errors.New("--attest-fulcio-url requires --attest=controller: Tekton Chains signs with a key of its own")
-	case len(validation.IsDNS1123Subdomain(a.chainsKey)) > 0:
-		return fmt.Errorf("--chains-key %q is not the name of a ConfigMap", a.chainsKey)
-	case chains:
-		o.ChainsKey = a.chainsKey
 	}
 	o.Key, o.SummaryPolicy = a.key, a.summaryPolicy
 	return a.setKeyless(given, o)

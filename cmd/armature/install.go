@@ -86,7 +86,6 @@ or --dry-run it prints them in any case.`,
 	f.IntVar(&i.Queue.MaxRunning, "max-running", 0, "maximum number of runs of AgentBuilds under way at once; further ones wait in a queue; 0 is unlimited")
 	f.IntVar(&i.Queue.MaxRunningPerNamespace, "max-running-per-namespace", 0, "the same for each namespace, whose annotation "+keys.AnnotationMaxRunning+" may lower it; 0 is unlimited")
 	f.StringVar(&i.Queue.Name, "queue-name", "", "LocalQueue of Kueue that admits the runs of builds without the label kueue.x-k8s.io/queue-name; empty means none")
-	cli.WordFlag(cmd, &i.Attest.By, "attest", "", "controller", "who signs the results of builds in modes with attest: true: controller, or chains for Tekton Chains", "signer", "controller", "chains")
 	f.StringVar(&i.Attest.Key, "attest-key", "", "key that signs attested builds: a Secret in the controller's namespace, or a KMS URI, whose plugin is on the PATH of the image in --image; empty is the Secret armature-attest-key")
 	f.StringVar(&i.Attest.Fulcio, "attest-fulcio-url", "", "authority that certifies the controller's ServiceAccount, which then signs attested builds instead of a key")
 	f.StringVar(&i.Attest.Timestamps, "attest-timestamp-url", "", "with --attest-fulcio-url, timestamp authority (RFC 3161) that proves the time of signing")

@@ -72,7 +72,6 @@ var images = []image{
 	controllerImage(),
 	staticImage("source-controller", "flux/source-controller"),
 	staticImage("kustomize-controller", "flux/kustomize-controller"),
-	staticImage("chains-controller", "chains/controller"),
 
 	step("busybox", "docker.io/library/busybox:1.37.0", nil, nil),
 	step("git", "docker.io/alpine/git:v2.49.1", []string{"git", "ca-certificates", "openssh-client"}, nil),

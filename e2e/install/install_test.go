@@ -117,8 +117,8 @@ func TestHelmChart(t *testing.T) {
 		flags             []string
 	}{
 		"defaults": {"armature-system", "{}", nil},
-		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, attest: chains, catalog: {enabled: true}}",
-			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--attest", "chains", "--catalog"}},
+		"settings": {"platform", "{image: registry.example/controller:v9, imageMirror: mirror.local/hub, plainHTTPHosts: ['git.local:3000', other.local], gitAllowNetwork: [169.254.20.0/24, 'fe80::/64'], maxRunning: 8, maxRunningPerNamespace: 2, catalog: {enabled: true}}",
+			[]string{"--image", "registry.example/controller:v9", "--image-mirror", "mirror.local/hub", "--plain-http-hosts", "git.local:3000,other.local", "--git-allow-network", "169.254.20.0/24,fe80::/64", "--max-running", "8", "--max-running-per-namespace", "2", "--catalog"}},
 		"key of a KMS": {"platform", "{attestKey: 'awskms:///alias/attest', queueName: builds}", []string{"--attest-key", "awskms:///alias/attest", "--queue-name", "builds"}},
 		"keyless": {"platform", "{keyless: {fulcioURL: 'https://fulcio.example', timestampURL: 'https://tsa.example/api/v1/timestamp', trustedRoot: sigstore}}",
 			[]string{"--attest-fulcio-url", "https://fulcio.example", "--attest-timestamp-url", "https://tsa.example/api/v1/timestamp", "--attest-trusted-root", "sigstore"}},
@@ -156,7 +156,6 @@ func TestHelmChart(t *testing.T) {
 		"{queueName: Team_A}":                 "queueName",
 		"{attest: nobody}":                    "attest",
 		"{attestKey: '../x://a'}":             "attestKey",
-		"{attestKey: a, attest: chains}":      "attestKey goes with attest controller",
 		"{keyless: {fulcioURL: fulcio}}":      "fulcioURL",
 		"{keyless: {fulcioURL: 'https://f'}}": "go together",
 		"{attestKey: a, keyless: {fulcioURL: 'https://f', timestampURL: 'https://t', trustedRoot: r}}": "either a key attests or the identity",

@@ -132,56 +132,18 @@ func (t trust) signed(ctx context.Context, e *evidence) error {
 	return refusal("no signatures found", append(append(reasons, tagged.skipped...), bundled.skipped...))
 }
 
-// Attestations gives the predicates of a type that are attested of an artifact, in
-// cosign's tag format or as Sigstore bundles, by a key or an identity of the policy;
-// nil if there are none. A predicate is JSON, and what it says is for the caller
-// to judge. The policy's other demands are not made. refused says why other attachments
-// of the type do not count. The error is that of a registry, or of the policy.
-func Attestations(ctx context.Context, artifact name.Digest, p Policy, predicateType string) (predicates []json.RawMessage, refused []error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, MaxTime)
-	defer cancel()
-	trusted, e, err := p.open(ctx, artifact)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, t := range trusted {
-		statements, reasons, err := t.statements(ctx, e, predicateType)
-		if err != nil {
-			return nil, nil, err
-		}
-		refused = append(refused, reasons...)
-		for _, s := range statements {
-			predicates = append(predicates, s.Predicate)
-		}
-	}
-	return predicates, refused, nil
-}
-
-// attested gives the statements of a type about the artifact, of both forms. It
-// fails where there are none.
-func (t trust) attested(ctx context.Context, e *evidence, predicateType string) ([]statement, error) {
-	statements, reasons, err := t.statements(ctx, e, predicateType)
-	if err == nil && len(statements) == 0 {
-		err = refusal("none of the attestations is of type "+predicateType, reasons)
-	}
+// attested gives the statements of a type about the artifact that are trusted, of both
+// forms. It fails where there are none.
+func (t trust) attested(ctx context.Context, e *evidence, predicateType string) (trusted []statement, err error) {
+	tagged, err := e.find(attestations, predicateType)
 	if err != nil {
 		return nil, err
 	}
-	return statements, nil
-}
-
-// statements gives those of a type about the artifact that are trusted, of both forms,
-// and why others are not.
-func (t trust) statements(ctx context.Context, e *evidence, predicateType string) (trusted []statement, reasons []error, err error) {
-	tagged, err := e.find(attestations, predicateType)
-	if err != nil {
-		return nil, nil, err
-	}
 	bundled, err := e.find(bundles, predicateType)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	reasons = slices.Concat(tagged.skipped, bundled.skipped)
+	reasons := slices.Concat(tagged.skipped, bundled.skipped)
 	for _, a := range slices.Concat(tagged.all, bundled.all) {
 		var s statement
 		if a.bundle != nil {
@@ -195,7 +157,10 @@ func (t trust) statements(ctx context.Context, e *evidence, predicateType string
 		}
 		trusted = append(trusted, s)
 	}
-	return trusted, reasons, nil
+	if len(trusted) == 0 {
+		return nil, refusal("none of the attestations is of type "+predicateType, reasons)
+	}
+	return trusted, nil
 }
 
 // refusal says what was missing, or what is wrong with what there is.

@@ -99,9 +99,6 @@ nothing.
 {{- if $v.queueName -}}
 {{- $_ := set $c "args" (append $c.args (printf "--queue-name=%s" $v.queueName)) -}}
 {{- end -}}
-{{- if eq $v.attest "chains" -}}
-{{- $_ := set $c "args" (append $c.args "--attest=chains") -}}
-{{- end -}}
 {{- if $v.attestKey -}}
 {{- $_ := set $c "args" (append $c.args (printf "--attest-key=%s" $v.attestKey)) -}}
 {{- end -}}
