@@ -220,45 +220,4 @@ func TestDerivedToolPolicies(t *testing.T) {
 			t.Errorf("agentgateway: %s of %s: %v, want %v", c.name, c.target, got, c.want)
 		}
 	}
-	type authPolicy struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Spec              struct {
-			TargetRef struct{ Group, Kind, Name string } `json:"targetRef"`
-			Rules     struct {
-				Authentication map[string]struct {
-					JWT struct {
-						IssuerURL string `json:"issuerUrl"`
-					} `json:"jwt"`
-				} `json:"authentication"`
-				Authorization map[string]struct {
-					PatternMatching struct {
-						Patterns []struct {
-							Predicate string `json:"predicate"`
-						} `json:"patterns"`
-					} `json:"patternMatching"`
-				} `json:"authorization"`
-			} `json:"rules"`
-		} `json:"spec"`
-	}
-	kuadrant := derivedIn[authPolicy](t, "policies-tools", "AuthPolicy")
-	if len(kuadrant) != 1 || kuadrant[0].Spec.TargetRef.Name != "wx" || kuadrant[0].Spec.Rules.Authentication["issuer"].JWT.IssuerURL != "https://keycloak.example/realms/mcp" {
-		t.Fatalf("%+v", kuadrant)
-	}
-	predicate := kuadrant[0].Spec.Rules.Authorization["bound-tools"].PatternMatching.Patterns[0].Predicate
-	for _, c := range []struct {
-		headers map[string]any
-		want    bool
-	}{
-		{map[string]any{"x-mcp-servername": "tools/wx", "x-mcp-toolname": "get_alerts"}, true},
-		{map[string]any{"x-mcp-servername": "tools/wx", "x-mcp-toolname": "get_forecast"}, false},
-		{map[string]any{"x-mcp-servername": "tools/wx", "x-mcp-toolname": ""}, false},
-		{map[string]any{"x-mcp-servername": "other/wx", "x-mcp-toolname": "get_alerts"}, false},
-		{map[string]any{"x-mcp-toolname": "get_alerts"}, false},
-		{map[string]any{}, false},
-	} {
-		if got := evaluate(t, predicate, map[string]any{"mcp": map[string]any{}, "request": map[string]any{"headers": c.headers}}); got != c.want {
-			t.Errorf("Kuadrant: %v: %v, want %v", c.headers, got, c.want)
-		}
-	}
 }

@@ -111,12 +111,11 @@ type backend struct {
 	} `json:"spec"`
 }
 
-// registration of a server at Kuadrant's gateway; or a policy that somebody wrote for a gateway:
-// then only the targets matter.
+// registration of a server at Kuadrant's mcp-gateway, or a policy that somebody wrote for a
+// gateway.
 type registration struct {
 	object
 	Spec struct {
-		ToolPrefix string      `json:"toolPrefix"`
 		TargetRef  targetRef   `json:"targetRef"`
 		TargetRefs []targetRef `json:"targetRefs"`
 	} `json:"spec"`
@@ -131,8 +130,7 @@ func (s *state) unsure() (ids []index.ID) {
 			ids = append(ids, id)
 		case e.Group() == "gateway.networking.k8s.io" && (e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
 			e.Group() == "agentgateway.dev" && (e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
-			e.Group() == "mcp.kuadrant.io" && e.Kind == "MCPServerRegistration",
-			e.Group() == "kuadrant.io" && e.Kind == "AuthPolicy":
+			e.Group() == "mcp.kuadrant.io" && e.Kind == "MCPServerRegistration":
 			if !e.Generated {
 				ids = append(ids, id)
 			}
@@ -190,7 +188,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	case "MCPServerRegistration":
 		v := &registration{object: at}
 		into, here = v, func() { f.registered[id] = v }
-	case "AuthPolicy", "AgentgatewayPolicy":
+	case "AgentgatewayPolicy":
 		v := &registration{object: at}
 		into, here = v, func() { f.guards[id] = v }
 	default:

@@ -132,9 +132,6 @@ func (s *state) run(u *contract.Unit) {
 	if b := s.facts.backends[id]; b != nil {
 		s.agentgateway(u, b)
 	}
-	if r := s.facts.routes[id]; r != nil {
-		s.kuadrant(u, r)
-	}
 }
 
 // idOf an object whose facts are known.

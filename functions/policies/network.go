@@ -179,7 +179,7 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 				if !b.is("Service", r.Namespace, svc.Ref) {
 					continue
 				}
-				if len(s.serversOf(r)) > 0 {
+				if s.registered(r) {
 					problems = append(problems, fmt.Sprintf("the broker of the gateway of %s asks it too, and its pods are not known", r.Ref))
 				}
 				d, _, problem := s.throughService(svc.object, svc, destination{port: port{"TCP", b.Port}})
@@ -231,4 +231,14 @@ func labelText(labels map[string]string) string {
 func list(says []string) string {
 	slices.Sort(says)
 	return strings.Join(slices.Compact(says), "; ")
+}
+
+// registered reports whether a server behind a route is registered at Kuadrant's mcp-gateway.
+func (s *state) registered(r *route) bool {
+	for _, one := range s.facts.registered {
+		if one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
@@ -211,109 +210,4 @@ func (s *state) guarded(u *contract.Unit, of krm.Ref, kind string) bool {
 		}
 	}
 	return false
-}
-
-// kuadrant lets the tools through that agents are bound to at the servers behind a route.
-func (s *state) kuadrant(u *contract.Unit, r *route) {
-	byServer := map[string]*allowed{}
-	var problems []string
-	for _, g := range sorted(s.facts.gateways) {
-		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
-			continue
-		}
-		for _, p := range s.plan().through[g] {
-			for _, server := range s.serversOf(r) {
-				a := &allowed{}
-				for _, tool := range p.tools {
-					if name, ok := strings.CutPrefix(tool, server.Spec.ToolPrefix); ok && name != "" && s.longestPrefix(g, tool) == server.Spec.ToolPrefix {
-						a.add(name)
-					}
-				}
-				if a.all = p.tools == nil; !a.all && len(a.names) == 0 {
-					continue
-				}
-				name := server.Namespace + "/" + server.Name
-				if server.Namespace == "" {
-					problems = append(problems, fmt.Sprintf("%s names no namespace, by which the gateway knows it", server.Ref))
-				}
-				if have := byServer[name]; have != nil {
-					have.all = have.all || a.all
-					have.add(slices.Collect(maps.Keys(a.names))...)
-				} else {
-					byServer[name] = a
-				}
-			}
-		}
-		if len(byServer) > 0 && s.guarded(u, g.Ref, "AuthPolicy") {
-			return // and ours would replace it for the route
-		}
-	}
-	if len(byServer) == 0 || s.guarded(u, r.Ref, "AuthPolicy") {
-		return
-	}
-	if len(problems) > 0 {
-		unknown(u, problems)
-		return
-	}
-	issuer := issuerOf(s.pkg.Config)
-	if issuer == "" {
-		u.Report(krm.Warning, function+"/no-issuer", krm.Node{}, "nothing says whose tokens callers have: no AuthPolicy is derived for it",
-			"set spec.identity.inbound.validation.issuer in armature.yaml")
-		return
-	}
-	var predicates, says []string
-	for _, name := range slices.Sorted(maps.Keys(byServer)) {
-		a := byServer[name]
-		predicate := "request.headers['x-mcp-servername'] == " + literal(name)
-		if !a.all {
-			predicate += " && request.headers['x-mcp-toolname'] in " + literals(a.names)
-		}
-		predicates, says = append(predicates, predicate), append(says, a.says(name))
-	}
-	s.give(u, s.tools, derived{"kuadrant.io/v1", "AuthPolicy", identity.ShortName(r.Name, "-tools"), map[string]any{
-		"targetRef": map[string]any{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": r.Name},
-		"rules": map[string]any{
-			"authentication": map[string]any{"issuer": map[string]any{"jwt": map[string]any{"issuerUrl": issuer}}},
-			"authorization":  map[string]any{"bound-tools": map[string]any{"patternMatching": map[string]any{"patterns": []any{map[string]any{"predicate": strings.Join(predicates, " || ")}}}}},
-		},
-	}, list(says)})
-}
-
-// serversOf are the servers that are registered with a route.
-func (s *state) serversOf(r *route) (servers []*registration) {
-	for _, one := range sorted(s.facts.registered) {
-		if one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref) {
-			servers = append(servers, one)
-		}
-	}
-	return servers
-}
-
-// longestPrefix of a server at a gateway that a tool has.
-func (s *state) longestPrefix(g *gateway, tool string) (longest string) {
-	for _, r := range sorted(s.facts.routes) {
-		if !slices.ContainsFunc(r.Spec.ParentRefs, func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
-			continue
-		}
-		for _, one := range s.serversOf(r) {
-			if strings.HasPrefix(tool, one.Spec.ToolPrefix) && len(one.Spec.ToolPrefix) > len(longest) {
-				longest = one.Spec.ToolPrefix
-			}
-		}
-	}
-	return longest
-}
-
-// issuerOf the tokens that callers have.
-func issuerOf(c *api.RenderConfigSpec) string {
-	if c.Identity == nil {
-		return ""
-	}
-	if in := c.Identity.Inbound; in != nil && in.Validation != nil && in.Validation.Issuer != nil {
-		return *in.Validation.Issuer
-	}
-	if t := c.Identity.TokenExchange; t != nil {
-		return deref(t.Issuer)
-	}
-	return ""
 }
