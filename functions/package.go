@@ -29,8 +29,6 @@ type Package struct {
 	rows    []Row
 	// Expansions are the custom resources that generate other objects.
 	Expansions *expand.Set
-	// collected counts what functions took of the package beside the index.
-	collected int
 }
 
 // Row is a function with what it knows of a package.
@@ -188,13 +186,13 @@ func (p *Package) CollectObject(o *krm.Object) {
 		p.collectKind(o.Clone())
 	}
 	if e.Generated {
-		p.collected += p.Expansions.CollectSources(o, func(apiVersion, name string) (read, expands, cluster bool) {
+		p.Expansions.CollectSources(o, func(apiVersion, name string) (read, expands, cluster bool) {
 			kind, read := p.shared.Kinds.Find(apiVersion, name)
 			return read, read && kind.Use.Resource(), read && kind.Cluster
 		})
 		for i := range p.rows {
-			if rendered := p.rows[i].steps.Rendered; rendered != nil && rendered(o) {
-				p.collected++
+			if rendered := p.rows[i].steps.Rendered; rendered != nil {
+				rendered(o)
 			}
 		}
 	}
@@ -202,7 +200,6 @@ func (p *Package) CollectObject(o *krm.Object) {
 
 // collectKind gives an object to the function that reads its kind.
 func (p *Package) collectKind(o *krm.Object) {
-	p.collected++
 	kind, read := p.shared.Kinds.Find(o.APIVersion, o.Kind)
 	if !read {
 		p.builder.EnterNamespace(o)
@@ -222,21 +219,3 @@ func (p *Package) collectKind(o *krm.Object) {
 		row.steps.Collect(o)
 	}
 }
-
-// Mark is how far a first pass has collected facts.
-type Mark struct{ entries, collected int }
-
-// Mark gives the present point.
-func (p *Package) Mark() Mark {
-	return Mark{p.builder.Mark(), p.collected + len(p.report.Findings())}
-}
-
-// FactsSince gives the facts that came after a mark. all is false where the
-// package learnt more than they say.
-func (p *Package) FactsSince(m Mark) (facts index.Facts, all bool) {
-	facts, all = p.builder.FactsSince(m.entries)
-	return facts, all && p.Mark().collected == m.collected
-}
-
-// Restore enters the facts of a file that does not have to be read again.
-func (p *Package) Restore(file string, facts index.Facts) { p.builder.Restore(file, facts) }

@@ -123,12 +123,6 @@ type Place struct {
 	krm.Ref
 }
 
-// Whole reports whether functions have to see every object, also those of files
-// that have not changed since the last render.
-func (p *Package) Whole() bool {
-	return slices.ContainsFunc(p.rows, func(r Row) bool { return r.steps.Whole != nil && r.steps.Whole() })
-}
-
 // Start begins the second pass of an object. before is the object with what an
 // earlier render did to it.
 func (p *Package) Start(u *contract.Unit, o, before *krm.Object) { u.Start(&p.shared, o, before) }

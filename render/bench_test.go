@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/krm"
@@ -80,28 +79,7 @@ func BenchmarkFolder(b *testing.B) {
 	b.SetBytes(int64(size / n))
 	b.ReportAllocs()
 	for i := range b.N/n + 1 {
-		toFolder(b, in, filepath.Join(out, fmt.Sprint(i)), filepath.Join(b.TempDir(), "memory"))
-	}
-}
-
-// BenchmarkOneChanged renders ten thousand files again after one has changed.
-func BenchmarkOneChanged(b *testing.B) {
-	in, _ := folder(b, 10_000)
-	out, memory := filepath.Join(b.TempDir(), "out"), filepath.Join(b.TempDir(), "memory")
-	changed := filepath.Join(in, filepath.FromSlash(workloads.File(4242)))
-	original, err := os.ReadFile(changed)
-	if err != nil {
-		b.Fatal(err)
-	}
-	time.Sleep(100 * time.Millisecond) // what has just been written is read again
-	toFolder(b, in, out, memory)
-	toFolder(b, in, out, memory)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if err := os.WriteFile(changed, fmt.Appendf(original, "# change %d\n", i), 0o644); err != nil {
-			b.Fatal(err)
-		}
-		toFolder(b, in, out, memory)
+		toFolder(b, in, filepath.Join(out, fmt.Sprint(i)))
 	}
 }
 
@@ -122,9 +100,8 @@ func folder(b *testing.B, n int) (in string, size int) {
 	return in, size
 }
 
-func toFolder(b *testing.B, in, out, memoryFile string) {
+func toFolder(b *testing.B, in, out string) {
 	b.Helper()
-	memory := source.OpenMemory(memoryFile, out)
 	src, _, err := source.Tree(in, "", nil)
 	if err != nil {
 		b.Fatal(err)
@@ -133,14 +110,10 @@ func toFolder(b *testing.B, in, out, memoryFile string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	known, _ := memory.Match("build", in, src, nil, nil)
-	if _, _, err := render.Stream(src, render.Options{Memory: known, Keep: to.Keep}, to.Write); err != nil {
+	if _, _, err := render.Stream(src, render.Options{}, to.Write); err != nil {
 		b.Fatal(err)
 	}
 	if _, _, err := to.Commit(); err != nil {
-		b.Fatal(err)
-	}
-	if err := memory.Save(src, to); err != nil {
 		b.Fatal(err)
 	}
 }

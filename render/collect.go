@@ -43,29 +43,13 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 // collect is the first pass: what functions must know of the whole package.
 func (e *engine) collect() error {
 	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form, len(e.src.Files))
-	e.kept = make([]*Note, len(e.src.Files))
 	e.lists = make(map[int][]parted)
-	m := e.opt.Memory
-	if m != nil {
-		m.next = make([]*Note, len(e.src.Files))
-	}
-	same := m != nil && m.whole
 	var buf []byte
 	var look krm.Object
 	for i, f := range e.src.Files {
-		var before *Note
-		if same {
-			before, e.kept[i] = m.last[i], m.kept[i]
-		}
 		if e.asIs(&f) {
 			continue
 		}
-		if n := e.kept[i]; n != nil && n.own {
-			e.pkg.Restore(f.Path, n.facts)
-			e.forms[i] = anyForm
-			continue
-		}
-		mark := e.pkg.Mark()
 		data, err := e.read(i, buf)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", f.Path, err)
@@ -96,30 +80,11 @@ func (e *engine) collect() error {
 		if f.Data != nil && len(lists) > 0 {
 			e.lists[i] = lists
 		}
-		if m == nil {
-			continue
-		}
-		n := &Note{}
-		n.facts, n.own = e.pkg.FactsSince(mark)
-		m.next[i] = n
-		if e.kept[i] != nil {
-			continue
-		}
-		// What others learn from this file has to be what they learnt before.
-		same = same && n.own && (before != nil && before.own && before.facts.Names == n.facts.Names || before == nil && n.facts.Names == "")
 	}
 	for f := range e.pkg.Files() {
 		if err := e.beside(f); err != nil {
 			return err
 		}
-	}
-	if m != nil && (!same || e.pkg.Whole()) {
-		for i, n := range e.kept {
-			if n != nil && m.next[i] == nil {
-				m.next[i] = &Note{facts: n.facts, own: n.own}
-			}
-		}
-		clear(e.kept)
 	}
 	return nil
 }

@@ -19,7 +19,6 @@ type engine struct {
 	seed  maphash.Seed
 	sums  []uint64         // of the files as the first pass read them
 	forms []form           // of the files
-	kept  []*Note          // of files that need no work
 	lists map[int][]parted // of files in memory
 
 	mu       sync.Mutex
@@ -31,9 +30,6 @@ type engine struct {
 // form is what the first pass learnt about the text of a file. The zero form is
 // that of one that holds a single document, which is not a list.
 type form struct{ lists, several bool }
-
-// anyForm is that of a file that the first pass did not read.
-var anyForm = form{true, true}
 
 func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	f := e.src.Files[i]

@@ -12,28 +12,7 @@ import (
 
 func (w *worker) renderFile(i int) error {
 	f := w.src.Files[i]
-	m := w.opt.Memory
-	if n := w.kept[i]; n != nil {
-		m.next[i] = n
-		w.stats.add(n.stats)
-		w.findings = append(w.findings, n.findings...)
-		w.opt.Keep(f.Path)
-		return nil
-	}
 	asIs := w.asIs(&f)
-	stats, findings := w.stats, len(w.findings)
-	defer func() {
-		if m == nil {
-			return
-		}
-		n := m.next[i]
-		if n == nil {
-			n = &Note{own: true}
-			m.next[i] = n
-		}
-		n.stats = w.stats.since(stats)
-		n.findings = slices.Clone(w.findings[findings:])
-	}()
 	if asIs && w.opt.ObjectsOnly {
 		return nil
 	}
@@ -58,9 +37,6 @@ func (w *worker) renderFile(i int) error {
 		return w.file.failure
 	}
 	if len(w.file.aside) > 0 {
-		if m != nil {
-			m.never(i) // the memory knows of one file for each
-		}
 		if err := w.sink(FileBeside(f.Path), w.file.aside); err != nil {
 			return err
 		}

@@ -64,10 +64,6 @@ type Options struct {
 	// Beside gives what is generated for a JSON file, which can hold one object
 	// only, a file of its own beside it. A stream takes it behind the object.
 	Beside bool
-	// Memory is the last render's, nil for none. Keep is called, in its place of
-	// the sink, for files that need no work.
-	Memory *Memory
-	Keep   func(file string)
 	// Pieces lets a large file reach the sink in several calls, one after the
 	// other, so that no more than a piece of it is in memory.
 	Pieces bool

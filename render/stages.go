@@ -23,7 +23,7 @@ type Stages struct {
 
 // NewStages reads what functions have to know of the whole package, once.
 func NewStages(src Source, opt Options) (*Stages, error) {
-	opt.Workers, opt.Memory, opt.Pieces, opt.Beside = 1, nil, false, true
+	opt.Workers, opt.Pieces, opt.Beside = 1, false, true
 	s := &Stages{}
 	var err error
 	s.engine, err = newEngine(src, opt, func(file string, data []byte) error {

@@ -19,7 +19,3 @@ func (s *Stats) add(t Stats) {
 	s.Generated += t.Generated
 	s.Rewritten += t.Rewritten
 }
-
-func (s Stats) since(t Stats) Stats {
-	return Stats{s.Files - t.Files, s.Documents - t.Documents, s.Workloads - t.Workloads, s.Generated - t.Generated, s.Rewritten - t.Rewritten}
-}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +13,6 @@ import (
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
 	"github.com/armature-dev/armature/render/source"
-	"github.com/armature-dev/armature/render/version"
 )
 
 func renderCommand() *cobra.Command {
@@ -56,7 +52,7 @@ judged as well.`,
 				return err
 			}
 			do := gate.Before(cmd.Context(), &in.Place, render.Stream)
-			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", len(names) == 0 && gate.Policy == nil, func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
+			return transform(cmd, args[0], &in, &out, "%s injected, %s generated", func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
 				opt.Functions, opt.Closed = names, closed
 				return do(src, opt, sink)
 			})
@@ -85,7 +81,7 @@ resources that the render consumed.`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return transform(cmd, args[0], &in, &out, "%s restored, %s removed", false, render.Uninject)
+			return transform(cmd, args[0], &in, &out, "%s restored, %s removed", render.Uninject)
 		},
 	}
 	in.Flags(cmd)
@@ -122,9 +118,8 @@ func (out *output) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&out.inPlace, "in-place", "i", false, "write back to PATH")
 }
 
-// transform takes manifests from PATH to where they go, all or nothing. Where it
-// may remember, a folder that it wrote before is brought up to date.
-func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string, remember bool, do cli.Transformation) error {
+// transform takes manifests from PATH to where they go, all or nothing.
+func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string, do cli.Transformation) error {
 	folder := out.folder
 	if out.inPlace && folder != "" {
 		return cli.Usagef("--output-dir and --in-place exclude each other")
@@ -144,11 +139,6 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	}
 	listed := cli.CollectAt(whileListing)
 	defer listed()
-	var memory *source.Memory
-	var build func() (string, error)
-	if file := memoryFile(folder); remember && folder != "" && !out.inPlace && file != "" {
-		memory, build = source.OpenMemory(file, folder), version.Fingerprint()
-	}
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	src, opt, findings, err := in.Open(cmd, path, skip)
@@ -169,16 +159,7 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		return err
 	}
 	opt.Beside = true
-	changed := len(src.Files)
-	if memory != nil {
-		if this, err := build(); err == nil {
-			opt.Memory, changed = memory.Match(this, path, src, opt.Config, opt.Lock)
-			opt.Keep = to.Keep
-		} else {
-			memory = nil // which may be another build's
-		}
-	}
-	if changed > 1000 {
+	if len(src.Files) > 1000 {
 		listed()
 	}
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), to.Write))
@@ -193,23 +174,8 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", folder, err)
 	}
-	if memory != nil && memory.Save(src, to) != nil {
-		os.Remove(memoryFile(folder)) // a full disk, say: the next render does all of it
-	}
 	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder, krm.Count(written, "file"), to.Files()-written, removed))
 	return nil
-}
-
-// memoryFile is where renders into a folder are remembered: in the user's cache.
-// It is "" where the user has none.
-func memoryFile(folder string) string {
-	cache, err1 := os.UserCacheDir()
-	folder, err2 := filepath.Abs(folder)
-	if multi.Errors(err1, err2) != nil {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(folder))
-	return filepath.Join(cache, "armature", hex.EncodeToString(sum[:16]))
 }
 
 func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source, opt render.Options, findings []krm.Finding, shown *cli.Activity, do cli.Transformation) error {

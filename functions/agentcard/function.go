@@ -47,7 +47,7 @@ type card struct {
 
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, matched: make(map[*card]bool)}
-	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: s.run, Finish: s.finish, Whole: s.whole}
+	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: s.run, Finish: s.finish}
 }
 
 func (s *state) collect(o *krm.Object) {
@@ -105,14 +105,4 @@ func (s *state) finish() (findings []krm.Finding) {
 		}
 	}
 	return findings
-}
-
-// whole reports whether a card looks for workloads by their labels.
-func (s *state) whole() bool {
-	for _, c := range s.cards {
-		if c.value.Spec.TargetRef == nil {
-			return true
-		}
-	}
-	return false
 }

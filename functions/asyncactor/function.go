@@ -46,7 +46,6 @@ func begin(p *contract.Package) contract.Steps {
 	steps := contract.Steps{Expand: func(r *expand.Resource) { s.expand(r, g) }}
 	if file := s.config.RuntimeScriptFile; file != nil && *file != "" {
 		steps.File = &contract.File{Name: *file, Take: s.script}
-		steps.Whole = func() bool { return true } // a script is not a manifest
 	}
 	return steps
 }

@@ -83,8 +83,8 @@ type Steps struct {
 	// Collect takes a custom resource of the function's kinds, which it may keep.
 	Collect func(*krm.Object)
 	// Rendered takes an object that an earlier render generated. The function may
-	// keep copies only. It reports whether it did.
-	Rendered func(*krm.Object) (kept bool)
+	// keep copies only.
+	Rendered func(*krm.Object)
 	// File is a file of the package that the function reads, nil for none.
 	File *File
 	// Expand generates the objects of a custom resource; see package expand.
@@ -99,9 +99,6 @@ type Steps struct {
 	Run func(*Unit)
 	// Finish gives the findings that only the whole package shows.
 	Finish func() []krm.Finding
-	// Whole reports whether Run has to see every object, also those of files that
-	// have not changed since the last render.
-	Whole func() bool
 	// BuiltImage gives the image of a finished AgentBuild, with its digest. One
 	// function at most knows them.
 	BuiltImage func(namespace, name string) (image string, found bool)

@@ -34,8 +34,7 @@ type Resource struct {
 	Lookup func(group, kind, namespace, name string) *krm.Object
 
 	// Read reads an object of the core group as its author wrote it, such as a
-	// ConfigMap; nil where the package does not have it. A function whose resources
-	// need it says so by its step Whole.
+	// ConfigMap; nil where the package does not have it.
 	Read func(kind, namespace, name string) *krm.Object
 
 	// BuiltImage gives the image that an AgentBuild has made, with its digest, as

@@ -31,12 +31,11 @@ type source struct {
 type Reads func(apiVersion, kind string) (read, expands, cluster bool)
 
 // CollectSources reads the custom resources that a generated object was made
-// from. They count only where the package does not have them itself. It gives how
-// many there are.
-func (s *Set) CollectSources(generated *krm.Object, reads Reads) (count int) {
+// from. They count only where the package does not have them itself.
+func (s *Set) CollectSources(generated *krm.Object, reads Reads) {
 	text, remembers := generated.Annotation(keys.Source)
 	if !remembers {
-		return 0
+		return
 	}
 	data := []byte(text)
 	var list []json.RawMessage
@@ -53,10 +52,8 @@ func (s *Set) CollectSources(generated *krm.Object, reads Reads) (count int) {
 		}
 		if err == nil && isObject && read {
 			s.sources = append(s.sources, source{o, placeOf(generated), i == 0, was, expands})
-			count++
 		}
 	}
-	return count
 }
 
 // moved gives a resource the namespace, and its own one the name, that a host

@@ -31,7 +31,7 @@ func Function() contract.Function {
 		Migration: contract.Migration{Fields: moves, Replaces: true},
 		New: func(p *contract.Package) contract.Steps {
 			s := settingsOf(p)
-			return contract.Steps{Expand: s.expand, Whole: s.readsOthers}
+			return contract.Steps{Expand: s.expand}
 		},
 	}
 }
@@ -45,15 +45,4 @@ func (s *settings) expand(r *expand.Resource) {
 	case "MCPServer":
 		s.server(r)
 	}
-}
-
-// readsOthers reports whether the package has Agents: their Services and
-// ConfigMaps may be in files that no render has to work on again.
-func (s *settings) readsOthers() bool {
-	for _, e := range s.index.All() {
-		if e.Kind == "Agent" && e.Group() == group {
-			return true
-		}
-	}
-	return false
 }

@@ -57,7 +57,6 @@ func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, remembered: make(map[index.Key]*Class), applied: make(map[string]int), other: make(map[string]int)}
 	return contract.Steps{
 		Collect: s.collect, Rendered: s.rendered, Resolve: s.resolve, Run: s.run, Finish: s.summary,
-		Whole: func() bool { return len(s.overcommits) > 0 },
 	}
 }
 
@@ -75,12 +74,10 @@ func (s *state) collect(o *krm.Object) {
 
 // rendered remembers the class of a generated workload, whose place another may
 // take in this render.
-func (s *state) rendered(o *krm.Object) bool {
-	class := Remembered(o)
-	if class != nil {
+func (s *state) rendered(o *krm.Object) {
+	if class := Remembered(o); class != nil {
 		s.remembered[index.KeyOf(o.Ref)] = class
 	}
-	return class != nil
 }
 
 func (s *state) resolve() {

@@ -74,7 +74,7 @@ func begin(p *contract.Package) contract.Steps {
 		return contract.Steps{}
 	}
 	s.plan = sync.OnceValue(s.bind)
-	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run, Whole: func() bool { return true }}
+	return contract.Steps{Unsure: s.unsure, Look: s.look, Run: s.run}
 }
 
 func misconfigured(p *contract.Package, field, message, hint string) {

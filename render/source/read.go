@@ -1,6 +1,5 @@
 // Package source is the file system's side of a render: it lists and reads a
-// package or a stream, writes what was rendered at once or not at all, and keeps
-// between renders what the next one need not do again.
+// package or a stream, and writes what was rendered at once or not at all.
 package source
 
 import (

@@ -27,7 +27,6 @@ type Folder struct {
 	lock        io.Closer // of the stage
 	fresh       bool      // the folder did not exist, or was empty
 	within      bool      // the stage is in the folder, and not beside it
-	started     int64     // when the stage was made, by the clock of its file system
 	inPlace     bool      // the files are the author's: none is ever removed
 
 	mu    sync.Mutex
@@ -72,10 +71,6 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	if err := os.Chmod(f.stage, 0o755); err != nil {
 		return nil, multi.Errors(err, f.Abort())
 	}
-	if info, err = os.Stat(f.stage); err != nil {
-		return nil, multi.Errors(err, f.Abort())
-	}
-	f.started = info.ModTime().UnixNano()
 	return f, nil
 }
 
@@ -136,18 +131,6 @@ func (f *Folder) put(file string, data []byte) error {
 		return nil // it replaces none
 	}
 	return os.Chmod(staged, info.Mode().Perm())
-}
-
-// stamp gives the stamp of a file that was committed.
-func (f *Folder) stamp(file string) stamp {
-	return linkStamp(below(f.path, file))
-}
-
-// Keep is for a file that the folder has already.
-func (f *Folder) Keep(file string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.files = append(f.files, file)
 }
 
 // Files counts the files that the folder has from this render.

@@ -46,7 +46,6 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 		return do
 	}
 	return func(src render.Source, opt render.Options, sink render.Sink) ([]krm.Finding, render.Stats, error) {
-		opt.Memory, opt.Keep = nil, nil // which would keep files without a look at them
 		var mu sync.Mutex
 		var files []render.File
 		found, stats, err := do(src, opt, func(file string, data []byte) error {

@@ -48,7 +48,7 @@ type state struct {
 
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, byName: make(map[string]CommonLabels)}
-	return contract.Steps{Collect: s.collect, Run: s.run, Whole: func() bool { return len(s.byName) > 0 }}
+	return contract.Steps{Collect: s.collect, Run: s.run}
 }
 
 func (s *state) collect(o *krm.Object) {
