@@ -1,8 +1,12 @@
 package profile
 
 import (
+	"maps"
+	"reflect"
+
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/krm"
 )
 
 // Keys of the ConfigMap. Those in capitals are environment variables of the
@@ -15,11 +19,37 @@ const (
 	GCPCredentials = "gcp-credentials.json"
 )
 
-// ReadAtStart reports whether the program that reads a key as a file does so when
-// it starts, and keeps what it read: Envoy its configuration, the token processor
-// its routes, spiffe-helper its own. (Source: their documentation.)
-func ReadAtStart(key string) bool {
-	return key == HelperConf || key == EnvoyYAML || key == RoutesYAML
+// NeedsRestart reports whether the program that reads a key as a file applies a change of
+// it only when it starts. Envoy, the token processor and spiffe-helper read their files
+// once. AuthBridge reloads the pipeline of its configuration and nothing else: if the
+// listener differs, it refuses the whole file. (Observed on rossoctl/cortex da955ea.)
+func NeedsRestart(key string, was, is any) bool {
+	switch key {
+	case HelperConf, EnvoyYAML, RoutesYAML:
+		return true
+	case AuthBridgeYAML:
+		before, after := fixedPart(was), fixedPart(is)
+		return before == nil || after == nil || !reflect.DeepEqual(before, after)
+	}
+	return false
+}
+
+// fixedPart returns what AuthBridge reads of its configuration when it starts, nil for
+// a text that is not a configuration.
+func fixedPart(text any) map[string]any {
+	yaml, _ := text.(string)
+	var o krm.Object
+	if _, err := o.Read([]byte(yaml), krm.Document{End: len(yaml)}, false, krm.Origin{}); err != nil {
+		return nil
+	}
+	value, err := o.Value()
+	config, ok := value.(map[string]any)
+	if err != nil || !ok {
+		return nil
+	}
+	config = maps.Clone(config)
+	delete(config, "pipeline")
+	return config
 }
 
 // MountPath is where the sidecars that look nowhere else find the ConfigMap's

@@ -209,8 +209,8 @@ func effectOf(was, is *item) Effect {
 // comparison is what two sides have been found to differ in.
 type comparison struct {
 	before, after *side
-	changedKeys   map[key]map[string]bool // of ConfigMaps and Secrets
-	rules         [2]map[account][]string // what a ServiceAccount may do
+	changedKeys   map[key]map[string]change // of ConfigMaps and Secrets
+	rules         [2]map[account][]string   // what a ServiceAccount may do
 }
 
 type account struct{ namespace, name string }

@@ -13,20 +13,20 @@ import (
 
 // config finds the keys of ConfigMaps and Secrets whose values differ.
 func (c *comparison) config() {
-	c.changedKeys = make(map[key]map[string]bool)
+	c.changedKeys = make(map[key]map[string]change)
 	for k, is := range c.after.items {
 		was := c.before.items[k]
 		if k.group != "" || k.kind != "ConfigMap" && k.kind != "Secret" || was == nil || bytes.Equal(was.text, is.text) {
 			continue
 		}
-		changed := make(map[string]bool)
+		changed := make(map[string]change)
 		for _, field := range [...]string{"data", "binaryData", "stringData"} {
 			a, b := values(was.decoded(), field), values(is.decoded(), field)
 			all := maps.Clone(a)
 			maps.Copy(all, b)
 			for name := range all {
 				if !reflect.DeepEqual(a[name], b[name]) {
-					changed[name] = true
+					changed[name] = change{a[name], b[name]}
 				}
 			}
 		}
@@ -35,6 +35,9 @@ func (c *comparison) config() {
 		}
 	}
 }
+
+// change is the value of a key before and after, nil where there is none.
+type change struct{ was, is any }
 
 func values(object any, field string) map[string]any {
 	m, _ := object.(map[string]any)
@@ -86,10 +89,10 @@ type usage struct {
 // changed adds keys of an object to a set; only is the one key that counts, ""
 // for all.
 func (u *usage) changed(to map[string]bool, kind, name, only string) {
-	for k := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
+	for k, v := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
 		switch name := kind + " " + name + ": " + k; {
 		case only != "" && only != k:
-		case u.component && profile.ReadAtStart(k):
+		case u.component && profile.NeedsRestart(k, v.was, v.is):
 			u.atStart[name] = true
 		default:
 			to[name] = true
