@@ -272,6 +272,9 @@ func checkBypassPath(c *Checker, field, p string) {
 	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
 		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", krm.Shown(p)),
 			"begin with /, use * for anything but /, and no commas")
+	} else if strings.Contains(p, "**") {
+		c.Warning("identity/bad-path", field, fmt.Sprintf("** in %q is the same as *, which does not match a slash", krm.Shown(p)),
+			"write a pattern for each level, such as /static/* and /static/*/*")
 	}
 }
 

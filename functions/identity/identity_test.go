@@ -292,11 +292,11 @@ func TestBlame(t *testing.T) {
 func TestProbes(t *testing.T) {
 	base, _ := profile.All().Base(nil)
 	w := weatherAgent()
-	w.ProbePaths = []string{"/health", "/health?full=1", "/readyz"}
+	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/health?full=1"}, {Path: "/readyz"}}
 	if _, findings := identity.Resolve(&base, w, nil, nil, nil); len(findings) > 0 {
 		t.Error(findings)
 	}
-	w.ProbePaths = []string{"/health", "/"}
+	w.Probes = []identity.Probe{{Path: "/health"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, nil, nil, nil)
 	if diff := cmp.Diff([]string{"warning identity/probe-refused "}, brief(findings)); diff != "" {
 		t.Error(diff)

@@ -84,6 +84,9 @@ type Rules struct {
 	// Contradictions finds settings that are right each for itself and wrong together.
 	// s has been settled.
 	Contradictions func(c *Checker, s *Settings)
+	// Probe reports whether a probe asks the proxy, and sets the path that the proxy
+	// compares. s has been settled.
+	Probe func(s *Settings, p *Probe) bool
 	// Incomplete reports whether a workload lacks what only its author can set, and
 	// Complete adds the finding.
 	Incomplete func(*Settings) bool

@@ -19,8 +19,8 @@ type Workload struct {
 	ServiceAccount string
 	// SPIFFE is false where the labels turn SPIFFE off.
 	SPIFFE bool
-	// ProbePaths are the paths of the HTTP probes in the author's containers.
-	ProbePaths []string
+	// Probes are those of the author's containers.
+	Probes []Probe
 	// TraceOnly says that nothing but the tracing settings is for the workload.
 	TraceOnly bool
 	// Volumes are those of the author that the sidecars use.
@@ -113,7 +113,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace, annotations []Annotation) (findings []krm.Finding) {
 	*s = *base
 	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
-	s.Declared, s.TraceOnly = Declared{w.ProbePaths, w.Volumes}, w.TraceOnly
+	s.Declared, s.TraceOnly = Declared{Volumes: w.Volumes}, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
 	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || Shortened(w.Name, tokenExchangeSuffix) {
 		findings = s.merge(w, te, at, annotations)
@@ -126,8 +126,17 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 		!strings.Contains(s.Registration.ClientName, "ServiceAccount") && !strings.Contains(s.Registration.ClientName, "WorkloadKind")
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && w.SPIFFE
 	s.settle()
+	for _, p := range w.Probes {
+		asks := true
+		if s.Profile.Rules.Probe != nil {
+			asks = s.Profile.Rules.Probe(s, &p)
+		}
+		if asks {
+			s.Declared.ProbePaths = append(s.Declared.ProbePaths, p.Path)
+		}
+	}
 	findings = append(findings, s.account(w)...)
-	if len(w.ProbePaths) > 0 && s.ValidatesInbound() {
+	if len(s.Declared.ProbePaths) > 0 && s.ValidatesInbound() {
 		findings = append(findings, refusedProbes(s, w)...)
 	}
 	if p := s.Profile; p.Rules.Incomplete != nil && !s.TraceOnly && p.Rules.Incomplete(s) {
@@ -170,7 +179,7 @@ func (w Workload) checker() *Checker {
 // refusedProbes warns of probes that a proxy will answer with 401.
 func refusedProbes(s *Settings, w Workload) []krm.Finding {
 	var c *Checker
-	for _, p := range w.ProbePaths {
+	for _, p := range s.Declared.ProbePaths {
 		if _, open := OpenProbe(p); open || slices.Contains(s.Inbound.BypassPaths, p) {
 			continue
 		}

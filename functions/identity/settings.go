@@ -53,8 +53,8 @@ type Subject struct {
 
 // Declared is what the author declares in the pod template.
 type Declared struct {
-	// ProbePaths are the HTTP paths that the kubelet probes in the workload's own
-	// containers. Those that OpenProbe lets through need no token.
+	// ProbePaths are the HTTP paths of the workload's own containers that the kubelet
+	// asks the proxy for. Those that OpenProbe lets through need no token.
 	ProbePaths []string
 	// Volumes are those that the sidecars use.
 	Volumes Volumes

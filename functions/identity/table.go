@@ -82,7 +82,7 @@ var bridgeSettings = []setting{
 	{path: "authbridge.clientAuth", at: func(s *Settings) any { return &s.AuthBridge.ClientAuth }, standard: FederatedJWT, oneOf: []string{FederatedJWT, ClientSecret},
 		means: "`federated-jwt`: the workload authenticates to Keycloak with its JWT SVID. `client-secret`: it uses a Secret that Kagenti's operator writes, as a workload without SPIFFE always does"},
 	{path: "authbridge.mtls", also: otherFields{runtime: "mtlsMode"}, at: func(s *Settings) any { return &s.AuthBridge.MTLS }, oneOf: []string{"disabled", "permissive", "strict"},
-		shown: "`permissive` with SPIFFE, in `proxy-sidecar` and `lite`; otherwise `disabled`", means: "`strict`: accepts only TLS. `permissive`: accepts plain connections as well"},
+		shown: "`permissive` with SPIFFE, in `proxy-sidecar` and `lite`; otherwise `disabled`", means: "`strict`: accepts and starts only TLS, which HTTP probes and other plain HTTP fail. `permissive`: accepts plain connections as well, and never starts TLS"},
 	{path: "authbridge.allowedAudiences", also: otherFields{runtime: "identity.allowedAudiences"}, at: func(s *Settings) any { return &s.AuthBridge.AllowedAudiences }},
 	{path: "authbridge.secret", annotation: ClientSecretName, at: func(s *Settings) any { return &s.AuthBridge.Secret }, text: checkSecretName},
 }
@@ -139,7 +139,7 @@ var identitySettings = []setting{
 		shown: "none", means: "scopes that a token must have, all of them; Envoy checks them"},
 	{path: "inbound.validation.bypassPaths", annotation: inboundBypassPaths, at: func(s *Settings) any { return &s.Inbound.BypassPaths },
 		standard: []string{"/.well-known/*", "/healthz", "/readyz", "/livez"},
-		text:     checkBypassPath, means: "paths that need no token. Those of the workload's own HTTP and gRPC probes are added, except `/`"},
+		text:     checkBypassPath, means: "patterns of paths that need no token, where `*` matches anything but a slash. Paths of the workload's own HTTP and gRPC probes are added, except `/`"},
 
 	{path: "outbound.enabled", at: func(s *Settings) any { return &s.Outbound.Enabled }, standard: true},
 	{path: Interception + "enabled", also: otherFields{runtime: "egressEnforcement"}, at: func(s *Settings) any { return &s.Outbound.Intercept }, standard: true},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -160,7 +161,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate, a
 		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name,
 		ServiceAccount: cmp.Or(pod.Spec().Get("serviceAccountName").Text(), pod.Spec().Get("serviceAccount").Text()),
 		SPIFFE:         opt.Spiffe,
-		ProbePaths:     probePaths(pod),
+		Probes:         probes(pod),
 		Volumes:        authorVolumes(pod),
 		TraceOnly:      e.alone,
 		File:           o.Origin.File, Line: o.Origin.Line,
@@ -257,24 +258,51 @@ func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []A
 // Protocol".
 const grpcHealth = "/grpc.health.v1.Health/Check"
 
-// probePaths gathers what the kubelet asks for without a token.
-func probePaths(pod krm.PodTemplate) (paths []string) {
+// Probe is a request of the kubelet, which has no token.
+type Probe struct {
+	Path string
+	// Port is where it arrives, -1 for a name that the container does not declare. A
+	// probe of port 0 counts for all ports.
+	Port int
+}
+
+// probes gathers what the kubelet asks for without a token.
+func probes(pod krm.PodTemplate) (found []Probe) {
 	for c := range pod.Spec().Get("containers").Items() {
-		for _, probe := range [...]string{"livenessProbe", "readinessProbe", "startupProbe"} {
-			p := c.Get(probe)
+		for _, kind := range ProbeFields() {
+			p := c.Get(kind)
 			if !p.Exists() {
 				continue
 			}
 			http, grpc := p.Get("httpGet"), p.Get("grpc")
 			if path := http.Get("path"); path.IsScalar() {
-				paths = append(paths, path.Text())
+				found = append(found, Probe{path.Text(), ProbedPort(c, http)})
 			} else if http.IsMap() {
-				paths = append(paths, "/")
+				found = append(found, Probe{"/", ProbedPort(c, http)})
 			}
-			if grpc.IsMap() && !slices.Contains(paths, grpcHealth) {
-				paths = append(paths, grpcHealth)
+			if health := (Probe{grpcHealth, ProbedPort(c, grpc)}); grpc.IsMap() && !slices.Contains(found, health) {
+				found = append(found, health)
 			}
 		}
 	}
-	return paths
+	return found
+}
+
+// ProbeFields are the fields of a container that have probes.
+func ProbeFields() []string { return []string{"livenessProbe", "readinessProbe", "startupProbe"} }
+
+// ProbedPort is the port of a probe's httpGet or grpc, which may be the name of one of
+// the container's. It is -1 for a name that the container does not declare.
+func ProbedPort(container, action krm.Node) int {
+	at := action.Get("port")
+	for p := range container.Get("ports").Items() {
+		if p.Get("name").Is(at.Text()) && at.Exists() {
+			at = p.Get("containerPort")
+			break
+		}
+	}
+	if port, err := strconv.Atoi(at.Text()); err == nil {
+		return port
+	}
+	return -1
 }

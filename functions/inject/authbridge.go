@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,9 @@ import (
 
 // This file is what AuthBridge asks of the agent's containers, as of rossoctl/cortex da955ea.
 
-// proxyVariables lead an application to the forward proxy.
-var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY"}
+// proxyVariables lead an application to the forward proxy. curl reads http_proxy in lower
+// case alone, and other programs read the capitals alone.
+var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"}
 
 const noProxy = "127.0.0.1,localhost"
 
@@ -26,8 +28,11 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 	}
 	name, own := c.Get("name").Text(), c.Get("env")
 	add := func(variable, value string) {
-		if itemNamed(own, variable).Exists() {
-			return
+		for v := range own.Items() {
+			// A program may read a variable of the author in either case.
+			if set := v.Get("name").Text(); set == variable || variable != "PORT" && strings.EqualFold(set, variable) {
+				return
+			}
 		}
 		env = append(env, "- name: "+variable+"\n  value: \""+value+"\"\n"...)
 		r.variable(name, variable)
@@ -40,6 +45,7 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings, pod kr
 			add(variable, "http://127.0.0.1:"+strconv.Itoa(s.AuthBridge.ForwardPort))
 		}
 		add("NO_PROXY", noProxy)
+		add("no_proxy", noProxy)
 	}
 	return env
 }
@@ -67,7 +73,7 @@ func authBridgeValue(variable, value string) bool {
 	case variable == "PORT":
 		_, err := strconv.Atoi(value)
 		return err == nil
-	case variable == "NO_PROXY":
+	case strings.EqualFold(variable, "NO_PROXY"):
 		return value == noProxy
 	}
 	return slices.Contains(proxyVariables, variable) && strings.HasPrefix(value, "http://127.0.0.1:")
@@ -80,7 +86,7 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 		return nil
 	}
 	if s.Inbound.Enabled {
-		findings = checkAgentPort(o, identity.AgentContainer(pod), s)
+		findings = append(checkAgentPort(o, identity.AgentContainer(pod), s), checkProtocols(o, pod, s)...)
 	}
 	if !s.Outbound.Enabled {
 		return findings
@@ -91,9 +97,64 @@ func checkAuthBridge(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (
 				findings = append(findings, o.Finding(krm.Warning, "inject/own-proxy", v.Get("name"),
 					fmt.Sprintf("the application sets %s itself, so that its requests do not pass AuthBridge's forward proxy and their tokens are not exchanged", name), "leave the variable out"))
 			}
+			if value := v.Get("value"); s.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
+				findings = append(findings, o.Finding(krm.Warning, "inject/strict-egress", value,
+					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's SVID to each host of a plain HTTP request: only an agent with AuthBridge answers, and from others the application gets status 502",
+					"call the host by HTTPS, or set authbridge.mtls to permissive"))
+			}
 		}
 	}
 	return findings
+}
+
+// plainEgress reports whether a value is the URL of a plain HTTP server in another pod.
+func plainEgress(value string) bool {
+	u, err := url.Parse(value)
+	return err == nil && u.Scheme == "http" && !slices.Contains([]string{"", "127.0.0.1", "localhost"}, u.Hostname())
+}
+
+// checkProtocols finds ports and probes of the reverse proxy's port that never get through
+// it: it speaks HTTP/1.1 alone, and with mtls: strict to nobody without an SVID.
+func checkProtocols(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []krm.Finding) {
+	const remedy = "annotate %s/authbridge-mode: envoy-sidecar, or use another port"
+	report := func(rule string, at krm.Node, message, hint string) {
+		findings = append(findings, o.Finding(krm.Error, "inject/"+rule, at, message, hint))
+	}
+	unspoken := func(at krm.Node, what, protocol string) {
+		report("http-only", at, fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol, s.Inbound.Port, s.AuthBridge.Mode),
+			fmt.Sprintf(remedy, s.Prefix))
+	}
+	for _, list := range [...]string{"initContainers", "containers"} {
+		for c := range pod.Spec().Get(list).Items() {
+			for p := range c.Get("ports").Items() {
+				if port, ok := p.Get("containerPort").Int(); ok && port == s.Inbound.Port && !p.Get("protocol").Is("UDP") && !p.Get("protocol").Is("SCTP") {
+					if protocol := namedProtocol(p.Get("name").Text()); protocol != "" {
+						unspoken(p.Get("name"), "by its name the application", protocol)
+					}
+				}
+			}
+			for _, kind := range identity.ProbeFields() {
+				http, grpc := c.Get(kind, "httpGet"), c.Get(kind, "grpc")
+				switch {
+				case grpc.IsMap() && identity.ProbedPort(c, grpc) == s.Inbound.Port:
+					unspoken(grpc, "the probe", "gRPC")
+				case !http.IsMap() || identity.ProbedPort(c, http) != s.Inbound.Port:
+				case http.Get("scheme").Is("HTTPS"):
+					unspoken(http.Get("scheme"), "the probe", "HTTPS")
+				case s.AuthBridge.MTLS == "strict":
+					report("strict-probe", http, "with mtls: strict, AuthBridge closes the kubelet's connection, because it has no SVID: the probe never succeeds",
+						"set authbridge.mtls to permissive, or probe by exec or another port")
+				}
+			}
+		}
+	}
+	return findings
+}
+
+// namedProtocol is the protocol other than HTTP/1.1 that a port's name says.
+func namedProtocol(name string) string {
+	first, _, _ := strings.Cut(name, "-")
+	return map[string]string{"grpc": "gRPC", "https": "HTTPS", "h2c": "HTTP/2", "http2": "HTTP/2"}[first]
 }
 
 // checkAgentPort finds an agent that goes on listening where the reverse proxy does.

@@ -54,7 +54,7 @@ func TestAuthBridgeModes(t *testing.T) {
 	proxy := shape{
 		Containers: []string{"authbridge-proxy", "proxy-init"}, Images: []string{"authbridge", "proxy-init"},
 		Volumes:   []string{"armature-identity", "armature-routes", "armature-spire-socket", "armature-trace", "svid-output"},
-		Addresses: []string{":8000", "127.0.0.1:8081", ":8082", "127.0.0.1:9094", ":9093"},
+		Addresses: []string{":8000", "127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:9094", ":9093"},
 		Mode:      "proxy-sidecar", Backend: "http://127.0.0.1:8001", Ports: map[string]int32{"bridge-health": 9091, "bridge-stats": 9093}, MTLS: true,
 	}
 	lite := proxy
@@ -129,13 +129,29 @@ func TestAuthBridgeConfig(t *testing.T) {
 		}, ":8000 reverse-proxy"},
 		{"routes", `  identity: {outbound: {tokenExchange: {defaultTarget: {audience: all}, destinationRules: [{match: {host: a}, target: {audience: x, scopes: [s, t]}}, {match: {host: b}, passthrough: true}]}}}` + "\n", nil,
 			func(_ *identity.Settings, _ pod, c *authbridge.Config) any {
-				return fmt.Sprint(c.Exchange.Routes.Rules)
+				return fmt.Sprint(c.Exchange.NoTokenPolicy, " ", c.Exchange.Routes.Rules)
 			},
-			"[{a x s t  exchange} {b    passthrough} {keycloak-service.keycloak.svc    passthrough} {** all openid  exchange}]"},
+			"allow [{a x s t  exchange} {b    passthrough} {keycloak-service.keycloak.svc    passthrough} {** all openid  exchange}]"},
 		{"nothing is replaced in a value", `  identity: {inbound: {validation: {issuer: "https://a.example/${POD_NAMESPACE}/$x"}}}` + "\n", nil,
 			func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.Issuer }, "https://a.example/${POD_NAMESPACE}/$x"},
-		{"the kubelet's probes", "", func(w *identity.Workload) { w.ProbePaths = []string{"/up"} }, func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths },
+		{"the kubelet's probes", "", func(w *identity.Workload) { w.Probes = []identity.Probe{{Path: "/up"}} }, func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths },
 			[]string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics", "/up"}},
+		{"a rule's host", `  identity: {outbound: {tokenExchange: {destinationRules: [{match: {host: a}, target: {audience: x}}]}}}` + "\n", nil,
+			func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Exchange.NoTokenPolicy }, "allow"},
+		{"telemetry at IPv6 addresses", `  trace: {exporters: [{type: otlp, endpoint: "[fd00::1]:4317"}, {type: otlp, endpoint: "otel:4317"}], integration: {mlflow: {enabled: true, trackingUri: "http://[fd00::2]:5000"}}}` + "\n", nil,
+			func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Listener.SkipHosts }, []string{"otel"}},
+		{"no open paths", `  identity: {inbound: {validation: {bypassPaths: []}}}` + "\n", nil,
+			func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths }, []string{"//"}},
+		{"cleaned paths", `  identity: {inbound: {validation: {bypassPaths: ["/docs/", "//static//*", "//"]}}}` + "\n", func(w *identity.Workload) {
+			w.Probes = []identity.Probe{{Path: "/health/?full=1"}, {Path: "//live"}, {Path: "/a/../b"}, {Path: "//"}, {Path: "/."}}
+		}, func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths },
+			[]string{"/docs", "/static/*", "//", "/health", "/live", "/b"}},
+		{"probes of other ports", "", func(w *identity.Workload) {
+			w.Probes = []identity.Probe{{Path: "/up", Port: 8000}, {Path: "/admin", Port: 9000}, {Path: "/named", Port: -1}, {Path: "/direct", Port: 8001}}
+		}, func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths[5:] }, []string{"/up"}},
+		{"probes of all ports behind Envoy", "  authbridge: {mode: envoy-sidecar}\n", func(w *identity.Workload) {
+			w.Probes = []identity.Probe{{Path: "/up", Port: 8000}, {Path: "/admin/", Port: 9000}}
+		}, func(_ *identity.Settings, _ pod, c *authbridge.Config) any { return c.Validation.BypassPaths[5:] }, []string{"/up", "/admin"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, p, c := bridged(t, test.spec, test.change)

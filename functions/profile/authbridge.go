@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -45,6 +46,7 @@ func authBridge() identity.Profile {
 		ConfigMap: bridgeConfigMap,
 		Rules: identity.Rules{
 			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge, Merged: mergedForBridge, Contradictions: bridgeContradictions,
+			Probe:      probesBridge,
 			Incomplete: func(s *identity.Settings) bool { return s.AuthBridge.Secret == "" && needsClientSecret(s) },
 			Complete:   unnamedSecret,
 		},
@@ -233,10 +235,85 @@ func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]a
 	}
 }
 
+// probesBridge reports whether a probe asks the proxy: in the mode envoy-sidecar each
+// does, in the others those of its port. AuthBridge cleans a path before it compares it.
+func probesBridge(s *identity.Settings, p *identity.Probe) bool {
+	p.Path, _, _ = strings.Cut(p.Path, "?")
+	p.Path = path.Clean(p.Path)
+	return p.Port == 0 || s.AuthBridge.Mode == identity.ModeEnvoySidecar || p.Port == s.Inbound.Port
+}
+
+// noPath is a pattern of paths that matches none, because AuthBridge cleans paths.
+const noPath = "//"
+
+// bypassPattern is a pattern of the author's as AuthBridge compares it with cleaned paths.
+func bypassPattern(pattern string) string {
+	if pattern == noPath {
+		return pattern
+	}
+	return path.Clean(pattern)
+}
+
+// checkBypassPaths finds patterns with which AuthBridge does not start.
+func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
+	for i, pattern := range s.Inbound.BypassPaths {
+		if clean := bypassPattern(pattern); clean == "/*" || clean == "/**" {
+			c.Error("identity/bad-path", fmt.Sprintf("inbound.validation.bypassPaths[%d]", i),
+				fmt.Sprintf("AuthBridge does not start with the pattern %q, which is too broad", krm.Shown(pattern)), "name the paths that need no token, such as /docs or /static/*")
+		}
+	}
+}
+
+// checkRoutes warns of rules that have no effect on HTTPS, and of those that get each
+// other's tokens.
+func checkRoutes(c *identity.Checker, s *identity.Settings) {
+	const rules = "outbound.tokenExchange.destinationRules[%d]."
+	all := s.Outbound.Rules
+	for i := range all {
+		r := &all[i]
+		if r.Passthrough {
+			continue
+		}
+		if leavesCluster(r.Host) {
+			c.Warning("identity/https-rule", fmt.Sprintf(rules+"match.host", i),
+				fmt.Sprintf("AuthBridge exchanges the tokens of plain HTTP alone: HTTPS requests to %s keep the token that the agent sends", krm.Shown(r.Host)),
+				"let the agent call the host by plain HTTP, or set passthrough: true")
+		}
+		// The proxy caches a token by the caller's token and the audience.
+		if j := slices.IndexFunc(all[:i], func(x identity.Rule) bool {
+			return !x.Passthrough && x.Target.Audience == r.Target.Audience && (x.TokenURL != r.TokenURL || !slices.Equal(x.Target.Scopes, r.Target.Scopes))
+		}); j >= 0 {
+			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
+				fmt.Sprintf("AuthBridge uses one token for each audience, so that %s and %s get each other's scopes", krm.Shown(all[j].Host), krm.Shown(r.Host)),
+				"give both rules the same scopes and tokenUrl, or each an audience of its own")
+		}
+	}
+}
+
+// leavesCluster reports whether a host looks like one outside of the cluster, which is
+// usually reached by HTTPS.
+func leavesCluster(host string) bool {
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	last := labels[len(labels)-1]
+	switch {
+	case len(labels) < 2 || strings.ContainsAny(last, "*:0123456789"):
+		return false
+	case len(labels) == 2: // a Service and its namespace, or a domain
+		return slices.Contains([]string{"ai", "com", "dev", "io", "net", "org"}, last)
+	}
+	return !slices.Contains([]string{"svc", "local", "internal"}, last)
+}
+
 // bridgeContradictions also warns where a Keycloak that the author names is presented
 // with a token for an address that may not be its own name.
 func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 	checkIssuer(c, s, true)
+	if s.ValidatesInbound() {
+		checkBypassPaths(c, s)
+	}
+	if s.Outbound.TokenExchange && s.AnyOn(AuthBridgeProxy, EnvoyProxy) {
+		checkRoutes(c, s)
+	}
 	if s.On(EnvoyProxy) && !s.Outbound.Intercept {
 		c.Error("identity/proxy-unused", identity.Interception+"enabled", "nothing sends traffic to Envoy, so that nobody checks the tokens that arrive",
 			"let proxy-init intercept traffic, or take the mode "+identity.ModeProxySidecar)

@@ -9,8 +9,8 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// AuthBridgeYAML is the key of AuthBridge's configuration, which it reads again when
-// it changes.
+// AuthBridgeYAML is the key of AuthBridge's configuration. Its pipeline is reloaded when
+// it changes; see NeedsRestart.
 const AuthBridgeYAML = "config.yaml"
 
 func appendBridgeYAML(dst []byte, s *identity.Settings) []byte {
@@ -119,19 +119,23 @@ func (b *bridge) listener(envoy bool) {
 		}
 		if s.Outbound.Enabled {
 			b.line(1, "forward_proxy_addr: ", address("127.0.0.1", s.AuthBridge.ForwardPort))
-			b.line(1, "transparent_proxy_addr: ", address("", transparentPort))
+			b.line(1, "transparent_proxy_addr: ", address("127.0.0.1", transparentPort))
 		}
 	}
 	b.line(1, "session_api_addr: ", address("127.0.0.1", bridgeSessionPort))
-	// Telemetry gets no tokens, and would fill the sessions.
+	// Telemetry gets no tokens, and would fill the sessions. AuthBridge does not start
+	// with a host that has a colon, as IPv6 addresses do.
 	var skip []string
-	for i := range s.Trace.Exporters {
-		if host := hostOf(s.Trace.Exporters[i].Endpoint); host != "" {
+	add := func(endpoint string) {
+		if host := hostOf(endpoint); host != "" && !strings.Contains(host, ":") {
 			skip = append(skip, host)
 		}
 	}
+	for i := range s.Trace.Exporters {
+		add(s.Trace.Exporters[i].Endpoint)
+	}
 	if s.Trace.MLflow.Enabled {
-		skip = append(skip, hostOf(s.Trace.MLflow.TrackingURI))
+		add(s.Trace.MLflow.TrackingURI)
 	}
 	b.list(1, "skip_hosts", skip)
 }
@@ -161,11 +165,17 @@ func (b *bridge) inbound() {
 		b.line(4, "audience_file: /shared/client-id.txt")
 	}
 	b.list(4, "allowed_audiences", s.AuthBridge.AllowedAudiences)
-	paths := append([]string(nil), s.Inbound.BypassPaths...)
+	var paths []string
+	for _, p := range s.Inbound.BypassPaths {
+		paths = append(paths, bypassPattern(p))
+	}
 	for _, p := range s.Declared.ProbePaths {
 		if open, ok := identity.OpenProbe(p); ok {
 			paths = append(paths, open)
 		}
+	}
+	if len(paths) == 0 {
+		paths = []string{noPath} // without the key, AuthBridge opens paths of its own
 	}
 	b.list(4, "bypass_paths", paths)
 }
@@ -180,7 +190,9 @@ func (b *bridge) outbound() {
 	b.line(4, "provider: keycloak")
 	b.line(4, "token_url: ", quoted(s.Outbound.TokenURL))
 	b.line(4, "default_policy: passthrough")
-	b.line(4, "no_token_policy: deny")
+	// CONNECT and intercepted connections never have a token: deny would cut off the
+	// HTTPS of each host with a rule, and of all hosts where there is a default target.
+	b.line(4, "no_token_policy: allow")
 	b.line(4, "identity:")
 	if s.AuthBridge.ClientAuth == identity.FederatedJWT {
 		b.line(5, "type: spiffe")

@@ -145,7 +145,7 @@ func TestRequiredScopes(t *testing.T) {
       requiredScopes: ["agent:invoke", "a.b"]`)
 	base, _ := profile.All().Base(nil)
 	w := weatherAgent()
-	w.ProbePaths = []string{"/health?full=1", "/"}
+	w.Probes = []identity.Probe{{Path: "/health?full=1"}, {Path: "/"}}
 	s, findings := identity.Resolve(&base, w, te, nil, nil)
 	if krm.Failed(findings) {
 		t.Fatal(findings)
