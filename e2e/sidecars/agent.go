@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -8,11 +10,26 @@ import (
 	"os"
 )
 
-// agent is an application that knows of no proxy: it listens where PORT says, and
-// asks a tool with the token that it was asked with, by way of HTTP_PROXY.
+// agent is an application that knows of no proxy: it listens where APP_PORT, PORT or else
+// its image says, and asks a tool with the token that it was asked with, by way of
+// HTTP_PROXY. At /https it asks the Kubernetes API by way of HTTPS_PROXY.
 func agent() error {
-	port := os.Getenv("PORT")
-	http.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+	port := cmp.Or(os.Getenv("APP_PORT"), os.Getenv("PORT"), "8000")
+	http.HandleFunc("/https", func(w http.ResponseWriter, r *http.Request) {
+		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://kubernetes.default.svc/version", nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			fmt.Fprintln(w, "no HTTPS:", err)
+			return
+		}
+		answer.Body.Close()
+		fmt.Fprintln(w, "HTTPS:", answer.Status)
+	})
+	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "the agent listens on", port)
 	})
 	http.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {

@@ -10,6 +10,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,6 +148,51 @@ func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	return c, multi.Errors(c.plugins(), c.listeners(), c.rest())
 }
 
+// Reloadable reports why the running program refuses a changed file: it does not change
+// its listeners, and then takes nothing else of the file. Changes of mtls, spiffe, session
+// and stats are accepted, and have no effect.
+func (c *Config) Reloadable(next *Config) error {
+	var fields []string
+	if c.Mode != next.Mode {
+		fields = append(fields, "mode")
+	}
+	if !reflect.DeepEqual(c.Listener, next.Listener) {
+		fields = append(fields, "listener.*")
+	}
+	if fields != nil {
+		return fmt.Errorf("unreloadable field changed, pod restart required: %v", fields)
+	}
+	return nil
+}
+
+// Open reports whether a request's path needs no token. Paths are cleaned first, and a
+// configuration without patterns opens paths all the same.
+func (v *Validation) Open(requested string) bool {
+	patterns := v.BypassPaths
+	if len(patterns) == 0 {
+		patterns = []string{"/.well-known/*", "/healthz", "/readyz", "/livez", "/metrics"}
+	}
+	requested = path.Clean(requested)
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		found, _ := path.Match(pattern, requested)
+		return found
+	})
+}
+
+// Route returns the first rule for a host, or nil: * stands for any part of a label,
+// and ** for any labels.
+func (x *Exchange) Route(host string) *Route {
+	for i := range x.Routes.Rules {
+		pattern := regexp.QuoteMeta(x.Routes.Rules[i].Host)
+		pattern = strings.ReplaceAll(pattern, `\*\*`, ".*")
+		pattern = strings.ReplaceAll(pattern, `\*`, "[^.]*")
+		if found, _ := regexp.MatchString("^"+pattern+"$", host); found {
+			return &x.Routes.Rules[i]
+		}
+	}
+	return nil
+}
+
 // plugins reads the settings of the two plugins, which the image authbridge-lite has
 // alone.
 func (c *Config) plugins() (err error) {
@@ -177,6 +226,16 @@ func (c *Config) plugins() (err error) {
 	if v := c.Validation; v != nil && (v.Issuer == "" || v.JWKSURL == "" && v.KeycloakURL == "" || v.Audience == "" && v.AudienceFile == "") {
 		err = multi.Errors(err, fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
 	}
+	if v := c.Validation; v != nil {
+		for _, pattern := range v.BypassPaths {
+			if pattern == "/*" || pattern == "/**" {
+				err = multi.Errors(err, fmt.Errorf("bypass pattern %q is too broad; use specific path globs", pattern))
+			}
+			if _, e := path.Match(pattern, "/"); e != nil {
+				err = multi.Errors(err, fmt.Errorf("bypass pattern %q: %w", pattern, e))
+			}
+		}
+	}
 	if x := c.Exchange; x != nil {
 		err = multi.Errors(err, x.check(c.SPIFFE != nil))
 	}
@@ -199,6 +258,9 @@ func (x *Exchange) check(spiffe bool) (err error) {
 		}
 	default:
 		err = multi.Errors(err, fmt.Errorf("identity.type %q", id.Type))
+	}
+	if p := x.NoTokenPolicy; p != "" && p != "allow" && p != "deny" {
+		err = multi.Errors(err, fmt.Errorf("no_token_policy %q", p))
 	}
 	for _, r := range x.Routes.Rules {
 		if r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" || (r.Action == "exchange") == (r.TargetAudience == "") {
@@ -234,8 +296,10 @@ func (c *Config) listeners() (err error) {
 		}
 	}
 	for _, host := range l.SkipHosts {
-		if strings.Trim(host, "* ") == "" || strings.Contains(host, ":") {
-			err = multi.Errors(err, fmt.Errorf("skip_hosts %q", host))
+		if strings.Contains(host, ":") {
+			err = multi.Errors(err, fmt.Errorf("listener.skip_hosts: skiphost: pattern %q must not contain a port", host))
+		} else if strings.Trim(host, "* ") == "" {
+			err = multi.Errors(err, fmt.Errorf("listener.skip_hosts: %q", host))
 		}
 	}
 	return err
