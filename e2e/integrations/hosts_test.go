@@ -346,7 +346,7 @@ func TestInitWiring(t *testing.T) {
 	t.Run("kustomize", func(t *testing.T) {
 		out := must(t, "", "", kustomize(t), buildArgs(filepath.Join(root, "examples/kustomize"))...)
 		must(t, "", out, "armature", "verify", "-c", filepath.Join(root, "examples/kustomize/armature.yaml"), "-")
-		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, "booking.example.com") {
+		if !strings.Contains(out, "name: authbridge-config-staging-travel-agent") || !strings.Contains(out, "host: booking") {
 			t.Errorf("examples/kustomize:\n%s", out)
 		}
 	})
