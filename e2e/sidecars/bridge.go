@@ -114,7 +114,7 @@ func authBridge() error {
 }
 
 func newBridge(text []byte, lookup func(string) (string, bool)) (*bridge, error) {
-	config, err := authbridge.Read(text, lookup)
+	config, err := read(text, lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +122,16 @@ func newBridge(text []byte, lookup func(string) (string, bool)) (*bridge, error)
 	b.pipeline.Store(&pipeline{Config: config})
 	b.status.Store(&reloadStatus{Active: fmt.Sprintf("%x", sha256.Sum256(text))})
 	return b, nil
+}
+
+// read reads a configuration, and the file with routes that it names: a change of that
+// file alone is not seen.
+func read(text []byte, lookup func(string) (string, bool)) (*authbridge.Config, error) {
+	config, err := authbridge.Read(text, lookup)
+	if err == nil && config.Exchange != nil {
+		err = config.Exchange.ReadFile()
+	}
+	return config, err
 }
 
 // listen serves all addresses of the configuration.
@@ -190,7 +200,7 @@ func (b *bridge) watch(file string, last []byte) {
 // reload replaces the pipeline. The whole file is refused where a listener differs, and
 // what else it sets beside the pipeline has no effect until the next start.
 func (b *bridge) reload(text []byte, lookup func(string) (string, bool)) error {
-	next, err := authbridge.Read(text, lookup)
+	next, err := read(text, lookup)
 	if err == nil {
 		err = b.config.Reloadable(next)
 	}

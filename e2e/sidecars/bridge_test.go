@@ -16,6 +16,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -367,6 +369,14 @@ func TestBridgeOutbound(t *testing.T) {
 	}
 	if n := b.asked.Load() - asked; n != 1 {
 		t.Errorf("Keycloak exchanged %d tokens, want 1", n)
+	}
+	routes := filepath.Join(t.TempDir(), "routes.yaml")
+	if err := os.WriteFile(routes, []byte("[{host: 127.0.0.1, action: passthrough}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b = startBridge(t, "          rules:", "          file: "+routes+"\n          rules:")
+	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL, "Bearer caller"); text != "caller" {
+		t.Errorf("a route of the file comes before the rules: %q, want the caller's token", text)
 	}
 	b = startBridge(t, "127.0.0.1, target", "elsewhere, target", "host: localhost", "host: nowhere")
 	if _, text := request(t, b.forward(t), http.MethodGet, tool.URL, "Bearer caller"); text != "caller" {

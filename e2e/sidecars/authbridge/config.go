@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path"
@@ -177,6 +178,27 @@ func (v *Validation) Open(requested string) bool {
 		found, _ := path.Match(pattern, requested)
 		return found
 	})
+}
+
+// ReadFile adds the routes of the file that the configuration names, before its rules. A
+// file that does not exist has none.
+func (x *Exchange) ReadFile() error {
+	if x.Routes.File == "" {
+		return nil
+	}
+	text, err := os.ReadFile(x.Routes.File)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var routes []Route
+	if err := yaml.UnmarshalStrict(text, &routes); err != nil {
+		return fmt.Errorf("%s: %w", x.Routes.File, err)
+	}
+	x.Routes.Rules = append(routes, x.Routes.Rules...)
+	return nil
 }
 
 // Route returns the first rule for a host, or nil: * stands for any part of a label,
