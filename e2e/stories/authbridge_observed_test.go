@@ -166,9 +166,9 @@ func (s *story) bypassed(t *testing.T) {
 }
 
 // fixedPort: an agent whose port another variable than PORT fixes cannot listen beside
-// the reverse proxy, and the render says so.
+// the reverse proxy, and lint says so.
 func (s *story) fixedPort(t *testing.T) {
-	saysOf(t, "APP_PORT", "render", s.observed(t, "fixed", agentPorts, agentPorts+"        env: [{name: APP_PORT, value: \"8000\"}]\n"))
+	saysOf(t, "APP_PORT", "lint", s.observed(t, "fixed", agentPorts, agentPorts+"        env: [{name: APP_PORT, value: \"8000\"}]\n"))
 	objects := s.rendered(t, s.observed(t, "fixed"))
 	changeAgent(t, deployed(t, objects), func(agent map[string]any) {
 		env, _ := agent["env"].([]any)
