@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/commit"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
 // Repository on a server, which is read with its history, and written.
@@ -180,7 +181,7 @@ func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
 
 // localProcess starts a program of Git on this machine, or by the user's ssh, as git does.
 func localProcess(ctx context.Context, endpoint *transport.Endpoint, program string) (p process, err error) {
-	cmd := exec.CommandContext(ctx, "git", strings.TrimPrefix(program, "git-"), "--", endpoint.Path)
+	cmd := gitrun.Command(ctx, "", strings.TrimPrefix(program, "git-"), "--", endpoint.Path)
 	if endpoint.Protocol == "ssh" {
 		words := []string{"-c", cmp.Or(os.Getenv("GIT_SSH_COMMAND"), "ssh") + ` "$@"`, "ssh"}
 		if endpoint.Port != 0 {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
 // Servers are a registry and a Git server on loopback, for one run. Their addresses have a
@@ -92,10 +93,9 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	}
 	repository := filepath.Join(s.dir, "git", s.token, "source.git")
 	git := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, "git", args...)
+		cmd := gitrun.Command(ctx, "", append([]string{"--git-dir=" + repository, "--work-tree=."}, args...)...)
 		cmd.Dir = folder
-		// In a hook, Git's own variables are about the caller's repository.
-		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }), "GIT_DIR="+repository, "GIT_WORK_TREE=.", "GIT_CONFIG_NOSYSTEM=1",
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "GIT_") }), "GIT_NO_LAZY_FETCH=1", "GIT_CONFIG_NOSYSTEM=1",
 			"GIT_AUTHOR_NAME=armature", "GIT_AUTHOR_EMAIL=armature@localhost", "GIT_AUTHOR_DATE=@0 +0000",
 			"GIT_COMMITTER_NAME=armature", "GIT_COMMITTER_EMAIL=armature@localhost", "GIT_COMMITTER_DATE=@0 +0000")
 		out, err := cmd.Output()
@@ -110,7 +110,7 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	}
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=main"},
-		{"-c", "core.autocrlf=false", "-c", "core.fsmonitor=false", "add", "--all", "."},
+		{"-c", "core.autocrlf=false", "add", "--all", "."},
 		{"-c", "core.hooksPath=" + os.DevNull, "-c", "commit.gpgSign=false", "commit", "--quiet", "--allow-empty", "--no-verify", "--message=The working tree"},
 	} {
 		if _, err := git(args...); err != nil {

@@ -245,7 +245,7 @@ func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch
 
 // uncommitted warns where the packages in the working tree are not those that are rendered.
 func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []string) error {
-	words := []string{"--no-optional-locks", "status", "--porcelain", "--no-renames", "--"}
+	words := []string{"--no-optional-locks", "status", "--porcelain", "--no-renames", "--ignore-submodules=all", "--"}
 	for _, p := range paths {
 		words = append(words, ":(top,literal)"+p)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"github.com/armature-dev/armature/builds/gitremote"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
@@ -32,7 +32,8 @@ func Origin(ctx context.Context, clone string) (gitremote.Repository, error) {
 	return Repository(ctx, clone, address)
 }
 
-// Repository at an address, with the login that the git program has for it.
+// Repository at an address, with the login that the git program has for it in the working
+// tree of a clone, or outside of all if that is empty.
 func Repository(ctx context.Context, clone, address string) (r gitremote.Repository, err error) {
 	r.URL = address
 	endpoint, err := transport.NewEndpoint(address)
@@ -63,8 +64,8 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 			return r, nil
 		}
 	}
-	cmd := exec.CommandContext(ctx, "git", "-C", clone, "credential", "fill")
-	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=")
+	cmd := gitrun.Command(ctx, clone, "credential", "fill")
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=")
 	cmd.Stdin = bytes.NewReader([]byte("url=" + address + "\n\n"))
 	out, err := cmd.Output()
 	if ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -37,27 +38,27 @@ func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 		return Revision{}, err
 	}
 	folder := existing(absolute)
-	root, err := RunGit(ctx, folder, nil, "rev-parse", "--show-toplevel")
+	root, err := gitrun.Open(ctx, folder)
 	if err != nil {
 		return Revision{}, err
 	}
-	commit, err := RunGit(ctx, folder, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	commit, err := RunGit(ctx, root, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
-		return Revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, line(root))
+		return Revision{}, fmt.Errorf("%q is not a revision of %s: name a branch, tag or commit, and fetch it first (a shallow clone does not have it)", ref, root)
 	}
 	resolved, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return Revision{}, err
 	}
-	relative, err := filepath.Rel(line(root), filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
+	relative, err := filepath.Rel(root, filepath.Join(resolved, strings.TrimPrefix(absolute, folder)))
 	if err != nil || !filepath.IsLocal(relative) {
-		return Revision{}, fmt.Errorf("%s is not in the repository %s", at, line(root))
+		return Revision{}, fmt.Errorf("%s is not in the repository %s", at, root)
 	}
 	relative = filepath.ToSlash(relative)
 	if relative == "." {
 		relative = ""
 	}
-	return Revision{line(root), line(commit), relative}, nil
+	return Revision{root, line(commit), relative}, nil
 }
 
 // existing is the nearest folder at or above a path: a package may be gone from
@@ -76,19 +77,21 @@ func existing(at string) string {
 
 func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
 
-// RunGit runs the git program, whose complaint becomes the error.
-func RunGit(ctx context.Context, folder string, stdin io.Reader, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+// RunGit runs the git program in the working tree of a repository, or outside of all if it is
+// empty. Its complaint becomes the error.
+func RunGit(ctx context.Context, top string, stdin io.Reader, args ...string) ([]byte, error) {
+	cmd := gitrun.Command(ctx, top, args...)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stdin, &stderr
 	out, err := cmd.Output()
+	var exit *exec.ExitError
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, errors.New("the git program is not on the PATH, which revisions are read with")
 	case ctx.Err() != nil:
 		return nil, ErrInterrupted
-	case err != nil:
+	case errors.As(err, &exit):
 		return nil, fmt.Errorf("git %s: %s", args[0], strings.TrimSpace(stderr.String()))
+	case err != nil:
+		return nil, gitrun.Fault(ctx, err)
 	}
 	return out, nil
 }
@@ -233,6 +236,9 @@ func readBlob(in *bufio.Reader) ([]byte, error) {
 		return nil, err
 	}
 	fields := strings.Fields(head)
+	if len(fields) == 2 && fields[1] == "missing" {
+		return nil, errors.New("this partial clone does not have it: fetch it first, as with git fetch --refetch --no-filter")
+	}
 	if len(fields) != 3 {
 		return nil, fmt.Errorf("git says %q", strings.TrimSpace(head))
 	}

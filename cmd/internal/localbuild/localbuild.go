@@ -36,6 +36,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/templates"
 )
 
@@ -416,7 +417,11 @@ func (l *Build) gitLogin(ctx context.Context, b manifest.Build) (map[string][]by
 	if !strings.Contains(address, "://") {
 		address = "https://" + address
 	}
-	found, err := cli.Repository(ctx, ".", address)
+	clone, err := gitrun.Open(ctx, ".")
+	if err != nil && !errors.Is(err, gitrun.ErrNone) {
+		return nil, err
+	}
+	found, err := cli.Repository(ctx, clone, address)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
 // networkTime is how long one conversation with the remote may take.
@@ -31,8 +33,8 @@ func (b *Branch) git() git { return git{folder: b.Folder} }
 
 // run gives what git prints. Its complaint becomes the error, without logins of URLs.
 func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-C", g.folder}, g.settings, args)...)
-	cmd.Env = append(os.Environ(), g.env...)
+	cmd := gitrun.Command(ctx, g.folder, slices.Concat(g.settings, args)...)
+	cmd.Env = append(cmd.Env, g.env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	// git removes its lock files when it is interrupted, and not when it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -40,13 +42,14 @@ func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, err
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	var exit *exec.ExitError
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, errors.New("the git program is not on the PATH")
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("git %s: %w", args[0], context.Cause(ctx))
-	case err != nil:
+	case errors.As(err, &exit):
 		return nil, fmt.Errorf("git %s: %s: %w", args[0], withoutLogins(strings.TrimSpace(stderr.String())), err)
+	case err != nil:
+		return nil, gitrun.Fault(ctx, err)
 	}
 	return out, nil
 }
@@ -284,7 +287,7 @@ func (w *writing) edit(ctx context.Context, commit, edits string) (string, error
 		return "", err
 	}
 	g := git{folder: w.Folder, env: []string{"GIT_INDEX_FILE=" + index},
-		settings: []string{"-c", "core.splitIndex=false", "-c", "core.fsmonitor=false", "-c", "index.sparse=false", "-c", "core.untrackedCache=false"}}
+		settings: []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c", "core.untrackedCache=false"}}
 	steps := []struct {
 		stdin string
 		args  []string

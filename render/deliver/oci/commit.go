@@ -14,6 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/deliver/gitrun"
 	"github.com/armature-dev/armature/render/deliver/hydrate"
 )
 
@@ -29,10 +30,13 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 	if full, err = filepath.EvalSymlinks(full); err != nil {
 		return Metadata{}, err
 	}
-	repo, err := git.PlainOpenWithOptions(full, &git.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
-	if errors.Is(err, git.ErrRepositoryNotExists) {
+	at, err := gitrun.Find(full)
+	if errors.Is(err, gitrun.ErrNone) {
 		return Metadata{}, nil
+	} else if err != nil {
+		return Metadata{}, err
 	}
+	repo, err := git.PlainOpenWithOptions(at, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	fail := func(err error) (Metadata, error) {
 		return Metadata{}, fmt.Errorf("reading the Git repository of %s: %w", root, err)
 	}
@@ -45,11 +49,11 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 	} else if err != nil {
 		return fail(err)
 	}
-	at, err := repo.CommitObject(head.Hash())
+	commit, err := repo.CommitObject(head.Hash())
 	if err != nil {
 		return fail(err)
 	}
-	dirty, err := changed(repo, at, full, inputs, more)
+	dirty, err := changed(repo, commit, full, inputs, more)
 	if err != nil {
 		return fail(err)
 	}
@@ -64,7 +68,7 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 	if err != nil {
 		return fail(err)
 	}
-	return Metadata{Source: source, Revision: revision, Created: at.Committer.When.UTC()}, nil
+	return Metadata{Source: source, Revision: revision, Created: commit.Committer.When.UTC()}, nil
 }
 
 // origin is the URL of the remote origin, without a login, "" for none.

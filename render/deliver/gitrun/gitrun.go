@@ -1,0 +1,163 @@
+// Package gitrun finds the repository of a package, and starts the git program in it. All git
+// processes start here: the files of a package are a stranger's, as in a pull request, and
+// git by itself obeys the configuration of whatever folder is laid out like a repository.
+package gitrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrNone is a folder that is in no repository.
+var ErrNone = errors.New("is in no Git repository: neither it nor a folder above it has an entry .git")
+
+// Find gives the working tree that a folder is in: the nearest folder, from this one upwards,
+// that has an entry .git, which Git never takes from a commit. A folder on the way that is
+// laid out like a repository itself is an error, since other programs would obey it. Nothing
+// is run.
+func Find(folder string) (top string, err error) {
+	full, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	if full, err = filepath.EvalSymlinks(full); err != nil {
+		return "", err
+	}
+	for at := full; ; at = filepath.Dir(at) {
+		if looksBare(at) {
+			return "", fmt.Errorf("%s: the folder has HEAD, objects and refs like a bare Git repository, whose configuration can run programs\n  hint: remove %s, or rename it", filepath.Join(at, "HEAD"), filepath.Join(at, "HEAD"))
+		}
+		if exists(at, ".git") {
+			return at, ofTree(at)
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s %w", folder, ErrNone)
+		}
+	}
+}
+
+// Open is Find, and asks git whether it accepts the owner of the repository.
+func Open(ctx context.Context, folder string) (top string, err error) {
+	if top, err = Find(folder); err != nil {
+		return "", err
+	}
+	// With --git-dir, git trusts every owner.
+	cmd := Command(ctx, "", "rev-parse", "--git-dir")
+	cmd.Args = slices.DeleteFunc(cmd.Args, func(arg string) bool { return strings.HasPrefix(arg, "--git-dir") })
+	cmd.Dir, cmd.Env = top, append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(top))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &exit) && ctx.Err() == nil {
+		return "", fmt.Errorf("%s: %s", filepath.Join(top, ".git"), strings.TrimSpace(stderr.String()))
+	} else if err != nil {
+		return "", Fault(ctx, err)
+	}
+	return top, nil
+}
+
+// Fault is the error of a process that did not start or was interrupted.
+func Fault(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("the git program is not on the PATH, which reads revisions")
+	}
+	return err
+}
+
+// Command is git in a working tree that Find gave, or in no repository if that is empty. No
+// file of the working tree decides what is run: hooks, the file monitor, and objects that
+// are fetched when they are missed are off, and so are variables that name a repository.
+func Command(ctx context.Context, top string, args ...string) *exec.Cmd {
+	place := []string{"--git-dir=" + os.DevNull}
+	if top != "" {
+		place = []string{"--git-dir=" + filepath.Join(top, ".git"), "--work-tree=" + top, "-c", "core.hooksPath=" + os.DevNull}
+	}
+	cmd := exec.CommandContext(ctx, "git", slices.Concat(place, []string{"-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false"}, args)...)
+	cmd.Dir = top
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), placing), "GIT_NO_LAZY_FETCH=1")
+	return cmd
+}
+
+// placing reports whether a variable is about one repository, as those of a hook are. Git
+// lists them itself, with git rev-parse --local-env-vars; those of the configuration stay.
+func placing(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{
+		"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_CEILING_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR",
+		"GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXTERNAL_DIFF", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
+		"GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
+		"GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
+	}, name)
+}
+
+func exists(folder, name string) bool {
+	_, err := os.Lstat(filepath.Join(folder, name))
+	return err == nil
+}
+
+// looksBare reports whether git could take a folder for a repository.
+func looksBare(at string) bool {
+	return filepath.Base(at) != ".git" && exists(at, "HEAD") && (exists(at, "objects") && exists(at, "refs") || exists(at, "commondir"))
+}
+
+// ofTree fails where .git leads to a folder of a working tree, as submodules and added
+// working trees never do.
+func ofTree(top string) error {
+	file := filepath.Join(top, ".git")
+	info, err := os.Lstat(file)
+	if err != nil || info.IsDir() {
+		return err
+	}
+	target, err := gitFolder(file)
+	if err != nil {
+		return err
+	}
+	for at := filepath.Dir(top); at != filepath.Dir(at); at = filepath.Dir(at) {
+		if !exists(at, ".git") {
+			continue
+		}
+		own, err := gitFolder(filepath.Join(at, ".git"))
+		if err != nil {
+			return err
+		}
+		if below(target, at) && !below(target, own) {
+			return fmt.Errorf("%s leads to %s, which the working tree %s has as files: its configuration can run programs\n  hint: remove %s", file, target, at, file)
+		}
+	}
+	return nil
+}
+
+// gitFolder is the folder that an entry .git leads to.
+func gitFolder(file string) (string, error) {
+	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() < 64<<10 {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		target, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
+		if !ok {
+			return "", fmt.Errorf("%s is a file that names no repository", file)
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(file), target)
+		}
+		file = target
+	}
+	return filepath.EvalSymlinks(file)
+}
+
+// below reports whether a path is a folder or in it.
+func below(path, folder string) bool {
+	relative, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(relative)
+}
