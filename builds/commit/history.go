@@ -17,8 +17,9 @@ import (
 const (
 	// MaxPack is how much of a pack is read, in bytes.
 	MaxPack = 32 << 20
-	// maxInflated is how much all objects of a pack may have, in bytes.
-	maxInflated = 512 << 20
+	// maxCount is how many objects a pack may have, and maxInflated how much all of them, in
+	// bytes.
+	maxCount, maxInflated = 500_000, 512 << 20
 	// maxObject is the size of the largest commit that is kept, in bytes.
 	maxObject = 256 << 10
 	// maxHeld is the size of all that is kept, in bytes: some 40,000 commits.
@@ -30,8 +31,9 @@ var ErrTooLarge = errors.New("the history is too large to be looked at")
 
 // History is a part of a repository's history. The zero History is empty.
 type History struct {
-	objects map[plumbing.Hash]object
-	held    int
+	objects  map[plumbing.Hash]object
+	held     int
+	inflated int64 // of the pack that is read
 }
 
 // object is a commit or a tag.
@@ -58,14 +60,17 @@ func (h *History) read(pack io.Reader, enough func(plumbing.Hash) bool) error {
 	if err != nil {
 		return fmt.Errorf("reading a pack: %w", err)
 	}
+	if count > maxCount {
+		return ErrTooLarge
+	}
 	at := map[int64]plumbing.Hash{} // by the place in the pack
-	inflated := int64(0)
+	h.inflated = 0
 	for range count {
 		header, err := scanner.NextObjectHeader()
 		if err != nil {
 			return fmt.Errorf("reading a pack: %w", err)
 		}
-		if inflated += header.Length; header.Length < 0 || inflated > maxInflated {
+		if h.inflated += header.Length; header.Length < 0 || h.inflated > maxInflated {
 			return ErrTooLarge
 		}
 		hash, err := h.add(scanner, header, at)
@@ -104,8 +109,12 @@ func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader, 
 	}
 	data := content.Bytes()
 	if kind.IsDelta() {
-		if DeltaTarget(data) > maxObject {
+		target := DeltaTarget(data)
+		if target > maxObject {
 			return none, nil
+		}
+		if h.inflated += int64(target); h.inflated > maxInflated {
+			return none, ErrTooLarge
 		}
 		if data, err = packfile.PatchDelta(base.data, data); err != nil {
 			return none, fmt.Errorf("reading an object of a pack: %w", err)

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/armature-dev/armature/functions/multi"
@@ -22,7 +26,7 @@ type Change struct {
 	// Message of the commit.
 	Message string
 	// Paths that differ from the older commit. Known is false if the server does not give
-	// that commit any more, and then Paths is empty.
+	// that commit any more, or too much differs, and then Paths is empty.
 	Paths []string
 	Known bool
 }
@@ -82,25 +86,112 @@ func (r Repository) Change(ctx context.Context, newer, older string) (out Change
 	if err != nil {
 		return out, ctx.Err() // the history was rewritten, and the commit is gone
 	}
-	was, err := before.Tree()
-	if err != nil {
-		return out, err
+	out.Paths, out.Known, err = difference(ctx, objects, before.TreeHash, after.TreeHash)
+	return out, err
+}
+
+const (
+	// maxEntries of trees are compared for a difference, and maxPaths bytes of their paths.
+	maxEntries, maxPaths = 100_000, 8 << 20
+	// maxTree is how much one tree may have, in bytes.
+	maxTree = 4 << 20
+)
+
+// difference between two trees, by the paths of files. What both have under one hash is not
+// looked at. A tree may name another one many times, so that a small pack has more paths than
+// can be listed: known is false beyond the bounds, and paths is empty then.
+func difference(ctx context.Context, objects storer.EncodedObjectStorer, was, is plumbing.Hash) (paths []string, known bool, err error) {
+	w := walk{objects: objects, entries: maxEntries, bytes: maxPaths}
+	switch err := w.compare(ctx, "", was, is); {
+	case errors.Is(err, errMany):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
 	}
-	is, err := after.Tree()
+	return w.paths, true, nil
+}
+
+var errMany = errors.New("the trees have too many entries to be compared")
+
+// walk compares trees.
+type walk struct {
+	objects        storer.EncodedObjectStorer
+	entries, bytes int // that are left
+	paths          []string
+}
+
+// compare two trees below a folder, which ends in a slash; the zero hash is an empty tree.
+func (w *walk) compare(ctx context.Context, folder string, was, is plumbing.Hash) error {
+	before, err := w.read(ctx, was)
 	if err != nil {
-		return out, err
+		return err
 	}
-	changes, err := object.DiffTreeWithOptions(ctx, was, is, &object.DiffTreeOptions{})
+	after, err := w.read(ctx, is)
 	if err != nil {
-		return out, err
+		return err
 	}
-	out.Known = true
-	for _, c := range changes {
-		for _, name := range []string{c.From.Name, c.To.Name} {
-			if name != "" {
-				out.Paths = append(out.Paths, name)
-			}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if err := w.entry(ctx, folder+name, before[name], after[name]); err != nil {
+			return err
+		}
+		delete(before, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if err := w.entry(ctx, folder+name, before[name], object.TreeEntry{}); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// entry compares what a path was and is; the zero entry is nothing.
+func (w *walk) entry(ctx context.Context, path string, was, is object.TreeEntry) error {
+	if was.Hash == is.Hash && was.Mode == is.Mode {
+		return nil
+	}
+	if w.bytes -= len(path); w.bytes < 0 {
+		return errMany
+	}
+	var trees [2]plumbing.Hash
+	file := false
+	for i, e := range []object.TreeEntry{was, is} {
+		if e.Mode == filemode.Dir {
+			trees[i] = e.Hash
+		} else {
+			file = file || e.Mode != 0 || !e.Hash.IsZero()
+		}
+	}
+	if file {
+		w.paths = append(w.paths, path)
+	}
+	if trees == [2]plumbing.Hash{} {
+		return nil
+	}
+	return w.compare(ctx, path+"/", trees[0], trees[1])
+}
+
+// read a tree by the names of its entries.
+func (w *walk) read(ctx context.Context, hash plumbing.Hash) (map[string]object.TreeEntry, error) {
+	if err := ctx.Err(); err != nil || hash.IsZero() {
+		return nil, err
+	}
+	encoded, err := w.objects.EncodedObject(plumbing.TreeObject, hash)
+	if err != nil {
+		return nil, fmt.Errorf("reading tree %s: %w", hash, err)
+	}
+	if encoded.Size() > maxTree {
+		return nil, errMany
+	}
+	var tree object.Tree
+	if err := tree.Decode(encoded); err != nil {
+		return nil, fmt.Errorf("reading tree %s: %w", hash, err)
+	}
+	if w.entries -= 1 + len(tree.Entries); w.entries < 0 { // an empty tree costs as well
+		return nil, errMany
+	}
+	all := make(map[string]object.TreeEntry, len(tree.Entries))
+	for _, e := range tree.Entries {
+		all[e.Name] = e
+	}
+	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/armature-dev/armature/builds/commit"
 	"github.com/armature-dev/armature/functions/krm"
@@ -276,55 +278,122 @@ func (r Repository) fetch(ctx context.Context, into storer.Storer, want func(*pa
 	if err != nil {
 		return err
 	}
-	err = store(into, objects)
+	most, share := uint32(maxOfUser), (*semaphore.Weighted)(nil)
+	if r.Dial != nil {
+		most, share = maxObjects, packs
+	}
+	err = store(ctx, into, objects, most, share)
 	if errors.Is(err, commit.ErrTooLarge) {
-		err = fmt.Errorf("%s: its history has more than %d MiB, or a file of more than %d MiB", r.URL, cmp.Or(r.Limit, MaxFetch)>>20, maxObject>>20)
+		err = fmt.Errorf("%s: its history has more than %d MiB or %d objects, or a file of more than %d MiB", r.URL, cmp.Or(r.Limit, MaxFetch)>>20, most, maxObject>>20)
 	}
 	return multi.Errors(err, objects.Close())
 }
 
-// maxObject is how much a file, a folder or a commit may have, in bytes.
-const maxObject = 32 << 20
+const (
+	// maxObject is how much a file, a folder or a commit may have, in bytes.
+	maxObject = 32 << 20
+	// maxObjects is how many a pack of a controller may have, and maxOfUser one of a user's
+	// program. Each takes perObject bytes of memory while its pack is stored, and a few
+	// bytes of a pack.
+	maxObjects, maxOfUser = 200_000, 4_000_000
+	perObject             = 600
+	// maxUnpacked is how much all objects of a pack may have, in bytes, which is a bound of
+	// the time; maxBases of them are kept in memory while deltas are resolved.
+	maxUnpacked, maxBases = 16 << 30, 96 << 20
+	// maxPacks is the memory of the packs of a controller that are stored at once.
+	maxPacks = maxObjects*perObject + maxBases
+)
 
-// store the objects of a pack. It looks through the pack first: go-git unpacks what deltas
-// build upon in memory, whatever size it has.
-func store(into storer.Storer, objects io.Reader) (err error) {
+var packs = semaphore.NewWeighted(maxPacks)
+
+// store the objects of a pack, which may be most in number. It looks through the pack first:
+// go-git keeps something of each object in memory, and unpacks what deltas build upon,
+// whatever size it has. Where share is not nil, the memory is taken of it.
+func store(ctx context.Context, into storer.Storer, objects io.Reader, most uint32, share *semaphore.Weighted) (err error) {
+	objects = &interruptible{ctx, objects}
+	var head [12]byte
+	if _, err := io.ReadFull(objects, head[:]); err != nil {
+		return fmt.Errorf("reading a pack: %w", err)
+	}
+	if binary.BigEndian.Uint32(head[8:]) > most {
+		return commit.ErrTooLarge
+	}
 	file, err := os.CreateTemp("", "armature-pack-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = multi.Errors(err, file.Close(), os.Remove(file.Name())) }()
-	if _, err := io.Copy(file, objects); err != nil {
+	if _, err := io.Copy(file, io.MultiReader(bytes.NewReader(head[:]), objects)); err != nil {
 		return err
+	}
+	memory, err := measure(ctx, file)
+	if err != nil {
+		return err
+	}
+	if share != nil {
+		if err := share.Acquire(ctx, memory); err != nil {
+			return err
+		}
+		defer share.Release(memory)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
+	}
+	return packfile.UpdateObjectStorage(into, &interruptible{ctx, file})
+}
+
+// measure looks through a pack, and gives how much memory it takes to store it.
+func measure(ctx context.Context, file io.ReadSeeker) (memory int64, err error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return 0, err
 	}
 	scanner := packfile.NewScanner(file)
 	_, count, err := scanner.Header()
 	if err != nil {
-		return fmt.Errorf("reading a pack: %w", err)
+		return 0, fmt.Errorf("reading a pack: %w", err)
 	}
+	unpacked := int64(0)
 	for range count {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		header, err := scanner.NextObjectHeader()
 		if err != nil {
-			return fmt.Errorf("reading a pack: %w", err)
+			return 0, fmt.Errorf("reading a pack: %w", err)
 		}
 		if header.Length > maxObject {
-			return commit.ErrTooLarge
+			return 0, commit.ErrTooLarge
 		}
 		start := &beginning{} // the scanner compares the size with the header's
 		if _, _, err := scanner.NextObject(start); err != nil {
-			return fmt.Errorf("reading a pack: %w", err)
+			return 0, fmt.Errorf("reading a pack: %w", err)
 		}
-		if header.Type.IsDelta() && commit.DeltaTarget(start.bytes) > maxObject {
-			return commit.ErrTooLarge
+		unpacked += header.Length
+		if header.Type.IsDelta() {
+			target := commit.DeltaTarget(start.bytes)
+			if target > maxObject {
+				return 0, commit.ErrTooLarge
+			}
+			unpacked += int64(target)
+		}
+		if unpacked > maxUnpacked {
+			return 0, commit.ErrTooLarge
 		}
 	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
+	return int64(count)*perObject + min(unpacked, maxBases), nil
+}
+
+// interruptible reads until a context ends.
+type interruptible struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (r *interruptible) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
 	}
-	return packfile.UpdateObjectStorage(into, file)
+	return r.from.Read(p)
 }
 
 // beginning keeps the first bytes that are written to it.

@@ -60,6 +60,8 @@ const (
 	// Questions at once, of all and of one namespace, and the time of each.
 	most, mostOfOne = 6, 2
 	askTime         = time.Minute
+	// changeTime is for one commit in it.
+	changeTime = askTime / 3
 	// defaultPoll, and how much slower it is beside a webhook.
 	defaultPoll, besideWebhook = 5 * time.Minute, 10
 	// soon is the wait after answers that contradict each other.
@@ -431,8 +433,12 @@ func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) 
 func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName, commit, older string, paths []string) string {
 	change, known := r.changes[[2]string{commit, older}]
 	if !known {
+		// A commit that takes too long is unknown, and the rest of the time is for writing that down:
+		// otherwise it would be asked for without end.
+		limited, cancel := context.WithTimeout(ctx, changeTime)
+		defer cancel()
 		var err error
-		if change, err = r.Change(ctx, commit, older); err != nil && ctx.Err() == nil {
+		if change, err = r.Change(limited, commit, older); err != nil && ctx.Err() == nil {
 			t.Log.Info("reading a commit, which is built as it cannot be judged", "build", build, "problem", krm.Printable(err.Error()))
 		}
 		r.changes[[2]string{commit, older}] = change
